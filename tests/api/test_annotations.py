@@ -1,0 +1,187 @@
+"""Annotations: each one of the table, from the nearest object that carries it, and a clear word where it is wrong."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers import ours
+from topo_scheduler.api.annotations import (
+    Enforcement,
+    PlacementRequest,
+    Source,
+    Strategy,
+    annotation_names,
+    read_annotations,
+    unknown_annotations,
+    written_number,
+)
+from topo_scheduler.api.labels import PREFIX
+
+
+def on(kind: str, name: str = "default/it", **annotations: str) -> Source:
+    return Source(kind, name, ours({key.replace("_", "-"): value for key, value in annotations.items()}))
+
+
+def test_without_annotations_nothing_is_asked() -> None:
+    assert read_annotations([on("Pod"), on("Job")]) == PlacementRequest()
+    assert PlacementRequest().strategy is Strategy.BALANCED
+    assert PlacementRequest().gang is None
+    assert read_annotations([]) == PlacementRequest()
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "attribute", "value"),
+    [
+        ("gpu-count", "16", "gpu_count", 16),
+        ("gpu-count", "0", "gpu_count", 0),
+        ("gpu-count", " 8 ", "gpu_count", 8),
+        ("gpu-model", "NVIDIA-H100-80GB-HBM3", "gpu_models", ("NVIDIA-H100-80GB-HBM3",)),
+        ("gpu-model", "A100, H100 ,,A100", "gpu_models", ("A100", "H100")),
+        ("gpu-model-mixed", "true", "gpu_model_mixed", True),
+        ("gpu-model-mixed", "false", "gpu_model_mixed", False),
+        ("preferred-domain", "leaf-1", "preferred_domain", "leaf-1"),
+        ("preferred-domain", "spine-1/leaf-1", "preferred_domain", "spine-1/leaf-1"),
+        ("network-bandwidth", "100Gb", "bandwidth", 100_000),
+        ("network-bandwidth", "200Gbps", "bandwidth", 200_000),
+        ("network-bandwidth", "400Gbit", "bandwidth", 400_000),
+        ("latency-sensitive", "true", "latency_sensitive", True),
+        ("latency-sensitive", "False", "latency_sensitive", False),
+        ("placement-strategy", "consolidated", "strategy", Strategy.CONSOLIDATED),
+        ("placement-strategy", "distributed", "strategy", Strategy.DISTRIBUTED),
+        ("placement-strategy", "Balanced", "strategy", Strategy.BALANCED),
+        ("placement", "preferred", "placement", Enforcement.PREFERRED),
+        ("placement", "required", "placement", Enforcement.REQUIRED),
+        ("gang", "false", "gang", False),
+        ("gang", "true", "gang", True),
+        ("gang-name", "llama", "gang_name", "llama"),
+        ("gang-size", "8", "gang_size", 8),
+    ],
+)
+def test_each_annotation_is_read(annotation: str, text: str, attribute: str, value: object) -> None:
+    request = read_annotations([Source("Pod", "default/it", ours({annotation: text}))])
+    assert getattr(request, attribute) == value
+    assert request.problems == ()
+    others = {field.name for field in fields(request)} - {attribute, f"{attribute}_kind"}
+    assert all(getattr(request, name) == getattr(PlacementRequest(), name) for name in others)
+
+
+MALFORMED = [
+    ("gpu-count", "eight", "whole number"),
+    ("gpu-count", "-1", "between 0 and"),
+    ("gpu-count", "1.5", "whole number"),
+    ("gpu-count", "", "whole number"),
+    ("gpu-count", "1_0", "whole number"),
+    ("gpu-count", "٣", "whole number"),
+    ("gpu-count", "1000001", "between 0 and"),
+    ("gpu-count", "9" * 5000, "write one from 0 to"),
+    ("gpu-model", "", "write one or more"),
+    ("gpu-model", " , ", "write one or more"),
+    ("gpu-model-mixed", "yes", '"true" nor "false"'),
+    ("preferred-domain", "", "such as leaf-1 or spine-1/leaf-1"),
+    ("preferred-domain", "spine-1//leaf-1", "such as leaf-1 or spine-1/leaf-1"),
+    ("network-bandwidth", "fast", "such as 100Gb"),
+    ("network-bandwidth", "0Gb", "between 1 Mbit/s"),
+    ("latency-sensitive", "1", '"true" nor "false"'),
+    ("placement-strategy", "packed", "consolidated, distributed, balanced"),
+    ("placement", "maybe", "required, preferred"),
+    ("gang", "no", '"true" nor "false"'),
+    ("gang-name", "", "1 to 253 characters"),
+    ("gang-name", "a/b", "without spaces or slashes"),
+    ("gang-name", "a b", "without spaces or slashes"),
+    ("gang-name", "x" * 254, "1 to 253 characters"),
+    ("gang-size", "0", "between 1 and"),
+    ("gang-size", "many", "whole number"),
+    ("gang-size", "100001", "between 1 and"),
+]
+
+
+def test_every_annotation_has_a_malformed_example() -> None:
+    assert {PREFIX + annotation for annotation, _, _ in MALFORMED} == set(annotation_names())
+
+
+@pytest.mark.parametrize(("annotation", "text", "remedy"), MALFORMED)
+def test_a_malformed_value_names_object_annotation_and_remedy(annotation: str, text: str, remedy: str) -> None:
+    request = read_annotations([on("Pod", "ml/train-0"), Source("Job", "ml/train", ours({annotation: text}))])
+    (problem,) = request.problems
+    message = str(problem)
+    assert PREFIX + annotation in message
+    assert "Job ml/train" in message
+    assert remedy in message
+    assert len(message) < 400
+
+
+def test_a_malformed_value_leaves_the_others_as_they_are() -> None:
+    request = read_annotations([on("Pod", gpu_count="x", gang_size="4", placement_strategy="distributed")])
+    assert (request.gpu_count, request.gang_size, request.strategy) == (None, 4, Strategy.DISTRIBUTED)
+    assert len(request.problems) == 1
+
+
+def test_all_malformed_values_are_told_at_once() -> None:
+    request = read_annotations([on("Pod", gpu_count="x", gang_size="x", gang="x")])
+    assert len(request.problems) == 3
+
+
+def test_the_pods_own_annotation_wins_over_its_owners() -> None:
+    chain = [
+        on("Pod", gpu_count="1"),
+        on("Job", gpu_count="16", placement_strategy="consolidated"),
+        on("CronJob", placement_strategy="distributed", latency_sensitive="true"),
+    ]
+    request = read_annotations(chain)
+    assert (request.gpu_count, request.gpu_count_kind) == (1, "Pod")
+    assert request.strategy is Strategy.CONSOLIDATED
+    assert request.latency_sensitive
+
+
+def test_a_malformed_value_is_not_hidden_by_a_good_one_farther_out() -> None:
+    request = read_annotations([on("Pod", gang_size="x"), on("Job", gang_size="8")])
+    assert request.gang_size is None
+    assert len(request.problems) == 1
+
+
+def test_the_kind_that_carries_the_gpu_count_is_told() -> None:
+    for kind in ("Job", "Deployment", "StatefulSet", "Pod"):
+        assert read_annotations([on("Pod"), on(kind, gpu_count="4")]).gpu_count_kind == kind
+
+
+def test_annotations_nobody_reads_are_reported() -> None:
+    chain = [on("Pod", "ml/a", gpu_cuont="4", gpu_count="4"), Source("Job", "ml/b", {"other.io/gpu-count": "x"})]
+    (problem,) = unknown_annotations(chain)
+    assert PREFIX + "gpu-cuont" in str(problem)
+    assert "Pod ml/a" in str(problem)
+
+
+def test_what_the_scheduler_writes_is_not_reported() -> None:
+    written = ("rank", "address", "score", "charged-gpus", "reserved-bandwidth", "gang-id")
+    assert unknown_annotations([Source("Pod", "a/b", ours(dict.fromkeys(written, "1")))]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("8", 8),
+        ("0", 0),
+        ("0123", 123),
+        ("", None),
+        ("-1", None),
+        ("²", None),
+        ("٣", None),
+        ("1e3", None),
+        ("9" * 11, None),
+    ],
+)
+def test_only_numbers_this_scheduler_could_have_written_are_read_back(text: str, number: int | None) -> None:
+    assert written_number({"a": text}, "a") == number
+    assert written_number({}, "a") is None
+
+
+@given(st.dictionaries(st.sampled_from(annotation_names()), st.text(max_size=30)))
+def test_nothing_a_user_writes_makes_the_reader_fall_over(annotations: dict[str, str]) -> None:
+    request = read_annotations([Source("Pod", "a/b", annotations)])
+    refused = {problem.annotation for problem in request.problems}
+    assert refused <= set(annotations)
+    accepted: dict[str, Any] = {key: value for key, value in annotations.items() if key not in refused}
+    assert read_annotations([Source("Pod", "a/b", accepted)]).problems == ()

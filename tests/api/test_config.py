@@ -1,0 +1,235 @@
+"""Configuration files: read whole or refused with the path of the field, never half read."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.api.config import ConfigError, Configuration, ScoringWeights, load_configuration, parse_duration
+
+HEADER = "apiVersion: topology.scheduler/v1alpha1\n"
+HOW = HEADER + "kind: SchedulerConfig\n"
+WHAT = HEADER + "kind: TopologySchedulerConfig\n"
+
+
+def load(text: str) -> Configuration:
+    return load_configuration({"the.yaml": text})
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(text)
+    message = str(caught.value)
+    assert message.startswith("the.yaml: ")
+    return message
+
+
+@pytest.mark.parametrize("text", ["", "---\n", "# nothing\n", HOW, WHAT, WHAT + "---\n" + HOW])
+def test_what_is_not_said_has_the_documented_default(text: str) -> None:
+    config = load(text)
+    assert config.topology.spec.scoring_weights.milli() == (400, 300, 200, 100)
+    constraints = config.topology.spec.topology_constraints
+    assert constraints.enforcement is Enforcement.REQUIRED
+    assert (constraints.max_nodes_per_leaf, constraints.max_gpus_per_leaf) == (None, None)
+    assert config.scheduler.scheduler_name == "topology-aware-scheduler"
+    assert config.scheduler.gpu_resources == ("nvidia.com/gpu", "amd.com/gpu")
+
+
+def test_both_kinds_stand_in_one_file_in_any_order() -> None:
+    how = HOW + "schedulerName: ours\n"
+    what = WHAT + "spec: {topologyConstraints: {maxNodesPerLeaf: 4, maxGPUsPerLeaf: 32, enforcement: preferred}}\n"
+    for text in (f"{how}---\n{what}", f"{what}---\n{how}"):
+        config = load(text)
+        assert config.scheduler.scheduler_name == "ours"
+        constraints = config.topology.spec.topology_constraints
+        assert (constraints.max_nodes_per_leaf, constraints.max_gpus_per_leaf) == (4, 32)
+        assert constraints.enforcement is Enforcement.PREFERRED
+
+
+def test_the_two_kinds_may_stand_under_two_keys_of_a_config_map() -> None:
+    config = load_configuration({"a": HOW + "schedulerName: ours\n", "b": WHAT + "metadata: {name: x}\n"})
+    assert config.scheduler.scheduler_name == "ours"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "remedy"),
+    [
+        (WHAT + "spek: {}", "spek", "did you mean spec?"),
+        (WHAT + "spec: {scoringWeight: {}}", "spec.scoringWeight", "did you mean scoringWeights?"),
+        (
+            WHAT + "spec: {scoringWeights: {resourceAvailabilty: 1}}",
+            "spec.scoringWeights.resourceAvailabilty",
+            "did you mean resourceAvailability?",
+        ),
+        (
+            WHAT + "spec: {topologyConstraints: {maxGpusPerLeaf: 4}}",
+            "spec.topologyConstraints.maxGpusPerLeaf",
+            "did you mean maxGPUsPerLeaf?",
+        ),
+        (WHAT + "spec: {topologyConstraints: {zzz: 4}}", "spec.topologyConstraints.zzz", "known here: enforcement"),
+        (HOW + "leaderElection: {leaseDurations: 15s}", "leaderElection.leaseDurations", "did you mean leaseDuration?"),
+        (
+            HOW + "topology: {levels: [{name: leaf, labels: [x]}, {name: a, labels: [x], label: y}]}",
+            "topology.levels.1.label",
+            "did you mean labels?",
+        ),
+    ],
+)
+def test_an_unknown_key_is_refused_with_its_path_and_what_may_be_meant(text: str, path: str, remedy: str) -> None:
+    message = refusal(text)
+    assert f"  {path}: unknown key" in message
+    assert remedy in message
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        (
+            WHAT + "spec: {scoringWeights: {topologyAlignment: 1.1}}",
+            "spec.scoringWeights.topologyAlignment",
+            "equal to 1",
+        ),
+        (
+            WHAT + "spec: {scoringWeights: {topologyAlignment: -0.1}}",
+            "spec.scoringWeights.topologyAlignment",
+            "equal to 0",
+        ),
+        (
+            WHAT + "spec: {scoringWeights: {topologyAlignment: .nan}}",
+            "spec.scoringWeights.topologyAlignment",
+            "equal to",
+        ),
+        (
+            WHAT + "spec: {scoringWeights: {resourceAvailability: 0, topologyAlignment: 0, domainUtilization: 0,"
+            " historicalPerformance: 0}}",
+            "spec.scoringWeights",
+            "at least one weight",
+        ),
+        (
+            WHAT + "spec: {topologyConstraints: {maxNodesPerLeaf: 0}}",
+            "spec.topologyConstraints.maxNodesPerLeaf",
+            "equal to 1",
+        ),
+        (
+            WHAT + "spec: {topologyConstraints: {maxGPUsPerLeaf: -1}}",
+            "spec.topologyConstraints.maxGPUsPerLeaf",
+            "equal to 1",
+        ),
+        (
+            WHAT + "spec: {topologyConstraints: {enforcement: soft}}",
+            "spec.topologyConstraints.enforcement",
+            "'required'",
+        ),
+        (WHAT + "spec: []", "spec", "dictionary"),
+        (HOW + "metrics: {port: 70000}", "metrics.port", "65535"),
+        (HOW + "clientConnection: {maxBindsInFlight: 0}", "clientConnection.maxBindsInFlight", "equal to 1"),
+        (HOW + "clientConnection: {bindTimeout: soon}", "clientConnection.bindTimeout", "not a duration such as 15s"),
+        (HOW + "clientConnection: {bindTimeout: 0s}", "clientConnection.bindTimeout", "greater than 0"),
+        (HOW + "leaderElection: {leaseDuration: 5s}", "leaderElection", "leaseDuration > renewDeadline"),
+        (HOW + "leaderElection: {retryPeriod: 9s}", "leaderElection", "1.2 x retryPeriod"),
+        (HOW + "topology: {families: [ekss]}", "topology", "unknown family 'ekss'; known are"),
+        (HOW + "topology: {levels: [{name: Leaf, labels: [x]}]}", "topology.levels.0.name", "pattern"),
+        (HOW + "topology: {levels: [{name: leaf, labels: []}]}", "topology.levels.0.labels", "at least 1"),
+        (
+            HOW + "topology: {levels: [{name: leaf, labels: [x]}, {name: leaf, labels: [y]}]}",
+            "topology",
+            "two levels have one name",
+        ),
+        (HOW + "gpuResources: []", "gpuResources", "at least 1"),
+        (HOW + "schedulerName: ''", "schedulerName", "at least 1"),
+        (HOW + "logging: {level: loud}", "logging.level", "'debug'"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_its_path(text: str, path: str, words: str) -> None:
+    message = refusal(text)
+    assert f"  {path}: " in message
+    assert words in message
+
+
+def test_all_faults_are_told_at_once() -> None:
+    message = refusal(
+        WHAT + "spec: {scoringWeights: {topologyAlignment: 2}, topologyConstraints: {maxNodesPerLeaf: 0}}"
+    )
+    assert "topologyAlignment" in message
+    assert "maxNodesPerLeaf" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: [", "not valid YAML"),
+        ("- 1", "expected a mapping"),
+        ("just text", "expected a mapping"),
+        ("kind: SchedulerConfig", "write topology.scheduler/v1alpha1"),
+        ("apiVersion: topology.scheduler/v2\nkind: SchedulerConfig", "write topology.scheduler/v1alpha1"),
+        (HEADER, "write one of SchedulerConfig, TopologySchedulerConfig"),
+        (HEADER + "kind: ConfigMap", "write one of SchedulerConfig, TopologySchedulerConfig"),
+        (HOW + "---\n" + HOW, "kind SchedulerConfig is given twice"),
+        (HOW + "logging: {level: info}\nlogging: {level: debug}", "logging is given twice"),
+        (WHAT + "x: !!python/object/apply:os.getcwd []", "not valid YAML"),
+        (WHAT + "1: 2", "Keys should be strings"),
+    ],
+)
+def test_what_is_no_configuration_is_refused(text: str, words: str) -> None:
+    assert words in refusal(text)
+
+
+def test_anchors_and_merges_are_no_repetition() -> None:
+    text = HOW + "clientConnection: &c {maxBindsInFlight: 5}\n---\n" + WHAT
+    assert load(text).scheduler.client_connection.max_binds_in_flight == 5
+    merged = "clientConnection:\n  <<: {maxBindsInFlight: 5}\n  <<: {context: x}\n  bindTimeout: 9s\n"
+    assert load(HOW + merged).scheduler.client_connection.bind_timeout == 9
+
+
+def test_one_kind_in_two_places_names_both() -> None:
+    with pytest.raises(ConfigError, match=r"second\.yaml: .* here and in first\.yaml"):
+        load_configuration({"first.yaml": WHAT, "second.yaml": WHAT})
+
+
+def test_a_bad_document_spoils_the_good_one_beside_it() -> None:
+    # The caller keeps what it had: there is no result in which one of the two was taken over.
+    refusal(HOW + "schedulerName: ours\n---\n" + WHAT + "spec: {scoringWeights: {topologyAlignment: 2}}")
+
+
+def test_what_was_read_can_not_be_changed() -> None:
+    config = load(HOW)
+    with pytest.raises(ValueError, match="frozen"):
+        config.scheduler.scheduler_name = "other"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.scheduler = load(HOW).scheduler  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("15s", 15), ("1m30s", 90), ("500ms", 0.5), ("2h", 7200), ("1.5s", 1.5), ("1m", 60), (20, 20), (0.25, 0.25)],
+)
+def test_durations(text: object, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "15", "15 s", "-1s", "1s1m", "1d", "soon"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="such as 15s"):
+        parse_duration(text)
+
+
+@given(st.tuples(*[st.integers(0, 1000)] * 4).filter(any))
+def test_weights_are_exact_in_thousandths(milli: tuple[int, int, int, int]) -> None:
+    weights = ScoringWeights(
+        resource_availability=milli[0] / 1000,
+        topology_alignment=milli[1] / 1000,
+        domain_utilization=milli[2] / 1000,
+        historical_performance=milli[3] / 1000,
+    )
+    assert weights.milli() == milli
+
+
+@given(st.text(max_size=60))
+def test_no_text_ends_in_anything_but_a_configuration_or_a_refusal(text: str) -> None:
+    for document in (text, HOW + text, WHAT + "spec: " + text):
+        try:
+            load(document)
+        except ConfigError as error:
+            assert str(error).startswith("the.yaml: ")

@@ -1,0 +1,35 @@
+"""Run the measurements named on the command line, all of them by default, and print JSON."""
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from .core import core
+from .load import load
+from .race import gangs, plain
+from .server import facts_of_machine
+
+parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+parser.add_argument("names", nargs="*", choices=("core", "plain", "gangs", "load", []), help="what to measure")
+parser.add_argument("--out", type=Path, help="also write the JSON here")
+arguments = parser.parse_args()
+
+result: dict[str, object] = {"schema": 1, "machine": facts_of_machine()}
+for name in arguments.names or ["core", "plain", "gangs", "load"]:
+    sys.stderr.write(f"measuring {name} …\n")
+    match name:
+        case "core":
+            result[name] = core()
+        case "plain":
+            result[name] = asyncio.run(plain())
+        case "gangs":
+            result[name] = asyncio.run(gangs())
+        case "load":
+            result[name] = asyncio.run(load())
+text = json.dumps(result, indent=2)
+sys.stdout.write(text + "\n")
+if arguments.out:
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(text + "\n")

@@ -1,0 +1,95 @@
+"""The objects of the benchmarks: nodes in leaves of 16, pods, gangs as Jobs and as native PodGroups."""
+
+from typing import Any, Final
+
+Json = dict[str, Any]
+LEAF: Final = 16
+LEAVES_PER_SPINE: Final = 20
+OURS: Final = "topology-aware-scheduler"
+
+
+def node(number: int) -> Json:
+    """A node of 8 GPUs; its place follows from its number."""
+    leaf = number // LEAF
+    resources = {"cpu": "128", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
+    labels = {
+        "kubernetes.io/hostname": f"node-{number}",
+        "topology.scheduler/spine": f"spine-{leaf // LEAVES_PER_SPINE}",
+        "topology.scheduler/leaf": f"leaf-{leaf}",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": f"node-{number}", "labels": labels},
+        "status": {
+            "allocatable": resources,
+            "capacity": resources,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}],
+        },
+    }
+
+
+def pod(name: str, gpus: int, scheduler: str, **metadata: Any) -> Json:
+    """A pod of some GPUs."""
+    container = {
+        "name": "main",
+        "image": "registry.k8s.io/pause:3.10",
+        "resources": {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"nvidia.com/gpu": str(gpus)}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+        "spec": {"schedulerName": scheduler, "restartPolicy": "Never", "containers": [container]},
+    }
+
+
+def job(name: str, members: int) -> Json:
+    """An Indexed Job: what makes its pods a gang for this scheduler."""
+    template = pod(name, 8, OURS)["spec"]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "parallelism": members,
+            "completions": members,
+            "completionMode": "Indexed",
+            "template": {"spec": template},
+        },
+    }
+
+
+def member_of_job(owner: Json, index: int) -> Json:
+    """A pod as the Job controller makes it."""
+    name = owner["metadata"]["name"]
+    reference = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": name,
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    labels = {"batch.kubernetes.io/job-completion-index": str(index), "batch.kubernetes.io/job-name": name}
+    return pod(f"{name}-{index}", 8, OURS, labels=labels, ownerReferences=[reference])
+
+
+def pod_group(name: str, members: int) -> Json:
+    """A native PodGroup that must stand in one leaf (Kubernetes 1.36, alpha)."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "schedulingPolicy": {"gang": {"minCount": members}},
+            "schedulingConstraints": {"topology": [{"key": "topology.scheduler/leaf"}]},
+        },
+    }
+
+
+def member_of_group(name: str, index: int) -> Json:
+    """A pod of a native PodGroup."""
+    member = pod(f"{name}-{index}", 8, "default-scheduler")
+    member["spec"]["schedulingGroup"] = {"podGroupName": name}
+    return member

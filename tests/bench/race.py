@@ -1,0 +1,183 @@
+"""Races on a real API server: pods are pending, a scheduler starts, its binds are timed from the first to the last."""
+
+import asyncio
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psutil
+
+from tests.controlplane import ControlPlane, build
+
+from . import objects
+from .objects import Json
+from .server import Server, connected
+from .verify import verify
+
+GATES = {"GenericWorkload": True, "GangScheduling": True, "TopologyAwareWorkloadScheduling": True}
+ALPHA = ("scheduling.k8s.io/v1alpha2=true",)
+
+KUBE_SCHEDULER_CONFIG = """\
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+leaderElection: {leaderElect: false}
+clientConnection: {kubeconfig: "%s", qps: 5000, burst: 10000}
+"""
+
+
+@asynccontextmanager
+async def cluster(nodes: int) -> AsyncIterator[tuple[ControlPlane, Server]]:
+    """A real API server with nodes and nobody else."""
+    plane = ControlPlane(
+        with_controller_manager=False, feature_gates=GATES, runtime_config=ALPHA, priority_and_fairness=False
+    )
+    await asyncio.to_thread(plane.start)
+    try:
+        async with connected(plane) as server:
+            await server.create("/api/v1/nodes", (objects.node(number) for number in range(nodes)))
+            yield plane, server
+    finally:
+        await asyncio.to_thread(plane.stop)
+
+
+def ours(plane: ControlPlane) -> list[str]:
+    """Our scheduler, as it is run in a cluster."""
+    return [
+        *(sys.executable, "-m", "topo_scheduler", "run", "--kubeconfig", str(plane.kubeconfig)),
+        *("--leader-elect=false", "--bind-address", "127.0.0.1", "--metrics-port", "0"),
+    ]
+
+
+def theirs(plane: ControlPlane) -> list[str]:
+    """kube-scheduler with its own gang and topology gates, and no client-side limit."""
+    config = plane.directory / "bench-scheduler.yaml"
+    config.write_text(KUBE_SCHEDULER_CONFIG % plane.kubeconfig)
+    gates = ",".join(f"{name}=true" for name in GATES)
+    return [
+        *(str(build() / "kube-scheduler"), "--config", str(config), "--feature-gates", gates),
+        *("--secure-port", "0", "--leader-elect=false"),
+    ]
+
+
+@asynccontextmanager
+async def running(command: list[str]) -> AsyncIterator[psutil.Process]:
+    """A scheduler as a process of its own; its log is shown when it dies early."""
+    with tempfile.TemporaryFile("w+") as log:
+        process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
+        try:
+            yield psutil.Process(process.pid)
+            if process.returncode is not None:
+                log.seek(0)
+                raise RuntimeError(f"{command[0]} ended: {log.read()[-2000:]}")
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+                try:
+                    await asyncio.wait_for(process.wait(), 40)
+                except TimeoutError:
+                    process.kill()
+
+
+async def timed(
+    plane: ControlPlane,
+    server: Server,
+    wanted: int,
+    command: Callable[[ControlPlane], list[str]],
+    *,
+    timeout: float,
+    members: int = 1,
+) -> Json:
+    """Start a scheduler on pending pods and time its binds; then check every placement."""
+    listed = await server.get("/api/v1/namespaces/default/pods", limit="1")
+    watch = asyncio.create_task(server.binds(listed["metadata"]["resourceVersion"], wanted, timeout))
+    await asyncio.sleep(0.2)
+    started = time.monotonic()
+    async with running(command(plane)) as process:
+        binds = await watch
+        cpu = sum(process.cpu_times()[:2])
+        memory = process.memory_info().rss
+        events = await _events_exist(server, len(binds)) if command is ours else None
+    seconds = binds[-1] - binds[0] if len(binds) > 1 else 0.0
+    result: dict[str, Any] = {
+        "bound": len(binds),
+        "wanted": wanted,
+        "first_bind_after_s": round(binds[0] - started, 2) if binds else None,
+        "seconds": round(seconds, 3),
+        "pods_per_s": round((len(binds) - 1) / seconds, 1) if seconds else None,
+        "cpu_ms_per_pod": round(1000 * cpu / max(1, len(binds)), 2),
+        "rss_mb": round(memory / 2**20, 1),
+        "verifier": verify(await server.pods(), members, complete=len(binds) == wanted),
+    }
+    if events is not None:
+        result["events_complete_after_s"] = events
+    return result
+
+
+async def _events_exist(server: Server, wanted: int) -> float | None:
+    """Seconds after the last bind until every pod has its Scheduled event; None if 30 s do not suffice."""
+    began = time.monotonic()
+    while time.monotonic() - began < 30:
+        listed = await server.get(
+            "/apis/events.k8s.io/v1/namespaces/default/events", fieldSelector="reason=Scheduled", limit="1"
+        )
+        count = len(listed["items"]) + listed["metadata"].get("remainingItemCount", 0)
+        if not listed["metadata"].get("remainingItemCount"):
+            listed = await server.get(
+                "/apis/events.k8s.io/v1/namespaces/default/events", fieldSelector="reason=Scheduled"
+            )
+            count = len(listed["items"])
+        if count >= wanted:
+            return round(time.monotonic() - began, 1)
+        await asyncio.sleep(0.5)
+    return None
+
+
+async def plain(nodes: int = 1000, pods: int = 4000) -> Json:
+    """Plain pods of 2 GPUs, ours and kube-scheduler's, one after the other."""
+    result: Json = {"nodes": nodes, "pods": pods}
+    for name, scheduler, command in (("ours", objects.OURS, ours), ("kube_scheduler", "default-scheduler", theirs)):
+        async with cluster(nodes) as (plane, server):
+            await server.create(
+                "/api/v1/namespaces/default/pods", (objects.pod(f"p-{i}", 2, scheduler) for i in range(pods))
+            )
+            result[name] = await timed(plane, server, pods, command, timeout=120)
+    result["ratio"] = _ratio(result)
+    return result
+
+
+async def gangs(nodes: int = 5000, ours_gangs: int = 600, their_gangs: int = 30, members: int = 8) -> Json:
+    """Gangs of 8 whole nodes, each in a leaf of 16. Theirs are fewer: it would take minutes."""
+    result: Json = {"nodes": nodes, "members": members, "leaf": objects.LEAF}
+    async with cluster(nodes) as (plane, server):
+        jobs = await server.create(
+            "/apis/batch/v1/namespaces/default/jobs", (objects.job(f"g-{i}", members) for i in range(ours_gangs))
+        )
+        await server.create(
+            "/api/v1/namespaces/default/pods",
+            (objects.member_of_job(job, index) for job in jobs for index in range(members)),
+        )
+        result["ours"] = await timed(plane, server, ours_gangs * members, ours, timeout=120, members=members)
+    async with cluster(nodes) as (plane, server):
+        names = [f"g-{i}" for i in range(their_gangs)]
+        await server.create(
+            "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups",
+            (objects.pod_group(name, members) for name in names),
+        )
+        await server.create(
+            "/api/v1/namespaces/default/pods",
+            (objects.member_of_group(name, index) for name in names for index in range(members)),
+        )
+        result["kube_scheduler"] = await timed(
+            plane, server, their_gangs * members, theirs, timeout=120, members=members
+        )
+    result["ratio"] = _ratio(result)
+    return result
+
+
+def _ratio(result: Json) -> float | None:
+    one, other = result["ours"]["pods_per_s"], result["kube_scheduler"]["pods_per_s"]
+    return round(one / other, 1) if one and other else None

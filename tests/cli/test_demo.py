@@ -1,0 +1,124 @@
+"""The demo from one end to the other, and the cluster it serves."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import run, start
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[str]:
+    """A demo that is kept up; the path of its kubeconfig."""
+    process = start("demo", "--serve")
+    try:
+        assert process.stdout is not None
+        seen = []
+        for line in process.stdout:
+            seen.append(line)
+            if "Ctrl-C ends it" in line:
+                break
+        found = re.search(r"--kubeconfig (\S+) get pods", "".join(seen))
+        assert found, "".join(seen) + (process.stderr.read() if process.stderr and process.poll() is not None else "")
+        yield found[1]
+        assert process.poll() is None, "it ended by itself"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        assert (process.returncode, err) == (0, "")
+        assert not Path(found[1]).exists(), "the kubeconfig is left behind"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def pods_by_leaf(kubeconfig: str) -> dict[str, dict[str, list[str]]]:
+    """Pods by leaf and node."""
+    root = json.loads(run("topology", "--kubeconfig", kubeconfig, "-o", "json").output)
+    return {
+        leaf["path"]: {node["name"]: [pod["name"] for pod in node["pods"]] for node in leaf["nodes"]}
+        for spine in root["domains"]
+        for leaf in spine["domains"]
+    }
+
+
+def leaves_of(kubeconfig: str, prefix: str) -> list[str]:
+    """The leaf of each pod of a workload."""
+    return [
+        leaf
+        for leaf, nodes in pods_by_leaf(kubeconfig).items()
+        for pods in nodes.values()
+        for pod in pods
+        if pod.startswith(prefix)
+    ]
+
+
+def test_it_shows_the_placement_and_ends() -> None:
+    started = time.monotonic()
+    process = start("demo")
+    out, err = process.communicate(timeout=90)
+    assert (process.returncode, err) == (0, ""), out + err
+    assert time.monotonic() - started < 60
+    for part in ("cluster  92 of 136 GPUs free", "├── spine-1", "└── spine-2", "│   ├── leaf-1", "not ready"):
+        assert part in out
+    assert re.search(r"node-\d+ +■{8}  0 of 8 free  eight-gpus-\w+ x8", out)
+    for workload in ("Deployment inference   3/3", "Gang bare-gang         2/2", "Job training           4/4"):
+        assert workload in out
+    assert out.count("Successfully assigned default/") >= 9
+    assert "Every pod of every workload has a node." in out
+
+
+def test_every_example_is_placed_as_it_wishes(demo: str) -> None:
+    assert len(set(leaves_of(demo, "training-"))) == 1 and len(leaves_of(demo, "training-")) == 4
+    assert leaves_of(demo, "eight-gpus") == ["spine-1/leaf-1"]
+    assert len(set(leaves_of(demo, "bare-gang-"))) == 1 and len(leaves_of(demo, "bare-gang-")) == 2
+    assert len(set(leaves_of(demo, "inference-"))) == 3, "replicas apart from each other"
+    assert len(leaves_of(demo, "single-gpu")) == 1
+    bandwidth = {"spine-2/leaf-5"}
+    assert not bandwidth & set(leaves_of(demo, "training-")), "only nodes with 200Gb will do"
+
+
+def test_explain_on_it(demo: str) -> None:
+    answer = json.loads(run("explain", "bare-gang-0", "--kubeconfig", demo, "-o", "json").output)
+    assert answer["state"] == "bound" and answer["byUs"] and answer["rank"] == 0
+    assert answer["gang"]["id"] == "default/bare-gang" and len(answer["gang"]["members"]) == 2
+    assert [event["reason"] for event in answer["events"]] == ["Scheduled"]
+    assert "Events:\n  Normal   Scheduled            Successfully assigned default/bare-gang-0" in (
+        run("explain", "bare-gang-0", "--kubeconfig", demo).output
+    )
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here")
+def test_kubectl_on_it(demo: str) -> None:
+    def kubectl(*arguments: str) -> str:
+        command = ["kubectl", "--kubeconfig", demo, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
+    listed: dict[str, Any] = json.loads(kubectl("get", "pods", "-o", "json"))
+    assert len(listed["items"]) == 11
+    assert all(pod["spec"]["nodeName"] for pod in listed["items"])
+    assert len(kubectl("get", "pods", "-o", "wide", "--no-headers").splitlines()) == 11
+    assert "Successfully assigned default/bare-gang-0" in kubectl("describe", "pod", "bare-gang-0")
+
+
+def test_a_port_in_use(demo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topo_scheduler.observability.logs.configure", lambda *_: None)
+    server = json.loads(Path(demo).read_text())["clusters"][0]["cluster"]["server"]
+    port = server.rpartition(":")[2]
+    answer = run("demo", "--port", port)
+    assert answer.exit_code == 1 and f"port {port} is in use" in answer.output
+
+
+def test_what_is_not_bound_in_time_ends_it_with_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topo_scheduler.observability.logs.configure", lambda *_: None)
+    monkeypatch.setattr("topo_scheduler.cli.demo.BIND_SECONDS", 0.0)
+    answer = run("demo")
+    assert answer.exit_code == 1, answer.output
+    assert "Error: 01-single-gpu.yaml: 1 of its pods are not bound within 0 s: " in answer.output

@@ -1,0 +1,123 @@
+"""``explain`` of pods that are bound, pending, refused, and not ours."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Served, run
+
+GANG = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: big, annotations: {topology.scheduler/gpu-count: "40"}}
+spec:
+  completionMode: Indexed
+  parallelism: 5
+  completions: 5
+  template:
+    spec:
+      schedulerName: topology-aware-scheduler
+      restartPolicy: Never
+      containers: [{name: c, image: busybox, resources: {limits: {nvidia.com/gpu: 8}}}]
+"""
+
+
+def explain(served: Served, *arguments: str) -> tuple[int, str]:
+    answer = run("explain", *arguments, "--kubeconfig", served.kubeconfig)
+    return answer.exit_code, answer.output
+
+
+def explained(served: Served, *arguments: str) -> dict[str, Any]:
+    code, output = explain(served, *arguments, "-o", "json")
+    assert code == 0, output
+    answer = json.loads(output)
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_a_bound_pod_and_its_gang(served: Served) -> None:
+    for rank in (1, 0):
+        served.create_pod(f"member-{rank}")
+        address = f"spine-1.leaf-1.node-{rank + 3}"
+        served.bind(
+            f"member-{rank}", f"node-{rank + 3}", rank=str(rank), address=address, score="0.750", gang_id="default/g"
+        )
+    told = explained(served, "member-1")
+    assert (told["state"], told["node"], told["rank"], told["score"]) == ("bound", "node-4", 1, "0.750")
+    assert [member["pod"] for member in told["gang"]["members"]] == ["member-0", "member-1"]
+    code, text = explain(served, "default/member-1")
+    assert code == 0
+    assert "Pod default/member-1 is on node node-4.\n  address    spine-1.leaf-1.node-4" in text
+    assert "rank 0  member-0  spine-1.leaf-1.node-3" in text
+
+
+def test_a_pod_bound_by_another(served: Served) -> None:
+    served.create_pod("taken")
+    served.bind("taken", "node-1")
+    assert "It was bound by somebody else" in explain(served, "taken")[1]
+    assert explained(served, "taken")["byUs"] is False
+
+
+def test_a_pod_of_another_scheduler(served: Served) -> None:
+    served.create_pod("theirs", schedulerName="default-scheduler")
+    code, output = explain(served, "theirs")
+    assert code == 1
+    assert "pod default/theirs is not ours: its schedulerName is default-scheduler" in output
+
+
+@pytest.mark.parametrize(("name", "expected"), [("none", "there is no pod none in namespace default"), ("..", "'..'")])
+def test_no_such_pod(served: Served, name: str, expected: str) -> None:
+    code, output = explain(served, name)
+    assert code == 1 and expected in output
+
+
+def test_a_pending_pod_that_could_be_placed(served: Served) -> None:
+    served.create_pod("soon", gpus=2)
+    told = explained(served, "soon")
+    assert told["decision"]["verdict"] == "placed" and told["decision"]["node"].startswith("node-")
+    assert told["decision"]["score"]["total"] > 0
+    code, text = explain(served, "soon")
+    assert code == 0 and f"It would be placed now: on {told['decision']['node']}" in text
+
+
+def test_a_gang_without_room_is_told_why(served: Served, tmp_path: Path) -> None:
+    path = tmp_path / "gang.yaml"
+    path.write_text(GANG)
+    name = served.submit(path, 5)[0]
+    for number, node in enumerate((1, 3, 5)):
+        served.create_pod(f"filler-{number}", gpus=8)
+        served.bind(f"filler-{number}", f"node-{node}")
+    before = served.call(lambda: served.server.store.revision)
+    told = explained(served, name)
+    assert told["workload"]["name"] == "default/big" and told["workload"]["madeBy"] == "Job big"
+    assert (told["workload"]["size"], told["workload"]["gang"], told["workload"]["gpusPerPod"]) == (5, True, 8)
+    decision = told["decision"]
+    assert decision["verdict"] == "unschedulable" and decision["node"] is None
+    assert decision["message"].startswith("0/8 nodes are available: ")
+    assert told["wouldTell"] == [decision["message"]]
+    code, text = explain(served, name)
+    assert code == 0 and "Pod default/big-0-" in text and decision["message"] in text
+    assert served.call(lambda: served.server.store.revision) == before, "nothing is written"
+
+
+def test_an_incomplete_gang_waits(served: Served) -> None:
+    wants = {"topology.scheduler/gang-name": "pair", "topology.scheduler/gang-size": "2"}
+    served.create_pod("one", annotations=wants)
+    told = explained(served, "one")
+    assert told["decision"] is None
+    assert told["wouldTell"] == ["Gang pair is waiting for 1 of 2 pods"]
+    assert "Gang pair is waiting for 1 of 2 pods" in explain(served, "one")[1]
+
+
+def test_a_refused_pod(served: Served) -> None:
+    served.create_pod("wrong", annotations={"topology.scheduler/gpu-count": "many"})
+    told = explained(served, "wrong")
+    assert told["decision"] is None and "gpu-count" in told["wouldTell"][0]
+
+
+def test_a_gated_pod(served: Served) -> None:
+    served.create_pod("gated", schedulingGates=[{"name": "example.com/wait"}])
+    assert explained(served, "gated")["state"] == "gated"
+    assert "scheduling gates" in explain(served, "gated")[1]

@@ -1,0 +1,79 @@
+"""The commands as a whole: what --help costs, and configurations good and bad."""
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import ROOT, run
+from topo_scheduler import __version__
+from topo_scheduler.cli.main import COMMANDS
+
+
+@pytest.mark.parametrize("flag", ["--help", "--version"])
+def test_help_imports_nothing_heavy(flag: str) -> None:
+    heavy = "{'numba', 'numpy', 'kubernetes_asyncio', 'aiohttp', 'pydantic', 'rich'}"
+    program = (
+        "import sys, atexit\n"
+        f"atexit.register(lambda: print('heavy:', sorted({heavy} & set(sys.modules))))\n"
+        "from topo_scheduler.cli.main import main\n"
+        f"main(['{flag}'])\n"
+    )
+    cpu = []
+    for _ in range(3):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        assert answer.stdout.endswith("heavy: []\n"), answer.stdout
+    assert min(cpu) < 0.3
+
+
+def test_every_command_has_its_help() -> None:
+    listed = run("--help")
+    assert listed.exit_code == 0
+    for name, line in COMMANDS.items():
+        assert f"{name} " in listed.output and line in " ".join(listed.output.split())
+        assert run(name, "--help").exit_code == 0
+    assert __version__ in run("--version").output
+
+
+def test_unknown_command() -> None:
+    answer = run("rnu")
+    assert answer.exit_code == 2 and "rnu" in answer.output
+
+
+def test_check_config_of_the_example() -> None:
+    path = ROOT / "examples" / "10-scheduler-config.yaml"
+    answer = run("check-config", str(path))
+    assert (answer.exit_code, answer.output) == (0, f"{path}: ok\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("kind: SchedulerConfig\n", "apiVersion is None; write topology.scheduler/v1alpha1"),
+        ("a: [1\n", "not valid YAML"),
+        (
+            "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec: {scoringWeight: {}}\n",
+            "spec.scoringWeight: unknown key; did you mean scoringWeights?",
+        ),
+        (
+            "apiVersion: topology.scheduler/v1alpha1\nkind: SchedulerConfig\nmetrics: {port: 70000}\n",
+            "metrics.port: Input should be less than or equal to 65535 (found 70000)",
+        ),
+    ],
+)
+def test_check_config_of_a_bad_one(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    answer = run("check-config", str(path))
+    assert answer.exit_code == 1
+    assert answer.output.startswith(f"Error: {path}: ") and expected in answer.output
+
+
+def test_check_config_of_a_file_that_is_not_there(tmp_path: Path) -> None:
+    answer = run("check-config", str(tmp_path / "none.yaml"))
+    assert answer.exit_code == 1 and "No such file" in answer.output

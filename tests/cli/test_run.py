@@ -1,0 +1,127 @@
+"""``run``: flags over file over defaults, how it starts, and how it ends."""
+
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Served, run, start
+from topo_scheduler.api.config import ConfigError, Configuration, SchedulerConfig
+from topo_scheduler.cli import run as run_command
+from topo_scheduler.cli.run import with_flags
+
+
+def test_flags_override_the_file_and_leave_the_rest() -> None:
+    file = Configuration(
+        SchedulerConfig.model_validate({"leaderElection": {"leaseDuration": "30s"}, "metrics": {"port": 1234}})
+    )
+    merged = with_flags(file, {"scheduler_name": "other", "leader_elect": False, "metrics_port": 0, "log_level": None})
+    assert merged.scheduler.scheduler_name == "other"
+    assert merged.scheduler.leader_election.leader_elect is False
+    assert merged.scheduler.leader_election.lease_duration == 30
+    assert merged.scheduler.metrics.port == 0
+    assert merged.scheduler.logging == file.scheduler.logging
+    assert with_flags(file, {"scheduler_name": None}) == file
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"metrics_port": 70000}, "--metrics-port: Input should be"),
+        ({"retry_period": -1.0}, "--leader-elect-retry-period: Input should be greater than 0"),
+        ({"lease_duration": 5.0}, "leader election: leaseDuration > renewDeadline"),
+        ({"scheduler_name": ""}, "--scheduler-name: "),
+    ],
+)
+def test_flags_that_do_not_hold(flags: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        with_flags(Configuration(), flags)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], True),
+        (["--leader-elect"], True),
+        (["--leader-elect=true"], True),
+        (["--leader-elect=false"], False),
+        (["--leader-elect", "--leader-elect-lease-duration=1m", "--leader-elect-retry-period", "500ms"], True),
+    ],
+)
+def test_leader_elect_is_spelled_as_in_kube(
+    arguments: list[str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Configuration] = []
+
+    async def serve(configuration: Configuration, config_path: Path | None) -> None:
+        seen.append(configuration)
+
+    monkeypatch.setattr(run_command, "_serve", serve)
+    monkeypatch.setattr("topo_scheduler.observability.logs.configure", lambda *_: None)
+    answer = run("run", *arguments)
+    assert answer.exit_code == 0, answer.output
+    election = seen[0].scheduler.leader_election
+    assert election.leader_elect is expected
+    if len(arguments) > 1:
+        assert (election.lease_duration, election.retry_period) == (60.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--kubeconfig", "/nowhere/kubeconfig"], "/nowhere/kubeconfig does not exist"),
+        (["--config", "/nowhere/config.yaml"], "/nowhere/config.yaml: No such file"),
+        (["--leader-elect-lease-duration", "fast"], "'fast' is not a duration"),
+        (["--leader-elect=perhaps"], "'perhaps' is not a valid boolean"),
+    ],
+)
+def test_what_cannot_be_used_is_told_in_one_line(arguments: list[str], expected: str) -> None:
+    process = start("run", *arguments, "--log-level", "error")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert expected in err and "Traceback" not in err
+    assert err.splitlines()[-1].startswith("Error: ")
+
+
+def test_a_port_in_use(served: Served) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        flags = ["--bind-address", "127.0.0.1", "--metrics-port", str(port), "--log-level", "error"]
+        process = start("run", "--kubeconfig", served.kubeconfig, *flags)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err == f"Error: 127.0.0.1:{port} is in use by another process; choose another with --metrics-port," + (
+        " 0 takes a free one\n"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_schedules_and_ends_orderly(served: Served, number: signal.Signals) -> None:
+    served.create_pod("lonely")
+    process = start("run", "--kubeconfig", served.kubeconfig, "--leader-elect=false", "--metrics-port=0")
+    try:
+        _wait(lambda: bound_to(served, "lonely"))
+        process.send_signal(number)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, err
+    assert '"default/lonely: placed: ' in err and "Traceback" not in err
+
+
+def bound_to(served: Served, name: str) -> str:
+    """The node of a pod, empty while it has none."""
+    pod = served.call(lambda: served.server.store.get("pods", name, "default"))
+    return str(pod["spec"].get("nodeName", ""))
+
+
+def _wait(holds: Callable[[], object], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.05)

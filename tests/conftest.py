@@ -1,0 +1,16 @@
+"""What all tests share."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# CI tries the same examples every time: red must mean that the change broke something. Elsewhere they are random.
+settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("local", deadline=None)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which API server the contract is checked on."""
+    parser.addoption("--apiserver", choices=("embedded", "real", "oldest"), default="embedded")

@@ -1,0 +1,295 @@
+"""Writes the references that follow from code: ``python -m tests.docs.generate``.
+
+What is written by hand stands in the introductions here; everything in the tables is read from the models, the label
+families, the metrics registry and the command line.
+"""
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from prometheus_client.metrics import MetricWrapperBase
+
+from topo_scheduler.api import labels
+from topo_scheduler.api.config import Model, SchedulerConfig, TopologySchedulerConfig
+from topo_scheduler.cli.main import main as cli
+from topo_scheduler.observability.metrics import Metrics, Snapshot
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+REFERENCE: Final = ROOT / "docs" / "reference"
+NOTICE: Final = "<!-- Written by `python -m tests.docs.generate`; change the code, not this file. -->\n"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    cells = [header, ["---"] * len(header), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in cells)
+
+
+def _code(items: Iterable[str]) -> str:
+    return ", ".join(f"`{item}`" for item in items)
+
+
+# ---------------------------------------------------------------- configuration
+
+_CONFIG: Final = """\
+# Configuration
+
+Two kinds, both of `apiVersion: topology.scheduler/v1alpha1`. They may stand in one file, as YAML documents in any
+order, or in several files of one folder; each kind at most once. What is left out has its default.
+
+- `SchedulerConfig`: how the process runs. A change takes effect when the process is started again.
+- `TopologySchedulerConfig`: how placements are decided. A change takes effect while the process runs.
+
+An unknown key, a key that stands twice, or a value out of range is refused with its path and, where a known key is
+near, a suggestion. A duration is written `15s`, `1m30s`, `500ms` or as a number of seconds, above 0 and at most 24 h.
+How to change the configuration of a running scheduler: [configure](../how-to/configure.md). Flags of
+[`topo-scheduler run`](cli.md) override the file.
+
+Two rules span several fields: `leaseDuration > renewDeadline > 1.2 x retryPeriod`, and at least one of the four
+weights must be above 0.0005. `topology.levels`, when given, replaces `topology.families`.
+"""
+
+
+def config_page() -> str:
+    """Return ``config.md``."""
+    parts = [NOTICE, _CONFIG]
+    for model in (SchedulerConfig, TopologySchedulerConfig):
+        parts.append(f"\n## {model.__name__}\n\n{_text(model.__doc__)}\n\n")
+        defaults = model().model_dump(mode="json", by_alias=True)
+        schema = model.model_json_schema(by_alias=True)
+        rows = [row for row in _fields(schema, schema, defaults, "") if row[0] not in ("`apiVersion`", "`kind`")]
+        parts.append(table(("field", "type", "default", "meaning"), rows))
+    return "".join(parts)
+
+
+def _fields(schema: dict[str, Any], part: dict[str, Any], defaults: Any, prefix: str) -> Iterator[Sequence[str]]:
+    for name, described in part.get("properties", {}).items():
+        path = f"{prefix}{name}"
+        inner = _referred(schema, described)
+        meaning = _text(described.get("description") or inner.get("description"))
+        default = defaults.get(name) if isinstance(defaults, dict) else None
+        if "properties" in inner:
+            yield f"`{path}`", "object", "", meaning
+            yield from _fields(schema, inner, default, f"{path}.")
+            continue
+        kind = _type(schema, described)
+        if kind == "number" and isinstance(default, str):
+            kind = "duration"
+        yield f"`{path}`", kind, _default(default) if isinstance(defaults, dict) else "", meaning
+        items = _referred(schema, described.get("items", {}))
+        if "properties" in items:
+            yield from _fields(schema, items, None, f"{path}[].")
+
+
+def _referred(schema: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+    name = part.get("$ref", "").rpartition("/")[2]
+    return dict(schema["$defs"][name]) if name else part
+
+
+def _type(schema: dict[str, Any], described: dict[str, Any]) -> str:
+    if "anyOf" in described:
+        options = [option for option in described["anyOf"] if option.get("type") != "null"]
+        return " or ".join(_type(schema, option) for option in options)
+    inner = _referred(schema, described)
+    if "enum" in inner:
+        return " or ".join(f"`{value}`" for value in inner["enum"])
+    kind = inner.get("type", "any")
+    if kind == "array":
+        least = ", at least one" if inner.get("minItems") else ""
+        return f"list of {_type(schema, inner['items'])}s{least}"
+    low, high = inner.get("minimum"), inner.get("maximum")
+    if low is not None and high is not None:
+        return f"{kind}, {low:g} to {high:g}"
+    if low is not None:
+        return f"{kind}, at least {low:g}"
+    if "pattern" in inner:
+        return f"{kind}, `{inner['pattern']}`"
+    return str(kind)
+
+
+def _default(value: object) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, list):
+        return _code(value) or "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`" if value not in ("", {}) else "empty"
+
+
+def _text(text: str | None) -> str:
+    return " ".join((text or "").replace("``", "`").split())
+
+
+# ---------------------------------------------------------------- labels
+
+_LABELS: Final = """\
+# Node labels
+
+What the scheduler reads from the labels of nodes. It writes none. How to choose and set them:
+[label nodes](../how-to/label-nodes.md).
+
+## Where a node hangs: families
+
+A *family* is the set of labels by which one tool tells where a node hangs in the network. Each node's place is read
+from the first family, in configured order, of which it carries a label; labels of two families never mix. Where a row
+has `needs`, the family is chosen only for nodes that carry one of those labels. Domain names are the values of the
+labels.
+"""
+_LABELS_LEVELS: Final = """
+Levels from the outside in: {levels}. A level that no node carries does not exist. `topology.families` names the first
+column; its default is {default}. `kubernetes` is never chosen by itself: when configured, it is added outside of
+whichever family applies. `topology.levels` replaces all families by levels of your own.
+
+A node that lacks a level which other nodes carry hangs under a child called `{unlabelled}` of its known parent.
+"""
+_BANDWIDTH: Final = """
+## Bandwidth of a node's network
+
+A value such as `200Gb`. The first label present wins; `bandwidthLabels` replaces the list. A value that can't be read
+is logged and counts as unknown, and a node of unknown bandwidth is not filtered.
+
+"""
+_RESOURCES: Final = """
+## Resources that are GPUs
+
+No labels, but read from `status.allocatable` beside them; `gpuResources` replaces the list. The GPUs of a node are the
+sum over these.
+
+"""
+
+
+def _wrapped(text: str) -> str:
+    paragraphs = [textwrap.fill(" ".join(part.split()), 120, break_on_hyphens=False) for part in text.split("\n\n")]
+    return "\n" + "\n\n".join(filter(None, paragraphs)) + "\n\n"
+
+
+def labels_page() -> str:
+    """Return ``labels.md``."""
+    levels = [level for level in labels.LEVELS if any(level in f.keys for g in labels.FAMILIES.values() for f in g)]
+    rows = [
+        (
+            f"`{name}`",
+            "<br>".join(f"{level}: `{family.keys[level]}`" for level in levels if level in family.keys),
+            "<br>".join(f"`{marker}`" for marker in family.markers),
+        )
+        for name, families in labels.FAMILIES.items()
+        for family in families
+    ]
+    resources = [(f"`{name}`",) for name in labels.GPU_RESOURCES]
+    models = [(f"`{name}`",) for name in labels.GPU_MODEL_LABELS]
+    bandwidths = [(f"`{name}`",) for name in labels.BANDWIDTH_LABELS]
+    return "".join(
+        [
+            NOTICE,
+            _LABELS,
+            "\n" + table(("family", "label of each level", "needs"), rows),
+            _wrapped(
+                _LABELS_LEVELS.format(
+                    levels=_code(levels), default=_code(labels.NETWORK_FAMILIES), unlabelled=labels.UNLABELLED
+                )
+            ),
+            "## GPU model\n\nThe first label present wins; `gpuModelLabels` replaces the list.\n\n",
+            table(("label",), models),
+            _wrapped(_BANDWIDTH),
+            table(("label",), bandwidths),
+            _wrapped(_RESOURCES),
+            table(("resource",), resources),
+        ]
+    )
+
+
+# ---------------------------------------------------------------- metrics
+
+_METRICS: Final = """\
+# Metrics
+
+Served at `/metrics` in Prometheus' text format, by default on port 10261. No label ever carries the name of a pod, a
+job or a namespace. Label values:
+
+- `level`, `domain`: type of a domain and its path, such as `spine-1/leaf-2`; `cluster` and an empty path for the whole.
+- `verdict`: `placed` or `unschedulable`.
+- `outcome`: `bound`, `rejected`, `taken`, `gone`, `unbound` or `unknown`; what each means is told in
+  [reliability](../explanation/reliability.md#a-bind-whose-end-is-not-known).
+- `queue`: `active`, `backoff`, `unschedulable` or `gated` (the gang lacks pods).
+- `resource`: the plural of a watched kind, such as `pods`.
+- `verb`, `code`: HTTP method and status of a request; code 0 where no answer came.
+- `result`: `posted`, `dropped` or `failed`.
+
+A replica that does not lead has no beliefs about the cluster: it serves no sample of domains, queues, watches and
+events, and 0 for the single gauges. Requests, bytes received and the warm-up of the kernels are those of the process.
+"""
+
+
+def metrics_page() -> str:
+    """Return ``metrics.md``."""
+    metrics = Metrics(Snapshot)
+    labelled = {item._name: item._labelnames for item in vars(metrics).values() if isinstance(item, MetricWrapperBase)}
+    rows = []
+    for family in metrics.registry.collect():
+        names = labelled.get(family.name, getattr(family, "_labelnames", ()))
+        suffix = "_total" if family.type == "counter" else ""
+        rows.append((f"`{family.name}{suffix}`", family.type, _code(names), family.documentation))
+    return NOTICE + _METRICS + "\n" + table(("metric", "type", "labels", "meaning"), sorted(rows))
+
+
+def metric_names() -> set[str]:
+    """Return the name of every metric as it is scraped."""
+    return {
+        family.name + ("_total" if family.type == "counter" else "") for family in Metrics(Snapshot).registry.collect()
+    }
+
+
+# ---------------------------------------------------------------- command line
+
+_CLI: Final = """\
+# Command line
+
+`topo-scheduler` is the command; `python -m topo_scheduler` is the same. What `--help` says, for every command:
+"""
+
+
+def cli_page() -> str:
+    """Return ``cli.md``."""
+    parts = [NOTICE, _CLI, f"\n```text\n{_help(cli, 'topo-scheduler')}\n```\n"]
+    for name, command in commands().items():
+        parts.append(f"\n## {name}\n\n```text\n{_help(command, f'topo-scheduler {name}')}\n```\n")
+    return "".join(parts)
+
+
+def commands() -> dict[str, click.Command]:
+    """Return every command by name."""
+    assert isinstance(cli, click.Group)
+    context = click.Context(cli)
+    found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}
+
+
+def _help(command: click.Command, name: str) -> str:
+    with click.Context(command, info_name=name, terminal_width=100, max_content_width=100) as context:
+        return "\n".join(line.rstrip() for line in command.get_help(context).splitlines()).rstrip()
+
+
+# ---------------------------------------------------------------- all of them
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "config.md": config_page,
+    "labels.md": labels_page,
+    "metrics.md": metrics_page,
+    "cli.md": cli_page,
+}
+MODELS: Final[tuple[type[Model], ...]] = (SchedulerConfig, TopologySchedulerConfig)
+
+
+def main(names: Sequence[str]) -> None:
+    """Write the pages named, or all of them."""
+    for name in names or PAGES:
+        (REFERENCE / name).write_text(PAGES[name](), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

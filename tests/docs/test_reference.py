@@ -1,0 +1,107 @@
+"""The reference is whole, and as new as the code."""
+
+import re
+
+import pytest
+
+from tests.docs.generate import PAGES, REFERENCE, ROOT, commands, metric_names
+from topo_scheduler.api.annotations import KNOWN, Enforcement, Strategy
+from topo_scheduler.api.objects import Affinity, Container, ContainerPort, Pod, PodAffinity, PodSpec, Volume
+from topo_scheduler.api.objects import TopologySpreadConstraint as Spread
+from topo_scheduler.api.reasons import NodeReason, Reason
+from topo_scheduler.cli.main import COMMANDS
+from topo_scheduler.state.classes import unsupported
+from topo_scheduler.state.decision import Verdict
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_generated_pages_are_current(name: str) -> None:
+    current = (REFERENCE / name).read_text(encoding="utf-8")
+    assert current == PAGES[name](), "run: python -m tests.docs.generate"
+
+
+def _column(text: str, number: int = 1) -> list[str]:
+    return [cells[number].strip() for line in text.splitlines() if len(cells := line.split("|")) > number + 1]
+
+
+def test_every_annotation_is_documented_and_no_other() -> None:
+    text = (REFERENCE / "annotations.md").read_text(encoding="utf-8")
+    documented = [cell.strip("`") for cell in _column(text) if cell.startswith("`topology.scheduler/")]
+    assert sorted(documented) == sorted(KNOWN)
+    for value in (*Strategy, *Enforcement):
+        assert f"`{value}`" in text
+
+
+def test_every_reason_is_documented_and_no_other() -> None:
+    text = (REFERENCE / "events.md").read_text(encoding="utf-8")
+    events = text.partition("## Forms of")[0]
+    documented = {cell.strip("`") for cell in _column(events) if cell.startswith("`")}
+    assert documented == set(Reason)
+    for reason in NodeReason:
+        assert f"| `{reason}` |" in text
+
+
+def test_every_reason_is_written_by_somebody() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "topo_scheduler").rglob("*.py")]
+    for reason in set(Reason):
+        assert any(f"Reason.{reason.name}" in source for source in sources), reason
+
+
+def test_verdicts_of_decisions_are_those_of_the_metric() -> None:
+    text = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if line.startswith("- `verdict`"))
+    assert set(re.findall(r"`(\w+)`", line)) == {"verdict", Verdict.PLACED, Verdict.UNSCHEDULABLE}
+
+
+def test_every_metric_named_in_the_docs_or_an_alert_exists() -> None:
+    known = metric_names()
+    suffixes = ("_bucket", "_sum", "_count")
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "manifests").rglob("*rule.yaml")]
+    for page in pages:
+        for name in re.findall(r"\b(?:topology|scheduler)_[a-z_]+\b", page.read_text(encoding="utf-8")):
+            whole = next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
+            assert whole in known or (ROOT / "topo_scheduler" / name).exists() or name == "topology_scheduler", (
+                f"{page.name}: {name}"
+            )
+
+
+def test_every_command_can_be_had() -> None:
+    assert set(commands()) == set(COMMANDS)
+
+
+def _refused() -> dict[str, Pod]:
+    one = PodAffinity(required=[b"{}"])  # type: ignore[list-item]
+    specs = {
+        "affinity": PodSpec(affinity=Affinity(pod_affinity=one)),
+        "anti-affinity": PodSpec(affinity=Affinity(pod_anti_affinity=one)),
+        "spread": PodSpec(topology_spread_constraints=[Spread(when_unsatisfiable="DoNotSchedule")]),
+        "ports": PodSpec(containers=[Container(ports=[ContainerPort(host_port=80)])]),
+        "claims": PodSpec(volumes=[Volume(persistent_volume_claim={})]),
+        "ephemeral": PodSpec(volumes=[Volume(ephemeral={})]),
+        "devices": PodSpec(resource_claims=[object()]),  # type: ignore[list-item]
+        "group": PodSpec(scheduling_group={}),
+        "workload": PodSpec(workload_ref={}),
+    }
+    return {name: Pod(spec=spec) for name, spec in specs.items()}
+
+
+@pytest.mark.parametrize(("name", "pod"), _refused().items())
+def test_every_refused_constraint_is_in_the_list_of_limits(name: str, pod: Pod) -> None:
+    text = (ROOT / "docs" / "explanation" / "limits.md").read_text(encoding="utf-8")
+    reason = unsupported(pod)
+    assert reason, name
+    assert f"| {reason} |" in text
+
+
+def test_the_list_of_limits_has_nothing_that_is_supported() -> None:
+    text = (ROOT / "docs" / "explanation" / "limits.md").read_text(encoding="utf-8").partition("## Told")[0]
+    reasons = set(_column(text, 2)) - {"---"}
+    assert {reason for reason in reasons if "`" not in reason} == {unsupported(pod) for pod in _refused().values()}
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("[project.optional-dependencies]")[0]
+    declared = set(re.findall(r'^  "([\w-]+)>=', project, re.MULTILINE))
+    text = (ROOT / "docs" / "decisions" / "0002-dependencies.md").read_text(encoding="utf-8")
+    explained = {name for cell in _column(text) for name in re.findall(r"`([\w-]+)`", cell)}
+    assert explained == declared

@@ -1,0 +1,130 @@
+"""The cluster and the daemon: on the embedded server, or with ``--apiserver=real`` on a real control plane."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.controlplane import ControlPlane
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
+from topo_scheduler.simulation.controllers import controllers
+from topo_scheduler.simulation.kubelet import Kubelet
+
+from . import invariants
+from .api import Api
+from .cluster import Cluster
+from .replica import Replica, configured
+
+ACCOUNT = ("kube-system", "topology-scheduler")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is for the other server only: it is deselected, not skipped."""
+    wanted = config.getoption("--apiserver")
+    here = Path(__file__).parent
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        only = item.get_closest_marker("only")
+        mine = here in item.path.parents
+        (left_out if mine and only is not None and only.args[0] != wanted else kept).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker that says a test is for one server."""
+    config.addinivalue_line("markers", "only(server): the test is for this --apiserver only")
+
+
+@pytest.fixture(scope="session")
+def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane | None]:
+    """The real control plane, once for all tests; None where the embedded server is wanted."""
+    wanted = request.config.getoption("--apiserver")
+    if wanted == "embedded":
+        yield None
+        return
+    if wanted != "real":
+        pytest.fail(f"these tests run on embedded and real, not on {wanted}")
+    with ControlPlane(with_kwok=True) as plane:
+        yield plane
+
+
+@pytest.fixture
+async def cluster(plane: ControlPlane | None, tmp_path: Path) -> AsyncIterator[Cluster]:
+    """An empty cluster with controllers, simulated kubelets and the manifests' ServiceAccount and RBAC."""
+    if plane is not None:
+        async with Api(plane.kubeconfig) as api:
+            cluster = Cluster(api, scheduler_kubeconfig=plane.kubeconfig, plane=plane)
+            await cluster.install()
+            cluster.scheduler_kubeconfig = await asyncio.to_thread(plane.kubeconfig_for_service_account, *ACCOUNT)
+            await cluster.clear()
+            await cluster.recorder.start()
+            try:
+                yield cluster
+            finally:
+                await cluster.recorder.stop()
+                await cluster.clear()
+        return
+    async with EmbeddedAPIServer(rbac=True, bookmark_seconds=1.0) as server:
+        kubelet = Kubelet(server.store, run_seconds=2.0)
+        async with controllers(server.store), kubelet, Api(server.write_kubeconfig(tmp_path / "admin")) as api:
+            cluster = Cluster(api, scheduler_kubeconfig=tmp_path / "scheduler", embedded=server, kubelet=kubelet)
+            await cluster.install()
+            answer = await api.request(
+                "POST",
+                f"/api/v1/namespaces/{ACCOUNT[0]}/serviceaccounts/{ACCOUNT[1]}/token",
+                {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
+            )
+            server.write_kubeconfig(cluster.scheduler_kubeconfig, answer["status"]["token"])
+            await cluster.recorder.start()
+            try:
+                yield cluster
+            finally:
+                server.faults.clear()
+                await cluster.recorder.stop()
+
+
+class StartReplica(Protocol):
+    """Starts a replica; waits until it schedules unless told not to."""
+
+    def __call__(
+        self, configuration: Configuration = ..., *, config_path: Path | None = ..., wait: bool = ...
+    ) -> Awaitable[Replica]: ...
+
+
+@pytest.fixture
+async def start_replica(cluster: Cluster) -> AsyncIterator[StartReplica]:
+    """Starts replicas of the daemon under the manifests' ServiceAccount; at the end the invariants are checked."""
+    replicas: list[Replica] = []
+
+    async def start(
+        configuration: Configuration | None = None, *, config_path: Path | None = None, wait: bool = True
+    ) -> Replica:
+        replica = Replica(cluster.scheduler_kubeconfig, configuration or configured(), config_path)
+        replicas.append(await replica.start())
+        if wait:
+            await replica.wait_leading()
+        return replica
+
+    started: Callable[..., Awaitable[Replica]] = start
+    try:
+        yield started
+        await invariants.check(cluster, replicas)
+        for replica in replicas:
+            refused = [method for method, code in replica.client.traffic.requests if code == 403]
+            assert not refused or replica.may_be_refused, f"RBAC of the manifests does not allow some {refused}"
+    finally:
+        for replica in replicas:
+            if not replica.ended:
+                await replica.stop()
+
+
+@pytest.fixture
+async def daemon(start_replica: StartReplica) -> Replica:
+    """A daemon without leader election and with the default configuration, scheduling."""
+    return await start_replica()

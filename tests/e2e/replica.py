@@ -1,0 +1,115 @@
+"""One replica of the daemon, as `topo-scheduler run` has it, in the loop of the test."""
+
+import asyncio
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+
+from topo_scheduler.api.config import (
+    ClientConnection,
+    Configuration,
+    LeaderElection,
+    Metrics,
+    SchedulerConfig,
+    TopologyConstraints,
+    TopologySchedulerConfig,
+    TopologySpec,
+)
+from topo_scheduler.daemon import Daemon
+from topo_scheduler.kube.client import Client
+
+SHORT_LEASE = LeaderElection(lease_duration=2.0, renew_deadline=1.5, retry_period=0.2)
+NO_ELECTION = LeaderElection(leader_elect=False)
+
+
+def configured(
+    *,
+    election: LeaderElection = NO_ELECTION,
+    bind_timeout: float = 5.0,
+    max_binds_in_flight: int = 48,
+    **constraints: object,
+) -> Configuration:
+    """A configuration for tests; constraints as in ``spec.topologyConstraints``."""
+    return Configuration(
+        SchedulerConfig(
+            leader_election=election,
+            client_connection=ClientConnection(bind_timeout=bind_timeout, max_binds_in_flight=max_binds_in_flight),
+            metrics=Metrics(bind_address="127.0.0.1", port=0),
+            pod_initial_backoff_seconds=0.2,
+            pod_max_backoff_seconds=1.0,
+        ),
+        TopologySchedulerConfig(
+            spec=TopologySpec(topology_constraints=TopologyConstraints.model_validate(constraints))
+        ),
+    )
+
+
+class Replica:
+    """A daemon with its own connection."""
+
+    def __init__(self, kubeconfig: Path, configuration: Configuration, config_path: Path | None = None) -> None:
+        self._kubeconfig = kubeconfig
+        self._configuration = configuration
+        self._config_path = config_path
+        self.daemon: Daemon
+        self.client: Client
+        self.task: asyncio.Task[None]
+        self.ended = False
+        self.may_be_refused = False
+        """Whether the API server may answer 403 in this test; otherwise RBAC of the manifests lacks something."""
+
+    async def start(self) -> "Replica":
+        self.client = await Client.connect(str(self._kubeconfig))
+        self.daemon = Daemon(self._configuration, self.client, config_path=self._config_path)
+        self.task = asyncio.create_task(self.daemon.run(), name="daemon")
+        return self
+
+    async def wait_leading(self, timeout: float = 30) -> None:
+        """Wait until it schedules; if it ends instead, raise why."""
+        leading = asyncio.create_task(self.daemon.leading.wait())
+        try:
+            done, _ = await asyncio.wait({leading, self.task}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if self.task in done:
+                self.task.result()
+            assert leading in done, f"not leading within {timeout} s"
+        finally:
+            leading.cancel()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return not self.task.done()
+
+    async def stop(self) -> None:
+        """End it as SIGTERM does."""
+        self.ended = True
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+        await self.client.close()
+
+    async def kill(self) -> None:
+        """End it as SIGKILL does: nothing more reaches the server, the Lease included."""
+        self.ended = True
+        await self.client.close()
+        self.task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            await self.task
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Get a path of its own HTTP server."""
+        port = await self.daemon.wait_served()
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}{path}") as answer:
+            return answer.status, await answer.text()
+
+    async def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples whose labels include these."""
+        _, text = await self.get("/metrics")
+        total = 0.0
+        for line in text.splitlines():
+            match = re.fullmatch(rf"{re.escape(name)}(?:\{{(.*)\}})? (\S+)", line)
+            if match and all(f'{key}="{value}"' in (match[1] or "") for key, value in labels.items()):
+                total += float(match[2])
+        return total

@@ -1,0 +1,138 @@
+"""Two replicas, one leader; it stops in time, hands over, and nothing is lost on the way."""
+
+import asyncio
+
+import pytest
+
+from topo_scheduler.simulation.apiserver import Delay, Refuse
+
+from . import objects
+from .cluster import Cluster
+from .conftest import StartReplica
+from .replica import SHORT_LEASE, Replica, configured
+
+LEASE = ("leases", "topology-scheduler", "kube-system")
+CANDIDATE = configured(election=SHORT_LEASE, bind_timeout=1.0)
+
+
+async def pair(start_replica: StartReplica) -> tuple[Replica, Replica]:
+    """A leader and a standby."""
+    leader = await start_replica(CANDIDATE)
+    standby = await start_replica(CANDIDATE, wait=False)
+    await standby.daemon.wait_served()
+    return leader, standby
+
+
+async def holder(cluster: Cluster) -> str:
+    """Who holds the Lease."""
+    found = await cluster.api.find(*LEASE)
+    return str((found or {}).get("spec", {}).get("holderIdentity") or "")
+
+
+async def test_one_of_two_leads_and_the_standby_is_ready(cluster: Cluster, start_replica: StartReplica) -> None:
+    leader, standby = await pair(start_replica)
+
+    async def ready() -> bool:
+        return (await standby.get("/readyz"))[0] == 200
+
+    await cluster.wait_until(ready, 10, "the standby ready")
+    await cluster.add_fabric({"s1": [4]})
+    await cluster.apply(objects.gang("team", 4))
+    await cluster.wait_bound("team", 4)
+    assert await holder(cluster) == leader.daemon.identity
+    assert not standby.daemon.leading.is_set()
+    assert await leader.metric("topology_scheduler_leader") == 1
+    assert await standby.metric("topology_scheduler_leader") == 0
+    assert await standby.metric("topology_placement_decisions_total") == 0
+
+
+async def test_a_leader_that_ends_in_order_hands_over_at_once(cluster: Cluster, start_replica: StartReplica) -> None:
+    leader, standby = await pair(start_replica)
+    await cluster.add_fabric({"s1": [4, 4]})
+    await cluster.apply(objects.gang("before", 4))
+    await cluster.wait_bound("before", 4)
+    await leader.stop()
+    assert await holder(cluster) in ("", standby.daemon.identity)
+    await standby.wait_leading(10)
+    await cluster.apply(objects.gang("after", 4))
+    await cluster.wait_bound("after", 4)
+
+
+async def test_a_leader_that_is_killed_is_replaced(cluster: Cluster, start_replica: StartReplica) -> None:
+    """Its Lease runs out first, and one bind timeout passes: what it had on the wire has landed or never will."""
+    leader, standby = await pair(start_replica)
+    await cluster.add_fabric({"s1": [4, 4]})
+    await cluster.apply(objects.gang("before", 4))
+    await cluster.wait_bound("before", 4)
+    await leader.kill()
+    assert await holder(cluster) == leader.daemon.identity
+    await cluster.apply(objects.gang("after", 4))
+    await standby.wait_leading(20)
+    await cluster.wait_bound("after", 4)
+    assert await holder(cluster) == standby.daemon.identity
+
+
+async def test_a_successor_completes_what_was_half_bound(cluster: Cluster, start_replica: StartReplica) -> None:
+    """It learns from the bound members where the gang stands."""
+    first = await start_replica(configured(max_binds_in_flight=1))
+    await cluster.add_fabric({"s1": [4, 4, 4]})
+    await cluster.apply(objects.gang("team", 4))
+    await cluster.wait_for(lambda: bool(cluster.recorder.bound), 10, "the first member bound")
+    await first.stop()
+    await start_replica()
+    pods = await cluster.wait_bound("team", 4)
+    assert len({pod["spec"]["nodeName"].rpartition("-")[0] for pod in pods}) == 1
+
+
+@pytest.mark.only("embedded")
+async def test_sigterm_lets_binds_in_flight_finish_and_gives_the_lease_back(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
+    leader = await start_replica(configured(election=SHORT_LEASE, bind_timeout=2.0))
+    await cluster.add_fabric({"s1": [4]})
+    rule = cluster.server.faults.add(Delay(0.7), verb="create", resource="pods/binding")
+    await cluster.apply(objects.gang("team", 4))
+    await cluster.wait_for(lambda: rule.struck == 4, 10, "four binds in flight")
+    await leader.stop()
+    pods = await cluster.pods_of("team")
+    assert all(pod["spec"].get("nodeName") for pod in pods), "bound by the time the process ended"
+    for pod in pods:
+        assert await cluster.notes(pod, "Scheduled"), "told by the time the process ended"
+    assert await holder(cluster) == ""
+
+
+@pytest.mark.only("embedded")
+async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
+    leader = await start_replica(CANDIDATE)
+    await cluster.add_fabric({"s1": [4]})
+    rule = cluster.server.faults.add(Refuse(503), verb="update", resource="leases")
+    await cluster.wait_for(lambda: not leader.daemon.leading.is_set(), 5, "it stops leading")
+    renewed = (await cluster.api.get(*LEASE))["spec"]["renewTime"]
+    await cluster.apply(objects.gang("team", 4))
+    await cluster.wait_pods("team", 4)
+
+    async def none_bound() -> bool:
+        return not any(pod["spec"].get("nodeName") for pod in await cluster.pods_of("team"))
+
+    await cluster.holds_for(1.0, none_bound, "who does not lead does not bind")
+    assert (await cluster.api.get(*LEASE))["spec"]["renewTime"] == renewed
+    cluster.server.faults.remove(rule)
+    await leader.wait_leading(20)
+    await cluster.wait_bound("team", 4)
+
+
+async def test_replicas_that_come_and_go_under_load_lose_nothing(cluster: Cluster, start_replica: StartReplica) -> None:
+    await cluster.add_fabric({"s1": [4, 4, 4, 4], "s2": [4, 4, 4, 4]})
+    replica, standby = await pair(start_replica)
+    for number in range(6):
+        await cluster.apply(objects.gang(f"gang{number}", 4, run=0.3))
+        await cluster.apply(*(objects.pod(f"single{number}{n}", 1, run=0.3) for n in range(4)))
+        if number in (1, 3):
+            await asyncio.sleep(0.05)
+            await replica.stop()
+            replica, standby = standby, await start_replica(CANDIDATE, wait=False)
+    for number in range(6):
+        await cluster.wait_job_done(f"gang{number}", 60)
+    assert replica.alive and standby.alive

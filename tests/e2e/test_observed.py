@@ -1,0 +1,83 @@
+"""What operators see: health, metrics, logs."""
+
+import logging
+
+import pytest
+
+from . import objects
+from .cluster import Cluster
+from .conftest import StartReplica
+from .replica import Replica, configured
+
+METRICS = (
+    "topology_scheduler_latency_seconds",
+    "topology_scheduler_placement_duration_seconds",
+    "topology_domain_utilization_ratio",
+    "topology_gpu_allocation_ratio",
+    "topology_placement_decisions_total",
+    "topology_scheduler_domain_fragmentation_ratio",
+    "topology_scheduler_bind_duration_seconds",
+    "topology_scheduler_watch_staleness_seconds",
+    "scheduler_pending_pods",
+)
+
+
+async def test_metrics_tell_what_happened_and_name_no_pods(cluster: Cluster, daemon: Replica) -> None:
+    await cluster.add_fabric({"s1": [4, 4]})
+    await cluster.apply(objects.gang("distinctive", 4), objects.pod("peculiar", 8, {"gpu-model": "H300"}))
+    await cluster.wait_bound("distinctive", 4)
+    (waiting,) = await cluster.wait_pods("peculiar", 1)
+    await cluster.wait_note(waiting, "0/8 nodes are available")
+    _, text = await daemon.get("/metrics")
+    for name in METRICS:
+        assert f"# TYPE {name.removesuffix('_total')}" in text or f"# TYPE {name}" in text, name
+    assert "distinctive" not in text and "peculiar" not in text and waiting["metadata"]["uid"] not in text
+    assert await daemon.metric("topology_scheduler_latency_seconds_count") == 4
+    assert await daemon.metric("topology_placement_decisions_total", verdict="placed") == 1
+    assert await daemon.metric("topology_placement_decisions_total", verdict="unschedulable") >= 1
+    assert await daemon.metric("topology_gpu_allocation_ratio") == 0.5
+    assert await daemon.metric("scheduler_pending_pods") == 1
+    assert await daemon.metric("topology_scheduler_bind_duration_seconds_count", outcome="bound") == 4
+    assert await daemon.metric("topology_scheduler_nodes") == 8
+    staleness = [line for line in text.splitlines() if line.startswith("topology_scheduler_watch_staleness_seconds{")]
+    assert len(staleness) >= 9 and all(float(line.rpartition(" ")[2]) < 120 for line in staleness)
+
+
+async def test_health(cluster: Cluster, daemon: Replica) -> None:
+    for path in ("/livez", "/healthz", "/readyz"):
+        assert await daemon.get(path) == (200, "ok")
+    status, text = await daemon.get("/readyz?verbose")
+    assert status == 200 and "[+]kernels ok" in text and "[+]caches ok" in text
+
+
+async def test_it_is_not_ready_before_its_caches_are_filled(cluster: Cluster, start_replica: StartReplica) -> None:
+    """And alive all the while: a restart would not help."""
+    if cluster.embedded:
+        from topo_scheduler.simulation.apiserver import Refuse
+
+        rule = cluster.server.faults.add(Refuse(503), verb="list", resource="nodes")
+        replica = await start_replica(configured(), wait=False)
+        await replica.daemon.wait_served()
+
+        async def only_one_lacks() -> bool:
+            return (await replica.get("/readyz"))[1].startswith("[+]kernels ok\n[-]caches failed: nodes\n")
+
+        await cluster.wait_until(only_one_lacks, 20, "readyz names the cache that is not filled")
+        assert (await replica.get("/livez"))[0] == 200
+        cluster.server.faults.remove(rule)
+    else:
+        replica = await start_replica(configured(), wait=False)
+        await replica.daemon.wait_served()
+    await replica.wait_leading(60)
+    assert (await replica.get("/readyz"))[0] == 200
+
+
+async def test_one_log_line_a_decision(cluster: Cluster, daemon: Replica, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "topo_scheduler.decisions")
+    await cluster.add_fabric({"s1": [4]})
+    await cluster.apply(objects.gang("team", 4))
+    await cluster.wait_bound("team", 4)
+    (line,) = [record for record in caplog.records if record.name == "topo_scheduler.decisions"]
+    told = line.__dict__
+    assert told["workload"] == "default/team" and told["verdict"] == "placed" and told["members"] == 4
+    assert told["leaves"] == ["s1/l1"] and len(told["nodes"]) == 4

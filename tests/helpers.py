@@ -1,0 +1,190 @@
+"""Builders of the Kubernetes objects that tests talk about."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from topo_scheduler.api.labels import PREFIX
+from topo_scheduler.api.objects import (
+    Affinity,
+    Container,
+    Job,
+    JobSpec,
+    JobStatus,
+    Node,
+    NodeAffinity,
+    NodeCondition,
+    NodeSelector,
+    NodeSelectorTerm,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Quantity,
+    Requirement,
+    ResourceRequirements,
+    Taint,
+)
+
+SCHEDULER: Final = "topology-aware-scheduler"
+NVIDIA: Final = "nvidia.com/gpu"
+MODEL: Final = "nvidia.com/gpu.product"
+EPOCH: Final = 1_700_000_000
+"""Creation times are told in seconds after this moment."""
+
+_uids = itertools.count(1)
+
+
+def timestamp(seconds: float) -> str:
+    """Return a Kubernetes timestamp of so many seconds after the epoch of the tests."""
+    return datetime.fromtimestamp(EPOCH + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def make_node(
+    name: str,
+    path: str = "",
+    *,
+    gpus: int = 8,
+    cpu: Quantity = "64",
+    memory: Quantity = "512Gi",
+    pods: int = 110,
+    model: str = "",
+    bandwidth: str = "",
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[Taint] = (),
+    ready: bool = True,
+    unschedulable: bool = False,
+    uid: str = "",
+    allocatable: Mapping[str, Quantity] | None = None,
+) -> Node:
+    """Return a node that hangs at ``path``: ``spine-1/leaf-1`` names the innermost levels, outermost first."""
+    told = dict(labels or {})
+    parts = path.split("/") if path else []
+    for level, part in zip(("fabric", "core", "spine", "leaf")[4 - len(parts) :], parts, strict=True):
+        if part:
+            told[PREFIX + level] = part
+    if model:
+        told[MODEL] = model
+    if bandwidth:
+        told[PREFIX + "network-bandwidth"] = bandwidth
+    has: dict[str, Quantity] = {"cpu": cpu, "memory": memory, "pods": pods}
+    if gpus:
+        has[NVIDIA] = gpus
+    return Node(
+        metadata=ObjectMeta(name=name, uid=uid or f"uid-{name}", labels=told),
+        spec=NodeSpec(unschedulable=unschedulable, taints=list(taints)),
+        status=NodeStatus(
+            allocatable=dict(allocatable) if allocatable is not None else has,
+            conditions=[NodeCondition("Ready", "True" if ready else "False")],
+        ),
+    )
+
+
+def controlled_by(kind: str, name: str, uid: str = "") -> OwnerReference:
+    """Return the reference of a pod to its controller."""
+    return OwnerReference(api_version="v1", kind=kind, name=name, uid=uid or f"uid-{name}", controller=True)
+
+
+def make_pod(
+    name: str,
+    *,
+    gpus: int = 0,
+    cpu: Quantity = "1",
+    memory: Quantity = "1Gi",
+    namespace: str = "default",
+    uid: str = "",
+    scheduler: str = SCHEDULER,
+    owner: OwnerReference | None = None,
+    node: str = "",
+    phase: str = "Pending",
+    priority: int = 0,
+    created: float = 0,
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    spec: PodSpec | None = None,
+) -> Pod:
+    """Return a pod. Annotation names without a slash are ours. ``spec`` stands instead of one container."""
+    if spec is None:
+        requests: dict[str, Quantity] = {"cpu": cpu, "memory": memory}
+        limits: dict[str, Quantity] = {NVIDIA: gpus} if gpus else {}
+        spec = PodSpec(containers=[Container("main", ResourceRequirements({**requests, **limits}, limits))])
+    spec.scheduler_name, spec.node_name, spec.priority = scheduler, node, priority
+    return Pod(
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=uid or f"pod-{next(_uids)}",
+            creation_timestamp=timestamp(created),
+            labels=dict(labels or {}),
+            annotations=ours(annotations),
+            owner_references=[owner] if owner else [],
+        ),
+        spec=spec,
+        status=PodStatus(phase=phase),
+    )
+
+
+def ours(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    """Put our prefix before every name that has none."""
+    return {key if "/" in key else PREFIX + key: value for key, value in (annotations or {}).items()}
+
+
+def make_job(
+    name: str,
+    *,
+    parallelism: int = 1,
+    completions: int | None = None,
+    indexed: bool = False,
+    succeeded: int = 0,
+    namespace: str = "default",
+    annotations: Mapping[str, str] | None = None,
+) -> Job:
+    """Return a Job whose uid is that of ``controlled_by("Job", name)``."""
+    return Job(
+        metadata=ObjectMeta(name=name, namespace=namespace, uid=f"uid-{name}", annotations=ours(annotations)),
+        spec=JobSpec(parallelism, completions, "Indexed" if indexed else "NonIndexed"),
+        status=JobStatus(succeeded=succeeded),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One object of the chain above a pod."""
+
+    kind: str
+    name: str
+    namespace: str = "default"
+    uid: str = ""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    job: Job | None = None
+
+
+def job_owner(job: Job) -> Owner:
+    """Return a Job as an owner of pods."""
+    meta = job.metadata
+    return Owner("Job", meta.name, meta.namespace, meta.uid, meta.annotations, job)
+
+
+def owner(kind: str, name: str, annotations: Mapping[str, str] | None = None, namespace: str = "default") -> Owner:
+    """Return an owner of any kind whose uid is that of ``controlled_by(kind, name)``."""
+    return Owner(kind, name, namespace, f"uid-{name}", ours(annotations))
+
+
+def requires(*terms: NodeSelectorTerm) -> Affinity:
+    """Return a required node affinity: one of the terms must hold."""
+    return Affinity(node_affinity=NodeAffinity(required=NodeSelector(terms)))
+
+
+def term(*requirements: Requirement, fields: Sequence[Requirement] = ()) -> NodeSelectorTerm:
+    """Return requirements that must all hold."""
+    return NodeSelectorTerm(requirements, tuple(fields))
+
+
+def where(key: str, operator: str, *values: str) -> Requirement:
+    """Return one requirement."""
+    return Requirement(key, operator, values)

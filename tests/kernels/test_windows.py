@@ -1,0 +1,181 @@
+"""Choosing leaves: against every set of leaves there is."""
+
+from itertools import combinations, pairwise
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kernels.arrays import Int64, grid, ints, leaves_in_domains
+from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows
+
+leaf_counts = st.integers(1, 4)
+member_counts = st.integers(1, 16)
+
+
+def windows(fit: list[int], domains: Int64, leaves: int, members: int) -> list[tuple[int, int]]:
+    first, last = np.full(len(fit), -1, np.int64), np.full(len(fit), -1, np.int64)
+    count = narrowest_windows(ints(fit), domains, leaves, members, first, last)
+    return list(zip(first[:count].tolist(), last[:count].tolist(), strict=True))
+
+
+def chosen(fit: list[int], first: int, last: int, leaves: int, members: int) -> list[int]:
+    out = np.full(leaves + 2, -1, np.int64)
+    count = choose_leaves(ints(fit), first, last, leaves, members, out)
+    return [int(leaf) for leaf in out[:count]]
+
+
+def all_sets(fit: list[int], domains: Int64, leaves: int, members: int) -> list[tuple[int, ...]]:
+    """Every set of at most so many leaves of one domain that holds the members."""
+    return [
+        leaves_used
+        for low, high in pairwise(domains.tolist())
+        for size in range(1, leaves + 1)
+        for leaves_used in combinations(range(low, high), size)
+        if sum(fit[leaf] for leaf in leaves_used) >= members
+    ]
+
+
+def span(leaves_used: tuple[int, ...]) -> int:
+    return leaves_used[-1] - leaves_used[0]
+
+
+@settings(deadline=None, max_examples=200)
+@given(leaves_in_domains(), leaf_counts, member_counts)
+def test_windows_are_those_of_the_sets_of_least_span(world: tuple[list[int], Int64], leaves: int, members: int) -> None:
+    fit, domains = world
+    sets = all_sets(fit, domains, leaves, members)
+    found = windows(fit, domains, leaves, members)
+    narrowest = min(map(span, sets), default=0)
+    assert found == sorted({(one[0], one[-1]) for one in sets if span(one) == narrowest})
+
+
+@settings(deadline=None, max_examples=200)
+@given(leaves_in_domains(), leaf_counts, member_counts)
+def test_the_leaves_of_a_window_hold_the_gang(world: tuple[list[int], Int64], leaves: int, members: int) -> None:
+    fit, domains = world
+    for first, last in windows(fit, domains, leaves, members):
+        used = chosen(fit, first, last, leaves, members)
+        assert used == sorted(set(used))
+        assert (used[0], used[-1]) == (first, last)
+        assert len(used) <= leaves
+        assert sum(fit[leaf] for leaf in used) >= members
+        # Between the two ends the largest are taken, the lower leaf on a tie, and no more than are needed.
+        between = sorted(range(first + 1, last), key=lambda leaf: (-fit[leaf], leaf))[: len(used) - len({first, last})]
+        assert sorted({first, last, *between}) == used
+        if len(used) > 2:
+            assert sum(fit[leaf] for leaf in {first, last, *between[:-1]}) < members
+
+
+def test_gangs_that_no_domain_holds_have_no_window() -> None:
+    assert windows([4, 4, 4], ints([0, 1, 3]), 2, 9) == []
+    assert windows([4, 4, 4], ints([0, 1, 3]), 1, 8) == []
+    assert windows([0, 0], ints([0, 2]), 2, 1) == []
+
+
+def test_full_leaves_between_make_a_window_wider() -> None:
+    assert windows([4, 0, 4, 4], ints([0, 4]), 2, 8) == [(2, 3)]
+    assert windows([4, 0, 0, 4], ints([0, 4]), 2, 8) == [(0, 3)]
+    assert windows([4, 1, 0, 4, 1], ints([0, 5]), 3, 8) == [(0, 3)]
+
+
+# ---------------------------------------------------------------- scores
+
+
+class Leaf(NamedTuple):
+    fit: int
+    capacity: int
+    used: int
+    alignment: int
+    history: int
+    load: int
+
+
+leaf = st.builds(
+    lambda fit, capacity, used, alignment, history, load: Leaf(
+        fit, capacity, min(used, capacity), alignment, history, load
+    ),
+    st.integers(0, 4),
+    st.integers(0, 40),
+    st.integers(0, 40),
+    st.sampled_from([0, 500, 1000]),
+    st.sampled_from([0, 777, 1000]),
+    st.sampled_from([0, 300, 301]),
+)
+
+
+def parts_of(
+    used: list[Leaf], parent: tuple[int, int], members: int, ask: int, strategy: str, mean: int
+) -> tuple[int, int, int, int]:
+    """Return the parts of a score as the words of its documentation say, in whole thousandths rounded down."""
+    whole = max(parent[0], 1)
+    free = whole - parent[1] - members * ask
+    capacity = max(sum(one.capacity for one in used), 1)
+    before = sum(one.used for one in used)
+    share = {
+        "consolidated": 1000 * before // capacity,
+        "distributed": 1000 - 1000 * before // capacity,
+        "balanced": 1000 - abs(1000 * (before + members * ask) // capacity - mean),
+    }[strategy]
+    return (
+        max(0, 1000 * free // whole),
+        sum(one.alignment for one in used) // len(used),
+        min(1000, max(0, share)),
+        sum(one.history for one in used) // len(used),
+    )
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(leaf, min_size=1, max_size=7),
+    st.integers(1, 3),
+    st.integers(1, 6),
+    st.integers(0, 4),
+    st.tuples(*[st.integers(0, 1000)] * 4),
+    st.sampled_from(["consolidated", "distributed", "balanced"]),
+    st.booleans(),
+    st.integers(0, 1000),
+)
+def test_the_score_is_what_its_parts_say_and_the_best_window_wins(
+    leaves: list[Leaf],
+    most: int,
+    members: int,
+    ask: int,
+    weights: tuple[int, int, int, int],
+    strategy: str,
+    latency: bool,
+    mean: int,
+) -> None:
+    fit = [one.fit for one in leaves]
+    found = windows(fit, ints([0, len(leaves)]), most, members)
+    if not found:
+        return
+    parent = sum(one.capacity for one in leaves), sum(one.used for one in leaves)
+    out = np.full((len(found), 6), -1, np.int64)
+    best = score_windows(
+        ints([first for first, _ in found]),
+        ints([last for _, last in found]),
+        len(found),
+        ints(fit),
+        most,
+        members,
+        ask,
+        np.ascontiguousarray(grid([one[1:] for one in leaves], 5).T),
+        ints([parent[0]] * len(leaves)),
+        ints([parent[1]] * len(leaves)),
+        ints(weights),
+        ("consolidated", "distributed", "balanced").index(strategy),
+        int(latency),
+        mean,
+        out,
+    )
+    totals = []
+    for (first, last), row in zip(found, out.tolist(), strict=True):
+        used = [leaves[at] for at in chosen(fit, first, last, most, members)]
+        parts = parts_of(used, parent, members, ask, strategy, mean)
+        total = sum(weight * part for weight, part in zip(weights, parts, strict=True)) // max(sum(weights), 1)
+        load = max(one.load for one in used)
+        assert row == [*parts, total, load]
+        totals.append((load, -total) if latency else (-total, load))
+    assert best == totals.index(min(totals))

@@ -1,0 +1,1 @@
+"""The package that talks to the API server, tested against an embedded one whose time stands still."""

@@ -1,0 +1,329 @@
+"""Every bind ends in an outcome that can be relied on, once, whatever the server or the network does."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from topo_scheduler.kube.binder import Binder, BindRequest, BindResult, Outcome
+from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
+from topo_scheduler.simulation.apiserver.faults import Fault
+
+from .stub import status, stubbed
+from .virtual import now, virtual_time
+from .world import World, connected, world
+
+NOTES: Mapping[str, str] = {"topology.scheduler/rank": "3"}
+
+
+def fail(w: World, fault: Fault, times: int | None = None) -> None:
+    """Have a fault strike the binds."""
+    w.server.faults.add(fault, verb="create", resource="pods/binding", times=times)
+
+
+def request(w: World, name: str = "pod", node: str = "node-1", **changes: Any) -> BindRequest:
+    uid = changes.pop("uid", w.pod(name).metadata.uid)
+    return BindRequest("default", name, uid, node, **{"annotations": NOTES, **changes})
+
+
+def binder(w: World, **options: Any) -> Binder:
+    return Binder(w.client, clock=now, **options)
+
+
+async def bind(w: World, **changes: Any) -> BindResult:
+    return await binder(w).bind(request(w, **changes))
+
+
+@virtual_time
+async def test_a_bind_is_one_request_and_carries_annotations_and_labels() -> None:
+    async with world() as w:
+        w.create_pod("pod", annotations={"own": "kept"})
+        result = await bind(w, labels={"topology.scheduler/leaf": "leaf-1"})
+        assert (result.outcome, result.message) == (Outcome.BOUND, "")
+        pod = w.pod("pod")
+        assert pod.spec.node_name == "node-1"
+        assert pod.metadata.annotations == {"own": "kept", **NOTES}
+        assert pod.metadata.labels == {"topology.scheduler/leaf": "leaf-1"}
+        assert len(w.server.requests.entries) == 1
+
+
+@virtual_time
+async def test_a_dry_run_asks_admission_and_changes_nothing() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        result = await binder(w).bind(request(w), dry_run=True)
+        assert result.outcome is Outcome.BOUND
+        assert w.pod("pod").spec.node_name == ""
+
+
+@virtual_time
+async def test_a_pod_somebody_else_placed_is_taken() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        assert (await bind(w, node="node-2", annotations={})).outcome is Outcome.BOUND
+        result = await bind(w)
+        assert (result.outcome, result.message) == (Outcome.TAKEN, "already assigned to node node-2")
+
+
+@virtual_time
+async def test_a_pod_on_our_node_with_devices_of_somebody_else_is_taken() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        assert (await bind(w, annotations={"topology.scheduler/rank": "7"})).outcome is Outcome.BOUND
+        assert (await bind(w)).outcome is Outcome.TAKEN
+
+
+@virtual_time
+async def test_a_pod_of_the_same_name_that_came_later_is_not_bound() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        meant = request(w)
+        w.remove_pod("pod")
+        w.create_pod("pod")
+        result = await binder(w).bind(meant)
+        assert (result.outcome, result.message) == (Outcome.TAKEN, "the name belongs to another pod now")
+        assert w.pod("pod").spec.node_name == ""
+
+
+@virtual_time
+async def test_a_pod_that_is_gone_or_going_is_gone() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        meant = request(w)
+        w.remove_pod("pod")
+        assert (await binder(w).bind(meant)).outcome is Outcome.GONE
+        w.create_pod("ending", finalizers=["example.com/wait"])
+        w.server.store.delete("pods", "ending", "default")
+        assert (await bind(w, name="ending")).outcome is Outcome.GONE
+
+
+@virtual_time
+async def test_a_pod_that_goes_while_it_is_looked_up_is_gone() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        meant = request(w)
+        fail(w, Refuse(409), times=1)
+        w.remove_pod("pod")
+        assert (await binder(w).bind(meant)).outcome is Outcome.GONE
+
+
+@virtual_time
+async def test_a_gated_pod_is_rejected_and_not_tried_again() -> None:
+    async with world() as w:
+        spec = {"schedulingGates": [{"name": "quota"}], "containers": [{"name": "main", "image": "train"}]}
+        w.server.store.create("pods", {"metadata": {"name": "pod"}, "spec": spec}, "default")
+        assert (await bind(w)).outcome is Outcome.REJECTED
+        assert w.asked("create", "pods/binding") == 1
+
+
+@pytest.mark.parametrize("code", [400, 403, 422])
+@virtual_time
+async def test_what_admission_says_is_final(code: int) -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        fail(w, Refuse(code, message="the webhook says no"))
+        result = await bind(w)
+        assert (result.outcome, result.message) == (Outcome.REJECTED, "the webhook says no")
+        assert w.asked("create", "pods/binding") == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Refuse(429),
+        Refuse(429, retry_after=1),
+        Refuse(500),
+        Refuse(503),
+        Refuse(409),
+        Disconnect(),
+        Disconnect(applied=True),
+        Truncate(),
+        Delay(1e6),
+    ],
+    ids=repr,
+)
+@virtual_time
+async def test_what_passes_is_sat_out_and_the_pod_bound_once(fault: Fault) -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        fail(w, fault, times=2)
+        result = await bind(w)
+        assert result.outcome is Outcome.BOUND
+        assert w.pod("pod").spec.node_name == "node-1"
+        assert result.latency < 10
+
+
+@virtual_time
+async def test_a_lost_answer_is_looked_up_not_repeated() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        fail(w, Disconnect(applied=True), times=1)
+        assert (await bind(w)).outcome is Outcome.BOUND
+        assert (w.asked("create", "pods/binding"), w.asked("get", "pods")) == (1, 1)
+
+
+@virtual_time
+async def test_a_lost_answer_may_hide_that_another_was_faster() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        fail(w, Disconnect(), times=1)
+
+        w.server.faults.add(Delay(1.0), verb="get", times=1)
+        ours = asyncio.create_task(bind(w))
+        await asyncio.sleep(0.5)
+        assert (await bind(w, node="node-9")).outcome is Outcome.BOUND
+        result = await ours
+        assert (result.outcome, result.message) == (Outcome.TAKEN, "already assigned to node node-9")
+
+
+@virtual_time
+async def test_a_busy_server_is_not_doubt() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        fail(w, Refuse(429, retry_after=3))
+        result = await bind(w)
+        assert result.outcome is Outcome.UNBOUND
+        assert "not settled within 10 s" in result.message
+        assert "429" in result.message
+        assert result.latency < 10
+
+
+@virtual_time
+async def test_a_server_that_is_away_is_not_doubt() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        meant = request(w)
+        await w.server.go_away()
+        result = await binder(w).bind(meant)
+        assert result.outcome is Outcome.UNBOUND
+        assert 5 < result.latency <= 10
+
+
+@pytest.mark.parametrize("fault", [Refuse(500), Disconnect(), Delay(1e6)], ids=repr)
+@virtual_time
+async def test_what_was_sent_and_never_answered_stays_unknown(fault: Fault) -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        w.server.faults.add(fault)
+        result = await bind(w)
+        assert result.outcome is Outcome.UNKNOWN
+        assert result.latency <= 10.2
+
+
+@virtual_time
+async def test_a_refusal_after_a_lost_answer_is_not_certain() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        fail(w, Refuse(500), times=1)
+        fail(w, Refuse(403), times=1)
+        assert (await bind(w)).outcome is Outcome.UNKNOWN
+
+
+@virtual_time
+async def test_who_may_not_bind_sends_nothing() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        result = await binder(w, allowed=lambda: False).bind(request(w))
+        assert result.outcome is Outcome.UNBOUND
+        assert not w.server.requests.entries
+
+
+@virtual_time
+async def test_leadership_is_asked_before_every_attempt() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        answers = iter([True, False])
+        fail(w, Refuse(500))
+        result = await binder(w, allowed=lambda: next(answers)).bind(request(w))
+        assert result.outcome is Outcome.UNKNOWN, "the first attempt may have been written"
+        assert w.asked("create", "pods/binding") == 1
+
+
+@virtual_time
+async def test_no_more_than_the_bound_are_under_way_and_drain_waits_for_all() -> None:
+    at_once, most = 0, 0
+
+    async def handler(_: web.BaseRequest) -> web.StreamResponse:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.1)
+        at_once -= 1
+        return web.Response(status=201)
+
+    async with stubbed(handler) as client:
+        subject = Binder(client, concurrency=5, clock=now)
+        await subject.drain()
+        binds = [subject.bind(BindRequest("default", f"pod-{n}", "uid", "node")) for n in range(20)]
+        tasks = [asyncio.create_task(each) for each in binds]
+        await asyncio.sleep(0.05)
+        assert subject.in_flight == 20
+        await subject.drain()
+        assert subject.in_flight == 0
+        assert all(task.result().outcome is Outcome.BOUND for task in tasks)
+        assert most == 5
+        assert max(task.result().latency for task in tasks) < 0.2, "waiting for a slot is not part of it"
+
+
+@virtual_time
+async def test_a_cancelled_bind_is_not_in_flight() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        fail(w, Delay(5))
+        subject = binder(w)
+        task = asyncio.create_task(subject.bind(request(w)))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.wait_for(subject.drain(), 1)
+        assert subject.in_flight == 0
+
+
+@virtual_time
+async def test_expired_credentials_are_waited_for() -> None:
+    answers: itertools.chain[Callable[[], web.Response]] = itertools.chain(
+        [lambda: status(401, "Unauthorized")] * 2, itertools.repeat(lambda: web.Response(status=201))
+    )
+
+    async def handler(_: web.BaseRequest) -> web.StreamResponse:
+        return next(answers)()
+
+    async with stubbed(handler) as client:
+        result = await Binder(client, clock=now).bind(BindRequest("default", "pod", "uid", "node"))
+        assert result.outcome is Outcome.BOUND
+
+
+@virtual_time
+async def test_a_storm_of_faults_loses_nothing_and_doubles_nothing() -> None:
+    async with world() as w:
+        for number in range(60):
+            w.create_pod(f"pod-{number}")
+        for fault in (Refuse(429, retry_after=1), Refuse(500), Disconnect(), Disconnect(applied=True), Refuse(409)):
+            fail(w, fault, times=25)
+        w.server.faults.add(Refuse(500), verb="get", resource="pods", times=10)
+        subject = binder(w, concurrency=10)
+        results = await asyncio.gather(*[subject.bind(request(w, name=f"pod-{n}")) for n in range(60)])
+        for number, result in enumerate(results):
+            placed = w.pod(f"pod-{number}").spec.node_name == "node-1"
+            assert result.outcome is Outcome.UNKNOWN or placed == (result.outcome is Outcome.BOUND)
+        assert sum(result.outcome is Outcome.BOUND for result in results) > 50
+
+
+@virtual_time
+async def test_two_schedulers_cannot_both_have_a_pod() -> None:
+    async with EmbeddedAPIServer() as server, connected(server) as one, connected(server) as two:
+        w = World(server, one)
+        for number in range(40):
+            w.create_pod(f"pod-{number}")
+        fail(w, Disconnect(applied=True), times=20)
+        first, second = Binder(one, clock=now), Binder(two, clock=now)
+        wanted = [request(w, name=f"pod-{n}", annotations={"by": "1"}) for n in range(40)]
+        others = [request(w, name=f"pod-{n}", annotations={"by": "2"}) for n in range(40)]
+        pairs = [(first.bind(mine), second.bind(theirs)) for mine, theirs in zip(wanted, others, strict=True)]
+        outcomes = [await asyncio.gather(*pair) for pair in pairs]
+        for number, (mine, theirs) in enumerate(outcomes):
+            assert {mine.outcome, theirs.outcome} == {Outcome.BOUND, Outcome.TAKEN}
+            winner = w.pod(f"pod-{number}").metadata.annotations["by"]
+            assert winner == ("1" if mine.outcome is Outcome.BOUND else "2")

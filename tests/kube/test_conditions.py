@@ -1,0 +1,208 @@
+"""The condition is written on pods that lack a node, newest message only, and never on one that has a node."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from topo_scheduler.api.objects import PodCondition
+from topo_scheduler.kube.binder import Binder, BindRequest, Outcome
+from topo_scheduler.kube.conditions import ConditionWriter
+from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse
+from topo_scheduler.simulation.apiserver.faults import Fault
+
+from .virtual import now, virtual_time
+from .world import World, running, world
+
+
+def writer(w: World, **options: Any) -> ConditionWriter:
+    return ConditionWriter(w.client, **{"clock": now, "wall": now, **options})
+
+
+def scheduled(w: World, name: str = "pod") -> PodCondition | None:
+    return next((found for found in w.pod(name).status.conditions if found.type == "PodScheduled"), None)
+
+
+def says(w: World, name: str = "pod") -> str:
+    condition = scheduled(w, name)
+    return condition.message if condition else ""
+
+
+@virtual_time
+async def test_it_is_the_condition_autoscalers_look_for() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        writes = writer(w)
+        async with running(writes.run()):
+            writes.set_unschedulable(pod, "no leaf has room")
+            assert await writes.flush(5)
+        condition = scheduled(w)
+        assert condition is not None
+        assert (condition.status, condition.reason) == ("False", "Unschedulable")
+        assert condition.message == "no leaf has room"
+
+
+@virtual_time
+async def test_the_newest_message_is_written_and_the_same_is_not_written_again() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        writes = writer(w)
+        async with running(writes.run()):
+            for number in range(5):
+                writes.set_unschedulable(pod, f"message {number}")
+            await writes.flush(5)
+            assert (says(w), writes.written) == ("message 4", 1)
+            writes.set_unschedulable(pod, "message 4")
+            writes.set_unschedulable(w.pod("pod"), "message 4")
+            await writes.flush(5)
+            assert writes.written == 1
+            writes.set_unschedulable(w.pod("pod"), "message 5")
+            await writes.flush(5)
+            assert (says(w), writes.written) == ("message 5", 2)
+
+
+@virtual_time
+async def test_what_the_pod_said_before_we_started_is_not_written_again() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        first, second = writer(w), writer(w)
+        async with running(first.run(), second.run()):
+            first.set_unschedulable(pod, "no room")
+            await first.flush(5)
+            second.set_unschedulable(w.pod("pod"), "no room")
+            await second.flush(5)
+        assert second.written == 0
+
+
+@virtual_time
+async def test_what_somebody_else_changed_is_written_again() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        writes, other = writer(w), writer(w)
+        async with running(writes.run(), other.run()):
+            writes.set_unschedulable(pod, "ours")
+            await writes.flush(5)
+            other.set_unschedulable(w.pod("pod"), "theirs")
+            await other.flush(5)
+            writes.set_unschedulable(w.pod("pod"), "ours")
+            await writes.flush(5)
+        assert says(w) == "ours"
+
+
+@virtual_time
+async def test_a_message_that_comes_while_another_is_written_is_written_after_it() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Delay(1.0), verb="patch", times=1)
+        writes = writer(w)
+        async with running(writes.run()):
+            writes.set_unschedulable(pod, "first")
+            await asyncio.sleep(0.5)
+            writes.set_unschedulable(pod, "second")
+            assert await writes.flush(5)
+        assert says(w) == "second"
+
+
+@virtual_time
+async def test_a_pod_that_got_its_node_meanwhile_is_not_marked() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Delay(1.0), verb="patch", times=1)
+        writes = writer(w)
+        async with running(writes.run()):
+            writes.set_unschedulable(pod, "no room")
+            await asyncio.sleep(0.5)
+            bound = await Binder(w.client, clock=now).bind(BindRequest("default", "pod", pod.metadata.uid, "node-1"))
+            assert bound.outcome is Outcome.BOUND
+            assert await writes.flush(5)
+        condition = scheduled(w)
+        assert condition is None or condition.status == "True"
+        assert (writes.written, len(writes)) == (0, 0)
+
+
+@virtual_time
+async def test_a_pod_that_only_changed_is_marked_all_the_same() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.annotate("pod", "a", "b")
+        writes = writer(w)
+        async with running(writes.run()):
+            writes.set_unschedulable(pod, "no room")
+            assert await writes.flush(5)
+        assert (says(w), writes.failed) == ("no room", 0)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+@virtual_time
+async def test_a_pod_that_is_gone_is_forgotten(replaced: bool) -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.remove_pod("pod")
+        if replaced:
+            w.create_pod("pod")
+        writes = writer(w)
+        async with running(writes.run()):
+            writes.set_unschedulable(pod, "no room")
+            assert await writes.flush(5)
+        assert (writes.written, writes.failed, len(writes)) == (0, 0, 0)
+        if replaced:
+            assert scheduled(w) is None
+
+
+@virtual_time
+async def test_what_is_forgotten_is_neither_written_nor_remembered() -> None:
+    async with world() as w:
+        waiting, doing = w.create_pod("waiting"), w.create_pod("doing")
+        w.server.faults.add(Delay(1.0), verb="patch")
+        writes = writer(w, concurrency=1)
+        async with running(writes.run()):
+            writes.set_unschedulable(doing, "no room")
+            writes.set_unschedulable(waiting, "no room")
+            await asyncio.sleep(0.5)
+            writes.forget(doing.metadata.uid)
+            writes.forget(waiting.metadata.uid)
+            assert await writes.flush(5)
+        assert scheduled(w, "waiting") is None
+        assert len(writes) == 0
+
+
+@pytest.mark.parametrize("fault", [Refuse(429), Refuse(500), Disconnect(), Disconnect(applied=True)], ids=repr)
+@virtual_time
+async def test_what_passes_is_sat_out(fault: Fault) -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(fault, verb="patch", times=3)
+        writes = writer(w)
+        async with running(writes.run()):
+            writes.set_unschedulable(pod, "no room")
+            assert await writes.flush(30)
+        assert (says(w), writes.failed) == ("no room", 0)
+
+
+@virtual_time
+async def test_what_is_refused_is_counted_and_tried_at_the_next_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Refuse(403), verb="patch", times=1)
+        writes = writer(w)
+        async with running(writes.run()):
+            writes.set_unschedulable(pod, "no room")
+            await writes.flush(5)
+            assert writes.failed == 1
+            assert "pod default/pod is not marked as unschedulable" in caplog.text
+            writes.set_unschedulable(pod, "no room")
+            await writes.flush(5)
+        assert says(w) == "no room"
+
+
+@virtual_time
+async def test_conditions_stand_back_behind_binds_but_not_for_long() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        writes = writer(w, busy=lambda: True)
+        async with running(writes.run()):
+            writes.set_unschedulable(pod, "no room")
+            await asyncio.sleep(3)
+            assert writes.written == 0
+            await asyncio.sleep(2)
+            assert writes.written == 1

@@ -1,0 +1,242 @@
+"""Events say each thing once, behind the binds but not late, and never cost a placement."""
+
+import asyncio
+import json
+from typing import Any, Literal
+
+import pytest
+
+from topo_scheduler.kube import events as module
+from topo_scheduler.kube.events import EventRecorder, ObjectReference
+from topo_scheduler.simulation.apiserver import Disconnect, Refuse
+from topo_scheduler.simulation.apiserver.faults import Fault
+
+from .virtual import now, virtual_time
+from .world import World, eventually, running, world
+
+POD = ObjectReference("v1", "Pod", "default", "pod-0", "uid-0")
+
+
+def recorder(w: World, **options: Any) -> EventRecorder:
+    return EventRecorder(w.client, "topo-scheduler", "topo-scheduler-0", **{"clock": now, "wall": now, **options})
+
+
+def record(
+    r: EventRecorder,
+    message: str = "0/4 nodes are available",
+    pod: ObjectReference = POD,
+    reason: str = "FailedScheduling",
+    kind: Literal["Normal", "Warning"] = "Warning",
+) -> None:
+    r.record(pod, kind, reason, message, "Scheduling")
+
+
+async def posted(w: World) -> list[dict[str, Any]]:
+    answer = await w.client.request("GET", "/apis/events.k8s.io/v1/events", timeout=5)
+    items: list[dict[str, Any]] = json.loads(answer)["items"]
+    return items
+
+
+@virtual_time
+async def test_an_event_is_what_kubectl_describe_shows() -> None:
+    async with world() as w:
+        r = recorder(w)
+        async with running(r.run()):
+            record(r)
+            assert await r.flush(5)
+        (event,) = await posted(w)
+        assert event["metadata"]["name"].startswith("pod-0.")
+        assert event["regarding"] == {
+            "apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "pod-0", "uid": "uid-0"
+        }  # fmt: skip
+        assert (event["type"], event["reason"], event["action"]) == ("Warning", "FailedScheduling", "Scheduling")
+        assert event["note"] == "0/4 nodes are available"
+        assert event["reportingController"] == "topo-scheduler"
+        assert event["eventTime"].endswith("Z")
+
+
+@virtual_time
+async def test_the_same_is_said_once_and_something_new_anew() -> None:
+    async with world() as w:
+        r = recorder(w)
+        async with running(r.run()):
+            for _ in range(10):
+                record(r)
+                await asyncio.sleep(1)
+            record(r, "0/5 nodes are available")
+            record(r, pod=ObjectReference("v1", "Pod", "default", "pod-1", "uid-1"))
+            record(r, reason="Scheduled", kind="Normal")
+            assert await r.flush(5)
+        assert len(await posted(w)) == 4
+        assert w.asked("patch", "events") == 0
+
+
+@virtual_time
+async def test_a_repetition_is_told_as_a_series_every_five_minutes() -> None:
+    async with world() as w:
+        r = recorder(w)
+        async with running(r.run()):
+            for _ in range(62):
+                record(r)
+                await asyncio.sleep(10)
+            assert await r.flush(5)
+        (event,) = await posted(w)
+        assert event["series"]["count"] == 61
+        assert w.asked("patch", "events") == 2
+        assert w.asked("create", "events") == 1
+
+
+@virtual_time
+async def test_an_event_that_expired_on_the_server_is_posted_again() -> None:
+    async with world() as w:
+        r = recorder(w)
+        async with running(r.run()):
+            record(r)
+            await r.flush(5)
+            (event,) = await posted(w)
+            w.server.store.delete("events.events.k8s.io", event["metadata"]["name"], "default")
+            await asyncio.sleep(301)
+            record(r)
+            await r.flush(5)
+        (again,) = await posted(w)
+        assert again["metadata"]["name"] != event["metadata"]["name"]
+        assert (r.posted, r.failed) == (2, 0)
+
+
+@virtual_time
+async def test_events_stand_back_behind_binds_but_not_for_long() -> None:
+    async with world() as w:
+        binding = True
+        r = recorder(w, busy=lambda: binding)
+        async with running(r.run()):
+            record(r)
+            await asyncio.sleep(7)
+            assert not await posted(w)
+            await asyncio.sleep(2)
+            assert len(await posted(w)) == 1, "patience has an end"
+            record(r, "something new")
+            binding = False
+            await asyncio.sleep(0.2)
+            assert len(await posted(w)) == 2, "nothing to stand back behind"
+
+
+@virtual_time
+async def test_flushing_does_not_stand_back_and_says_whether_it_was_done() -> None:
+    async with world() as w:
+        r = recorder(w, busy=lambda: True)
+        async with running(r.run()):
+            assert await r.flush(0.1), "nothing to do"
+            record(r)
+            assert await r.flush(1)
+            await w.server.go_away()
+            record(r, "while away")
+            assert not await r.flush(2)
+
+
+@virtual_time
+async def test_a_thousand_at_once_all_exist_within_thirty_seconds() -> None:
+    async with world() as w:
+        r = recorder(w, busy=lambda: True)
+        async with running(r.run()):
+            for number in range(1_000):
+                record(r, pod=ObjectReference("v1", "Pod", "default", f"pod-{number}", f"uid-{number}"))
+            await eventually(lambda: r.posted == 1_000, within=30)
+        assert len({event["regarding"]["uid"] for event in await posted(w)}) == 1_000
+
+
+@pytest.mark.parametrize(
+    "fault", [Refuse(429, retry_after=1), Refuse(500), Disconnect(), Disconnect(applied=True)], ids=repr
+)
+@virtual_time
+async def test_what_passes_costs_no_event_and_doubles_none(fault: Fault) -> None:
+    async with world() as w:
+        w.server.faults.add(fault, verb="create", resource="events", times=6)
+        r = recorder(w)
+        async with running(r.run()):
+            for number in range(20):
+                record(r, f"message {number}")
+            assert await r.flush(60)
+        assert sorted(event["note"] for event in await posted(w)) == sorted(f"message {number}" for number in range(20))
+        assert (r.posted, r.failed) == (20, 0)
+
+
+@virtual_time
+async def test_what_is_refused_is_counted_and_said_and_may_be_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        w.server.faults.add(Refuse(403, message="the namespace is being terminated"), verb="create", times=1)
+        r = recorder(w)
+        async with running(r.run()):
+            record(r)
+            assert await r.flush(5)
+            assert (r.posted, r.failed) == (0, 1)
+            assert "event FailedScheduling about Pod default/pod-0 is lost: " in caplog.text
+            record(r)
+            assert await r.flush(5)
+        assert len(await posted(w)) == 1
+
+
+@virtual_time
+async def test_a_full_queue_drops_the_oldest_and_counts(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        r = recorder(w, capacity=10)
+        for number in range(25):
+            record(r, f"message {number}")
+        assert (len(r), r.dropped) == (10, 15)
+        assert sum("events dropped so far" in line.getMessage() for line in caplog.records) == 4, "1, 2, 4, 8"
+        async with running(r.run()):
+            assert await r.flush(5)
+        assert {event["note"] for event in await posted(w)} == {f"message {number}" for number in range(15, 25)}
+
+
+@virtual_time
+async def test_what_was_dropped_can_be_said_again() -> None:
+    async with world() as w:
+        r = recorder(w, capacity=1)
+        for message in ("a", "b", "a"):
+            record(r, message)
+        async with running(r.run()):
+            assert await r.flush(5)
+        assert [event["note"] for event in await posted(w)] == ["a"]
+
+
+@virtual_time
+async def test_what_waits_for_long_waits_once() -> None:
+    async with world() as w:
+        r = recorder(w)
+        record(r)
+        await asyncio.sleep(400)
+        record(r)
+        assert len(r) == 1
+
+
+@virtual_time
+async def test_memory_of_what_was_said_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 5)
+    async with world() as w:
+        r = recorder(w)
+        for number in range(50):
+            record(r, f"message {number}")
+        assert len(r._known) == 5
+
+
+@virtual_time
+async def test_texts_fit_the_limits_of_the_api_in_bytes() -> None:
+    async with world() as w:
+        r = recorder(w)
+        async with running(r.run()):
+            record(r, "ü" * 2_000, pod=ObjectReference("v1", "Pod", "default", "p" * 253, "uid"))
+            assert await r.flush(5)
+        (event,) = await posted(w)
+        assert len(event["note"].encode()) <= 1024
+        assert event["note"].endswith("ü…")
+        assert len(event["metadata"]["name"]) <= 253
+
+
+@virtual_time
+async def test_events_about_what_has_no_namespace_go_to_the_default_one() -> None:
+    async with world() as w:
+        r = recorder(w)
+        async with running(r.run()):
+            record(r, pod=ObjectReference("v1", "Node", "", "node-1", "uid"))
+            assert await r.flush(5)
+        assert (await posted(w))[0]["metadata"]["namespace"] == "default"

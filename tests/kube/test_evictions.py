@@ -1,0 +1,86 @@
+"""An eviction removes the pod that was meant, or says why not."""
+
+import pytest
+
+from topo_scheduler.kube.binder import Binder, BindRequest
+from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
+from topo_scheduler.simulation.apiserver import Disconnect, Refuse
+from topo_scheduler.simulation.apiserver.faults import Fault
+
+from .stub import status, stubbed
+from .virtual import now, virtual_time
+from .world import world
+
+BUDGET = {"causes": [{"reason": "DisruptionBudget", "message": "The disruption budget web needs 2 healthy pods"}]}
+
+
+@virtual_time
+async def test_a_pod_is_evicted() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid, grace=0)
+        assert result.outcome is EvictionOutcome.EVICTED
+        assert not w.versions()
+
+
+@virtual_time
+async def test_a_running_pod_gets_the_time_it_is_given() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        await Binder(w.client, clock=now).bind(BindRequest("default", "pod", pod.metadata.uid, "node-1"))
+        await Evictor(w.client).evict("default", "pod", pod.metadata.uid, grace=7)
+        assert w.server.store.get("pods", "pod", "default")["metadata"]["deletionGracePeriodSeconds"] == 7
+
+
+@virtual_time
+async def test_a_dry_run_evicts_nothing() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid, dry_run=True)
+        assert result.outcome is EvictionOutcome.EVICTED
+        assert "pod" in w.versions()
+
+
+@virtual_time
+async def test_only_the_pod_that_was_meant_is_evicted() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        for name in ("pod", "missing"):
+            result = await Evictor(w.client).evict("default", name, "another-uid")
+            assert result.outcome is EvictionOutcome.GONE
+        assert "pod" in w.versions()
+
+
+@virtual_time
+async def test_a_disruption_budget_is_answered_at_once() -> None:
+    async def handler(_: object) -> object:
+        return status(429, "TooManyRequests", "Cannot evict pod", details=BUDGET)
+
+    async with stubbed(handler) as client:  # type: ignore[arg-type]
+        began = now()
+        result = await Evictor(client).evict("default", "pod", "uid")
+        assert (result.outcome, result.message) == (EvictionOutcome.BLOCKED, "Cannot evict pod")
+        assert now() - began < 0.1
+
+
+@pytest.mark.parametrize(
+    "fault", [Refuse(429), Refuse(500), Refuse(409), Disconnect(), Disconnect(applied=True)], ids=repr
+)
+@virtual_time
+async def test_what_passes_is_sat_out(fault: Fault) -> None:
+    async with world() as w:
+        pod = w.create_pod("pod", finalizers=["example.com/wait"])
+        w.server.faults.add(fault, verb="create", resource="pods/eviction", times=3)
+        result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid)
+        assert result.outcome is EvictionOutcome.EVICTED
+        assert w.pod("pod").metadata.deletion_timestamp
+
+
+@pytest.mark.parametrize("code", [403, 429, 500])
+@virtual_time
+async def test_what_does_not_pass_is_a_failure_in_the_servers_words(code: int) -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Refuse(code, message="no"))
+        result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid)
+        assert (result.outcome, result.message) == (EvictionOutcome.FAILED, "no")

@@ -1,0 +1,436 @@
+"""At no time do two lead; a leader that cannot renew stops in time; and somebody leads again soon after."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.lease import LeaderElector, boot_time
+from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Store, Truncate
+from topo_scheduler.simulation.apiserver.faults import Fault
+
+from .virtual import now, virtual_time
+from .world import connected, eventually
+
+BIND_SECONDS = 10.0
+LEASES = "leases.coordination.k8s.io"
+
+
+@dataclass
+class Candidate:
+    """A process that wants to lead, and what it does while it does."""
+
+    elector: LeaderElector
+    server: EmbeddedAPIServer
+    look: Callable[[], None]
+    drain: float = 0.0
+    terms: list[tuple[float, float]] = field(default_factory=list)
+    active: bool = False
+    since: float = 0.0
+
+    async def body(self) -> None:
+        began = self.since = now()
+        assert self.holds()
+        self.active = True
+        self.look()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.active = False
+            self.terms.append((began, now()))
+            await asyncio.sleep(self.drain)
+
+    def holds(self) -> bool:
+        return self.elector.holds()
+
+    def may_write(self) -> bool:
+        """As the daemon does it: unless the handover was clean, the first bind waits for one bind timeout."""
+        settled = self.elector.clean_handover or now() - self.since >= max(BIND_SECONDS, self.elector.handover_seconds)
+        return self.active and self.holds() and settled
+
+
+class Town:
+    """Candidates before one store, each with an API server of its own, so that each can be cut off alone."""
+
+    def __init__(self) -> None:
+        self.store = Store()
+        self.candidates: list[Candidate] = []
+        self.overlap: list[float] = []
+        self._stack = contextlib.AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def add(self, name: str, *, drain: float = 0.0, run: bool = True, **options: Any) -> Candidate:
+        server = await self._stack.enter_async_context(EmbeddedAPIServer(self.store))
+        client = await self._stack.enter_async_context(connected(server))
+        candidate = Candidate(elector(client, name, **options), server, self.look, drain)
+        self.candidates.append(candidate)
+        if run:
+            self.start(candidate)
+        return candidate
+
+    def start(self, candidate: Candidate) -> asyncio.Task[None]:
+        task = asyncio.create_task(candidate.elector.run(candidate.body))
+        self._tasks.append(task)
+        return task
+
+    @property
+    def lease(self) -> dict[str, Any]:
+        lease: dict[str, Any] = self.store.get(LEASES, "topo", "kube-system").obj
+        return lease
+
+    @property
+    def holder(self) -> str:
+        record = self.store.find(LEASES, "topo", "kube-system")
+        return record.obj["spec"]["holderIdentity"] if record else ""
+
+    def look(self) -> None:
+        if sum(candidate.may_write() for candidate in self.candidates) > 1:
+            self.overlap.append(now())
+
+    async def watch(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(0.25)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._stack.aclose()
+
+
+def elector(client: Client, name: str, **options: Any) -> LeaderElector:
+    return LeaderElector(client, "kube-system", "topo", name, **{"clock": now, **options})
+
+
+@asynccontextmanager
+async def town() -> AsyncIterator[Town]:
+    it = Town()
+    watcher = asyncio.create_task(it.watch())
+    try:
+        yield it
+    finally:
+        watcher.cancel()
+        await it.close()
+    assert not it.overlap, f"two led at {it.overlap[:5]}"
+
+
+def drifting(rate: float, offset: float = 0.0) -> Callable[[], float]:
+    return lambda: offset + rate * now()
+
+
+@virtual_time
+async def test_the_first_leads_and_the_next_takes_over_when_it_is_released() -> None:
+    async with town() as t:
+        a = await t.add("a", run=False)
+        task = t.start(a)
+        await eventually(lambda: a.active)
+        b = await t.add("b")
+        await asyncio.sleep(60)
+        assert a.holds()
+        assert not b.active
+        assert b.elector.leader == "a"
+        task.cancel()
+        await eventually(lambda: b.active, within=4.5)
+        assert t.holder == "b"
+        assert (b.elector.transitions, b.elector.clean_handover) == (1, True)
+
+
+@virtual_time
+async def test_a_leader_that_cannot_renew_stops_before_anybody_can_follow() -> None:
+    async with town() as t:
+        a, b = await t.add("a"), None
+        await eventually(lambda: a.active)
+        b = await t.add("b")
+        await asyncio.sleep(30)
+        cut = now()
+        await a.server.go_away()
+        await eventually(lambda: b.active, within=25)
+        (_, ended), *_ = a.terms
+        assert 7 < ended - cut <= 10.1
+        assert now() - cut > 13, "the lease lasts 15 s from the last renewal"
+        assert not b.elector.clean_handover, "what the last leader sent may still be under way"
+
+
+@virtual_time
+async def test_who_lost_the_lease_contends_again() -> None:
+    async with town() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        await a.server.go_away()
+        await eventually(lambda: not a.active, within=12)
+        await asyncio.sleep(60)
+        assert not a.holds()
+        await a.server.come_back()
+        await eventually(lambda: a.active, within=5)
+        assert len(a.terms) == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Refuse(500),
+        Refuse(429, retry_after=5),
+        Refuse(409),
+        Disconnect(),
+        Disconnect(applied=True),
+        Truncate(),
+        Delay(60),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("verb", ["update", "get"])
+@virtual_time
+async def test_renewals_that_fail_now_and_then_end_nothing(fault: Fault, verb: str) -> None:
+    async with town() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        for _ in range(5):
+            a.server.faults.add(fault, verb=verb, resource="leases", times=2)
+            await asyncio.sleep(20)
+            a.server.faults.clear()
+        assert a.active
+        assert not a.terms
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Refuse(500), Refuse(403), Refuse(409), Disconnect(), Disconnect(applied=True), Truncate(), Delay(1e6)],
+    ids=repr,
+)
+@virtual_time
+async def test_renewals_that_keep_failing_end_it_in_time(fault: Fault) -> None:
+    async with town() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        b = await t.add("b")
+        await asyncio.sleep(20)
+        failing = now()
+        a.server.faults.add(fault, verb="update", resource="leases")
+        a.server.faults.add(fault, verb="get", resource="leases")
+        await eventually(lambda: b.active, within=60)
+        assert a.terms[0][1] - failing <= 10.1
+
+
+@virtual_time
+async def test_clocks_that_are_hours_apart_do_not_matter() -> None:
+    async with town() as t:
+        a = await t.add("a", wall=lambda: 9e8 - now(), clock=drifting(1.0, -5_000.0))
+        await eventually(lambda: a.active)
+        b = await t.add("b", wall=lambda: 4e9 + now(), clock=drifting(1.0, 9_999.0))
+        await asyncio.sleep(120)
+        assert a.active
+        assert not b.active
+        await a.server.go_away()
+        await eventually(lambda: b.active, within=25)
+
+
+@virtual_time
+async def test_clocks_that_run_at_different_rates_are_allowed_for() -> None:
+    async with town() as t:
+        slow = await t.add("slow", clock=drifting(0.95), renew_deadline=14.5)
+        await eventually(lambda: slow.active)
+        fast = await t.add("fast", clock=drifting(1.04), renew_deadline=14.5)
+        await asyncio.sleep(20)
+        await slow.server.go_away()
+        await eventually(lambda: fast.active, within=25)
+
+
+@virtual_time
+async def test_the_right_to_lead_counts_from_the_sending_of_a_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with town() as t:
+        a = await t.add("a", run=False)
+        request = Client.request
+
+        async def slow(self: Client, *args: Any, **options: Any) -> bytes:
+            answer = await request(self, *args, **options)
+            await asyncio.sleep(3)
+            return answer
+
+        monkeypatch.setattr(Client, "request", slow)
+        task = t.start(a)
+        await eventually(lambda: t.holder == "a")
+        written = now()
+        await a.server.go_away()
+        await eventually(lambda: a.active)
+        await eventually(lambda: not a.holds(), within=12)
+        assert now() - written < 10.1
+        task.cancel()
+
+
+@virtual_time
+async def test_part_of_the_lease_is_never_used() -> None:
+    async with town() as t:
+        usual = await t.add("a", run=False)
+        assert usual.elector.hold_seconds == 10
+        bold = await t.add("b", lease_duration=15, renew_deadline=14.9, run=False)
+        assert bold.elector.hold_seconds == 13.5
+
+
+@virtual_time
+async def test_a_leader_that_was_suspended_knows_when_it_wakes() -> None:
+    asleep = 0.0
+    async with town() as t:
+        a = await t.add("a", clock=lambda: now() + asleep)
+        await eventually(lambda: a.active)
+        assert a.holds()
+        asleep = 3_600.0
+        assert not a.holds(), "before the loop has had a turn"
+        await eventually(lambda: a.terms, within=3)
+
+
+@pytest.mark.parametrize("thief", ["thief", ""])
+@virtual_time
+async def test_a_lease_that_somebody_else_has_written_is_lost_at_once(thief: str) -> None:
+    async with town() as t:
+        a = await t.add("a", drain=1.0)
+        await eventually(lambda: a.active)
+        spec = {**t.lease["spec"], "holderIdentity": thief}
+        t.store.modify(LEASES, "topo", "kube-system", lambda obj: {**obj, "spec": spec})
+        await eventually(lambda: a.terms, within=2.5)
+        if thief:
+            assert a.elector.leader == thief
+            assert not a.holds()
+
+
+@virtual_time
+async def test_what_others_write_on_the_lease_is_kept() -> None:
+    async with town() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        labels = {"team": "infra"}
+
+        def label(obj: dict[str, Any]) -> dict[str, Any]:
+            return {**obj, "metadata": {**obj["metadata"], "labels": labels}}
+
+        t.store.modify(LEASES, "topo", "kube-system", label)
+        await asyncio.sleep(10)
+        assert a.active
+        assert t.lease["metadata"]["labels"] == labels
+        assert t.lease["spec"]["renewTime"] > t.lease["spec"]["acquireTime"]
+
+
+@virtual_time
+async def test_a_deleted_lease_is_written_again_by_its_leader_and_taken_by_nobody() -> None:
+    async with town() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        b = await t.add("b")
+        await asyncio.sleep(10)
+        for _ in range(5):
+            t.store.delete(LEASES, "topo", "kube-system")
+            await asyncio.sleep(7)
+        assert a.active
+        assert not a.terms
+        assert not b.active
+
+
+@virtual_time
+async def test_ending_finishes_what_is_under_way_then_releases() -> None:
+    async with town() as t:
+        a = await t.add("a", drain=30.0, run=False)
+        task = t.start(a)
+        await eventually(lambda: a.active)
+        b = await t.add("b")
+        task.cancel()
+        await asyncio.sleep(29)
+        assert a.holds(), "binds in flight may be tried again"
+        assert t.holder == "a"
+        assert not b.active
+        await eventually(lambda: b.active, within=6)
+        assert not a.holds()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+@virtual_time
+async def test_a_body_that_ends_or_fails_releases_the_lease() -> None:
+    async with town() as t:
+        a = await t.add("a", run=False)
+
+        async def ends() -> None:
+            assert a.holds()
+
+        async def fails() -> None:
+            raise RuntimeError("a bug")
+
+        await a.elector.run(ends)
+        assert t.holder == ""
+        with pytest.raises(RuntimeError, match="a bug"):
+            await a.elector.run(fails)
+        assert t.holder == ""
+        assert not a.holds()
+        assert t.lease["spec"]["leaseTransitions"] == 1
+
+
+@virtual_time
+async def test_a_lease_that_cannot_be_released_expires() -> None:
+    async with town() as t:
+        a = await t.add("a", run=False)
+        task = t.start(a)
+        await eventually(lambda: a.active)
+        b = await t.add("b")
+        await asyncio.sleep(5)
+        a.server.faults.add(Delay(1e6))
+        task.cancel()
+        began = now()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert now() - began < 12
+        await eventually(lambda: b.active, within=25)
+
+
+@virtual_time
+async def test_nobody_to_talk_to_is_said_once_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    async with town() as t:
+        a = await t.add("a", run=False)
+        await a.server.go_away()
+        t.start(a)
+        await asyncio.sleep(120)
+        assert sum("cannot contend" in record.getMessage() for record in caplog.records) == 1
+        await a.server.come_back()
+        await eventually(lambda: a.active, within=5)
+
+
+@virtual_time
+async def test_an_acquisition_whose_answer_is_lost_is_one_acquisition() -> None:
+    async with town() as t:
+        a = await t.add("a", run=False)
+        a.server.faults.add(Disconnect(applied=True), verb="create", resource="leases", times=1)
+        task = t.start(a)
+        await eventually(lambda: a.active, within=6)
+        assert a.elector.transitions == 0
+        assert not a.elector.clean_handover, "there may have been a lease before"
+        task.cancel()
+        b = await t.add("b", run=False)
+        b.server.faults.add(Disconnect(applied=True), verb="update", resource="leases", times=1)
+        t.start(b)
+        await eventually(lambda: b.active, within=12)
+        assert b.elector.transitions == 1
+        assert b.elector.clean_handover
+
+
+@virtual_time
+async def test_of_many_candidates_one_leads() -> None:
+    async with town() as t:
+        for name in "abcdef":
+            await t.add(name)
+        await asyncio.sleep(30)
+        assert sum(candidate.active for candidate in t.candidates) == 1
+
+
+@pytest.mark.parametrize(("lease", "renew", "retry"), [(10, 10, 2), (15, 2, 2), (15, 10, 0)])
+@virtual_time
+async def test_durations_that_cannot_work_are_refused(lease: float, renew: float, retry: float) -> None:
+    async with town() as t:
+        with pytest.raises(ValueError, match="leaseDuration > renewDeadline"):
+            await t.add("a", lease_duration=lease, renew_deadline=renew, retry_period=retry, run=False)
+
+
+def test_the_clock_moves_on() -> None:
+    assert boot_time() <= boot_time()

@@ -1,0 +1,355 @@
+"""From a pod up to the workload its user wrote, of whatever kind, and "not there" only when the server said so."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from topo_scheduler.api.objects import ObjectMeta, OwnerReference
+from topo_scheduler.kube.discovery import Discovery, server_version
+from topo_scheduler.kube.errors import Unreachable
+from topo_scheduler.kube.owners import Chain, Missing, OwnerDirectory
+from topo_scheduler.kube.resources import CRONJOBS, JOBS
+from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
+from topo_scheduler.simulation.apiserver.faults import Fault
+
+from .virtual import now, virtual_time
+from .world import World, connected, running, world
+
+Json = dict[str, Any]
+TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "train"}], "restartPolicy": "Never"}}
+CRD: Json = {
+    "metadata": {"name": "rayclusters.ray.io"},
+    "spec": {
+        "group": "ray.io",
+        "scope": "Namespaced",
+        "names": {
+            "plural": "rayclusters",
+            "singular": "raycluster",
+            "kind": "RayCluster",
+            "listKind": "RayClusterList",
+        },
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+def directory(w: World, changes: list[str] | None = None) -> OwnerDirectory:
+    return OwnerDirectory(w.client, on_change=(changes if changes is not None else []).append, clock=now)
+
+
+def reference(obj: Json) -> Json:
+    return {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "name": obj["metadata"]["name"],
+        "uid": obj["metadata"]["uid"],
+        "controller": True,
+    }
+
+
+def create(w: World, kind: str, name: str, *, owner: Json | None = None, spec: Json | None = None) -> Json:
+    metadata: Json = {"name": name, "annotations": {"topology.scheduler/from": name}}
+    if owner is not None:
+        metadata["ownerReferences"] = [reference(owner)]
+    obj: Json = w.server.store.create(kind, {"metadata": metadata, "spec": spec or {}}, "default").obj
+    return obj
+
+
+def ray_cluster(w: World, name: str = "ray") -> Json:
+    if w.server.store.find("customresourcedefinitions.apiextensions.k8s.io", "rayclusters.ray.io") is None:
+        w.server.store.create("customresourcedefinitions.apiextensions.k8s.io", CRD)
+    return create(w, "rayclusters.ray.io", name)
+
+
+def of(*references: Json, namespace: str = "default") -> ObjectMeta:
+    owners = [
+        OwnerReference(each["apiVersion"], each["kind"], each["name"], each["uid"], each["controller"])
+        for each in references
+    ]
+    return ObjectMeta(name="pod", namespace=namespace, owner_references=owners)
+
+
+def made_up(**changes: Any) -> Json:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "u", "controller": True, **changes}
+
+
+@virtual_time
+async def test_a_pod_without_a_controller_has_no_owners() -> None:
+    async with world() as w:
+        assert directory(w).resolve(of()) == Chain()
+        assert directory(w).resolve(of(made_up(controller=False))) == Chain()
+
+
+@virtual_time
+async def test_watched_kinds_are_climbed_without_a_request() -> None:
+    async with world() as w:
+        cron = create(
+            w,
+            "cronjobs.batch",
+            "nightly",
+            spec={"schedule": "0 0 * * *", "jobTemplate": {"spec": {"template": TEMPLATE}}},
+        )
+        job = create(
+            w, "jobs.batch", "nightly-1", owner=cron, spec={"parallelism": 4, "completions": 8, "template": TEMPLATE}
+        )
+        owners = directory(w)
+        jobs, crons = w.reflector(JOBS, owners.sink(JOBS)), w.reflector(CRONJOBS, owners.sink(CRONJOBS))  # type: ignore[arg-type]
+        async with running(jobs.run(), crons.run()):
+            await jobs.synced.wait()
+            await crons.synced.wait()
+            w.server.requests.clear()
+            chain = owners.resolve(of(reference(job)))
+            assert isinstance(chain, Chain)
+            assert [(owner.kind, owner.api_version, owner.name) for owner in chain.owners] == [
+                ("Job", "batch/v1", "nightly-1"),
+                ("CronJob", "batch/v1", "nightly"),
+            ]
+            assert chain.owners[1].annotations == {"topology.scheduler/from": "nightly"}
+            assert chain.owners[0].job is not None
+            assert chain.owners[0].job.spec.parallelism == 4
+            assert not w.server.requests.entries
+
+
+@virtual_time
+async def test_any_served_kind_is_found_by_one_get() -> None:
+    async with world() as w:
+        ray = ray_cluster(w)
+        owners = directory(w)
+        pod = of(reference(ray))
+        assert isinstance(owners.resolve(pod), Missing)
+        chains = await asyncio.gather(*[owners.complete(pod) for _ in range(50)])
+        assert all(chain.owners[0].annotations == {"topology.scheduler/from": "ray"} for chain in chains)
+        assert w.asked("get", "rayclusters") == 1
+        another = ray_cluster(w, "ray-2")
+        await owners.complete(of(reference(another)))
+        assert sum(entry.path == "/apis/ray.io/v1" for entry in w.server.requests.entries) == 1, "discovered once"
+
+
+@virtual_time
+async def test_an_owner_whose_watch_is_a_little_behind_is_waited_for() -> None:
+    async with world() as w:
+        owners = directory(w)
+        jobs = w.reflector(JOBS, owners.sink(JOBS))  # type: ignore[arg-type]
+        async with running(jobs.run()):
+            await jobs.synced.wait()
+            await asyncio.sleep(1)
+            job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
+            began = now()
+            assert (await owners.complete(of(reference(job)))).owners[0].name == "train"
+            assert now() - began < 0.1
+            assert w.asked("get", "jobs") == 0
+
+
+@virtual_time
+async def test_an_owner_whose_watch_is_far_behind_is_asked_for() -> None:
+    async with world() as w:
+        job = create(w, "jobs.batch", "train", spec={"parallelism": 3, "template": TEMPLATE})
+        (owner,) = (await directory(w).complete(of(reference(job)))).owners
+        assert owner.job is not None
+        assert owner.job.spec.parallelism == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, "ConfigMap x does not exist"),
+        ({"apiVersion": "nobody.io/v1", "kind": "Thing"}, "Thing x: nobody.io/v1 has no such kind"),
+        ({"apiVersion": "v1", "kind": "Thing"}, "Thing x: v1 has no such kind"),
+        ({"name": "../../secrets/x"}, "is not a name of the Kubernetes API"),
+        ({"apiVersion": "../v1", "kind": "Thing"}, "is not a name of the Kubernetes API"),
+    ],
+)
+@virtual_time
+async def test_what_is_not_there_ends_the_chain_with_the_reason(changes: Json, reason: str) -> None:
+    async with world() as w:
+        owners = directory(w)
+        pod = of(made_up(**changes))
+        chain = await owners.complete(pod)
+        assert chain.owners == ()
+        assert reason in chain.broken
+        assert not chain.forbidden
+        w.server.requests.clear()
+        assert owners.resolve(pod) == chain
+        assert not w.server.requests.entries, "remembered"
+
+
+@virtual_time
+async def test_another_object_under_the_name_is_not_the_owner() -> None:
+    async with world() as w:
+        ray = reference(ray_cluster(w))
+        chain = await directory(w).complete(of({**ray, "uid": "earlier"}))
+        assert (chain.owners, chain.broken) == ((), "RayCluster ray is another object now")
+
+
+@pytest.mark.parametrize(
+    "lie", [{"name": "other"}, {"kind": "CronJob"}, {"apiVersion": "ray.io/v1"}, {"namespace": "x"}]
+)
+@virtual_time
+async def test_a_uid_borrowed_from_another_object_leads_nowhere(lie: Json) -> None:
+    async with world() as w:
+        job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
+        owners = directory(w)
+        assert (await owners.complete(of(reference(job)))).owners
+        namespace = lie.pop("namespace", "default")
+        chain = await owners.complete(of({**reference(job), **lie}, namespace=namespace))
+        assert chain.owners == ()
+        assert "is not what its uid belongs to" in chain.broken
+
+
+@virtual_time
+async def test_a_circle_and_an_endless_chain_end() -> None:
+    async with world() as w:
+        ray_cluster(w)
+        names = [f"ring-{number}" for number in range(12)]
+        ring = [create(w, "rayclusters.ray.io", name) for name in names]
+        for mine, above in zip(ring, ring[1:] + ring[:1], strict=True):
+
+            def own(obj: Json, above: Json = above) -> Json:
+                return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [reference(above)]}}
+
+            w.server.store.modify("rayclusters.ray.io", mine["metadata"]["name"], "default", own)
+        chain = await directory(w).complete(of(reference(ring[0])))
+        assert len(chain.owners) == 8
+        assert "closes a circle, or is owner 9" in chain.broken
+
+
+@virtual_time
+async def test_a_missing_permission_is_said_once_and_kept_for_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async with world(EmbeddedAPIServer(rbac=True)) as w:
+        rays = [ray_cluster(w), ray_cluster(w, "ray-2")]
+        w.server.store.create("serviceaccounts", {"metadata": {"name": "topo"}}, "default")
+        path = "/api/v1/namespaces/default/serviceaccounts/topo/token"
+        token = json.loads(await w.client.request("POST", path, body=b"{}", timeout=5))["status"]["token"]
+        async with connected(w.server, token) as client:
+            owners = OwnerDirectory(client, clock=now)
+            for ray in rays:
+                chain = await owners.complete(of(reference(ray)))
+                assert chain.forbidden
+                assert "grant the verb get on rayclusters.ray.io" in chain.broken
+        assert sum("grant the verb get" in record.getMessage() for record in caplog.records) == 1
+
+
+@pytest.mark.parametrize("fault", [Refuse(429), Refuse(500), Disconnect(), Truncate()], ids=repr)
+@virtual_time
+async def test_no_answer_is_not_an_answer(fault: Fault) -> None:
+    async with world() as w:
+        pod = of(reference(ray_cluster(w)))
+        w.server.faults.add(fault, times=3)
+        owners = directory(w)
+        assert (await owners.complete(pod)).owners, "sat out"
+        await w.server.go_away()
+        unknown = of(made_up())
+        with pytest.raises(Unreachable):
+            await owners.complete(unknown)
+        assert isinstance(owners.resolve(unknown), Missing), "still open"
+        await w.server.come_back()
+        assert (await owners.complete(unknown)).broken
+
+
+@virtual_time
+async def test_who_gives_up_waiting_does_not_take_the_answer_from_others() -> None:
+    async with world() as w:
+        pod = of(reference(ray_cluster(w)))
+        w.server.faults.add(Delay(2.0), verb="get", resource="rayclusters")
+        owners = directory(w)
+        first = asyncio.create_task(owners.complete(pod))
+        second = asyncio.create_task(owners.complete(pod))
+        await asyncio.sleep(1)
+        first.cancel()
+        assert (await second).owners
+
+
+@virtual_time
+async def test_changes_of_watched_owners_are_told() -> None:
+    async with world() as w:
+        changes: list[str] = []
+        job = create(w, "jobs.batch", "train", spec={"parallelism": 2, "template": TEMPLATE})
+        uid = job["metadata"]["uid"]
+        owners = directory(w, changes)
+        jobs = w.reflector(JOBS, owners.sink(JOBS))  # type: ignore[arg-type]
+        async with running(jobs.run()):
+            await jobs.synced.wait()
+            await asyncio.sleep(0.5)
+            assert not changes
+            w.annotate("train", "topology.scheduler/level", "leaf", kind="jobs.batch")
+            await asyncio.sleep(0.5)
+            assert changes == [uid]
+            w.server.store.modify(
+                "jobs.batch", "train", "default", lambda obj: {**obj, "spec": {**obj["spec"], "parallelism": 5}}
+            )
+            await asyncio.sleep(0.5)
+            assert changes == [uid, uid]
+            w.server.store.modify(
+                "jobs.batch", "train", "default", lambda obj: {**obj, "status": {"active": 2}}, subresource="status"
+            )
+            await asyncio.sleep(0.5)
+            assert changes == [uid, uid], "who runs does not matter"
+
+
+@virtual_time
+async def test_fetched_owners_are_kept_fresh_while_they_are_used_and_then_dropped() -> None:
+    async with world() as w:
+        changes: list[str] = []
+        ray = ray_cluster(w)
+        pod = of(reference(ray))
+        owners = directory(w, changes)
+        async with running(owners.run()):
+            await owners.complete(pod)
+            w.annotate("ray", "topology.scheduler/level", "leaf", kind="rayclusters.ray.io")
+            await asyncio.sleep(70)
+            assert changes == [ray["metadata"]["uid"]]
+            chain = owners.resolve(pod)
+            assert isinstance(chain, Chain)
+            assert chain.owners[0].annotations["topology.scheduler/level"] == "leaf"
+            w.server.faults.add(Refuse(500))
+            w.server.requests.clear()
+            await asyncio.sleep(200)
+            assert owners.resolve(pod) == chain, "a refresh that fails changes nothing"
+            assert len(w.server.requests.entries) <= 4 * 4, "and is not repeated at once"
+            w.server.faults.clear()
+            for _ in range(3):
+                await asyncio.sleep(300)
+                owners.resolve(pod)
+            assert len(owners) == 1
+            await asyncio.sleep(700)
+            assert len(owners) == 0
+
+
+@virtual_time
+async def test_a_kind_that_comes_later_is_found_later() -> None:
+    async with world() as w:
+        changes: list[str] = []
+        owners = directory(w, changes)
+        thing = made_up(apiVersion="ray.io/v1", kind="RayCluster", name="ray")
+        assert (await owners.complete(of(thing))).broken
+        ray = ray_cluster(w)
+        discovery = Discovery(w.client, clock=now)
+        assert await discovery.find("ray.io/v1", "Other") is None
+        assert (await discovery.find("ray.io/v1", "RayCluster")) is not None
+        async with running(owners.run()):
+            await asyncio.sleep(140)
+        assert (await owners.complete(of(reference(ray)))).owners
+
+
+@virtual_time
+async def test_the_bulk_of_kubectl_apply_is_not_kept() -> None:
+    async with world() as w:
+        ray = ray_cluster(w)
+        w.annotate("ray", "kubectl.kubernetes.io/last-applied-configuration", "x" * 9_999, kind="rayclusters.ray.io")
+        (owner,) = (await directory(w).complete(of(reference(ray)))).owners
+        assert owner.annotations == {"topology.scheduler/from": "ray"}
+
+
+@virtual_time
+async def test_the_servers_version_is_read() -> None:
+    async with world() as w:
+        assert await server_version(w.client) >= (1, 30)

@@ -1,0 +1,317 @@
+"""A reflector keeps the sink's view equal to the server's, whatever the server does to it."""
+
+import asyncio
+
+import pytest
+
+from topo_scheduler.api.objects import PartialObject, Pod
+from topo_scheduler.kube.reflector import Reflector
+from topo_scheduler.kube.resources import DEPLOYMENTS, PODS
+from topo_scheduler.simulation.apiserver import BreakWatch, Disconnect, EmbeddedAPIServer, Refuse, Truncate
+
+from .virtual import now, virtual_time
+from .world import View, connected, eventually, running, world
+
+
+@virtual_time
+async def test_a_list_arrives_page_by_page_and_the_watch_goes_on_from_it() -> None:
+    async with world() as w:
+        for number in range(25):
+            w.create_pod(f"pod-{number}")
+        view: View[Pod] = View()
+        reflector = w.reflector(PODS, view, page_size=10)
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            assert [len(names) for _, names in view.calls] == [10, 10, 5]
+            w.create_pod("late")
+            w.annotate("pod-3", "a", "b")
+            w.remove_pod("pod-4")
+            await eventually(lambda: view.versions == w.versions())
+            assert len(reflector) == 25
+            assert reflector.lists == 1
+
+
+@virtual_time
+async def test_a_burst_is_handed_over_in_as_few_calls_as_its_order_allows() -> None:
+    async with world() as w:
+        view: View[Pod] = View()
+        reflector = w.reflector(PODS, view)
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            await eventually(lambda: w.server.streams)
+            for name in "abc":
+                w.create_pod(name)
+            w.remove_pod("a")
+            w.remove_pod("b")
+            w.create_pod("d")
+            await eventually(lambda: view.versions == w.versions())
+            assert view.calls == [("applied", ["a", "b", "c"]), ("deleted", ["a", "b"]), ("applied", ["d"])]
+
+
+@virtual_time
+async def test_metadata_is_asked_for_alone_and_carries_its_kind() -> None:
+    async with world() as w:
+        pod_spec = {"containers": [{"name": "main", "image": "train"}]}
+        template = {"metadata": {"labels": {"app": "x"}}, "spec": pod_spec}
+        spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
+        w.server.store.create("deployments.apps", {"metadata": {"name": "web"}, "spec": spec}, "default")
+        view: View[PartialObject] = View()
+        reflector = w.reflector(DEPLOYMENTS, view)
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            received = w.client.traffic.bytes_received
+            w.annotate("web", "topology.scheduler/level", "leaf", kind="deployments.apps")
+            await eventually(lambda: view.told("web") == 2)
+        web = view.objects["default", "web"]
+        assert (web.api_version, web.kind) == ("apps/v1", "Deployment")
+        assert web.metadata.annotations == {"topology.scheduler/level": "leaf"}
+        assert received > 0
+
+
+@virtual_time
+async def test_a_relist_tells_only_what_changed_and_what_vanished() -> None:
+    async with world() as w:
+        for name in ("same", "changed", "deleted", "replaced"):
+            w.create_pod(name)
+        view: View[Pod] = View()
+        reflector = w.reflector(PODS, view)
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            await w.server.go_away()
+            w.annotate("changed", "a", "b")
+            w.remove_pod("deleted")
+            w.remove_pod("replaced")
+            w.create_pod("replaced")
+            w.server.store.compact()
+            view.calls.clear()
+            await w.server.come_back()
+            await eventually(lambda: reflector.lists == 2, within=60)
+            assert view.versions == w.versions()
+            assert view.calls == [
+                ("applied", ["changed"]),
+                ("deleted", ["replaced"]),
+                ("applied", ["replaced"]),
+                ("deleted", ["deleted"]),
+            ]
+
+
+@pytest.mark.parametrize("how", ["drop", "end", "truncate", "repeat", "silence"])
+@virtual_time
+async def test_a_watch_that_breaks_is_resumed_without_a_list(how: str) -> None:
+    async with world() as w:
+        view: View[Pod] = View()
+        reflector = w.reflector(PODS, view)
+        w.server.faults.add(BreakWatch(how, after=2), times=3)  # type: ignore[arg-type]
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            for number in range(10):
+                w.create_pod(f"pod-{number}")
+                await asyncio.sleep(0.3)
+            await eventually(lambda: view.versions == w.versions(), within=300)
+            assert reflector.lists == 1
+            assert all(view.told(f"pod-{number}") == 1 for number in range(10)), "nothing twice"
+
+
+@virtual_time
+async def test_an_expired_watch_is_followed_by_a_list_that_notices_what_was_missed() -> None:
+    async with world() as w:
+        w.create_pod("missed")
+        view: View[Pod] = View()
+        reflector = w.reflector(PODS, view)
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            await eventually(lambda: w.server.streams)
+            w.server.break_watches(BreakWatch("expire"), "pods")
+            w.remove_pod("missed")
+            w.create_pod("new")
+            await eventually(lambda: reflector.lists == 2)
+            assert view.versions == w.versions()
+
+
+@virtual_time
+async def test_a_server_whose_every_watch_expires_is_not_flooded_with_lists() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        reflector = w.reflector(PODS, View[Pod]())
+        w.server.faults.add(BreakWatch("expire"))
+        async with running(reflector.run()):
+            await asyncio.sleep(300)
+        assert 5 < w.asked("list", "pods") < 60
+        assert len(reflector) == 1
+
+
+@virtual_time
+async def test_a_watch_that_ends_at_once_again_and_again_is_not_hammered() -> None:
+    async with world() as w:
+        reflector = w.reflector(PODS, View[Pod]())
+        w.server.faults.add(BreakWatch("end"))
+        async with running(reflector.run()):
+            await asyncio.sleep(300)
+        assert 5 < w.asked("watch", "pods") < 60
+
+
+@virtual_time
+async def test_bookmarks_move_a_quiet_watch_past_the_history_that_is_forgotten() -> None:
+    async with world() as w:
+        reflector = w.reflector(PODS, View[Pod]())
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            for number in range(5):
+                w.server.store.create("configmaps", {"metadata": {"name": f"other-{number}"}}, "default")
+            before = int(reflector.resource_version)
+            await eventually(lambda: int(reflector.resource_version) >= before + 5, within=90)
+            w.server.store.compact()
+            w.server.break_watches(BreakWatch("drop"), "pods")
+            await asyncio.sleep(5)
+            assert reflector.lists == 1
+
+
+@virtual_time
+async def test_staleness_grows_in_silence_and_falls_with_a_bookmark() -> None:
+    async with world() as w:
+        reflector = w.reflector(PODS, View[Pod]())
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            await asyncio.sleep(50)
+            assert 49 < reflector.staleness(now()) < 51
+            await asyncio.sleep(15)
+            assert reflector.staleness(now()) < 10
+            await w.server.go_away()
+            await asyncio.sleep(120)
+            assert reflector.staleness(now()) > 119
+
+
+@virtual_time
+async def test_a_watch_without_a_byte_for_seventy_seconds_is_given_up() -> None:
+    async with world(EmbeddedAPIServer(bookmark_seconds=1e6)) as w:
+        reflector = w.reflector(PODS, View[Pod]())
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            await asyncio.sleep(69)
+            assert w.asked("watch", "pods") == 1
+            await asyncio.sleep(4)
+            assert w.asked("watch", "pods") == 2
+            assert reflector.lists == 1
+
+
+@pytest.mark.parametrize(
+    "fault", [Refuse(429, retry_after=2), Refuse(500), Refuse(503), Disconnect(), Disconnect(applied=True), Truncate()]
+)
+@virtual_time
+async def test_a_list_that_fails_is_repeated_until_it_is_complete(
+    fault: Refuse | Disconnect | Truncate,
+) -> None:
+    async with world() as w:
+        for number in range(25):
+            w.create_pod(f"pod-{number}")
+        w.server.faults.add(fault, verb="list", times=7)
+        view: View[Pod] = View()
+        reflector = w.reflector(PODS, view, page_size=10)
+        async with running(reflector.run()):
+            await asyncio.wait_for(reflector.synced.wait(), 120)
+            assert view.versions == w.versions()
+            assert reflector.lists == 1
+
+
+@virtual_time
+async def test_a_continue_token_that_expires_starts_the_list_over_with_larger_pages() -> None:
+    async with world() as w:
+        for number in range(30):
+            w.create_pod(f"pod-{number}")
+        w.server.faults.add(Refuse(410), verb="list", where=lambda info: w.asked("list", "pods") == 2, times=1)
+        view: View[Pod] = View()
+        reflector = w.reflector(PODS, view, page_size=10)
+        async with running(reflector.run()):
+            await asyncio.wait_for(reflector.synced.wait(), 60)
+            assert [len(names) for _, names in view.calls] == [10, 10, 10], "the first page is not told again"
+            assert view.versions == w.versions()
+            assert w.asked("list", "pods") == 4
+
+
+@virtual_time
+async def test_a_missing_permission_is_named_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    async with world(EmbeddedAPIServer(rbac=True)) as w:
+        w.server.store.create("serviceaccounts", {"metadata": {"name": "topo"}}, "default")
+        answer = await w.client.request(
+            "POST", "/api/v1/namespaces/default/serviceaccounts/topo/token", body=b"{}", timeout=5
+        )
+        token = answer.decode().partition('"token":"')[2].partition('"')[0]
+        async with connected(w.server, token) as client:
+            reflector = Reflector(client, PODS, View[Pod](), clock=now)
+            async with running(reflector.run()):
+                await asyncio.sleep(60)
+                assert not reflector.synced.is_set()
+                assert "grant get, list and watch on pods in the cluster" in caplog.text
+                assert 3 < len(caplog.records) < 40
+                _grant(w.server)
+                await asyncio.wait_for(reflector.synced.wait(), 31)
+
+
+def _grant(server: EmbeddedAPIServer) -> None:
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    server.store.create("clusterroles.rbac.authorization.k8s.io", {"metadata": {"name": "topo"}, "rules": rules})
+    binding = {
+        "metadata": {"name": "topo"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "topo"},
+        "subjects": [{"kind": "ServiceAccount", "name": "topo", "namespace": "default"}],
+    }
+    server.store.create("clusterrolebindings.rbac.authorization.k8s.io", binding)
+
+
+@virtual_time
+async def test_relist_returns_when_a_list_begun_later_is_handed_over() -> None:
+    async with world() as w:
+        view: View[Pod] = View()
+        reflector = w.reflector(PODS, view)
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            await asyncio.gather(reflector.relist(), reflector.relist())
+            assert (reflector.lists, view.lists) == (2, 2)
+            w.server.faults.add(Refuse(500), verb="list", times=6)
+            await asyncio.wait_for(reflector.relist(), 60)
+            assert reflector.lists == 3
+            w.create_pod("later")
+            await eventually(lambda: view.versions == w.versions())
+
+
+@virtual_time
+async def test_relist_does_not_sit_out_a_pause() -> None:
+    async with world() as w:
+        reflector = w.reflector(PODS, View[Pod]())
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            await w.server.go_away()
+            await asyncio.sleep(600)  # the pauses are up to 30 s by now
+            await w.server.come_back()
+            await asyncio.wait_for(reflector.relist(), 0.5)
+
+
+@virtual_time
+async def test_a_selector_is_the_servers_to_apply_and_leaving_it_is_a_deletion() -> None:
+    async with world() as w:
+        w.create_pod("ours", labels={"team": "a"})
+        w.create_pod("theirs", labels={"team": "b"})
+        view: View[Pod] = View()
+        reflector = w.reflector(PODS, view, label_selector="team=a")
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            assert list(view.versions) == ["ours"]
+
+            def leave(obj: dict[str, object]) -> dict[str, object]:
+                metadata = {**w.server.store.get("pods", "ours", "default")["metadata"], "labels": {"team": "b"}}
+                return {**obj, "metadata": metadata}
+
+            w.server.store.modify("pods", "ours", "default", leave)
+            await eventually(lambda: not view.versions)
+
+
+@virtual_time
+async def test_a_sink_that_raises_ends_the_reflector() -> None:
+    class Broken(View[Pod]):
+        def applied(self, objects: object) -> None:
+            raise RuntimeError("a bug")
+
+    async with world() as w:
+        w.create_pod("pod")
+        with pytest.raises(RuntimeError, match="a bug"):
+            await w.reflector(PODS, Broken()).run()

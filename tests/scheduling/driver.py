@@ -1,0 +1,206 @@
+"""An engine, the truth it is told of, and somebody who carries out what it wants done."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from tests.helpers import Owner, make_node
+from topo_scheduler.api.config import Configuration, load_configuration
+from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import (
+    Announce,
+    Bind,
+    BindOutcome,
+    Complain,
+    Evict,
+    Instruction,
+    MarkUnschedulable,
+    Tell,
+)
+from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.state.decision import Decision
+
+CONFIG = "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec: "
+
+
+def configured(spec: str = "{}") -> Configuration:
+    """Return a configuration with this ``spec`` of a TopologySchedulerConfig."""
+    return load_configuration({"test": CONFIG + spec})
+
+
+class Driver:
+    """Tells an engine what happens, in an order the test decides, and keeps what it answers."""
+
+    def __init__(self, nodes: Iterable[Node] = (), config: Configuration | None = None) -> None:
+        self.now = 0.0
+        self.chains: dict[str, Sequence[Owner]] = {}
+        """Owners by uid of the controller, nearest first; what is not here is not known yet."""
+        self.pods: dict[str, Pod] = {}
+        self.flight: dict[str, Bind] = {}
+        """Binds that were asked for and not answered, by uid of the pod."""
+        self.said: list[Instruction] = []
+        self.engine = Engine(config or Configuration(), self._resolve)
+        self.engine.nodes_applied(nodes, self.now)
+
+    def _resolve(self, pod: Pod) -> Lineage | None:
+        controller = pod.metadata.controller
+        if controller is None:
+            return Lineage()
+        chain = self.chains.get(controller.uid)
+        return None if chain is None else Lineage(chain)
+
+    # ------------------------------------------------------------ facts
+
+    def own(self, *chain: Owner) -> None:
+        """Make a chain of owners known."""
+        self.chains[chain[0].uid] = chain
+        for one in chain:
+            self.engine.owner_changed(one.uid, self.now)
+
+    def apply(self, *pods: Pod) -> None:
+        """Pods appear or change."""
+        for pod in pods:
+            self.pods[pod.metadata.uid] = pod
+        self.engine.pods_applied(copies(pods), self.now)
+
+    def tell_again(self, *pods: Pod) -> None:
+        """The watch repeats what is so already."""
+        self.engine.pods_applied(copies(pods), self.now)
+
+    def delete(self, *pods: Pod) -> None:
+        """Pods vanish."""
+        for pod in pods:
+            self.pods.pop(pod.metadata.uid, None)
+            self.engine.pod_deleted(pod.metadata.uid, self.now)
+
+    def finish(self, pod: Pod, phase: str = "Succeeded", reason: str = "") -> None:
+        """A pod that is bound ends."""
+        pod.status.phase, pod.status.reason = phase, reason
+        self.apply(pod)
+
+    def nodes(self, *nodes: Node) -> None:
+        """Nodes appear or change."""
+        self.engine.nodes_applied(nodes, self.now)
+
+    def drop_node(self, name: str, uid: str = "") -> None:
+        """A node vanishes."""
+        self.engine.node_deleted(name, uid or f"uid-{name}")
+
+    # ------------------------------------------------------------ steps and answers
+
+    def step(self, seconds: float = 0) -> list[Instruction]:
+        """Let time pass, then let the engine do all it has to do now; return what it said."""
+        self.now += seconds
+        said: list[Instruction] = []
+        for _ in range(10_000):
+            said += self.engine.step(self.now, lambda: 0.0)
+            if not self.engine.pending_work:
+                break
+        else:
+            raise AssertionError("the engine never comes to rest")
+        for instruction in said:
+            if isinstance(instruction, Bind):
+                self.flight[instruction.pod.uid] = instruction
+        self.said += said
+        return said
+
+    def answer(
+        self,
+        uid: str,
+        outcome: BindOutcome = BindOutcome.BOUND,
+        message: str = "the server said so",
+        *,
+        told: bool = True,
+    ) -> None:
+        """A bind ends; when it was written, the watch tells of it unless ``told`` is False."""
+        bind = self.flight.pop(uid)
+        if outcome is BindOutcome.BOUND:
+            self.write(bind)
+        self.engine.bind_finished(uid, outcome, message, self.now)
+        if outcome is BindOutcome.BOUND and told:
+            self.tell_again(self.pods[uid])
+
+    def write(self, bind: Bind) -> Pod:
+        """Carry out a bind at the API server, without anybody telling the engine."""
+        pod = self.pods[bind.pod.uid]
+        pod.spec.node_name = bind.node
+        pod.metadata.annotations |= bind.annotations
+        return pod
+
+    def refused(self, uid: str) -> str:
+        """Ask what the daemon asks before it writes; a refusal ends the bind."""
+        why = self.engine.may_bind(uid)
+        if why:
+            self.answer(uid, BindOutcome.REJECTED, why)
+        return why
+
+    def settle(self, seconds: float = 0) -> list[Instruction]:
+        """Step and answer every bind with success until nothing happens any more."""
+        said = self.step(seconds)
+        while self.flight:
+            for uid in list(self.flight):
+                self.answer(uid)
+            said += self.step()
+        return said
+
+    def run(self, *pods: Pod) -> dict[str, str]:
+        """Pods appear and everything succeeds; return where they run."""
+        self.apply(*pods)
+        self.settle()
+        return self.where(*pods)
+
+    # ------------------------------------------------------------ what came of it
+
+    def where(self, *pods: Pod) -> dict[str, str]:
+        """Return the node of each pod that has one, by name."""
+        return {p.metadata.name: p.spec.node_name for p in pods if p.spec.node_name}
+
+    def told(self, pod: Pod | None = None, reason: Reason | None = None) -> list[str]:
+        """Return what was told, of one pod, for one reason."""
+        return [
+            said.message
+            for said in self.said
+            if isinstance(said, Tell)
+            and (pod is None or said.pod.uid == pod.metadata.uid)
+            and (reason is None or said.reason is reason)
+        ]
+
+    def marked(self) -> set[str]:
+        """Return the names of the pods that were marked as unschedulable."""
+        return {said.pod.name for said in self.said if isinstance(said, MarkUnschedulable)}
+
+    def evicted(self) -> list[str]:
+        """Return the names of the pods that were to be evicted."""
+        return [said.pod.name for said in self.said if isinstance(said, Evict)]
+
+    def complaints(self) -> list[str]:
+        """Return what was complained of."""
+        return [said.message for said in self.said if isinstance(said, Complain)]
+
+    def decisions(self) -> list[Decision]:
+        """Return the decisions made."""
+        return [said.decision for said in self.said if isinstance(said, Announce)]
+
+    def binds(self) -> list[Bind]:
+        """Return the binds asked for."""
+        return [said for said in self.said if isinstance(said, Bind)]
+
+    def forget(self) -> None:
+        """Forget what was said so far."""
+        self.said.clear()
+
+
+def copies(pods: Sequence[Pod]) -> list[Pod]:
+    """Return pods as they come from the wire: nobody else holds them."""
+    return [msgspec.convert(msgspec.to_builtins(pod), Pod) for pod in pods]
+
+
+def fabric(leaves: Mapping[str, int], gpus: int = 8) -> list[Node]:
+    """Return so many nodes in each leaf, named after it: ``s1/l1`` has ``s1-l1-1`` and so on."""
+    return [
+        make_node(f"{path.replace('/', '-')}-{number}", path, gpus=gpus)
+        for path, count in leaves.items()
+        for number in range(1, count + 1)
+    ]

@@ -1,0 +1,140 @@
+"""Plans on small clusters, without an engine around them."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tests.helpers import make_node
+from tests.scheduling.reference import Machine, Want
+from topo_scheduler.api.annotations import Enforcement, Strategy
+from topo_scheduler.api.config import SchedulerConfig
+from topo_scheduler.api.labels import UNLABELLED
+from topo_scheduler.api.objects import Node
+from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
+from topo_scheduler.scheduling.planner import Planner, Policy
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.resources import CPU, GPU, PODS
+
+WEIGHTS = (400, 300, 200, 100)
+
+
+class Small:
+    """A cluster of some nodes, and what is planned on it."""
+
+    def __init__(
+        self,
+        nodes: Iterable[Node],
+        *,
+        weights: Sequence[int] = WEIGHTS,
+        max_nodes: int = 0,
+        max_gpus: int = 0,
+    ) -> None:
+        self.world = World(SchedulerConfig())
+        for node in nodes:
+            assert self.world.put_node(node, 0) == []
+        limits = Limits(Enforcement.REQUIRED, max_nodes, max_gpus)
+        self.planner = Planner(self.world.nodes, self.world.history, Policy(np.array(weights, np.int64), limits))
+        self._holds = 0
+
+    def hold(self, node: str, *, gpus: int = 0, cpu: int = 0) -> None:
+        """Take something of a node."""
+        self._holds += 1
+        amounts = tuple((column, amount) for column, amount in ((CPU, cpu), (GPU, gpus)) if amount)
+        self.world.ledger.confirm(f"held-{self._holds}", node, amounts)
+
+    def plan(self, ask: Ask, now: float = 0) -> Placement | Failure:
+        return self.planner.plan(ask, self.world.layout, now)
+
+    def place(self, ask: Ask, now: float = 0) -> list[str]:
+        """Return the nodes of the members in order; fail when there is no place."""
+        found = self.plan(ask, now)
+        assert isinstance(found, Placement), found
+        return [self.world.nodes.names[row] for rows in found.rows for row in rows]
+
+    def leaves(self, ask: Ask) -> list[str]:
+        """Return the leaves used, as they are written by users."""
+        found = self.plan(ask)
+        assert isinstance(found, Placement), found
+        return ["/".join(self.world.layout.paths[leaf]) for leaf in found.leaves]
+
+    def rows(self, *names: str) -> list[int]:
+        return [self.world.nodes.row_of[name] for name in names]
+
+
+def pods(gpus: int = 8, *, cpu: int = 0) -> PodClass:
+    """Return a class of pods that ask for GPUs and milli-CPU."""
+    asked = ((CPU, cpu), (PODS, 1), (GPU, gpus))
+    return PodClass(tuple((column, amount) for column, amount in asked if amount))
+
+
+def gang(
+    members: int,
+    gpus: int = 8,
+    *,
+    strategy: Strategy = Strategy.BALANCED,
+    required: bool = True,
+    mixed: bool = False,
+    running: Sequence[int] = (),
+    preferred: tuple[int, int] | None = None,
+    cpu: int = 0,
+) -> Ask:
+    """Ask for places for the members of a gang."""
+    return Ask(
+        [(pods(gpus, cpu=cpu), members)],
+        gang=True,
+        strategy=strategy,
+        enforcement=Enforcement.REQUIRED if required else Enforcement.PREFERRED,
+        mixed_models=mixed,
+        running=running,
+        preferred=preferred,
+    )
+
+
+def single(gpus: int = 8, *, strategy: Strategy = Strategy.BALANCED, siblings: Sequence[int] = ()) -> Ask:
+    """Ask for a place for one pod."""
+    return Ask([(pods(gpus), 1)], gang=False, strategy=strategy, siblings=siblings)
+
+
+def grid(spines: int, leaves: int, nodes: int, gpus: int = 8) -> list[Node]:
+    """Return a regular fabric: ``s1/l1`` has ``s1l1n1`` and so on."""
+    return [
+        make_node(f"s{s}l{leaf}n{n}", f"s{s}/l{leaf}", gpus=gpus)
+        for s in range(1, spines + 1)
+        for leaf in range(1, leaves + 1)
+        for n in range(1, nodes + 1)
+    ]
+
+
+def small_of(machines: Sequence[Machine], want: Want, weights: Sequence[int] = WEIGHTS) -> Small:
+    """Return the cluster of a reference."""
+    small = Small(
+        (
+            make_node(
+                machine.name,
+                "/".join("" if part == UNLABELLED else part for part in machine.place),
+                gpus=machine.gpus,
+                cpu=f"{machine.cpu}m",
+                model=machine.model,
+                unschedulable=not machine.usable,
+            )
+            for machine in machines
+        ),
+        weights=weights,
+        max_nodes=want.max_nodes,
+        max_gpus=want.max_gpus,
+    )
+    for machine in machines:
+        small.hold(machine.name, gpus=machine.used_gpus, cpu=machine.used_cpu)
+    return small
+
+
+def ask_of(want: Want, strategy: Strategy = Strategy.BALANCED) -> Ask:
+    """Return the ask of a reference."""
+    return Ask(
+        [(pods(want.gpus, cpu=want.cpu), want.members)],
+        gang=want.gang,
+        strategy=strategy,
+        enforcement=Enforcement.REQUIRED if want.required else Enforcement.PREFERRED,
+        mixed_models=want.mixed,
+    )

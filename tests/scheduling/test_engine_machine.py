@@ -1,0 +1,487 @@
+"""The whole engine under whatever order of events: a cluster as tired operators know it.
+
+The API server's truth is kept here. What happens there reaches the engine later, in order, sometimes twice; binds are
+written, refused, lost, or written with their answer lost; pods vanish while they are being bound; nodes flap, change
+their labels and are made again under their names; other schedulers take room.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.helpers import Owner, controlled_by, job_owner, make_job, make_node, make_pod, owner
+from tests.scheduling.driver import configured
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Evict, Instruction
+from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.state.workloads import Stage
+
+NODES = st.sampled_from(["n1", "n2", "n3", "n4", "n5"])
+PATHS = st.sampled_from(["s1/l1", "s1/l1", "s1/l2", "s2/l1", "s2/", ""])
+LUCK = st.sampled_from(["written", "written", "written", "refused", "answer lost", "never arrived", "stolen"])
+CONFIGS = [configured(), configured("{topologyConstraints: {maxNodesPerLeaf: 2, enforcement: preferred}}")]
+
+Event = Callable[[Engine, float], None]
+
+
+class Cluster(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.number = 0
+        self.truth_nodes: dict[str, Node] = {}
+        self.truth_pods: dict[str, Pod] = {}
+        self.seen_nodes: dict[str, Node] = {}
+        self.seen_pods: dict[str, Pod] = {}
+        self.owners: dict[str, Owner] = {}
+        self.watch: deque[tuple[str, str, Node | Pod | None]] = deque()
+        self.flight: dict[str, Bind] = {}
+        self.disturbed: set[str] = set()
+        """Gangs of which somebody else took a member away, or that can't be rolled back."""
+        self.config = Configuration()
+        self.engine, self.twin = self.new_engine(), self.new_engine()
+
+    def new_engine(self) -> Engine:
+        return Engine(self.config, self.resolve)
+
+    def resolve(self, pod: Pod) -> Lineage | None:
+        controller = pod.metadata.controller
+        return Lineage([self.owners[controller.uid]]) if controller else Lineage()
+
+    def both(self, what: Callable[[Engine], None]) -> None:
+        for engine in (self.engine, self.twin):
+            what(engine)
+
+    # ------------------------------------------------------------ the truth
+
+    def told(self, kind: str, key: str, thing: Node | Pod | None) -> None:
+        copy = None if thing is None else msgspec.convert(msgspec.to_builtins(thing), type(thing))
+        self.watch.append((kind, key, copy))
+
+    def put_node(self, node: Node) -> None:
+        self.truth_nodes[node.metadata.name] = node
+        self.told("node", node.metadata.name, node)
+
+    def put_pod(self, pod: Pod) -> None:
+        self.truth_pods[pod.metadata.uid] = pod
+        self.told("pod", pod.metadata.uid, pod)
+
+    def remove_pod(self, uid: str) -> None:
+        if self.truth_pods.pop(uid, None) is not None:
+            self.told("pod", uid, None)
+
+    def name(self, what: str) -> str:
+        self.number += 1
+        return f"{what}-{self.number}"
+
+    @initialize(count=st.integers(2, 5))
+    def some_nodes(self, count: int) -> None:
+        for number in range(1, count + 1):
+            self.put_node(make_node(f"n{number}", "s1/l1" if number < 4 else "s2/l1", gpus=4, cpu="8"))
+        self.deliver(100)
+
+    # ------------------------------------------------------------ what users and operators do
+
+    @rule(
+        name=NODES,
+        path=PATHS,
+        gpus=st.sampled_from([2, 4, 4, 8]),
+        state=st.sampled_from(["", "", "", "down", "cordon"]),
+    )
+    def node_appears_or_changes(self, name: str, path: str, gpus: int, state: str) -> None:
+        known = self.truth_nodes.get(name)
+        uid = known.metadata.uid if known else self.name("node")
+        self.put_node(
+            make_node(name, path, gpus=gpus, cpu="8", uid=uid, ready=state != "down", unschedulable=state == "cordon")
+        )
+
+    @rule(name=NODES, again=st.booleans())
+    def node_vanishes(self, name: str, again: bool) -> None:
+        node = self.truth_nodes.pop(name, None)
+        if node is None:
+            return
+        if again:
+            # Deleted and made again between two looks of the watch.
+            self.put_node(make_node(name, "s1/l2", gpus=4, cpu="8", uid=self.name("node")))
+        self.watch.append(("node gone", name, node))
+
+    @rule(
+        size=st.sampled_from([1, 2, 2, 3, 3, 4]),
+        gpus=st.sampled_from([1, 2, 4]),
+        late=st.sampled_from([0, 0, 0, 1, 2]),
+        by=st.sampled_from(["", "ReplicaSet", "ReplicaSet", "Job"]),
+        at_once=st.booleans(),
+    )
+    def gang_is_submitted(self, size: int, gpus: int, late: int, by: str, at_once: bool) -> None:
+        name = self.name("gang")
+        if by == "Job":
+            self.put_job(name, size, size * gpus)
+        elif by:
+            self.owners[f"uid-{name}"] = owner(by, name, {"gang-size": str(size)})
+        else:
+            self.disturbed.add(f"default/{name}")
+        for number in range(max(1, size - late)):
+            self.new_member(name, number, size, gpus, by)
+        if at_once:
+            self.deliver(len(self.watch))
+            self.step(0)
+
+    def put_job(self, name: str, parallelism: int, gpus: int, succeeded: int = 0) -> None:
+        job = make_job(name, parallelism=parallelism, succeeded=succeeded, annotations={"gpu-count": str(gpus)})
+        self.owners[f"uid-{name}"] = job_owner(job)
+        self.both(lambda engine: engine.owner_changed(f"uid-{name}", self.now))
+
+    @precondition(lambda self: any(one.job for one in self.owners.values()))
+    @rule(data=st.data(), parallelism=st.integers(1, 4), gpus=st.integers(1, 8))
+    def job_is_scaled(self, data: st.DataObject, parallelism: int, gpus: int) -> None:
+        name = data.draw(st.sampled_from(sorted(one.name for one in self.owners.values() if one.job)))
+        self.disturbed.add(f"uid-{name}")
+        self.put_job(name, parallelism, gpus)
+
+    @precondition(lambda self: self.truth_pods)
+    @rule(data=st.data())
+    def another_member_appears(self, data: st.DataObject) -> None:
+        pods = [uid for uid, pod in self.truth_pods.items() if pod.metadata.labels]
+        if pods:
+            self.succeed(self.truth_pods[data.draw(st.sampled_from(sorted(pods)))])
+
+    def succeed(self, pod: Pod) -> None:
+        """A controller makes another one like it."""
+        labels = pod.metadata.labels
+        if labels:
+            self.new_member(labels["gang"], 0, int(labels["size"]), int(labels["gpus"]), labels["by"])
+
+    def new_member(self, name: str, number: int, size: int, gpus: int, by: str) -> None:
+        annotations = {} if by else {"gang-name": name, "gang-size": str(size)}
+        limits = 0 if by == "Job" and number % 2 else gpus
+        reference = controlled_by(by, name) if by else None
+        self.put_pod(
+            make_pod(
+                self.name(f"{name}-{number}"),
+                gpus=limits,
+                annotations=annotations,
+                owner=reference,
+                created=self.now,
+                uid=self.name("pod"),
+                labels={"gang": name, "size": str(size), "gpus": str(gpus), "by": by},
+            )
+        )
+
+    @rule(
+        gpus=st.sampled_from([0, 1, 2, 4]),
+        strategy=st.sampled_from(["balanced", "distributed"]),
+        priority=st.integers(0, 1),
+    )
+    def pod_is_submitted(self, gpus: int, strategy: str, priority: int) -> None:
+        self.put_pod(
+            make_pod(
+                self.name("pod"),
+                gpus=gpus,
+                priority=priority,
+                created=self.now,
+                uid=self.name("pod"),
+                annotations={"placement-strategy": strategy, **({"gpu-count": "1"} if gpus == 0 else {})},
+            )
+        )
+
+    @precondition(lambda self: self.truth_nodes)
+    @rule(data=st.data(), gpus=st.sampled_from([0, 1, 4]), daemon=st.booleans())
+    def another_scheduler_takes_room(self, data: st.DataObject, gpus: int, daemon: bool) -> None:
+        node = data.draw(st.sampled_from(sorted(self.truth_nodes)))
+        by = controlled_by("DaemonSet", "agent") if daemon else None
+        name = self.name("other")
+        self.put_pod(make_pod(name, gpus=gpus, scheduler="other", node=node, uid=self.name("pod"), owner=by))
+
+    @precondition(lambda self: self.truth_pods)
+    @rule(data=st.data(), how=st.sampled_from(["deleted", "deleted", "finished", "failed", "terminating"]))
+    def pod_ends(self, data: st.DataObject, how: str) -> None:
+        pod = self.truth_pods[data.draw(st.sampled_from(sorted(self.truth_pods)))]
+        self.disturb(pod)
+        if how == "deleted":
+            self.remove_pod(pod.metadata.uid)
+            if pod.metadata.controller is not None:
+                self.succeed(pod)
+        elif how == "terminating":
+            pod.metadata.deletion_timestamp = "2024-01-01T00:00:00Z"
+            self.put_pod(pod)
+        elif pod.spec.node_name:
+            pod.status.phase = "Succeeded" if how == "finished" else "Failed"
+            self.put_pod(pod)
+
+    def disturb(self, pod: Pod) -> None:
+        controller = pod.metadata.controller
+        self.disturbed.add(controller.uid if controller else "")
+
+    @precondition(lambda self: self.truth_pods)
+    @rule(data=st.data())
+    def pods_status_changes(self, data: st.DataObject) -> None:
+        pod = self.truth_pods[data.draw(st.sampled_from(sorted(self.truth_pods)))]
+        pod.status.message = self.name("status")
+        self.put_pod(pod)
+
+    @rule(number=st.integers(0, 1))
+    def configuration_changes(self, number: int) -> None:
+        self.config = CONFIGS[number]
+        self.both(lambda engine: engine.configure(self.config))
+        # What half runs now may break the rule by then.
+
+    # ------------------------------------------------------------ the watch
+
+    @rule(seconds=st.sampled_from([0, 1, 4]), luck=LUCK)
+    def a_while_passes(self, seconds: float, luck: str) -> None:
+        """Everything is delivered, decided and written; one bind has another fate than the others."""
+        self.deliver(len(self.watch))
+        self.step(seconds)
+        for number, uid in enumerate(sorted(self.flight)):
+            self.bind(uid, "written" if number else luck)
+
+    @rule(count=st.integers(1, 4))
+    def deliver(self, count: int) -> None:
+        for _ in range(min(count, len(self.watch))):
+            self.deliver_one(*self.watch.popleft())
+
+    @precondition(lambda self: self.watch)
+    @rule()
+    def deliver_twice(self) -> None:
+        event = self.watch.popleft()
+        self.deliver_one(*event)
+        self.deliver_one(*event)
+
+    def deliver_one(self, kind: str, key: str, thing: Node | Pod | None) -> None:
+        if kind == "node":
+            assert isinstance(thing, Node)
+            self.seen_nodes[key] = thing
+            self.both(lambda engine: engine.nodes_applied([thing], self.now))
+        elif kind == "node gone":
+            assert isinstance(thing, Node)
+            seen = self.seen_nodes.get(key)
+            if seen is not None and seen.metadata.uid == thing.metadata.uid:
+                del self.seen_nodes[key]
+            self.both(lambda engine: engine.node_deleted(key, thing.metadata.uid))
+        elif thing is None:
+            self.seen_pods.pop(key, None)
+            self.both(lambda engine: engine.pod_deleted(key, self.now))
+        else:
+            assert isinstance(thing, Pod)
+            self.seen_pods[key] = thing
+            self.both(lambda engine: engine.pods_applied([thing], self.now))
+
+    # ------------------------------------------------------------ the daemon
+
+    @rule(seconds=st.sampled_from([0, 0, 0, 1, 4]))
+    def step(self, seconds: float) -> None:
+        self.now += seconds
+        said = self.engine.step(self.now, lambda: 0.0)
+        again = self.twin.step(self.now, lambda: 0.0)
+        assert said == again
+        assert repr(said) == repr(again), "byte for byte"
+        for instruction in said:
+            self.carry_out(instruction)
+        self.check_binds([one for one in said if isinstance(one, Bind)])
+
+    def carry_out(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Bind):
+            self.flight[instruction.pod.uid] = instruction
+        elif isinstance(instruction, Evict):
+            pod = self.truth_pods.get(instruction.pod.uid)
+            assert pod is None or pod.metadata.controller is not None, "bare pods are never evicted"
+            if pod is not None:
+                self.remove_pod(instruction.pod.uid)
+                self.succeed(pod)
+
+    def check_binds(self, binds: list[Bind]) -> None:
+        """Nothing is over what a node has by our own doing."""
+        nodes = self.engine.world.nodes
+        for bind in binds:
+            row = nodes.row_of.get(bind.node)
+            entry = self.engine.world.ledger.get(bind.pod.uid)
+            assert entry is not None
+            assert entry.assumed
+            assert entry.node == bind.node
+            if row is not None and bind.decided == self.now:
+                assert nodes.overdrawn(row, entry.amounts) == []
+
+    @precondition(lambda self: self.flight)
+    @rule(data=st.data(), luck=LUCK)
+    def bind_reaches_the_server(self, data: st.DataObject, luck: str) -> None:
+        self.bind(data.draw(st.sampled_from(sorted(self.flight))), luck)
+
+    def bind(self, uid: str, luck: str) -> None:
+        bind = self.flight.pop(uid)
+        refused = self.engine.may_bind(uid)
+        assert refused == self.twin.may_bind(uid)
+        if refused:
+            outcome = BindOutcome.REJECTED
+        elif luck == "never arrived":
+            outcome = BindOutcome.UNKNOWN
+        elif luck == "refused":
+            outcome = BindOutcome.REJECTED
+        else:
+            if luck == "stolen" and self.truth_nodes:
+                self.steal(uid)
+            outcome = self.at_the_server(bind)
+            if luck == "answer lost" and outcome is not BindOutcome.GONE:
+                outcome = BindOutcome.UNKNOWN
+        self.both(lambda engine: engine.bind_finished(uid, outcome, refused or luck, self.now))
+
+    def steal(self, uid: str) -> None:
+        pod = self.truth_pods.get(uid)
+        if pod is not None and not pod.spec.node_name:
+            pod.spec.node_name = min(self.truth_nodes)
+            self.disturb(pod)
+            self.put_pod(pod)
+
+    def at_the_server(self, bind: Bind) -> BindOutcome:
+        pod = self.truth_pods.get(bind.pod.uid)
+        if pod is None or pod.metadata.deletion_timestamp:
+            return BindOutcome.GONE
+        if pod.spec.node_name:
+            ours = all(pod.metadata.annotations.get(key) == value for key, value in bind.annotations.items())
+            return BindOutcome.BOUND if ours and pod.spec.node_name == bind.node else BindOutcome.TAKEN
+        pod.spec.node_name = bind.node
+        pod.metadata.annotations |= bind.annotations
+        self.put_pod(pod)
+        return BindOutcome.BOUND
+
+    @rule(written=st.booleans())
+    def another_process_takes_over(self, written: bool) -> None:
+        """It waits until no bind of the last one can land any more, and starts from a fresh list."""
+        for bind in self.flight.values():
+            if written:
+                self.at_the_server(bind)
+        self.flight.clear()
+        self.watch.clear()
+        self.engine, self.twin = self.new_engine(), self.new_engine()
+        self.seen_nodes, self.seen_pods = {}, {}
+        for node in self.truth_nodes.values():
+            self.told("node", node.metadata.name, node)
+        for pod in self.truth_pods.values():
+            self.told("pod", pod.metadata.uid, pod)
+            # Whether a gang that is found half bound ever ran whole is not known: it is left as it is.
+            self.disturb(pod)
+        self.deliver(len(self.watch))
+
+    # ------------------------------------------------------------ what holds at every moment
+
+    @invariant()
+    def a_node_is_charged_with_what_its_pods_hold(self) -> None:
+        world = self.engine.world
+        requested = np.zeros_like(world.nodes.requested)
+        for entry in (entry for _, entry in world.ledger.items()):
+            row = world.nodes.row_of.get(entry.node, -1)
+            assert entry.row == row
+            for column, amount in entry.amounts:
+                requested[row, column] += amount if row >= 0 else 0
+        assert np.array_equal(requested, world.nodes.requested)
+
+    @invariant()
+    def what_is_assumed_is_on_its_way(self) -> None:
+        stages = Counter(member.stage for workload in self.engine.workloads for member in workload.members.values())
+        assert stages[Stage.ASSUMED] == self.engine.outcomes.in_flight <= self.engine.world.ledger.assumed
+
+    @invariant()
+    def stages_agree_with_the_ledger(self) -> None:
+        for workload in self.engine.workloads:
+            for member in workload.members.values():
+                entry = self.engine.world.ledger.get(member.uid)
+                if member.stage is Stage.PENDING:
+                    assert entry is None
+                    assert member.node == ""
+                else:
+                    assert entry is not None
+                    assert entry.node == member.node
+                    assert entry.assumed == (not self.seen_bound(member.uid, member.node))
+
+    def seen_bound(self, uid: str, node: str) -> bool:
+        seen = self.seen_pods.get(uid)
+        return seen is not None and seen.spec.node_name == node
+
+    @invariant()
+    def every_pod_that_waits_has_a_place_in_the_queue(self) -> None:
+        engine = self.engine
+        engine._settle(self.now)
+        self.twin._settle(self.now)
+        waiting = {w.id for w in engine.workloads if any(m.stage is Stage.PENDING for m in w.members.values())}
+        assert {w.id for w in engine.workloads if engine.queue.place(w.id)} == waiting
+        assert len(engine.queue) == len(waiting)
+        assert engine.unresolved() == []
+
+    # ------------------------------------------------------------ what holds when all has come to rest
+
+    def teardown(self) -> None:
+        quiet = 0
+        for _ in range(100):
+            self.deliver(len(self.watch))
+            self.step(11)
+            quiet = quiet + 1 if not (self.watch or self.flight) else 0
+            if quiet == 3:
+                break
+            for uid in list(self.flight):
+                self.bind(uid, "written")
+        else:
+            raise AssertionError("it never comes to rest")
+        self.every_pod_that_waits_has_a_place_in_the_queue()
+        self.check_gangs()
+        self.check_rebuilt()
+
+    def check_gangs(self) -> None:
+        for workload in self.engine.workloads:
+            bound = sum(member.stage is Stage.BOUND for member in workload.members.values())
+            assert not any(member.stage is Stage.ASSUMED for member in workload.members.values())
+            if workload.gang and workload.id not in self.disturbed:
+                assert bound == 0 or bound >= workload.size
+
+    def check_rebuilt(self) -> None:
+        """An engine that sees only what there is now believes the same, and finds nothing left undone."""
+        fresh = self.new_engine()
+        fresh.nodes_applied(self.seen_nodes.values(), self.now)
+        fresh.pods_applied(self.seen_pods.values(), self.now)
+        assert _ledger(fresh) == _ledger(self.engine)
+        assert _requested(fresh) == _requested(self.engine)
+        assert _places(fresh) == _places(self.engine)
+        assert _waiting(fresh) == _waiting(self.engine)
+        said = fresh.step(self.now, lambda: 0.0)
+        assert [one for one in said if isinstance(one, Bind)] == [], "something could be placed, and nobody woke it"
+
+
+def _ledger(engine: Engine) -> dict[str, tuple[object, ...]]:
+    return {
+        uid: (entry.node, entry.amounts, entry.assumed, entry.daemon, entry.bandwidth)
+        for uid, entry in engine.world.ledger.items()
+    }
+
+
+def _requested(engine: Engine) -> dict[str, dict[str, int]]:
+    nodes = engine.world.nodes
+    return {
+        name: {
+            nodes.resources.names[column]: int(amount) for column, amount in enumerate(nodes.requested[row]) if amount
+        }
+        for name, row in nodes.row_of.items()
+    }
+
+
+def _places(engine: Engine) -> dict[str, tuple[str, ...]]:
+    layout = engine.world.layout
+    return {name: layout.paths[int(layout.leaf_of_row[row])] for name, row in engine.world.nodes.row_of.items()}
+
+
+def _waiting(engine: Engine) -> dict[str, set[str]]:
+    waiting = {
+        workload.id: {uid for uid, member in workload.members.items() if member.stage is Stage.PENDING}
+        for workload in engine.workloads
+    }
+    return {id_: uids for id_, uids in waiting.items() if uids}
+
+
+TestCluster = Cluster.TestCase
+TestCluster.settings = settings(
+    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)

@@ -1,0 +1,448 @@
+"""Gangs: who belongs together, how many they are, and that none goes before all can."""
+
+import pytest
+
+from tests.helpers import controlled_by, job_owner, make_job, make_pod, owner
+from tests.scheduling.driver import Driver, fabric
+from topo_scheduler.api.objects import Job, Named, Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.instructions import Bind, BindOutcome
+from topo_scheduler.scheduling.queue import Place
+from topo_scheduler.state.decision import Verdict
+from topo_scheduler.state.workloads import Stage
+
+
+def named(number: int, size: int, name: str = "g", namespace: str = "default", **kwargs: str) -> Pod:
+    annotations = {"gang-name": name, "gang-size": str(size), **kwargs}
+    return make_pod(f"{name}-{number}", gpus=8, namespace=namespace, annotations=annotations, created=number)
+
+
+def of_job(number: int, name: str = "train", gpus: int = 8, **kwargs: float) -> Pod:
+    return make_pod(f"{name}-{number}", gpus=gpus, owner=controlled_by("Job", name), created=kwargs.get("created", 0))
+
+
+def cluster() -> Driver:
+    return Driver(fabric({"s1/l1": 4, "s1/l2": 4}))
+
+
+# ---------------------------------------------------------------- waiting
+
+
+def test_a_gang_waits_until_all_its_pods_are_there() -> None:
+    d = cluster()
+    pods = [named(number, 8) for number in range(8)]
+    d.apply(*pods[:5])
+    d.step()
+    d.step(1.9)
+    assert d.said == []
+    d.step(0.1)
+    assert set(d.told()) == {"Gang g is waiting for 3 of 8 pods"}
+    assert len(d.told()) == 5
+    d.step(100)
+    assert len(d.told()) == 5, "once"
+    assert d.marked() == set(), "an autoscaler would add nodes for it"
+    d.apply(*pods[5:])
+    d.step()
+    assert len(d.flight) == 8
+
+
+def test_those_that_come_later_are_told_as_well() -> None:
+    d = cluster()
+    pods = [named(number, 8) for number in range(7)]
+    d.apply(*pods[:5])
+    d.step()
+    d.step(2)
+    d.apply(*pods[5:])
+    d.step()
+    d.step(2)
+    assert d.told(pods[6]) == ["Gang g is waiting for 1 of 8 pods"]
+    assert d.told(pods[0]) == ["Gang g is waiting for 3 of 8 pods", "Gang g is waiting for 1 of 8 pods"]
+
+
+def test_a_gang_whose_pods_come_in_time_says_nothing() -> None:
+    d = cluster()
+    pods = [named(number, 4) for number in range(4)]
+    for pod in pods:
+        d.apply(pod)
+        d.step(0.5)
+    assert d.told() == []
+    assert len(d.flight) == 4
+
+
+def test_pods_whose_owner_is_not_known_are_waited_for() -> None:
+    d = cluster()
+    d.apply(*[of_job(number) for number in range(4)])
+    d.step(10)
+    assert d.said == []
+    assert len(d.engine.unresolved()) == 4
+    assert d.engine.next_due() is None
+    d.own(job_owner(make_job("train", parallelism=4, annotations={"gpu-count": "32"})))
+    d.step()
+    assert len(d.flight) == 4
+    assert d.engine.unresolved() == []
+
+
+def test_a_pod_that_leaves_is_waited_for_again() -> None:
+    d = cluster()
+    pods = [named(number, 3) for number in range(3)]
+    d.apply(*pods)
+    d.delete(pods[1])
+    d.step()
+    assert d.flight == {}
+    d.step(2)
+    assert d.told(pods[0]) == ["Gang g is waiting for 1 of 3 pods"]
+    d.apply(named(9, 3))
+    d.step()
+    assert len(d.flight) == 3
+
+
+@pytest.mark.parametrize("unwanted", ["gated", "deleting"])
+def test_gated_and_terminating_pods_are_not_counted(unwanted: str) -> None:
+    d = cluster()
+    pods = [named(number, 2) for number in range(2)]
+    if unwanted == "gated":
+        pods[1].spec.scheduling_gates = [Named("wait")]
+    else:
+        pods[1].metadata.deletion_timestamp = "2024-01-01T00:00:00Z"
+    d.apply(*pods)
+    d.step()
+    assert d.flight == {}
+    pods[1].spec.scheduling_gates = []
+    pods[1].metadata.deletion_timestamp = None
+    d.apply(pods[1])
+    d.step()
+    assert len(d.flight) == 2
+
+
+def test_no_member_is_bound_before_all_are_assumed() -> None:
+    d = cluster()
+    d.apply(*[named(number, 6) for number in range(6)])
+    out = d.engine.step(0, lambda: 0.0)
+    first = next(at for at, said in enumerate(out) if isinstance(said, Bind))
+    assert d.engine.world.ledger.assumed == 6
+    assert all(isinstance(said, Bind) for said in out[first : first + 6])
+
+
+def test_a_gang_without_room_gets_nothing() -> None:
+    d = cluster()
+    d.apply(*[named(number, 9) for number in range(9)])
+    d.step()
+    assert d.flight == {}
+    assert d.engine.world.ledger.assumed == 0
+    assert d.marked() == {f"g-{number}" for number in range(9)}
+
+
+def test_ranks_follow_the_indices_of_the_controller() -> None:
+    d = cluster()
+    d.own(job_owner(make_job("train", parallelism=4, completions=4, indexed=True)))
+    pods = [of_job(number, created=10 - number) for number in range(4)]
+    for number, pod in enumerate(pods):
+        pod.metadata.labels["batch.kubernetes.io/job-completion-index"] = str(number)
+    d.run(*pods)
+    ranks = [pod.metadata.annotations["topology.scheduler/rank"] for pod in pods]
+    assert ranks == ["0", "1", "2", "3"]
+    assert [pod.spec.node_name for pod in pods] == sorted(pod.spec.node_name for pod in pods)
+
+
+def test_ranks_without_indices_are_all_different_and_given_again() -> None:
+    d = cluster()
+    pods = [named(number, 3) for number in range(3)]
+    d.run(*pods)
+    ranks = {pod.metadata.name: pod.metadata.annotations["topology.scheduler/rank"] for pod in pods}
+    assert sorted(ranks.values()) == ["0", "1", "2"]
+    lost = pods[1]
+    d.delete(lost)
+    late = named(7, 3)
+    d.run(late)
+    assert late.metadata.annotations["topology.scheduler/rank"] == ranks[lost.metadata.name]
+
+
+def test_the_address_tells_the_path_and_the_node() -> None:
+    d = cluster()
+    pod = make_pod("p", gpus=8)
+    d.run(pod)
+    assert pod.metadata.annotations["topology.scheduler/address"] == f"s1.l1.{pod.spec.node_name}"
+
+
+# ---------------------------------------------------------------- who belongs together
+
+
+def test_one_name_in_two_namespaces_is_two_gangs() -> None:
+    d = cluster()
+    d.apply(named(0, 2, namespace="a"), named(0, 2, namespace="b"))
+    d.step()
+    assert d.flight == {}
+    d.apply(named(1, 2, namespace="a"))
+    d.step()
+    assert {bind.pod.namespace for bind in d.flight.values()} == {"a"}
+
+
+def test_pods_of_one_controller_need_only_the_size() -> None:
+    d = cluster()
+    for name in ("one", "two"):
+        d.own(owner("ReplicaSet", name, {"gang-size": "2"}))
+    pods = [make_pod(f"{name}-0", gpus=8, owner=controlled_by("ReplicaSet", name)) for name in ("one", "two")]
+    d.apply(*pods)
+    d.step()
+    assert d.flight == {}, "pods of two controllers are two gangs"
+    d.apply(make_pod("one-1", gpus=8, owner=controlled_by("ReplicaSet", "one")))
+    d.step()
+    assert sorted(bind.pod.name for bind in d.flight.values()) == ["one-0", "one-1"]
+
+
+def test_a_bare_pod_needs_the_name() -> None:
+    d = cluster()
+    pod = make_pod("p", gpus=8, annotations={"gang-size": "2"})
+    d.apply(pod)
+    d.step()
+    assert d.flight == {}
+    (message,) = d.told(pod)
+    assert "gang-name" in message
+
+
+def test_a_name_without_a_size_is_refused() -> None:
+    d = cluster()
+    pod = make_pod("p", gpus=8, annotations={"gang-name": "g"})
+    d.apply(pod)
+    d.step()
+    assert d.flight == {}
+    assert "gang-size" in d.told(pod)[0]
+
+
+def test_a_name_joins_pods_of_several_controllers() -> None:
+    d = cluster()
+    for kind in ("launcher", "worker"):
+        d.own(owner("Job", kind, {"gang-name": "mpi", "gang-size": "2"}))
+    d.apply(make_pod("launcher-0", owner=controlled_by("Job", "launcher")))
+    d.step()
+    assert d.flight == {}
+    d.apply(make_pod("worker-0", gpus=8, owner=controlled_by("Job", "worker")))
+    d.step()
+    assert len(d.flight) == 2
+
+
+def test_a_job_may_opt_out() -> None:
+    d = cluster()
+    d.own(job_owner(make_job("train", parallelism=4, annotations={"gpu-count": "32", "gang": "false"})))
+    d.apply(of_job(0))
+    d.step()
+    assert len(d.flight) == 1
+
+
+def test_a_pod_may_opt_out_of_the_gang_its_owner_names() -> None:
+    d = cluster()
+    d.own(owner("Job", "train", {"gang-name": "g", "gang-size": "4"}))
+    d.apply(make_pod("p", owner=controlled_by("Job", "train"), annotations={"gang": "false"}))
+    d.step()
+    assert len(d.flight) == 1
+
+
+# ---------------------------------------------------------------- how many they are
+
+
+@pytest.mark.parametrize(
+    ("job", "size"),
+    [
+        (make_job("train", parallelism=4, annotations={"gpu-count": "32"}), 4),
+        (make_job("train", parallelism=4, completions=2, annotations={"gpu-count": "32"}), 2),
+        (make_job("train", parallelism=4, completions=6, succeeded=3, annotations={"gpu-count": "32"}), 3),
+        (make_job("train", parallelism=4, completions=4, indexed=True), 4),
+        (make_job("train", parallelism=4, completions=4, succeeded=1, indexed=True), 3),
+        (make_job("train", parallelism=2, completions=4, indexed=True), None),
+        (make_job("train", parallelism=4, completions=4), None),
+        (make_job("train", parallelism=4), None),
+        (make_job("train", parallelism=1, annotations={"gpu-count": "8"}), None),
+        (make_job("train", parallelism=4, annotations={"gang-size": "3"}), 3),
+        (make_job("train", parallelism=4, annotations={"gang-size": "3", "gpu-count": "32"}), 3),
+    ],
+)
+def test_the_size_of_a_job(job: Job, size: int | None) -> None:
+    d = cluster()
+    d.own(job_owner(job))
+    d.apply(of_job(0))
+    d.step()
+    workload = next(iter(d.engine.workloads))
+    assert workload.gang is (size is not None)
+    assert workload.size == (size or 1)
+    assert len(d.flight) == (size is None)
+
+
+def test_the_size_is_found_again_when_the_job_changes() -> None:
+    d = cluster()
+    d.own(job_owner(make_job("train", parallelism=4, completions=4, annotations={"gpu-count": "32"})))
+    d.apply(*[of_job(number) for number in range(3)])
+    d.step()
+    assert d.flight == {}
+    d.own(job_owner(make_job("train", parallelism=4, completions=4, succeeded=1, annotations={"gpu-count": "32"})))
+    d.step()
+    assert len(d.flight) == 3
+
+
+def test_the_annotation_on_the_pods_of_a_job_makes_it_no_gang() -> None:
+    d = cluster()
+    d.own(job_owner(make_job("train", parallelism=4)))
+    d.apply(make_pod("p", gpus=8, owner=controlled_by("Job", "train"), annotations={"gpu-count": "8"}))
+    d.step()
+    assert len(d.flight) == 1
+
+
+def test_the_size_on_a_deployment_is_that_of_each_replica_set() -> None:
+    d = cluster()
+    for name in ("web-1", "web-2"):
+        d.own(owner("ReplicaSet", name), owner("Deployment", "web", {"gang-size": "2"}))
+    d.apply(make_pod("web-1-a", owner=controlled_by("ReplicaSet", "web-1")))
+    d.apply(make_pod("web-2-a", owner=controlled_by("ReplicaSet", "web-2")))
+    d.step()
+    assert d.flight == {}
+    d.apply(make_pod("web-1-b", owner=controlled_by("ReplicaSet", "web-1")))
+    d.step()
+    assert {bind.pod.name for bind in d.flight.values()} == {"web-1-a", "web-1-b"}
+
+
+# ---------------------------------------------------------------- more pods than the size, or fewer
+
+
+def test_the_size_is_placed_and_the_rest_as_room_comes() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = [named(number, 2) for number in range(6)]
+    placed = d.run(*pods)
+    assert len(placed) == 4, "two are the gang, two more find room"
+    rest = [pod for pod in pods if not pod.spec.node_name]
+    assert d.marked() == {pod.metadata.name for pod in rest} or d.marked() == {pod.metadata.name for pod in pods}
+    d.delete(next(pod for pod in pods if pod.spec.node_name))
+    d.settle()
+    assert sum(bool(pod.spec.node_name) for pod in rest) == 1
+
+
+def test_members_lost_by_a_gang_that_ran_whole_are_placed_one_by_one() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = [named(number, 4) for number in range(4)]
+    d.run(*pods)
+    d.delete(*pods[:2])
+    other = make_pod("other", gpus=8)
+    d.run(other)
+    late = [named(number, 4) for number in (10, 11)]
+    placed = d.run(*late)
+    assert len(placed) == 1, "there is room for one of them, and the rest of the gang runs"
+    d.finish(other)
+    d.settle()
+    assert all(pod.spec.node_name for pod in late)
+
+
+def test_a_lost_member_is_placed_next_to_the_others() -> None:
+    d = Driver(fabric({"s1/l1": 4, "s2/l1": 4}))
+    pods = [named(number, 3) for number in range(3)]
+    d.run(*pods)
+    leaf = {pod.spec.node_name[:5] for pod in pods}
+    d.finish(pods[0], "Failed")
+    late = named(9, 3)
+    d.run(late)
+    assert {late.spec.node_name[:5]} == leaf
+
+
+def test_a_lost_member_does_not_wait_for_others_that_never_come() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = [named(number, 4) for number in range(4)]
+    d.run(*pods)
+    d.delete(*pods[:2])
+    assert d.run(named(9, 4))
+
+
+def test_a_gang_whose_members_end_while_others_are_still_being_bound_ran_whole_all_the_same() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = [named(number, 4) for number in range(4)]
+    d.apply(*pods)
+    d.step()
+    d.answer(pods[0].metadata.uid)
+    d.finish(pods[0], "Failed")
+    d.settle()
+    d.delete(pods[1])
+    assert d.run(named(9, 4)), "it is not the first start of this gang, and no fourth pod is on its way"
+
+
+def test_a_gang_that_is_done_is_forgotten() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = [named(number, 2) for number in range(2)]
+    d.run(*pods)
+    for pod in pods:
+        d.finish(pod)
+    d.settle()
+    assert len(d.engine.workloads) == len(d.engine.queue) == len(d.engine.world.ledger) == 0
+    d.apply(named(0, 2))
+    d.step()
+    assert d.flight == {}, "a gang of the same name later is another one"
+
+
+def test_pods_that_move_to_another_gang_leave_nothing_behind() -> None:
+    d = cluster()
+    pods = [named(number, 9, name="old") for number in range(9)]
+    d.apply(*pods)
+    d.step()
+    assert d.engine.queue.place("default/old") is Place.PARKED
+    for pod in pods:
+        pod.metadata.annotations |= named(0, 4, name="new").metadata.annotations
+    d.apply(*pods)
+    assert len(d.settle()) > 0
+    assert d.engine.queue.place("default/old") is None
+    assert d.engine.workloads.get("default/old") is None
+
+
+# ---------------------------------------------------------------- priorities
+
+
+def test_the_higher_priority_goes_first_then_the_older() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pods = [
+        make_pod("late", gpus=8, priority=5, created=9),
+        make_pod("low", gpus=8, priority=1, created=0),
+        make_pod("early", gpus=8, priority=5, created=3),
+    ]
+    d.apply(*pods)
+    for expected in ("early", "late", "low"):
+        d.step()
+        (uid,) = d.flight
+        assert d.pods[uid].metadata.name == expected
+        d.answer(uid)
+        d.finish(d.pods[uid])
+
+
+def test_a_gang_goes_with_the_priority_of_its_least_member() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    gang = [named(number, 2) for number in range(2)]
+    gang[0].spec.priority = 100
+    d.apply(*gang, make_pod("p", gpus=8, priority=1, created=50))
+    d.step()
+    assert [bind.pod.name for bind in d.binds()] == ["p"]
+
+
+def test_a_gang_without_room_does_not_hold_up_those_behind_it() -> None:
+    d = cluster()
+    d.apply(*[named(number, 9) for number in range(9)])
+    small = make_pod("small", gpus=8, created=100)
+    d.apply(small)
+    d.step()
+    assert [bind.pod.name for bind in d.binds()] == ["small"]
+    verdicts = [decision.verdict for decision in d.decisions()]
+    assert verdicts == [Verdict.UNSCHEDULABLE, Verdict.PLACED]
+
+
+def test_stages_follow_what_happens() -> None:
+    d = cluster()
+    pod = make_pod("p", gpus=8)
+    d.apply(pod)
+
+    def stage() -> Stage:
+        found = d.engine.workloads.of_pod(pod.metadata.uid)
+        assert found is not None
+        return found[1].stage
+
+    assert stage() is Stage.PENDING
+    d.step()
+    assert stage() is Stage.ASSUMED
+    d.answer(pod.metadata.uid, BindOutcome.REJECTED)
+    assert stage() is Stage.PENDING
+    d.step(60)
+    d.answer(pod.metadata.uid)
+    d.step()
+    assert stage() is Stage.BOUND
+    assert d.told(pod, Reason.SCHEDULED)

@@ -1,0 +1,59 @@
+"""The fabric as people and metrics see it adds up."""
+
+from collections import Counter
+
+from hypothesis import given, settings
+
+from tests.scheduling.planning import Small, grid, small_of
+from tests.scheduling.reference import Machine, Want
+from tests.scheduling.test_planner_reference import clusters
+from topo_scheduler.scheduling.survey import survey
+
+
+def test_a_domain_tells_name_type_capacity_use_nodes_and_neighbours() -> None:
+    small = Small(grid(2, 3, 2))
+    small.hold("s1l2n1", gpus=4)
+    domains = {domain.path: domain for domain in survey(small.world)}
+    assert next(iter(domains)) == ()
+    assert (domains[()].level, domains[()].name, domains[()].capacity, domains[()].used) == (
+        "cluster",
+        "cluster",
+        96,
+        4,
+    )
+    spine = domains["s1",]
+    assert (spine.level, spine.name, spine.capacity, spine.free) == ("spine", "s1", 48, 44)
+    assert spine.connected == (("s2",),)
+    leaf = domains["s1", "l2"]
+    assert (leaf.level, leaf.nodes, leaf.utilization) == ("leaf", ("s1l2n1", "s1l2n2"), 0.25)
+    assert leaf.connected == (("s1", "l1"), ("s1", "l3"))
+    assert domains["s1", "l3"].connected == (("s1", "l2"),), "a neighbour under another spine is none"
+    assert leaf.fragmentation == 1 - 8 / 12
+
+
+def test_nothing_free_is_not_fragmented() -> None:
+    small = Small(grid(1, 1, 1))
+    small.hold("s1l1n1", gpus=8)
+    assert {domain.fragmentation for domain in survey(small.world)} == {0.0}
+
+
+def test_a_cluster_without_nodes_has_no_domains() -> None:
+    assert list(survey(Small([]).world)) == []
+
+
+@settings(deadline=None, max_examples=50)
+@given(clusters())
+def test_every_level_adds_up_to_the_whole(machines: list[Machine]) -> None:
+    small = small_of(machines, Want(1, 1))
+    small.hold(machines[0].name, gpus=3)
+    domains = list(survey(small.world))
+    whole = domains[0]
+    for level in {domain.level for domain in domains}:
+        inside = [domain for domain in domains if domain.level == level]
+        for what in ("capacity", "used", "whole"):
+            assert sum(getattr(domain, what) for domain in inside) == getattr(whole, what)
+        names = Counter(name for domain in inside for name in domain.nodes)
+        assert names == Counter(machine.name for machine in machines)
+    for domain in domains:
+        assert 0 <= domain.fragmentation <= 1
+        assert domain.free >= 0

@@ -1,0 +1,319 @@
+"""From pods and their owners to what is asked for: GPUs, models, refusals and warnings."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import (
+    NVIDIA,
+    Owner,
+    controlled_by,
+    job_owner,
+    make_job,
+    make_pod,
+    ours,
+    owner,
+    requires,
+    term,
+    where,
+)
+from tests.scheduling.driver import Driver, fabric
+from topo_scheduler.api.annotations import WRITTEN, annotation_names
+from topo_scheduler.api.config import SchedulerConfig
+from topo_scheduler.api.objects import (
+    Affinity,
+    Container,
+    ContainerPort,
+    Pod,
+    PodSpec,
+    ResourceRequirements,
+    TopologySpreadConstraint,
+    Volume,
+)
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.understand import Lineage, Understood, charged_amounts, understand
+from topo_scheduler.state.resources import GPU, ResourceTable
+
+
+def table() -> ResourceTable:
+    return ResourceTable(SchedulerConfig().gpu_resources)
+
+
+def understood(pod: Pod, *owners: Owner) -> Understood:
+    return understand(pod, Lineage(owners), table(), 0)
+
+
+def warned(found: Understood, reason: Reason) -> list[str]:
+    return [message for why, message in found.warnings if why is reason]
+
+
+def below(kind: str, name: str, gpus: int = 0) -> Pod:
+    return make_pod("p", owner=controlled_by(kind, name), gpus=gpus)
+
+
+# ---------------------------------------------------------------- how many GPUs
+
+
+@pytest.mark.parametrize(
+    ("owners", "kind", "gpus"),
+    [
+        ([job_owner(make_job("j", parallelism=4, annotations={"gpu-count": "16"}))], "Job", 4),
+        ([job_owner(make_job("j", annotations={"gpu-count": "8"}))], "Job", 8),
+        ([job_owner(make_job("j", parallelism=4)), owner("CronJob", "c", {"gpu-count": "16"})], "Job", 4),
+        ([owner("ReplicaSet", "j", {"gpu-count": "2"})], "ReplicaSet", 2),
+        ([owner("ReplicaSet", "j"), owner("Deployment", "d", {"gpu-count": "2"})], "ReplicaSet", 2),
+        ([owner("StatefulSet", "j", {"gpu-count": "3"})], "StatefulSet", 3),
+        ([owner("RayCluster", "j", {"gpu-count": "3"})], "RayCluster", 3),
+    ],
+)
+def test_the_count_on_a_job_is_of_the_whole_and_elsewhere_of_each(owners: list[Owner], kind: str, gpus: int) -> None:
+    found = understood(below(kind, "j"), *owners)
+    assert found.member.problem == ""
+    assert (found.member.cls.gpus, found.member.charged_gpus) == (gpus, gpus)
+
+
+def test_the_count_on_a_pod_is_its_own() -> None:
+    job = make_job("j", parallelism=4, annotations={"gpu-count": "16"})
+    pod = make_pod("p", owner=controlled_by("Job", "j"), annotations={"gpu-count": "1"})
+    assert understood(pod, job_owner(job)).member.cls.gpus == 1
+
+
+def test_a_remainder_is_refused_and_says_what_would_do() -> None:
+    found = understood(below("Job", "j"), job_owner(make_job("j", parallelism=3, annotations={"gpu-count": "16"})))
+    assert "16 GPUs do not divide by its parallelism of 3" in found.member.problem
+    assert "topology.scheduler/gpu-count on Job default/j: " in found.member.problem
+    assert "multiple of 3" in found.member.problem
+
+
+def test_limits_are_the_truth_and_a_mismatch_is_told() -> None:
+    job = job_owner(make_job("j", parallelism=4, annotations={"gpu-count": "16"}))
+    found = understood(below("Job", "j", gpus=8), job)
+    assert (found.member.cls.gpus, found.member.charged_gpus, found.member.problem) == (8, 0, "")
+    (message,) = warned(found, Reason.MISMATCH)
+    assert "4 GPUs per pod" in message
+    assert "limits for 8" in message
+    agreeing = understood(below("Job", "j", gpus=4), job)
+    assert agreeing.warnings == []
+
+
+def test_gpus_without_limits_are_charged_and_warned_about() -> None:
+    found = understood(make_pod("p", annotations={"gpu-count": "2"}))
+    assert found.member.charged_gpus == 2
+    (message,) = warned(found, Reason.UNENFORCED)
+    assert "no GPU limits" in message
+    assert "set limits" in message
+
+
+def test_no_gpus_asked_is_no_reason_to_warn() -> None:
+    assert understood(make_pod("p", annotations={"gpu-count": "0"})).warnings == []
+    assert understood(make_pod("p")).warnings == []
+
+
+def test_gpus_charged_by_annotation_are_written_on_the_binding_and_read_back() -> None:
+    d = Driver(fabric({"s/l": 1}))
+    pod = make_pod("p", annotations={"gpu-count": "6"})
+    d.run(pod)
+    assert pod.metadata.annotations["topology.scheduler/charged-gpus"] == "6"
+    assert charged_amounts(pod, table())[GPU] == 6
+    other = make_pod("other", gpus=4)
+    assert d.run(other) == {}, "two GPUs are left"
+    again = Driver(fabric({"s/l": 1}))
+    again.apply(pod)
+    assert again.run(make_pod("third", gpus=4)) == {}
+
+
+@pytest.mark.parametrize("text", ["²", "-1", "1e9", "9" * 5000, "9" * 12, "", "x"])
+def test_what_this_scheduler_can_not_have_written_holds_nothing(text: str) -> None:
+    names = ("charged-gpus", "reserved-bandwidth", "rank", "gang-id", "score", "address")
+    pod = make_pod("p", node="s-l-1", annotations=dict.fromkeys(names, text))
+    d = Driver(fabric({"s/l": 1}))
+    d.apply(pod)
+    d.step()
+    assert GPU not in charged_amounts(pod, table())
+    entry = d.engine.world.ledger.get(pod.metadata.uid)
+    assert entry is not None
+    assert entry.bandwidth == 0
+
+
+@pytest.mark.parametrize("name", sorted(WRITTEN))
+def test_a_pending_pod_may_not_carry_what_only_the_scheduler_writes(name: str) -> None:
+    found = understood(make_pod("p", annotations={name: "8"}))
+    assert f"{name} is written by the scheduler itself; remove it" in found.member.problem
+
+
+def test_a_bound_pod_does_not_join_a_gang_of_another_namespace() -> None:
+    d = Driver(fabric({"s1/l1": 1, "s2/l1": 2}))
+    d.apply(make_pod("spy", namespace="evil", node="s1-l1-1", annotations={"gang-id": "default/g"}))
+    gang = [make_pod(f"g-{n}", gpus=8, annotations={"gang-name": "g", "gang-size": "2"}) for n in range(2)]
+    assert set(d.run(*gang).values()) == {"s2-l1-1", "s2-l1-2"}
+
+
+# ---------------------------------------------------------------- refused, with a reason
+
+
+def spec(**kwargs: object) -> PodSpec:
+    return PodSpec(containers=[Container("c", ResourceRequirements({NVIDIA: 1}, {NVIDIA: 1}))], **kwargs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("pod", "words"),
+    [
+        (make_pod("p", annotations={"gpu-count": "many"}), "annotation topology.scheduler/gpu-count on Pod default/p"),
+        (make_pod("p", annotations={"network-bandwidth": "fast"}), "such as 100Gb"),
+        (make_pod("p", cpu="lots"), "container main: cpu: 'lots' is not a quantity"),
+        (make_pod("p", spec=spec(volumes=[Volume("v", {"claimName": "c"})])), "persistent volume claims"),
+        (
+            make_pod("p", spec=spec(topology_spread_constraints=[TopologySpreadConstraint("k", "DoNotSchedule")])),
+            "DoNotSchedule",
+        ),
+        (make_pod("p", spec=PodSpec(containers=[Container("c", ports=[ContainerPort(80)])])), "host ports"),
+        (make_pod("p", annotations={"gang-name": "g"}), "add topology.scheduler/gang-size"),
+        (make_pod("p", annotations={"gang-size": "2"}), "add topology.scheduler/gang-name"),
+    ],
+)
+def test_what_can_not_be_honoured_is_refused_once_with_the_reason(pod: Pod, words: str) -> None:
+    d = Driver(fabric({"s/l": 1}))
+    d.apply(pod)
+    d.step()
+    (message,) = d.told(pod, Reason.FAILED_SCHEDULING)
+    assert message.startswith("Refused: ")
+    assert words in message
+    assert d.marked() == set(), "no node that is added would help"
+    for _ in range(3):
+        d.nodes(*fabric({"s/l": 1, f"s/l{d.now}": 1}))
+        d.tell_again(pod)
+        d.step(1)
+    assert d.flight == {}
+    assert len(d.told(pod)) == 1
+
+
+def test_a_corrected_pod_is_placed() -> None:
+    d = Driver(fabric({"s/l": 1}))
+    pod = make_pod("p", annotations={"gpu-count": "many"})
+    d.apply(pod)
+    d.step()
+    pod.metadata.annotations |= ours({"gpu-count": "1"})
+    assert d.run(pod) == {"p": "s-l-1"}
+
+
+def test_a_corrected_owner_frees_its_pods() -> None:
+    d = Driver(fabric({"s/l": 2}))
+    d.own(job_owner(make_job("j", parallelism=2, annotations={"gpu-count": "7"})))
+    pods = [below("Job", "j") for _ in range(2)]
+    d.apply(*pods)
+    d.step()
+    assert d.flight == {}
+    d.own(job_owner(make_job("j", parallelism=2, annotations={"gpu-count": "8"})))
+    d.step()
+    assert len(d.flight) == 2
+
+
+def test_one_bad_member_keeps_its_gang_back_and_is_named_to_the_others() -> None:
+    d = Driver(fabric({"s/l": 2}))
+    annotations = {"gang-name": "g", "gang-size": "2"}
+    good = make_pod("good", annotations=annotations)
+    bad = make_pod("bad", annotations=annotations | {"gpu-model": ","})
+    d.apply(good, bad)
+    d.step()
+    assert d.flight == {}
+    (message,) = d.told(good)
+    assert "pod default/bad: annotation topology.scheduler/gpu-model" in message
+
+
+def test_amounts_beyond_any_node_are_refused_not_added_up() -> None:
+    many = [Container(f"c{n}", ResourceRequirements({"memory": "8Pi"})) for n in range(2000)]
+    pod = make_pod("p", spec=PodSpec(containers=many))
+    d = Driver(fabric({"s/l": 1}))
+    d.apply(pod)
+    d.step()
+    assert "more than any node can have" in d.told(pod)[0]
+
+
+# ---------------------------------------------------------------- warned, and placed all the same
+
+
+def test_unknown_annotations_are_told_once_and_harm_nothing() -> None:
+    d = Driver(fabric({"s/l": 1}))
+    pod = make_pod("p", annotations={"gpu-cuont": "4"})
+    d.apply(pod)
+    d.tell_again(pod)
+    d.settle()
+    (message,) = d.told(pod, Reason.ANNOTATION)
+    assert "gpu-cuont" in message
+    assert pod.spec.node_name
+
+
+def test_soft_wishes_that_are_left_out_are_told() -> None:
+    pod = make_pod("p", spec=spec(topology_spread_constraints=[TopologySpreadConstraint("k", "ScheduleAnyway")]))
+    found = understood(pod)
+    assert found.member.problem == ""
+    assert "ScheduleAnyway is not taken into account" in warned(found, Reason.ANNOTATION)[0]
+
+
+def test_owners_that_can_not_be_read_are_told() -> None:
+    found = understand(make_pod("p"), Lineage((), "Job default/j: forbidden"), table(), 0)
+    assert warned(found, Reason.OWNER) == ["Job default/j: forbidden"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"), [("leaf-9", "no domain is called leaf-9"), ("l1", "l1 may mean s1/l1, s2/l1; write the path")]
+)
+def test_an_unknown_or_ambiguous_domain_is_told_and_ignored(wish: str, words: str) -> None:
+    d = Driver(fabric({"s1/l1": 1, "s2/l1": 1}))
+    pod = make_pod("p", annotations={"preferred-domain": wish})
+    d.run(pod)
+    (message,) = d.told(pod, Reason.DOMAIN_UNKNOWN)
+    assert words in message
+    assert pod.spec.node_name
+
+
+@pytest.mark.parametrize(
+    ("wish", "node"), [("s2", "s2-l1-1"), ("s1/l2", "s1-l2-1"), ("l3", "s2-l3-1"), ("s2/l1", "s2-l1-1")]
+)
+def test_a_preferred_domain_is_found_by_name_or_path(wish: str, node: str) -> None:
+    d = Driver(fabric({"s1/l1": 1, "s1/l2": 1, "s2/l1": 1, "s2/l3": 1}))
+    pod = make_pod("p", annotations={"preferred-domain": wish})
+    assert d.run(pod) == {"p": node}
+    assert d.told(pod, Reason.DOMAIN_UNKNOWN) == []
+
+
+def test_a_domain_that_appears_later_is_found() -> None:
+    d = Driver(fabric({"s1/l1": 1}, gpus=1))
+    pod = make_pod("p", gpus=8, annotations={"preferred-domain": "l2"})
+    d.apply(pod)
+    d.step()
+    assert d.told(pod, Reason.DOMAIN_UNKNOWN)
+    d.nodes(*fabric({"s1/l2": 1, "s1/l3": 1, "s0/l0": 1}))
+    d.settle()
+    assert pod.spec.node_name == "s1-l2-1"
+
+
+# ---------------------------------------------------------------- nothing makes it fall over
+
+
+@settings(deadline=None)
+@given(
+    st.dictionaries(st.sampled_from([*annotation_names(), "topology.scheduler/typo"]), st.text(max_size=8), max_size=4),
+    st.dictionaries(st.sampled_from(annotation_names()), st.text("0123456789GbtruefalseN", max_size=6), max_size=4),
+    st.integers(0, 5),
+    st.one_of(st.none(), st.integers(0, 5)),
+    st.integers(0, 9),
+    st.booleans(),
+)
+def test_whatever_is_written_ends_in_a_request_or_a_reason(
+    own: dict[str, str], job: dict[str, str], parallelism: int, completions: int | None, succeeded: int, indexed: bool
+) -> None:
+    made = make_job(
+        "j", parallelism=parallelism, completions=completions, succeeded=succeeded, indexed=indexed, annotations=job
+    )
+    pod = make_pod("p", owner=controlled_by("Job", "j"), annotations=own)
+    found = understood(pod, job_owner(made))
+    assert found.workload.size >= 1
+    assert found.workload.gang == (found.workload.size > 1)
+    assert found.member.cls.gpus >= 0
+
+
+def test_node_affinity_of_the_pod_holds() -> None:
+    d = Driver(fabric({"s/l": 3}))
+    affinity: Affinity = requires(term(fields=[where("metadata.name", "In", "s-l-2")]))
+    assert d.run(make_pod("p", spec=spec(affinity=affinity))) == {"p": "s-l-2"}

@@ -1,0 +1,115 @@
+"""What is kept by class is what would be found anew, however little of it is kept."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import make_node, make_pod
+from tests.scheduling.driver import Driver, fabric
+from tests.scheduling.planning import Small, gang, grid, pods
+from topo_scheduler.scheduling import views as views_module
+from topo_scheduler.scheduling.ask import Failure, Placement
+from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.totals import LeafTotals
+from topo_scheduler.scheduling.views import Views
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.nodes import UNKNOWN
+from topo_scheduler.state.resources import CPU, GPU
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "remove", "charge", "charge", "release", "look"]),
+        st.sampled_from([f"n{number}" for number in range(6)]),
+        st.integers(0, 5),
+    ),
+    max_size=40,
+)
+
+
+def change(world: World, what: str, name: str, amount: int) -> None:
+    if what == "put":
+        world.put_node(make_node(name, f"s/l{amount % 3}", gpus=amount, model="AB"[amount % 2]), 0)
+    elif what == "remove":
+        world.remove_node(name)
+    elif what == "charge":
+        world.ledger.confirm(f"{name}-{amount}", name, ((CPU, 1000), (GPU, amount)), daemon=amount == 1)
+    elif what == "release":
+        world.release(f"{name}-{amount}")
+
+
+@settings(deadline=None, max_examples=60)
+@given(steps)
+def test_fits_and_totals_are_those_of_the_nodes_as_they_are(told: list[tuple[str, str, int]]) -> None:
+    world = Small([]).world
+    classes = [pods(1), pods(2, cpu=1000), pods(0, cpu=500)]
+    views, totals = Views(world.nodes), LeafTotals(world.nodes, GPU)
+    for what, name, amount in [*told, ("look", "", 0)]:
+        change(world, what, name, amount)
+        if what != "look":
+            continue
+        nodes, layout = world.nodes, world.layout
+        for cls in classes:
+            for model in {UNKNOWN, *range(len(nodes.models))}:
+                view, anew = views.get(cls, model), Views(nodes).get(cls, model)
+                for array in ("fit", "empty_fit", "eligible", "preference"):
+                    assert np.array_equal(getattr(view, array), getattr(anew, array)), array
+        totals.refresh(layout)
+        for leaf in range(len(layout.paths)):
+            rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
+            assert totals.capacity[leaf] == nodes.allocatable[rows, GPU].sum()
+            assert totals.used[leaf] == nodes.requested[rows, GPU].sum()
+
+
+def test_models_are_listed_by_name_with_the_nameless_last() -> None:
+    nodes = [
+        make_node("a", model="B"),
+        make_node("b", model="A"),
+        make_node("c"),
+        make_node("d", model="C", ready=False),
+    ]
+    small = Small(nodes)
+    view = Views(small.world.nodes).get(pods(1))
+    assert [small.world.nodes.models[model] if model >= 0 else "" for model in view.models] == ["A", "B", ""]
+
+
+def test_few_views_are_as_good_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views_module, "KEEP", 1)
+    nodes = [make_node(f"{model}{n}", "s/l", model=model) for model in "abc" for n in range(2)]
+    small = Small(nodes)
+    for _ in range(3):
+        for name in ("a0", "b0"):
+            small.hold(name, gpus=1)
+        assert set(small.place(gang(2))) == {"c0", "c1"}
+        assert isinstance(small.plan(gang(3)), Failure)
+
+
+# ---------------------------------------------------------------- when the planner is wrong
+
+
+def test_a_placement_that_fails_the_last_look_is_dropped_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s/l": 2}))
+    d.apply(make_pod("thief", gpus=8, scheduler="o", node="s-l-1"))
+    real = d.engine.planner.plan
+
+    def wrong(*args: object) -> Placement | Failure:
+        found = real(*args)  # type: ignore[arg-type]
+        assert isinstance(found, Placement)
+        row = d.engine.world.nodes.row_of["s-l-1"]
+        return Placement([[row]], found.leaves, found.rule, found.score, found.candidates)
+
+    monkeypatch.setattr(d.engine.planner, "plan", wrong)
+    pod = make_pod("p", gpus=8)
+    d.apply(pod)
+    d.step()
+    assert d.flight == {}
+    assert "internal fault, please report it" in d.told(pod)[0].lower()
+    assert "s-l-1 has 0" in d.told(pod)[0]
+
+
+def test_failures_remembered_do_not_grow_without_end() -> None:
+    small = Small(grid(1, 1, 1))
+    attempts = Attempts(small.planner)
+    for number in range(3000):
+        attempts.preferred_leaves(f"leaf-{number}", small.world.layout)
+    assert len(attempts._domains) <= 1025

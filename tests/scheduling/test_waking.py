@@ -1,0 +1,320 @@
+"""Who waits is tried again when something happened that could help, and not otherwise."""
+
+import pytest
+
+from tests.helpers import controlled_by, make_node, make_pod, owner
+from tests.scheduling.driver import Driver, configured, fabric
+from topo_scheduler.api.objects import Pod, PodCondition, Taint
+from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.scheduling.queue import Place
+
+
+def gang(size: int, name: str = "g", gpus: int = 8) -> list[Pod]:
+    annotations = {"gang-name": name, "gang-size": str(size)}
+    return [make_pod(f"{name}-{n}", gpus=gpus, annotations=annotations, created=n) for n in range(size)]
+
+
+def full() -> tuple[Driver, Pod, Pod]:
+    """A node that is full, and a pod that waits for it."""
+    d = Driver([make_node("n", "s/l")])
+    holder, waiter = make_pod("holder", gpus=8), make_pod("waiter", gpus=8)
+    d.run(holder)
+    d.apply(waiter)
+    d.step()
+    assert d.flight == {}
+    d.forget()
+    return d, holder, waiter
+
+
+def parked(d: Driver, pod: Pod) -> bool:
+    found = d.engine.workloads.of_pod(pod.metadata.uid)
+    return found is not None and d.engine.queue.place(found[0].id) is Place.PARKED
+
+
+def tried(d: Driver, seconds: float = 0) -> int:
+    """Return how many decisions a step brings."""
+    d.forget()
+    d.step(seconds)
+    return len(d.decisions())
+
+
+# ---------------------------------------------------------------- what helps
+
+
+@pytest.mark.parametrize("event", ["finished", "failed", "deleted"])
+def test_a_pod_that_ends(event: str) -> None:
+    d, holder, _ = full()
+    if event == "deleted":
+        d.delete(holder)
+    else:
+        d.finish(holder, "Succeeded" if event == "finished" else "Failed")
+    d.step()
+    assert len(d.flight) == 1
+
+
+def test_a_pod_of_another_scheduler_that_ends() -> None:
+    d = Driver([make_node("n", "s/l")])
+    other = make_pod("other", gpus=8, scheduler="default-scheduler", node="n")
+    waiter = make_pod("waiter", gpus=8)
+    d.apply(other, waiter)
+    d.step()
+    assert d.flight == {}
+    d.finish(other)
+    d.step()
+    assert len(d.flight) == 1
+
+
+def test_a_new_node() -> None:
+    d, _, _ = full()
+    d.nodes(make_node("m", "s/l"))
+    d.step()
+    assert len(d.flight) == 1
+
+
+def test_a_larger_node() -> None:
+    d, _, _ = full()
+    d.nodes(make_node("n", "s/l", gpus=16))
+    d.step()
+    assert len(d.flight) == 1
+
+
+@pytest.mark.parametrize("obstacle", ["cordoned", "not ready", "tainted"])
+def test_an_obstacle_that_goes(obstacle: str) -> None:
+    d = Driver(
+        [
+            make_node(
+                "n",
+                "s/l",
+                unschedulable=obstacle == "cordoned",
+                ready=obstacle != "not ready",
+                taints=[Taint("x", "", "NoSchedule")] if obstacle == "tainted" else [],
+            )
+        ]
+    )
+    pod = make_pod("p", gpus=8)
+    d.apply(pod)
+    d.step()
+    assert parked(d, pod)
+    d.nodes(make_node("n", "s/l"))
+    d.step()
+    assert len(d.flight) == 1
+
+
+def test_labels_that_change_the_rule() -> None:
+    d = Driver([make_node("a", "s/l1"), make_node("b", "s/l2"), make_node("c", "s/l1")])
+    d.run(make_pod("holder", gpus=8, annotations={"preferred-domain": "l1"}))
+    pods = gang(2)
+    d.apply(*pods)
+    d.step()
+    assert parked(d, pods[0]), "two nodes of one leaf would do, and one of them is taken"
+    free = next(name for name in "ac" if not any(pod.spec.node_name == name for pod in d.pods.values()))
+    d.nodes(make_node("b", "s/l1"))
+    d.step()
+    assert {bind.node for bind in d.flight.values()} == {free, "b"}
+
+
+def test_a_node_that_vanishes_may_make_the_rule_laxer() -> None:
+    d = Driver([make_node("a", "s/l1"), make_node("b", "s/l1"), make_node("c", "s/l2")])
+    d.run(make_pod("holder", gpus=8, annotations={"preferred-domain": "l1"}))
+    held = next(pod.spec.node_name for pod in d.pods.values())
+    pods = gang(2)
+    d.apply(*pods)
+    d.step()
+    assert parked(d, pods[0])
+    d.drop_node(held)
+    d.step()
+    assert len(d.flight) == 2, "without it two leaves are the fewest"
+
+
+def test_a_node_that_is_cordoned_may_make_the_rule_laxer() -> None:
+    d = Driver([make_node("a", "s/l1"), make_node("b", "s/l1"), make_node("c", "s/l2")])
+    d.run(make_pod("holder", gpus=8, annotations={"preferred-domain": "l1"}))
+    held = next(pod.spec.node_name for pod in d.pods.values())
+    pods = gang(2)
+    d.apply(*pods)
+    d.step()
+    d.nodes(make_node(held, "s/l1", unschedulable=True))
+    d.step()
+    assert len(d.flight) == 2
+
+
+def test_a_configuration_that_changes() -> None:
+    d = Driver(fabric({"s/l1": 2, "s/l2": 2}), configured("{topologyConstraints: {maxNodesPerLeaf: 1}}"))
+    pods = gang(4)
+    d.apply(*pods)
+    d.step()
+    assert parked(d, pods[0])
+    d.engine.configure(configured())
+    d.step()
+    assert len(d.flight) == 4
+
+
+def test_a_configuration_that_no_longer_requires_the_rule() -> None:
+    d = Driver(fabric({"s/l1": 2, "s/l2": 2}))
+    d.run(make_pod("a", gpus=8, annotations={"preferred-domain": "l1"}))
+    d.run(make_pod("b", gpus=8, annotations={"preferred-domain": "l2"}))
+    pods = gang(2)
+    d.apply(*pods)
+    d.step()
+    assert parked(d, pods[0])
+    d.engine.configure(configured("{topologyConstraints: {enforcement: preferred}}"))
+    d.step()
+    assert len(d.flight) == 2
+
+
+def test_a_bind_that_fails_frees_room_for_others() -> None:
+    d = Driver([make_node("n", "s/l")])
+    one, two = make_pod("one", gpus=8, priority=1), make_pod("two", gpus=8)
+    d.apply(one, two)
+    d.step()
+    assert parked(d, two)
+    d.answer(one.metadata.uid, BindOutcome.REJECTED)
+    d.step()
+    assert [bind.pod.name for bind in d.flight.values()] == ["two"], "while the first backs off"
+
+
+def test_a_pod_that_turns_out_to_run_elsewhere_frees_what_was_held_for_it() -> None:
+    d = Driver([make_node("a", "s/l"), make_node("b", "s/l", gpus=0)])
+    one, two = make_pod("one", gpus=8, priority=1), make_pod("two", gpus=8)
+    d.apply(one, two)
+    d.step()
+    assert parked(d, two)
+    one.spec.node_name = "b"
+    d.tell_again(one)
+    d.step()
+    assert d.flight[two.metadata.uid].node == "a"
+
+
+def test_a_pod_that_is_resized_in_place() -> None:
+    d = Driver([make_node("n", "s/l", cpu="8")])
+    holder, waiter = make_pod("holder", cpu="6"), make_pod("waiter", cpu="4")
+    d.run(holder)
+    d.apply(waiter)
+    d.step()
+    assert parked(d, waiter)
+    holder.spec.containers[0].resources.requests["cpu"] = "2"
+    d.apply(holder)
+    d.step()
+    assert len(d.flight) == 1
+
+
+def test_a_wish_that_changes() -> None:
+    d = Driver(fabric({"s/l1": 1, "s/l2": 1}))
+    d.own(owner("ReplicaSet", "r", {"gang-size": "2"}))
+    d.run(make_pod("holder", gpus=8))
+    pods = [make_pod(f"r-{n}", gpus=8, owner=controlled_by("ReplicaSet", "r")) for n in range(2)]
+    d.apply(*pods)
+    d.step()
+    assert d.flight == {}
+    d.own(owner("ReplicaSet", "r"))
+    d.step()
+    assert len(d.flight) == 1
+
+
+def daemon(node: str, name: str = "agent") -> Pod:
+    return make_pod(
+        f"{name}-{node}", cpu="4", scheduler="default-scheduler", node=node, owner=controlled_by("DaemonSet", name)
+    )
+
+
+def test_a_daemon_that_goes_may_make_a_gang_fit_that_was_too_large() -> None:
+    d = Driver([make_node("n", "s/l", cpu="8"), make_node("m", "s/l", cpu="8")])
+    agent = daemon("n")
+    pods = [make_pod(f"g-{n}", cpu="8", annotations={"gang-name": "g", "gang-size": "2"}) for n in range(2)]
+    d.apply(agent, *pods)
+    d.step()
+    assert "larger than the cluster" in d.told(pods[0])[0]
+    d.delete(agent)
+    d.step()
+    assert len(d.flight) == 2
+
+
+def test_a_daemon_that_comes_may_make_the_rule_laxer() -> None:
+    nodes = [make_node(name, f"s/{leaf}", cpu="8") for name, leaf in (("a", "l1"), ("b", "l1"), ("c", "l2"))]
+    d = Driver(nodes)
+    d.run(make_pod("holder", cpu="2", annotations={"preferred-domain": "l1"}))
+    held = next(pod.spec.node_name for pod in d.pods.values())
+    pods = [make_pod(f"g-{n}", cpu="8", annotations={"gang-name": "g", "gang-size": "2"}) for n in range(2)]
+    d.apply(*pods)
+    d.step()
+    assert parked(d, pods[0])
+    d.apply(daemon(held))
+    d.step()
+    assert len(d.flight) == 2, "one leaf will never hold it any more"
+
+
+# ---------------------------------------------------------------- what does not
+
+
+def test_a_heartbeat() -> None:
+    d, _, _ = full()
+    d.nodes(make_node("n", "s/l"))
+    assert tried(d) == 0
+
+
+def test_time() -> None:
+    d, _, waiter = full()
+    assert d.engine.next_due() is None
+    assert tried(d, 10_000) == 0
+    assert parked(d, waiter)
+
+
+def test_our_own_condition_coming_back() -> None:
+    d, _, waiter = full()
+    waiter.status.conditions = [PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes")]
+    waiter.metadata.resource_version = "8"
+    d.apply(waiter)
+    assert tried(d) == 0
+
+
+def test_a_pod_told_again() -> None:
+    d, holder, waiter = full()
+    d.tell_again(holder, waiter, holder)
+    assert tried(d) == 0
+
+
+def test_room_on_a_node_that_would_not_do() -> None:
+    d, _, _ = full()
+    d.nodes(make_node("small", "s/l", gpus=4), make_node("cpu", "s/l", gpus=0))
+    assert tried(d) == 0
+    small = make_pod("small", gpus=2)
+    d.run(small)
+    d.finish(small)
+    assert tried(d) == 0
+
+
+def test_a_node_that_gets_worse() -> None:
+    d, _, _ = full()
+    d.nodes(make_node("n", "s/l", unschedulable=True))
+    assert tried(d) == 0
+    d.drop_node("n")
+    assert tried(d) == 0
+
+
+def test_what_others_take() -> None:
+    d, _, _ = full()
+    d.apply(make_pod("other", gpus=1, scheduler="other", node="n"))
+    assert tried(d) == 0
+
+
+def test_an_owner_told_again() -> None:
+    d = Driver(fabric({"s/l": 1}))
+    d.own(owner("ReplicaSet", "r"))
+    d.run(make_pod("holder", gpus=8))
+    waiter = make_pod("waiter", gpus=8, owner=controlled_by("ReplicaSet", "r"))
+    d.apply(waiter)
+    d.step()
+    d.own(owner("ReplicaSet", "r"))
+    assert tried(d) == 0
+
+
+# ---------------------------------------------------------------- alike
+
+
+def test_pods_that_ask_alike_are_told_alike_without_being_planned_again() -> None:
+    d = Driver(fabric({"s/l": 1}))
+    pods = [make_pod(f"p-{n}", gpus=9) for n in range(5)]
+    d.apply(*pods)
+    d.step()
+    assert {d.told(pod)[0] for pod in pods} == {d.told(pods[0])[0]}
+    assert len(d.decisions()) == 5

@@ -1,0 +1,74 @@
+"""The manifests as data, and as ``kubectl kustomize`` renders them where kubectl is at hand."""
+
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+MANIFESTS = ROOT / "manifests"
+BASE = MANIFESTS / "base"
+EXAMPLES = ROOT / "examples"
+
+Object = dict[str, Any]
+
+
+def read(path: Path) -> list[Object]:
+    """Read every document of a YAML file."""
+    return [document for document in yaml.safe_load_all(path.read_text()) if document is not None]
+
+
+def kustomization(folder: Path) -> Object:
+    """Read the kustomization of a folder."""
+    (found,) = read(folder / "kustomization.yaml")
+    return found
+
+
+def resources(folder: Path) -> list[Object]:
+    """Every object a kustomization names, folders followed, nothing patched."""
+    found: list[Object] = []
+    for name in kustomization(folder)["resources"]:
+        path = (folder / name).resolve()
+        found += resources(path) if path.is_dir() else read(path)
+    return found
+
+
+def render(folder: Path) -> list[Object] | None:
+    """What ``kubectl kustomize`` makes of a folder, or None where there is no kubectl."""
+    if shutil.which("kubectl") is None:
+        return None
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def identity(item: Object) -> tuple[str, str, str]:
+    """What tells objects apart."""
+    return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def by_identity(items: Iterable[Object]) -> dict[tuple[str, str, str], Object]:
+    """Objects by identity; one that is there twice is an error."""
+    found: dict[tuple[str, str, str], Object] = {}
+    for item in items:
+        assert identity(item) not in found, f"twice: {identity(item)}"
+        found[identity(item)] = item
+    return found
+
+
+def one(items: Iterable[Object], kind: str, name: str = "topology-scheduler") -> Object:
+    """The one object of a kind and name."""
+    (found,) = (item for item in items if item["kind"] == kind and item["metadata"]["name"] == name)
+    return found
+
+
+def container(items: Iterable[Object]) -> Object:
+    """The container of the Deployment."""
+    (found,) = one(items, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found

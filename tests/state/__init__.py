@@ -1,0 +1,1 @@
+"""What the scheduler believes, against what it was told."""

@@ -1,0 +1,88 @@
+"""Workloads: which pods are placed together, and what holds of them as one."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topo_scheduler.api.annotations import PlacementRequest, Strategy
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+
+
+def member(uid: str, *, priority: int = 0, created: float = 0, index: int | None = None, problem: str = "") -> Member:
+    return Member(uid, "ns", uid, PodClass(()), priority, created, created, index=index, problem=problem)
+
+
+def workload(id_: str, size: int = 3) -> Workload:
+    return Workload(id_, "ns", id_, "Job x", size, PlacementRequest(), gang=True)
+
+
+def test_the_first_pod_makes_the_workload_and_the_last_one_ends_it() -> None:
+    all_ = Workloads()
+    made = all_.join(workload("g"), member("a"))
+    assert all_.join(workload("g"), member("b")) is made
+    assert len(all_) == 1
+    assert made.missing == 1
+    assert all_.leave("a") is made
+    assert all_.of_pod("a") is None
+    assert all_.leave("b") is made
+    assert all_.get("g") is None
+    assert all_.leave("b") is None
+
+
+def test_the_latest_wish_holds() -> None:
+    all_ = Workloads()
+    all_.join(workload("g", 3), member("a"))
+    wish = replace(workload("g", 5), request=PlacementRequest(strategy=Strategy.DISTRIBUTED))
+    found = all_.join(wish, member("b"))
+    assert (found.size, found.request.strategy) == (5, Strategy.DISTRIBUTED)
+    all_.join(workload("g", 1), member("c"), describes=False)
+    assert found.size == 5, "what is made up for a pod found bound tells nothing of the wishes"
+
+
+def test_members_stand_in_order_of_index_age_and_name() -> None:
+    all_ = Workloads()
+    for one in (
+        member("d", created=1),
+        member("c", created=1),
+        member("z", index=10, created=9),
+        member("y", index=2, created=10),
+        member("b", created=2),
+    ):
+        found = all_.join(workload("g"), one)
+    assert [m.name for m in found.at(Stage.PENDING)] == ["y", "z", "c", "d", "b"]
+
+
+def test_the_whole_goes_no_earlier_than_its_least_part() -> None:
+    all_ = Workloads()
+    all_.join(workload("g"), member("a", priority=10, created=5))
+    found = all_.join(workload("g"), member("b", priority=1, created=3))
+    assert (found.priority, found.created) == (1, 3)
+
+
+def test_a_problem_of_one_is_a_problem_of_all_and_names_the_pod() -> None:
+    all_ = Workloads()
+    all_.join(workload("g"), member("a"))
+    found = all_.join(workload("g"), member("b", problem="it is broken"))
+    assert found.problem == "pod ns/b: it is broken"
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from(["g", "h", "leave"])), max_size=30))
+def test_every_pod_is_in_the_workload_it_joined_last(steps: list[tuple[str, str]]) -> None:
+    all_ = Workloads()
+    where: dict[str, str] = {}
+    for uid, what in steps:
+        if what == "leave":
+            all_.leave(uid)
+            where.pop(uid, None)
+        else:
+            all_.join(workload(what), member(uid))
+            where[uid] = what
+        assert {w.id: set(w.members) for w in all_} == {
+            id_: {u for u, at in where.items() if at == id_} for id_ in set(where.values())
+        }
+        for u in "abcd":
+            found = all_.of_pod(u)
+            assert (found[0].id if found else None) == where.get(u)
+            assert found is None or found[1].uid == u

@@ -1,0 +1,229 @@
+"""The annotations users write and the ones the scheduler writes, parsed here and nowhere else.
+
+A request is read from a chain of objects, the pod first and then its owners outward; for each annotation the
+nearest object that carries it wins. A malformed value never raises: it becomes a `Problem`, and the pod is refused
+with its message.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Final
+
+from topo_scheduler.api.labels import PREFIX
+from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
+
+GPU_COUNT: Final = PREFIX + "gpu-count"
+GPU_MODEL: Final = PREFIX + "gpu-model"
+GPU_MODEL_MIXED: Final = PREFIX + "gpu-model-mixed"
+PREFERRED_DOMAIN: Final = PREFIX + "preferred-domain"
+NETWORK_BANDWIDTH: Final = PREFIX + "network-bandwidth"
+LATENCY_SENSITIVE: Final = PREFIX + "latency-sensitive"
+PLACEMENT_STRATEGY: Final = PREFIX + "placement-strategy"
+PLACEMENT: Final = PREFIX + "placement"
+GANG: Final = PREFIX + "gang"
+GANG_NAME: Final = PREFIX + "gang-name"
+GANG_SIZE: Final = PREFIX + "gang-size"
+
+RANK: Final = PREFIX + "rank"
+ADDRESS: Final = PREFIX + "address"
+SCORE: Final = PREFIX + "score"
+CHARGED_GPUS: Final = PREFIX + "charged-gpus"
+"""Written on the Binding of a pod that has no GPU limits: what the ledger holds for it, to survive a restart."""
+RESERVED_BANDWIDTH: Final = PREFIX + "reserved-bandwidth"
+"""Written on the Binding: Mbit/s this pod's job asked of its node."""
+GANG_ID: Final = PREFIX + "gang-id"
+"""Written on the Binding: identity of the gang the pod was placed with, so that a restart finds its members."""
+
+WRITTEN: Final = frozenset({RANK, ADDRESS, SCORE, CHARGED_GPUS, RESERVED_BANDWIDTH, GANG_ID})
+MAX_GPUS: Final = 1_000_000
+MAX_GANG: Final = 100_000
+
+
+class Strategy(StrEnum):
+    """How a workload wants to sit in the cluster."""
+
+    CONSOLIDATED = "consolidated"
+    DISTRIBUTED = "distributed"
+    BALANCED = "balanced"
+
+
+class Enforcement(StrEnum):
+    """Whether the size rule may be broken when nothing satisfies it."""
+
+    REQUIRED = "required"
+    PREFERRED = "preferred"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An object whose annotations are read: the pod itself, or one of its owners."""
+
+    kind: str
+    name: str
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An annotation that can't be used, and the remedy."""
+
+    annotation: str
+    source: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"annotation {self.annotation} on {self.source}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRequest:
+    """What a workload asks for in annotations, merged over its chain.
+
+    ``gpu_count`` is as written; ``gpu_count_kind`` is the kind of the object it was written on, because on a Job it
+    is the GPUs of the whole job and elsewhere those of one pod. ``bandwidth`` is in Mbit/s, 0 when not asked.
+    ``gang`` is None when not said.
+    """
+
+    gpu_count: int | None = None
+    gpu_count_kind: str = ""
+    gpu_models: tuple[str, ...] = ()
+    gpu_model_mixed: bool = False
+    preferred_domain: str = ""
+    bandwidth: int = 0
+    latency_sensitive: bool = False
+    strategy: Strategy = Strategy.BALANCED
+    placement: Enforcement | None = None
+    gang: bool | None = None
+    gang_name: str = ""
+    gang_size: int | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+def _quoted(text: str) -> str:
+    """Return a value as it stands in a message, cut so that the remedy still fits behind it."""
+    return repr(text if len(text) <= 64 else f"{text[:64]}...")
+
+
+def _integer(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()) is None:
+            raise ValueError(f"{_quoted(text)} is not a whole number; write one from {low} to {high}")
+        value = int(text)
+        if not low <= value <= high:
+            raise ValueError(f"{value} is not between {low} and {high}")
+        return value
+
+    return parse
+
+
+def _boolean(text: str) -> bool:
+    match text.strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+    raise ValueError(f'{text!r} is neither "true" nor "false"')
+
+
+def _models(text: str) -> tuple[str, ...]:
+    models = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not models:
+        raise ValueError("the list of models is empty; write one or more, separated by commas")
+    return models
+
+
+def _domain(text: str) -> str:
+    path = text.strip().strip("/")
+    if not path or any(not part for part in path.split("/")):
+        raise ValueError(f"{_quoted(text)} is not a domain such as leaf-1 or spine-1/leaf-1")
+    return path
+
+
+def _name(text: str) -> str:
+    name = text.strip()
+    if not name or len(name) > 253 or any(c.isspace() or c == "/" for c in name):
+        raise ValueError(f"{_quoted(text)} is not a name: 1 to 253 characters without spaces or slashes")
+    return name
+
+
+def _choice(choices: type[StrEnum]) -> Callable[[str], StrEnum]:
+    def parse(text: str) -> StrEnum:
+        try:
+            return choices(text.strip().lower())
+        except ValueError:
+            raise ValueError(f"{_quoted(text)} is not one of {', '.join(choices)}") from None
+
+    return parse
+
+
+_PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    GPU_COUNT: ("gpu_count", _integer(0, MAX_GPUS)),
+    GPU_MODEL: ("gpu_models", _models),
+    GPU_MODEL_MIXED: ("gpu_model_mixed", _boolean),
+    PREFERRED_DOMAIN: ("preferred_domain", _domain),
+    NETWORK_BANDWIDTH: ("bandwidth", parse_bandwidth),
+    LATENCY_SENSITIVE: ("latency_sensitive", _boolean),
+    PLACEMENT_STRATEGY: ("strategy", _choice(Strategy)),
+    PLACEMENT: ("placement", _choice(Enforcement)),
+    GANG: ("gang", _boolean),
+    GANG_NAME: ("gang_name", _name),
+    GANG_SIZE: ("gang_size", _integer(1, MAX_GANG)),
+}
+KNOWN: Final = frozenset(_PARSERS) | WRITTEN
+"""Every annotation under the prefix that means something; others are reported as probable typing errors."""
+
+
+def read_annotations(chain: Sequence[Source]) -> PlacementRequest:
+    """Merge the annotations of a chain into one request.
+
+    Args:
+        chain: the pod first, then its owners outward.
+
+    Returns:
+        The request; whatever could not be read is in ``problems`` and left at its default.
+    """
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for annotation, (attribute, parse) in _PARSERS.items():
+        source = next((source for source in chain if annotation in source.annotations), None)
+        if source is None:
+            continue
+        try:
+            values[attribute] = parse(source.annotations[annotation])
+        except (ValueError, QuantityError) as error:
+            problems.append(Problem(annotation, f"{source.kind} {source.name}", str(error)))
+            continue
+        if attribute == "gpu_count":
+            values["gpu_count_kind"] = source.kind
+    if not values and not problems:
+        return _NOTHING
+    return PlacementRequest(**values, problems=tuple(problems))
+
+
+_NOTHING: Final = PlacementRequest()
+
+
+def unknown_annotations(chain: Sequence[Source]) -> list[Problem]:
+    """Return the annotations under our prefix that nobody reads, as problems to warn about."""
+    return [
+        Problem(name, f"{source.kind} {source.name}", "is not known to this scheduler and was ignored")
+        for source in chain
+        for name in source.annotations
+        if name.startswith(PREFIX) and name not in KNOWN
+    ]
+
+
+def written_number(annotations: Mapping[str, str], name: str) -> int | None:
+    """Return a number this scheduler wrote; None when it is not there, or is no number it could have written."""
+    text = annotations.get(name, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
+
+
+def annotation_names() -> tuple[str, ...]:
+    """Return the names users may write, for documentation and checks."""
+    return tuple(_PARSERS)
+
+
+assert {attribute for attribute, _ in _PARSERS.values()} <= {field.name for field in fields(PlacementRequest)}

@@ -1,0 +1,327 @@
+"""Kubernetes objects, as far as this scheduler reads them.
+
+These structs are what msgspec decodes list pages and watch lines into: a field that is not named here is
+skipped by the parser and never becomes a Python object, which is what keeps 20,000 pods affordable.
+Names are those of the Kubernetes API in snake_case; absent fields have the API's own defaults.
+"""
+
+from typing import Any, Literal
+
+from msgspec import Raw, Struct, field
+
+Quantity = str | int | float
+
+
+class Base(Struct, rename="camel", omit_defaults=True):
+    """Common decoding rules: camelCase on the wire, defaults left out when encoded."""
+
+
+class Value(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """The same rules for parts that are compared and hashed."""
+
+
+class OwnerReference(Value, frozen=True):
+    """One entry of ``metadata.ownerReferences``."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Base):
+    """``metadata`` of any object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: list[OwnerReference] = []
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages this object, or None."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class PartialObject(Base):
+    """``PartialObjectMetadata``: what is read of a workload other than a Job."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
+# ---------------------------------------------------------------- selectors
+
+
+class Requirement(Value, frozen=True):
+    """A node selector requirement (``In``, ``NotIn``, ``Exists``, ``DoesNotExist``, ``Gt``, ``Lt``)."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Value, frozen=True):
+    """Requirements that must all hold; an empty term matches nothing."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(Value, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredTerm(Value, frozen=True):
+    """A node selector term with a weight from 1 to 100."""
+
+    weight: int = 0
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+
+class NodeAffinity(Value, frozen=True):
+    """``spec.affinity.nodeAffinity``."""
+
+    required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[PreferredTerm, ...] = field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
+
+
+class PodAffinity(Base):
+    """``podAffinity`` or ``podAntiAffinity``: kept undecoded until they are implemented."""
+
+    required: list[Raw] = field(default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: list[Raw] = field(default_factory=list, name="preferredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(Base):
+    """``spec.affinity``."""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(Value, frozen=True):
+    """``spec.tolerations[]``."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class TopologySpreadConstraint(Base):
+    """``spec.topologySpreadConstraints[]``, as far as is needed to refuse it."""
+
+    topology_key: str = ""
+    when_unsatisfiable: str = ""
+
+
+# ---------------------------------------------------------------- pods
+
+
+class ResourceRequirements(Base):
+    """``resources`` of a container or of a pod."""
+
+    requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
+    claims: list[Raw] = []
+
+
+class ContainerPort(Base):
+    """``ports[]`` of a container."""
+
+    host_port: int = 0
+
+
+class Container(Base):
+    """A container or init container. ``restart_policy`` Always makes an init container a sidecar."""
+
+    name: str = ""
+    resources: ResourceRequirements = field(default_factory=ResourceRequirements)
+    restart_policy: str | None = None
+    ports: list[ContainerPort] = []
+
+
+class Volume(Base):
+    """``spec.volumes[]``: the kinds that can tie a pod to a node."""
+
+    name: str = ""
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class Named(Value, frozen=True):
+    """Anything of which only the name matters."""
+
+    name: str = ""
+
+
+class PodSpec(Base):
+    """``spec`` of a pod."""
+
+    scheduler_name: str = ""
+    node_name: str = ""
+    priority: int = 0
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] = []
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    overhead: dict[str, Quantity] = {}
+    resources: ResourceRequirements | None = None
+    scheduling_gates: list[Named] = []
+    topology_spread_constraints: list[TopologySpreadConstraint] = []
+    volumes: list[Volume] = []
+    resource_claims: list[Named] = []
+    host_network: bool = False
+    scheduling_group: dict[str, Any] | None = None
+    workload_ref: dict[str, Any] | None = None
+
+
+class PodCondition(Base):
+    """``status.conditions[]`` of a pod."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class PodStatus(Base):
+    """``status`` of a pod."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    nominated_node_name: str = ""
+    conditions: list[PodCondition] = []
+
+
+class Pod(Base):
+    """A pod."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PodSpec = field(default_factory=PodSpec)
+    status: PodStatus = field(default_factory=PodStatus)
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the pod has ended and so holds nothing of its node."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+
+# ---------------------------------------------------------------- nodes
+
+
+class Taint(Value, frozen=True):
+    """``spec.taints[]``."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Base):
+    """``spec`` of a node."""
+
+    unschedulable: bool = False
+    taints: list[Taint] = []
+
+
+class NodeCondition(Base):
+    """``status.conditions[]`` of a node."""
+
+    type: str = ""
+    status: str = ""
+
+
+class NodeStatus(Base):
+    """``status`` of a node."""
+
+    allocatable: dict[str, Quantity] = {}
+    capacity: dict[str, Quantity] = {}
+    conditions: list[NodeCondition] = []
+
+
+class Node(Base):
+    """A node."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: NodeSpec = field(default_factory=NodeSpec)
+    status: NodeStatus = field(default_factory=NodeStatus)
+
+
+# ---------------------------------------------------------------- workloads
+
+
+class JobSpec(Base):
+    """``spec`` of a Job: what decides the size of its gang."""
+
+    parallelism: int = 1
+    completions: int | None = None
+    completion_mode: str = "NonIndexed"
+    suspend: bool = False
+
+
+class JobStatus(Base):
+    """``status`` of a Job."""
+
+    succeeded: int = 0
+    failed: int = 0
+    active: int = 0
+
+
+class Job(Base):
+    """A ``batch/v1`` Job."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: JobSpec = field(default_factory=JobSpec)
+    status: JobStatus = field(default_factory=JobStatus)
+
+
+class ConfigMap(Base):
+    """A ConfigMap."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    data: dict[str, str] = {}
+
+
+# ---------------------------------------------------------------- list and watch
+
+
+class ListMeta(Base):
+    """``metadata`` of a list."""
+
+    resource_version: str = ""
+    continue_: str = field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+
+
+class Status(Base):
+    """``Status``: the body of an error answer, and the object of an ERROR watch event."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: dict[str, Any] | None = None

@@ -1,0 +1,24 @@
+"""``topo-scheduler check-config``: whether a configuration would be taken over."""
+
+from pathlib import Path
+
+import click
+
+from topo_scheduler.cli.common import Failure
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+def command(file: Path) -> None:
+    """Check a configuration file, or every .yaml file of a folder.
+
+    Exit code 0 if a running scheduler would take it over, 1 with file, field and remedy if not.
+    """
+    from topo_scheduler.api.config import ConfigError
+    from topo_scheduler.daemon import read_configuration
+
+    try:
+        read_configuration(file)
+    except ConfigError as error:
+        raise Failure(str(error)) from error
+    click.echo(f"{file}: ok")

@@ -1,0 +1,65 @@
+"""What commands share: how they fail, how they run, and the options that say which cluster is meant."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+USAGE: Final = 2
+"""Exit code when what was given can't be used; 1 is for an answer that is no."""
+
+
+class Failure(click.ClickException):
+    """Ends the command with one message on standard error and an exit code; no traceback."""
+
+    def __init__(self, message: str, code: int = 1) -> None:
+        super().__init__(message)
+        vars(self)["exit_code"] = code  # click declares it for the class and reads it from the instance
+
+
+def cluster_options(command: Command) -> Command:
+    """Give a command ``--kubeconfig`` and ``--context``."""
+    for option in (
+        click.option("--context", metavar="NAME", help="Context of the kubeconfig; its current one by default."),
+        click.option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="Kubeconfig; by default the pod's service account, then $KUBECONFIG, then ~/.kube/config.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+config_option = click.option(
+    "--config",
+    "config_path",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Configuration: a YAML file, or a folder of them as a mounted ConfigMap is.",
+)
+"""``--config``."""
+
+
+def run_async(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, on uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        factory = None
+    else:
+        factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(work)
+
+
+def first_cause(error: BaseException) -> BaseException:
+    """Return the first error inside nested groups: what went wrong, without the tasks it went wrong in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,190 @@
+"""``topo-scheduler demo``: the examples, scheduled by the daemon itself on a cluster inside this process."""
+
+import asyncio
+import contextlib
+import errno
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from topo_scheduler.cli.common import Failure, first_cause, run_async
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from topo_scheduler.api.config import Configuration
+    from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store
+
+LEAD_SECONDS: Final = 120.0
+"""Longest wait for the daemon to lead; on a slow machine its kernels take most of it, the first time."""
+BIND_SECONDS: Final = 20.0
+EVENT_SECONDS: Final = 10.0
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--serve", is_flag=True, help="Keep the cluster and the scheduler up for kubectl, until Ctrl-C.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="Port of the API server.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Show the scheduler's logs as text."
+)
+def command(serve: bool, port: int, log_level: str | None) -> None:
+    """Schedule the examples on a cluster inside this process: nothing else is needed, and nothing is left behind.
+
+    A leaf-spine cluster is built, the files of examples/ are submitted one after the other, and the very daemon of
+    `run` places them over HTTP. Shown is where everything stands, and why.
+    """
+    from topo_scheduler.observability import logs
+
+    # What the daemon warns about is part of what it shows; in the demo its tables say the same.
+    logs.configure(log_level or "error", "text")
+    try:
+        run_async(_demo(serve, port))
+    except OSError as error:
+        raise _unusable(error, port) from error
+    except BaseExceptionGroup as group:
+        cause = first_cause(group)
+        if isinstance(cause, click.ClickException):
+            raise cause from group
+        raise
+
+
+def _unusable(error: OSError, port: int) -> Failure:
+    if error.errno == errno.EADDRINUSE:
+        return Failure(f"port {port} is in use by another process; leave --port out to take a free one")
+    return Failure(str(error))
+
+
+async def _demo(serve: bool, port: int) -> None:
+    from topo_scheduler.cli import render, report
+    from topo_scheduler.simulation import demo
+    from topo_scheduler.simulation.cluster import ClusterDescription
+
+    started = time.perf_counter()
+    stop = _stop_event()
+    screen = render.console()
+    manifests, config = demo.example_files(demo.examples_folder())
+    async with contextlib.AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="topo-scheduler-demo-")))
+        server = await stack.enter_async_context(
+            demo.embedded_cluster(ClusterDescription.read(demo.DESCRIPTION), port=port)
+        )
+        kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
+        configuration = _configuration(config, kubeconfig)
+        demo.release_lease(server.store, configuration.scheduler.leader_election)
+        async with _scheduling(configuration, stop) as leading:
+            with screen.status("starting: the first time, kernels are compiled") as status:
+                await _or_stop(leading.wait(), stop, LEAD_SECONDS, "the scheduler did not start to lead")
+                ready = time.perf_counter()
+                await _place(server.store, manifests, configuration.scheduler.scheduler_name, status.update)
+                placed = time.perf_counter()
+            await report.show(screen, server, configuration)
+            screen.print(
+                f"\nscheduler ready in {ready - started:.1f} s, {len(manifests)} files placed in"
+                f" {placed - ready:.2f} s: the daemon of `topo-scheduler run`, over HTTP on {server.url}",
+                style="dim",
+            )
+            if serve:
+                _invite(screen, server, kubeconfig)
+                await stop.wait()
+
+
+def _stop_event() -> asyncio.Event:
+    stop = asyncio.Event()
+    if sys.platform != "win32":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _configuration(path: Path | None, kubeconfig: Path) -> "Configuration":
+    """The configuration of the examples, for this cluster and any free port."""
+    from topo_scheduler.cli.run import with_flags
+    from topo_scheduler.daemon import read_configuration
+
+    flags = {"kubeconfig": str(kubeconfig), "bind_address": "127.0.0.1", "metrics_port": 0}
+    return with_flags(read_configuration(path), flags)
+
+
+@contextlib.asynccontextmanager
+async def _scheduling(configuration: "Configuration", stop: asyncio.Event) -> AsyncIterator[asyncio.Event]:
+    """Run the daemon while the context lasts; yields the event that is set while it schedules."""
+    from topo_scheduler.daemon import Daemon
+    from topo_scheduler.kube.client import Client
+
+    connection = configuration.scheduler.client_connection
+    client = await Client.connect(connection.kubeconfig, None, pool_size=connection.max_binds_in_flight + 48)
+    try:
+        daemon = Daemon(configuration, client)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(daemon.run(), name="daemon")
+            try:
+                yield daemon.leading
+            finally:
+                running.cancel()
+    finally:
+        await client.close()
+
+
+async def _or_stop(work: Coroutine[Any, Any, object], stop: asyncio.Event, seconds: float, complaint: str) -> None:
+    """Wait for something; Ctrl-C ends the command instead, and so does too long a time."""
+    tasks = [asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+    if stop.is_set():
+        raise Failure("interrupted", 130)
+    if not done:
+        raise Failure(f"{complaint} within {seconds:.0f} s; --log-level info tells more")
+    done.pop().result()
+
+
+async def _place(store: "Store", manifests: list[Path], scheduler: str, tell: Callable[[str], None]) -> None:
+    """Submit the files one by one, each when the one before it stands: so the result is the same each time."""
+    from topo_scheduler.simulation import demo
+
+    expected = 0
+
+    def ours() -> list[dict[str, object]]:
+        return [pod["spec"] for pod in store.list("pods") if pod["spec"].get("schedulerName") == scheduler]
+
+    def bound() -> bool:
+        return sum(bool(spec.get("nodeName")) for spec in ours()) >= expected
+
+    for path in manifests:
+        tell(f"submitting {path.name}")
+        expected += demo.submit(store, path)
+        if not await demo.until(store, bound, BIND_SECONDS):
+            missing = expected - sum(bool(spec.get("nodeName")) for spec in ours())
+            raise Failure(
+                f"{path.name}: {missing} of its pods are not bound within {BIND_SECONDS:.0f} s:"
+                f" {'; '.join(_failures(store)) or '--log-level info tells more'}"
+            )
+
+    def told() -> bool:
+        return [event["reason"] for event in store.list("events")].count("Scheduled") >= expected
+
+    await demo.until(store, told, EVENT_SECONDS)
+
+
+def _failures(store: "Store") -> list[str]:
+    return sorted({str(event.obj.get("message")) for event in store.list("events") if event["type"] == "Warning"})
+
+
+def _invite(screen: "Console", server: "EmbeddedAPIServer", kubeconfig: Path) -> None:
+    screen.print(f"\nThe cluster is up at {server.url}. In another terminal:\n")
+    for line in (
+        f"kubectl --kubeconfig {kubeconfig} get pods -o wide",
+        f"kubectl --kubeconfig {kubeconfig} describe pod bare-gang-0",
+        f"topo-scheduler topology --kubeconfig {kubeconfig} -o wide",
+        f"topo-scheduler explain bare-gang-0 --kubeconfig {kubeconfig}",
+    ):
+        screen.print(f"  {line}", soft_wrap=True)
+    screen.print("\nCtrl-C ends it.")

@@ -1,0 +1,198 @@
+"""What is known of one pod's placement, as JSON: read from the pod, or decided by an engine made for the question."""
+
+import time
+from typing import Any, Final
+
+import msgspec
+
+from topo_scheduler.api.annotations import (
+    ADDRESS,
+    CHARGED_GPUS,
+    GANG_ID,
+    RANK,
+    RESERVED_BANDWIDTH,
+    SCORE,
+    written_number,
+)
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.objects import Base, Pod
+from topo_scheduler.cli.common import Failure
+from topo_scheduler.cli.snapshot import TIMEOUT_SECONDS, build_engine, list_all, list_cluster
+from topo_scheduler.kube.client import Client, decode
+from topo_scheduler.kube.decoding import Codec
+from topo_scheduler.kube.errors import Forbidden, NotFound
+from topo_scheduler.kube.resources import PODS, segment
+
+Json = dict[str, Any]
+
+_WITHOUT_LIMIT: Final = float("inf")
+_codec: Final = Codec(PODS)
+
+
+class _Event(Base):
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Events(Base):
+    items: list[_Event] = msgspec.field(default_factory=list)
+
+
+_events: Final = msgspec.json.Decoder(_Events)
+
+
+async def explain(client: Client, configuration: Configuration, namespace: str, name: str) -> Json:
+    """Return all there is to say about a pod; ``state`` is bound, finished, pending, gated, or deleted.
+
+    Raises:
+        Failure: there is no such pod, or it is not this scheduler's.
+        KubeError: no answer from the API server.
+    """
+    try:
+        path = PODS.path(namespace, name)
+    except ValueError as error:
+        raise Failure(str(error)) from error
+    try:
+        pod = _codec.one(await client.request("GET", path, timeout=TIMEOUT_SECONDS))
+    except NotFound as error:
+        raise Failure(f"there is no pod {name} in namespace {namespace}; -n names another namespace") from error
+    ours = configuration.scheduler.scheduler_name
+    if pod.spec.scheduler_name != ours:
+        where = f"; it is on node {pod.spec.node_name}" if pod.spec.node_name else ""
+        raise Failure(
+            f"pod {namespace}/{name} is not ours: its schedulerName is {pod.spec.scheduler_name or '(none)'},"
+            f" this scheduler is called {ours}{where}"
+        )
+    told: Json = {"pod": name, "namespace": namespace, "state": _state(pod), "events": await _told(client, pod)}
+    if pod.spec.node_name:
+        return {**told, **await _bound(client, pod)}
+    if told["state"] == "pending":
+        return {**told, **await _decided(client, configuration, pod)}
+    return told
+
+
+def _state(pod: Pod) -> str:
+    if pod.finished:
+        return "finished"
+    if pod.spec.node_name:
+        return "bound"
+    if pod.metadata.deletion_timestamp:
+        return "deleted"
+    return "gated" if pod.spec.scheduling_gates else "pending"
+
+
+async def _told(client: Client, pod: Pod) -> list[Json]:
+    """The events of a pod, as ``kubectl describe`` shows them; none where they may not be read."""
+    path = f"/api/v1/namespaces/{segment(pod.metadata.namespace)}/events"
+    query = {"fieldSelector": f"involvedObject.uid={pod.metadata.uid}"}
+    try:
+        found = decode(_events, await client.request("GET", path, query=query, timeout=TIMEOUT_SECONDS))
+    except Forbidden:
+        return []
+    return [{"type": event.type, "reason": event.reason, "message": event.message} for event in found.items]
+
+
+# ---------------------------------------------------------------- bound
+
+
+async def _bound(client: Client, pod: Pod) -> Json:
+    written = pod.metadata.annotations
+    found: Json = {
+        "node": pod.spec.node_name,
+        # Bound by hand or by another under our name: then nothing of ours is on it.
+        "byUs": ADDRESS in written,
+        "rank": written_number(written, RANK),
+        "address": written.get(ADDRESS),
+        "score": written.get(SCORE),
+        "chargedGpus": written_number(written, CHARGED_GPUS),
+        "bandwidthMbit": written_number(written, RESERVED_BANDWIDTH),
+    }
+    gang = written.get(GANG_ID)
+    if gang:
+        pods, _ = await list_all(client, PODS, pod.metadata.namespace)
+        members = [other for other in pods if other.metadata.annotations.get(GANG_ID) == gang]
+        members.sort(key=lambda other: (written_number(other.metadata.annotations, RANK) or 0, other.metadata.name))
+        found["gang"] = {"id": gang, "members": [_member(other) for other in members]}
+    return found
+
+
+def _member(pod: Pod) -> Json:
+    written = pod.metadata.annotations
+    return {
+        "pod": pod.metadata.name,
+        "node": pod.spec.node_name,
+        "rank": written_number(written, RANK),
+        "address": written.get(ADDRESS),
+    }
+
+
+# ---------------------------------------------------------------- pending
+
+
+async def _decided(client: Client, configuration: Configuration, pod: Pod) -> Json:
+    """Ask an engine that knows what a scheduler would know that started now; what it wants written is not."""
+    listed = await list_cluster(client)
+    engine = await build_engine(client, listed, configuration)
+    from topo_scheduler.scheduling.engine import WAIT_BEFORE_TELLING
+    from topo_scheduler.scheduling.instructions import Announce, Tell
+    from topo_scheduler.state.decision import Verdict
+
+    uid = pod.metadata.uid
+    found = engine.workloads.of_pod(uid)
+    if found is None:
+        return {"workload": None, "decision": None, "wouldTell": ["the pod changed while it was looked at; ask again"]}
+    workload, member = found
+    now = time.monotonic()
+    said = []
+    # The second step is that in which a gang is told that it still lacks pods.
+    for moment in (now, now + WAIT_BEFORE_TELLING + 1):
+        said += engine.step(moment, time.perf_counter, _WITHOUT_LIMIT)
+        while engine.pending_work:
+            said += engine.step(moment, time.perf_counter, _WITHOUT_LIMIT)
+    decisions = [one.decision for one in said if isinstance(one, Announce) and one.decision.workload == workload.id]
+    # More pods than the gang's size are tried in two parts: the decision that places this pod is the one to tell.
+    decision = next((d for d in decisions if any(seat.uid == uid for seat in d.seats)), None)
+    decision = decision or next((d for d in decisions if d.verdict is not Verdict.PLACED), None)
+    return {
+        "workload": {
+            "name": f"{workload.namespace}/{workload.name}",
+            "madeBy": workload.controller,
+            "gang": workload.gang,
+            "size": workload.size,
+            "pods": len(workload.members),
+            "problem": member.problem or workload.problem,
+            "gpusPerPod": member.cls.gpus,
+        },
+        "decision": _decision(decision, uid) if decision is not None else None,
+        "wouldTell": [one.message for one in said if isinstance(one, Tell) and one.pod.uid == uid],
+        "leftOut": listed.problems,
+    }
+
+
+def _decision(decision: Any, uid: str) -> Json:
+    rule, score = decision.rule, decision.score
+    seat = next((seat for seat in decision.seats if seat.uid == uid), None)
+    return {
+        "verdict": decision.verdict.value,
+        "message": decision.message,
+        "nodes": decision.nodes,
+        "reasons": dict(decision.reasons or {}),
+        "domains": [{"path": "/".join(path), "reason": reason} for path, reason in decision.domain_reasons],
+        "sizeRule": {"nodes": rule.nodes, "leaves": rule.leaves, "within": rule.domain} if rule is not None else None,
+        "candidates": decision.candidates,
+        "leaves": ["/".join(path) for path in decision.leaves],
+        "score": None
+        if score is None
+        else {
+            "total": score.total / 1000,
+            "resourceAvailability": score.availability / 1000,
+            "topologyAlignment": score.alignment / 1000,
+            "domainUtilization": score.utilization / 1000,
+            "historicalPerformance": score.history / 1000,
+        },
+        "node": seat.node if seat is not None else None,
+        "rank": seat.rank if seat is not None else None,
+        "address": seat.address if seat is not None else None,
+        "seats": [{"pod": seat.name, "node": seat.node, "rank": seat.rank} for seat in decision.seats],
+    }

@@ -1,0 +1,99 @@
+"""An explanation in words."""
+
+from collections.abc import Iterator
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def lines(told: Json) -> Iterator[str]:
+    """Yield the lines of an explanation."""
+    pod = f"{told['namespace']}/{told['pod']}"
+    match told["state"]:
+        case "bound" | "finished":
+            yield from _bound(pod, told)
+        case "gated":
+            yield f"Pod {pod} has scheduling gates: no scheduler looks at it before they are removed."
+        case "deleted":
+            yield f"Pod {pod} is being deleted and was never bound."
+        case _:
+            yield from _pending(pod, told)
+    if told["events"]:
+        yield ""
+        yield "Events:"
+        for event in told["events"]:
+            yield f"  {event['type']:<8} {event['reason']:<20} {event['message']}"
+
+
+def _bound(pod: str, told: Json) -> Iterator[str]:
+    yield f"Pod {pod} {'ran' if told['state'] == 'finished' else 'is'} on node {told.get('node') or '(none)'}."
+    if not told.get("byUs"):
+        if told.get("node"):
+            yield "It was bound by somebody else: it carries nothing that this scheduler writes."
+        return
+    yield f"  address    {told['address']}"
+    if told["score"] is not None:
+        yield f"  score      {told['score']} of 1"
+    yield f"  rank       {told['rank']}"
+    if told["bandwidthMbit"]:
+        yield f"  bandwidth  {told['bandwidthMbit'] / 1000:g}Gb of its node"
+    if told["chargedGpus"]:
+        yield f"  GPUs       {told['chargedGpus']}, reserved by annotation alone: its node gives it no device"
+    if gang := told.get("gang"):
+        yield ""
+        yield f"Gang of {_count(len(gang['members']), 'pod')} ({gang['id']}):"
+        for member in gang["members"]:
+            yield f"  rank {member['rank']}  {member['pod']}  {member['address'] or member['node'] or 'no node'}"
+
+
+def _pending(pod: str, told: Json) -> Iterator[str]:
+    workload, decision = told["workload"], told["decision"]
+    yield f"Pod {pod} has no node."
+    if workload is not None:
+        what = f"gang of {workload['size']}" if workload["gang"] else "placed for itself"
+        yield (
+            f"  workload   {workload['name']} ({workload['madeBy']}), {what},"
+            f" {_count(workload['pods'], 'pod')} known, {_count(workload['gpusPerPod'], 'GPU')} each"
+        )
+    if decision is None:
+        yield ""
+        yield from told["wouldTell"] or ["Nothing would be decided about it now."]
+        return
+    yield ""
+    if decision["verdict"] == "placed":
+        yield from _placeable(decision)
+    else:
+        yield decision["message"]
+        yield from _lost(decision)
+    for line in told["wouldTell"]:
+        if line != decision["message"]:
+            yield f"Also: {line}"
+    for problem in told.get("leftOut", ()):
+        yield f"Warning: {problem}"
+
+
+def _placeable(decision: Json) -> Iterator[str]:
+    yield f"It would be placed now: on {decision['node']} ({decision['message']})."
+    score = decision["score"]
+    if score:
+        parts = ", ".join(f"{name} {value:.3f}" for name, value in score.items() if name != "total")
+        yield f"  score      {score['total']:.3f}: {parts}"
+    yield f"  address    {decision['address']}, rank {decision['rank']}"
+    for seat in decision["seats"][:16]:
+        yield f"    rank {seat['rank']}  {seat['pod']}  {seat['node']}"
+    yield "If it stays pending, look whether a scheduler of that name runs, and at its log."
+
+
+def _lost(decision: Json) -> Iterator[str]:
+    rule = decision["sizeRule"]
+    if rule is not None:
+        yield (
+            f"  size rule  at least {_count(rule['nodes'], 'node')}, within {rule['leaves']}"
+            f" {'leaf' if rule['leaves'] == 1 else 'leaves'} of one {rule['within']}"
+        )
+    for domain in decision["domains"]:
+        yield f"  {domain['path'] or 'cluster':<24} {domain['reason']}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

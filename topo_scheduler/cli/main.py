@@ -1,0 +1,48 @@
+"""``topo-scheduler``: the commands, none of which is imported before it is called.
+
+``--help`` and ``--version`` stay fast that way: numba and the Kubernetes client cost a second between them.
+"""
+
+from importlib import import_module
+from typing import Final
+
+import click
+
+from topo_scheduler import __version__
+
+COMMANDS: Final = {
+    "run": "Run the scheduler: in a cluster, or with a kubeconfig.",
+    "check-config": "Check a configuration file or a folder of them.",
+    "topology": "Show the fabric as a tree, with what is free.",
+    "explain": "Tell why a pod is where it is, or why it has no node yet.",
+    "demo": "Schedule the examples on a cluster inside this process.",
+}
+"""Every command with the line ``--help`` shows for it; ``a-b`` is ``command`` in ``topo_scheduler.cli.a_b``."""
+
+
+class LazyCommands(click.Group):
+    """A group that knows its commands by name and imports the one that is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order in which they are met."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"topo_scheduler.cli.{cmd_name.replace('-', '_')}")
+        found = module.command
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="topo-scheduler")
+def main() -> None:
+    """A topology-aware, gang-aware GPU scheduler for Kubernetes."""

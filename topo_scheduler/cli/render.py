@@ -1,0 +1,171 @@
+"""The fabric on a terminal: spine, leaf, node and the GPUs of each, with who sits on them."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from topo_scheduler.cli.views import DomainView, NodeView, Tenant
+
+PIPE_WIDTH: Final = 200
+"""Columns where there is no terminal to ask."""
+MOST_GPUS: Final = 16
+"""GPUs drawn one by one; a node with more gets numbers only."""
+COLOURS: Final = ("green", "cyan", "magenta", "yellow", "blue", "bright_red", "bright_green", "bright_cyan")
+
+
+def console() -> Console:
+    """Return a console on standard output."""
+    found = Console(highlight=False)
+    # What a pipe is read by does not care for columns: nothing may be cut off.
+    return found if found.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+
+
+def fabric(root: DomainView, *, wide: bool = False, tenants: bool = False, colours: "Palette | None" = None) -> Tree:
+    """Return the tree of a whole fabric.
+
+    Args:
+        root: the fabric.
+        wide: with what more is known of nodes.
+        tenants: with the pods that hold GPUs.
+        colours: which pods share a colour; by default all of one namespace do.
+    """
+    palette = colours or Palette()
+    top = Tree(_domain_line(root, "cluster"), guide_style="dim")
+    _grow(top, root, wide, tenants, palette)
+    return top
+
+
+class Palette:
+    """Gives groups of pods a colour each; a group is a namespace unless somebody knows better."""
+
+    def __init__(self, groups: dict[tuple[str, str], str] | None = None) -> None:
+        self._groups = groups or {}
+        self._given: dict[str, str] = {}
+
+    def colour(self, tenant: Tenant) -> str:
+        """Return the colour of a pod."""
+        group = self._groups.get((tenant.namespace, tenant.name), tenant.namespace)
+        return self._given.setdefault(group, COLOURS[len(self._given) % len(COLOURS)])
+
+
+def _grow(branch: Tree, view: DomainView, wide: bool, tenants: bool, palette: Palette) -> None:
+    for inner in view.domains:
+        _grow(branch.add(_domain_line(inner, inner.domain.level)), inner, wide, tenants, palette)
+    for node in view.nodes:
+        branch.add(_node_line(node, wide, tenants, palette))
+
+
+def _domain_line(view: DomainView, level: str) -> Text:
+    domain = view.domain
+    nodes = list(view.all_nodes())
+    line = Text()
+    line.append(level if level == "cluster" else domain.name, style="bold")
+    if level not in ("cluster", domain.name.rsplit("-", 1)[0]):
+        line.append(f" ({level})", style="dim")
+    line.append(
+        f"  {domain.free} of {domain.capacity} GPUs free, {domain.utilization:.0%} used,"
+        f" fragmentation {domain.fragmentation:.2f}, {_count(len(nodes), 'node')}"
+    )
+    away = sum(bool(node.state) for node in nodes)
+    if away:
+        line.append(f", {away} not available", style="yellow")
+    models = sorted({node.model for node in nodes if node.model})
+    if not view.domains and len(models) == 1:
+        line.append(f"  {models[0]}", style="dim")
+    return line
+
+
+def _node_line(node: NodeView, wide: bool, tenants: bool, palette: Palette) -> Text:
+    line = Text()
+    line.append(f"{node.name:<12} ", style="red" if node.state else "")
+    if node.capacity and node.capacity <= MOST_GPUS:
+        line.append_text(_gpus(node, palette, tenants))
+        line.append("  ")
+    line.append(f"{node.free} of {node.capacity} free")
+    if node.state:
+        line.append(f"  {node.state}", style="red")
+    if wide:
+        bandwidth = f"{node.bandwidth // 1000}Gb" if node.bandwidth else "bandwidth unknown"
+        line.append(f"  {node.model or 'model unknown'}  {bandwidth}  {_count(node.pods, 'pod')}", style="dim")
+    if tenants and node.tenants:
+        line.append("  ")
+        line.append_text(Text(", ").join(Text(_say(tenant), style=palette.colour(tenant)) for tenant in node.tenants))
+    return line
+
+
+def _say(tenant: Tenant) -> str:
+    name = tenant.name if tenant.namespace == "default" else f"{tenant.namespace}/{tenant.name}"
+    return f"{name} x{tenant.gpus}" if tenant.gpus > 1 else name
+
+
+def _gpus(node: NodeView, palette: Palette, tenants: bool) -> Text:
+    """One square a GPU, in the colour of its pod."""
+    squares = Text()
+    for tenant in node.tenants:
+        squares.append("■" * tenant.gpus, style=palette.colour(tenant) if tenants else "green")
+    taken = min(len(squares), node.capacity)
+    squares.append("□" * (node.capacity - taken), style="red" if node.state else "dim")
+    return squares
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def unlabelled_note(root: DomainView) -> str:
+    """Return a sentence on nodes that do not tell their place, empty when all do."""
+    lost = [node.name for node in root.all_nodes() if not node.labelled]
+    if not lost:
+        return ""
+    names = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+    return (
+        f"{len(lost)} of {len(root.domain.nodes)} nodes do not tell their place in the fabric ({names}):"
+        " they share domains called unlabelled."
+    )
+
+
+def as_json(view: DomainView) -> dict[str, Any]:
+    """Return a domain and all inside it as JSON has it."""
+    domain = view.domain
+    return {
+        "name": domain.name,
+        "type": domain.level,
+        "path": "/".join(domain.path),
+        "gpus": {"capacity": domain.capacity, "used": domain.used, "free": domain.free, "onEmptyNodes": domain.whole},
+        "utilization": round(domain.utilization, 4),
+        "fragmentation": round(domain.fragmentation, 4),
+        "connected": ["/".join(path) for path in domain.connected],
+        **({"domains": [as_json(inner) for inner in view.domains]} if view.domains else {}),
+        **({"nodes": [_node_json(node) for node in view.nodes]} if view.nodes else {}),
+    }
+
+
+def _node_json(node: NodeView) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "ready": node.ready,
+        "schedulable": node.schedulable,
+        "labelled": node.labelled,
+        "gpuModel": node.model,
+        "bandwidthMbit": node.bandwidth or None,
+        "gpus": {"capacity": node.capacity, "used": node.used, "free": node.free},
+        "pods": [_tenant_json(tenant) for tenant in node.tenants],
+    }
+
+
+def _tenant_json(tenant: Tenant) -> dict[str, Any]:
+    return {
+        "namespace": tenant.namespace,
+        "name": tenant.name,
+        "gpus": tenant.gpus,
+        "schedulerName": tenant.scheduler,
+    }
+
+
+def problems(found: Sequence[str], most: int = 10) -> list[str]:
+    """Return what could not be read, cut where it is too much for a screen."""
+    left = len(found) - most
+    return [*found[:most], *([f"and {left} more of this kind"] if left > 0 else [])]

@@ -1,0 +1,165 @@
+"""``topo-scheduler run``: the daemon, with flags over the file over the defaults."""
+
+import asyncio
+import errno
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_option, first_cause, run_async
+
+if TYPE_CHECKING:
+    from topo_scheduler.api.config import Configuration
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """A duration such as ``15s``; the configuration says whether its value will do."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Turn the text into seconds."""
+        from topo_scheduler.api.config import parse_duration
+
+        try:
+            return float(str(parse_duration(value)))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def election_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command kube-scheduler's flags for leader election."""
+    for flag, kind, text in (
+        ("resource-namespace", str, "Namespace of the Lease."),
+        ("resource-name", str, "Name of the Lease."),
+        ("retry-period", Duration(), "Pause between attempts to take or renew the Lease."),
+        ("renew-deadline", Duration(), "How long a leader tries to renew before it stops leading."),
+        ("lease-duration", Duration(), "How long others wait after the last renewal."),
+    ):
+        parameter = flag.replace("-", "_")
+        command = click.option(f"--leader-elect-{flag}", parameter, type=kind, metavar=_metavar(kind), help=text)(
+            command
+        )
+    # Of kube-scheduler's spelling: `--leader-elect`, `--leader-elect=false`.
+    return click.option(
+        "--leader-elect",
+        type=click.BOOL,
+        is_flag=False,
+        flag_value="true",
+        metavar="[=true|false]",
+        help="Whether to take a Lease before scheduling; on by default.",
+    )(command)
+
+
+def _metavar(kind: object) -> str:
+    return "DURATION" if isinstance(kind, Duration) else "NAME"
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@cluster_options
+@config_option
+@click.option("--scheduler-name", metavar="NAME", help="Pods with this schedulerName are ours.")
+@election_options
+@click.option("--bind-address", metavar="ADDRESS", help="Where metrics and health are served.")
+@click.option("--metrics-port", type=int, metavar="PORT", help="Port of metrics and health; 0 takes a free one.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least severity logged.")
+@click.option("--log-format", type=click.Choice(["json", "text"]), help="JSON lines, or text for people.")
+def command(config_path: Path | None, **flags: Any) -> None:
+    """Run the scheduler.
+
+    Flags override the file given with --config. SIGTERM and SIGINT end it orderly: binds in flight are waited for and
+    the Lease is given back.
+    """
+    from topo_scheduler.api.config import ConfigError
+    from topo_scheduler.daemon import read_configuration
+    from topo_scheduler.kube.errors import Misconfigured
+    from topo_scheduler.observability import logs
+
+    try:
+        configuration = with_flags(read_configuration(config_path), flags)
+    except ConfigError as error:
+        raise Failure(str(error), USAGE) from error
+    logging = configuration.scheduler.logging
+    logs.configure(logging.level, logging.format)
+    try:
+        run_async(_serve(configuration, config_path))
+    except Misconfigured as error:
+        raise Failure(str(error), USAGE) from error
+    except OSError as error:
+        raise _port_failure(error, configuration) from error
+    except BaseExceptionGroup as group:
+        cause = first_cause(group)
+        if isinstance(cause, OSError):
+            raise _port_failure(cause, configuration) from group
+        raise
+
+
+def with_flags(configuration: "Configuration", flags: dict[str, Any]) -> "Configuration":
+    """Return the configuration with the flags that were given in place of what the file says.
+
+    Raises:
+        ConfigError: a value that can't be used.
+    """
+    from pydantic import ValidationError
+
+    from topo_scheduler.api.config import ConfigError, Configuration, SchedulerConfig
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    scheduler = configuration.scheduler
+    merged = scheduler.model_dump()
+    for section, names in _SECTIONS.items():
+        part = merged[section] if section else merged
+        part.update({field: given[flag] for flag, field in names.items() if flag in given})
+    try:
+        return Configuration(SchedulerConfig.model_validate(merged), configuration.topology)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(item) for item in error.errors())) from error
+
+
+_SECTIONS = {
+    "": {"scheduler_name": "scheduler_name"},
+    "leader_election": {
+        name: name
+        for name in (
+            "leader_elect", "lease_duration", "renew_deadline", "retry_period", "resource_name", "resource_namespace"
+        )
+    },
+    "client_connection": {"kubeconfig": "kubeconfig", "context": "context"},
+    "metrics": {"bind_address": "bind_address", "metrics_port": "port"},
+    "logging": {"log_level": "level", "log_format": "format"},
+}  # fmt: skip
+"""Where in SchedulerConfig each flag belongs."""
+
+
+def _explain(error: Any) -> str:
+    section = str(error["loc"][0]) if error["loc"] else ""
+    field = str(error["loc"][-1]) if error["loc"] else ""
+    names = {to: flag for flag, to in _SECTIONS.get(section if len(error["loc"]) > 1 else "", {}).items()}
+    message = error["msg"].removeprefix("Value error, ")
+    if field in names:
+        prefix = "leader-elect-" if section == "leader_election" and field != "leader_elect" else ""
+        return f"--{prefix}{names[field].replace('_', '-')}: {message} (found {error['input']!r})"
+    return f"{section.replace('_', ' ')}: {message}" if section else message
+
+
+async def _serve(configuration: "Configuration", config_path: Path | None) -> None:
+    from topo_scheduler.daemon import serve
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if sys.platform != "win32":
+            loop.add_signal_handler(number, stop.set)
+    await serve(configuration, config_path=config_path, stop=stop)
+
+
+def _port_failure(error: OSError, configuration: "Configuration") -> Failure:
+    serving = configuration.scheduler.metrics
+    where = f"{serving.bind_address}:{serving.port}"
+    if error.errno == errno.EADDRINUSE:
+        return Failure(f"{where} is in use by another process; choose another with --metrics-port, 0 takes a free one")
+    return Failure(f"cannot serve metrics and health on {where}: {error.strerror or error}")

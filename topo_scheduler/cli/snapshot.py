@@ -1,0 +1,160 @@
+"""The cluster as it is at one moment: nodes and pods listed once, into a world or an engine of their own.
+
+Nothing is watched and nothing is written, so any kubeconfig that may list nodes and pods will do.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.cli.common import USAGE, Failure
+from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.decoding import Bad, Codec
+from topo_scheduler.kube.errors import ApiError, Gone, KubeError, Misconfigured, retried
+from topo_scheduler.kube.owners import Missing, OwnerDirectory
+from topo_scheduler.kube.resources import NODES, PODS, Object, Resource
+from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.world import World
+
+if TYPE_CHECKING:
+    from topo_scheduler.scheduling.engine import Engine
+
+T = TypeVar("T", bound=Object)
+
+PAGE: Final = 500
+TIMEOUT_SECONDS: Final = 30.0
+ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Every node and pod, and what could not be read of them."""
+
+    nodes: list[Node]
+    pods: list[Pod]
+    problems: list[str] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterator[Client]:
+    """Connect while the context lasts; what goes wrong with the server ends the command with one line.
+
+    Raises:
+        Failure: the kubeconfig can't be used, or the server does not answer or says no.
+    """
+    try:
+        client = await Client.connect(kubeconfig or None, context or None)
+    except Misconfigured as error:
+        raise Failure(str(error), USAGE) from error
+    try:
+        yield client
+    except KubeError as error:
+        hint = f" (server {client.server})" if not isinstance(error, ApiError) else ""
+        raise Failure(f"{error}{hint}") from error
+    finally:
+        await client.close()
+
+
+async def list_cluster(client: Client) -> Listed:
+    """List nodes and pods; raises ``KubeError``."""
+    (nodes, bad_nodes), (pods, bad_pods) = await asyncio.gather(list_all(client, NODES), list_all(client, PODS))
+    return Listed(nodes, pods, [*bad_nodes, *bad_pods])
+
+
+async def list_all(
+    client: Client, resource: Resource[T], namespace: str | None = None, **selectors: str
+) -> tuple[list[T], list[str]]:
+    """List all objects of a kind, page by page.
+
+    Returns:
+        What decodes, and a message for each object that does not.
+
+    Raises:
+        KubeError: no answer, or one that says no.
+    """
+    codec = Codec(resource)
+    for last in (False, True):
+        try:
+            return await _pages(client, resource, codec, namespace, selectors)
+        except Gone:
+            if last:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _pages(
+    client: Client, resource: Resource[T], codec: Codec[T], namespace: str | None, selectors: dict[str, str]
+) -> tuple[list[T], list[str]]:
+    found: list[T] = []
+    problems: list[str] = []
+    query = {"limit": str(PAGE), **selectors}
+    while True:
+
+        async def page(query: dict[str, str] = query) -> bytes:
+            return await client.request(
+                "GET",
+                resource.collection(namespace),
+                query=query,
+                accept=resource.accept(listing=True),
+                timeout=TIMEOUT_SECONDS,
+            )
+
+        metadata, slices = codec.page(await retried(page, attempts=ATTEMPTS))
+        for items in slices:
+            for item in items:
+                if isinstance(item, Bad):
+                    name = "/".join(part for part in (item.metadata.namespace, item.metadata.name) if part)
+                    problems.append(f"{resource.kind} {name} is left out: {item.problem}")
+                else:
+                    found.append(item)
+        if not metadata.continue_:
+            return found, problems
+        query = {**query, "continue": metadata.continue_}
+
+
+def build_world(listed: Listed, configuration: Configuration) -> World:
+    """Return nodes, fabric and what bound pods hold: enough to show a cluster, and no kernel is compiled for it."""
+    world = World(configuration.scheduler)
+    for node in listed.nodes:
+        listed.problems.extend(world.put_node(node, 0.0))
+    for pod in listed.pods:
+        if pod.spec.node_name and not pod.finished:
+            listed.problems.extend(world.bound(pod)[1])
+    return world
+
+
+async def build_engine(client: Client, listed: Listed, configuration: Configuration) -> "Engine":
+    """Return an engine that believes what a scheduler would that started now, with the owners of pending pods known.
+
+    Raises:
+        KubeError: no answer for an owner.
+    """
+    from topo_scheduler.scheduling.engine import Engine
+
+    owners = OwnerDirectory(client)
+    name = configuration.scheduler.scheduler_name
+    waiting = [
+        pod
+        for pod in listed.pods
+        if pod.spec.scheduler_name == name and not pod.spec.node_name and not pod.finished and pod.metadata.controller
+    ]
+    await asyncio.gather(*(owners.complete(pod.metadata) for pod in waiting))
+
+    def resolve(pod: Pod) -> Lineage | None:
+        if pod.metadata.controller is None:
+            return Lineage()
+        chain = owners.resolve(pod.metadata)
+        if isinstance(chain, Missing):
+            return None
+        return Lineage(chain.owners, chain.broken if chain.forbidden else "")
+
+    engine = Engine(configuration, resolve)
+    now = time.monotonic()
+    engine.nodes_applied(listed.nodes, now)
+    engine.pods_applied(listed.pods, now)
+    return engine

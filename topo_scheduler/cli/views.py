@@ -1,0 +1,113 @@
+"""The fabric as a tree of plain values: what the commands show, as text or as JSON."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.survey import Domain, survey
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.fabric import Path
+from topo_scheduler.state.nodes import UNKNOWN
+from topo_scheduler.state.resources import GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A pod that holds GPUs of a node."""
+
+    namespace: str
+    name: str
+    gpus: int
+    scheduler: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node. ``bandwidth`` in Mbit/s, 0 when it does not tell."""
+
+    name: str
+    ready: bool
+    schedulable: bool
+    model: str
+    bandwidth: int
+    capacity: int
+    used: int
+    pods: int
+    labelled: bool
+    tenants: tuple[Tenant, ...] = ()
+
+    @property
+    def free(self) -> int:
+        """GPUs not in use, whether or not a pod may have them."""
+        return max(0, self.capacity - self.used)
+
+    @property
+    def state(self) -> str:
+        """What keeps pods away from it, or an empty string."""
+        if not self.ready:
+            return "not ready"
+        return "" if self.schedulable else "cordoned"
+
+
+@dataclass(frozen=True, slots=True)
+class DomainView:
+    """A domain with those inside it; ``nodes`` only where there is no level below."""
+
+    domain: Domain
+    domains: list["DomainView"] = field(default_factory=list)
+    nodes: list[NodeView] = field(default_factory=list)
+
+    def all_nodes(self) -> Iterator[NodeView]:
+        """Yield every node below."""
+        yield from self.nodes
+        for inner in self.domains:
+            yield from inner.all_nodes()
+
+
+def tree(world: World, pods: list[Pod]) -> DomainView | None:
+    """Return the whole fabric, None when there is no node."""
+    if not len(world.nodes):
+        return None
+    tenants = _tenants(world, pods)
+    unlabelled = frozenset(world.fabric.unlabelled())
+    views: dict[Path, DomainView] = {}
+    depth = world.layout.depth
+    for domain in survey(world):
+        view = views[domain.path] = DomainView(domain)
+        if domain.path:
+            views[domain.path[:-1]].domains.append(view)
+        if len(domain.path) == depth:
+            view.nodes.extend(_node(world, name, tenants, unlabelled) for name in domain.nodes)
+    return views[()]
+
+
+def _tenants(world: World, pods: list[Pod]) -> dict[str, list[Tenant]]:
+    by_node: dict[str, list[Tenant]] = {}
+    for pod in pods:
+        entry = world.ledger.get(pod.metadata.uid)
+        gpus = dict(entry.amounts).get(GPU, 0) if entry is not None else 0
+        if entry is not None and gpus:
+            tenant = Tenant(pod.metadata.namespace, pod.metadata.name, gpus, pod.spec.scheduler_name)
+            by_node.setdefault(entry.node, []).append(tenant)
+    for found in by_node.values():
+        found.sort(key=lambda tenant: (tenant.namespace, tenant.name))
+    return by_node
+
+
+def _node(world: World, name: str, tenants: dict[str, list[Tenant]], unlabelled: frozenset[str]) -> NodeView:
+    nodes = world.nodes
+    row = nodes.row_of[name]
+    bandwidth = int(nodes.bandwidth[row])
+    model = int(nodes.model[row])
+    return NodeView(
+        name=name,
+        ready=bool(nodes.ready[row]),
+        schedulable=not bool(nodes.unschedulable[row]),
+        model=nodes.models[model] if model != UNKNOWN else "",
+        bandwidth=bandwidth if bandwidth != UNKNOWN else 0,
+        capacity=int(nodes.allocatable[row, GPU]),
+        used=int(nodes.requested[row, GPU]),
+        pods=len(world.ledger.on_node(name)),
+        labelled=name not in unlabelled,
+        tenants=tuple(tenants.get(name, ())),
+    )

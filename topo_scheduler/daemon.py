@@ -1,0 +1,267 @@
+"""The composition root: builds the parts, wires them, and runs them while this replica leads.
+
+Everything that holds beliefs about the cluster is built anew for each term of leadership, from a list of the API
+server: a new leader knows nothing that the last one believed. A standby only waits for the Lease.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from topo_scheduler.api.config import ConfigError, Configuration, load_configuration
+from topo_scheduler.kernels.warm import Warmth, warm
+from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.events import EventRecorder
+from topo_scheduler.kube.lease import LeaderElector
+from topo_scheduler.observability import health
+from topo_scheduler.observability.metrics import DomainState, Metrics, Snapshot
+from topo_scheduler.scheduling.survey import survey
+
+if TYPE_CHECKING:
+    from topo_scheduler.term import Term
+
+log = logging.getLogger(__name__)
+
+FLUSH_SECONDS: Final = 5.0
+"""How long the end of the process waits for events that are not posted yet."""
+CONFIG_POLL_SECONDS: Final = 2.0
+"""How often configuration files are looked at: a ConfigMap reaches its pod within a minute anyway."""
+
+
+def read_configuration(path: Path | None) -> Configuration:
+    """Read a configuration file, or every ``*.yaml`` and ``*.yml`` of a folder, as a mounted ConfigMap is.
+
+    Raises:
+        ConfigError: what is wrong, with file and field; a file that can't be read too.
+    """
+    if path is None:
+        return Configuration()
+    try:
+        if path.is_dir():
+            files = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml") and file.is_file())
+            if not files:
+                raise ConfigError(f"{path}: no .yaml file in this folder")
+        else:
+            files = [path]
+        return load_configuration({str(file): file.read_text(encoding="utf-8") for file in files})
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text: {error}") from error
+
+
+class Daemon:
+    """One replica. `run` ends when it is cancelled, after binds in flight have ended and the Lease is released."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        client: Client,
+        *,
+        config_path: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.configuration = configuration
+        self.client = client
+        self.metrics = Metrics(self._snapshot)
+        self.term: Term | None = None
+        name = configuration.scheduler.scheduler_name
+        # Not of a term: what happened in one is still to be told when it has ended.
+        self.events = EventRecorder(client, name, name, busy=self._busy)
+        self.port = 0
+        self.warmth: Warmth | None = None
+        self.identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:12]}"
+        self.leading = asyncio.Event()
+        """Set while this replica schedules: it leads, and its caches are filled."""
+        self._config_path = config_path
+        self._clock = clock
+        self._beat = clock()
+        self._served = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve health and metrics, warm the kernels, then schedule whenever this replica leads."""
+        serving = self.configuration.scheduler.metrics
+        app = health.application(
+            live={"event-loop": self._check_loop},
+            ready={"kernels": self._check_kernels, "caches": self._check_caches},
+            metrics=self.metrics.exposition,
+        )
+        async with health.serving(app, serving.bind_address, serving.port) as self.port:
+            self._served.set()
+            # In a thread: compiling takes seconds, and /livez must answer meanwhile.
+            self.warmth = await asyncio.to_thread(warm)
+            self.metrics.kernels.set(self.warmth.seconds)
+            log.info(
+                "kernels ready",
+                extra={"seconds": round(self.warmth.seconds, 2), "cached": self.warmth.cached},
+            )
+            if not self.warmth.folder:
+                log.warning("no folder for compiled kernels is writable: they are compiled again at each start")
+            async with _cancelled_at_end(self._watch_config(), self._heartbeat(), self.events.run()):
+                try:
+                    await self._contend()
+                finally:
+                    await self.events.flush(FLUSH_SECONDS)
+
+    async def wait_served(self) -> int:
+        """Wait until health and metrics are served and return their port."""
+        await self._served.wait()
+        return self.port
+
+    async def _contend(self) -> None:
+        election = self.configuration.scheduler.leader_election
+        if not election.leader_elect:
+            await self._lead(lambda: True, clean=True)
+            return
+        elector = LeaderElector(
+            self.client,
+            election.resource_namespace,
+            election.resource_name,
+            self.identity,
+            lease_duration=election.lease_duration,
+            renew_deadline=election.renew_deadline,
+            retry_period=election.retry_period,
+        )
+        await elector.run(lambda: self._lead(elector.holds, clean=elector.clean_handover))
+
+    async def _lead(self, allowed: Callable[[], bool], *, clean: bool) -> None:
+        # Not above: with it come the kernels, which must be compiled while health is served, in `run`.
+        from topo_scheduler.term import Term
+
+        self.term = Term(self.configuration, self.client, self.metrics, self.events, allowed=allowed, clock=self._clock)
+        try:
+            await self.term.run(self.leading, clean_handover=clean)
+        finally:
+            self.leading.clear()
+            self.term = None
+
+    # ------------------------------------------------------------ configuration
+
+    async def _watch_config(self) -> None:
+        """Take over changes of the configuration; a bad one is refused and the old one stays."""
+        if self._config_path is None:
+            return
+        refused = ""
+        read: Configuration | None = None
+        while True:
+            await asyncio.sleep(CONFIG_POLL_SECONDS)
+            try:
+                fresh = await asyncio.to_thread(read_configuration, self._config_path)
+            except ConfigError as error:
+                if str(error) != refused:
+                    refused = str(error)
+                    log.error("the changed configuration is refused, the old one stays: %s", error)
+                continue
+            refused = ""
+            # Against the file as it was read last, not against what is in use: flags may override it.
+            if read is not None and fresh.scheduler != read.scheduler:
+                log.warning("SchedulerConfig changed: it takes effect when this process is started again")
+            read = fresh
+            if fresh.topology != self.configuration.topology:
+                self._reconfigure(fresh)
+
+    def _reconfigure(self, fresh: Configuration) -> None:
+        log.info("TopologySchedulerConfig changed", extra={"spec": fresh.topology.spec.model_dump(by_alias=True)})
+        self.configuration = Configuration(self.configuration.scheduler, fresh.topology)
+        if self.term is not None:
+            self.term.configure(self.configuration)
+
+    # ------------------------------------------------------------ health and metrics
+
+    async def _heartbeat(self) -> None:
+        while True:
+            self._beat = self._clock()
+            await asyncio.sleep(1.0)
+
+    def _busy(self) -> bool:
+        return self.term is not None and self.term.busy()
+
+    def _check_loop(self) -> str:
+        if self.warmth is None:
+            return ""
+        silent = self._clock() - self._beat
+        return f"the event loop has not turned for {silent:.0f} s" if silent > 30 else ""
+
+    def _check_kernels(self) -> str:
+        return "" if self.warmth is not None else "kernels are being compiled"
+
+    def _check_caches(self) -> str:
+        # A standby is ready: it has nothing to fill until it leads.
+        term = self.term
+        return term.not_synced() if term is not None else ""
+
+    def _snapshot(self) -> Snapshot:
+        term = self.term
+        if term is None:
+            return Snapshot(
+                api_requests=dict(self.client.traffic.requests), api_bytes=self.client.traffic.bytes_received
+            )
+        world = term.engine.world
+        domains = list(survey(world))
+        over = world.nodes.requested > world.nodes.allocatable
+        return Snapshot(
+            domains=[DomainState(d.level, "/".join(d.path), d.utilization, d.fragmentation) for d in domains],
+            gpu_allocation=domains[0].utilization if domains else 0.0,
+            pending=term.pending_pods(),
+            staleness=term.staleness(),
+            nodes=len(world.nodes),
+            unlabelled_nodes=len(world.fabric.unlabelled()),
+            oversubscribed_nodes=int(over.any(axis=1).sum()),
+            binds_in_flight=term.engine.outcomes.in_flight,
+            leading=self.leading.is_set(),
+            api_requests=dict(self.client.traffic.requests),
+            api_bytes=self.client.traffic.bytes_received,
+            events={
+                "posted": self.events.posted,
+                "dropped": self.events.dropped,
+                "failed": self.events.failed,
+            },
+        )
+
+
+@asynccontextmanager
+async def _cancelled_at_end(*coroutines: "asyncio._CoroutineLike[None]") -> AsyncIterator[None]:
+    """Run coroutines beside the body, cancelled when it ends; a failure of one ends the body."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(coroutine) for coroutine in coroutines]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def serve(configuration: Configuration, *, config_path: Path | None, stop: asyncio.Event) -> None:
+    """Connect and run one replica until ``stop`` is set.
+
+    Raises:
+        KubeError: the configuration of the connection can't be used.
+    """
+    connection = configuration.scheduler.client_connection
+    client = await Client.connect(
+        connection.kubeconfig or None,
+        connection.context or None,
+        pool_size=connection.max_binds_in_flight + 48,
+    )
+    try:
+        daemon = Daemon(configuration, client, config_path=config_path)
+        log.info(
+            "starting",
+            extra={"server": client.server, "scheduler": configuration.scheduler.scheduler_name, "pid": os.getpid()},
+        )
+        running = asyncio.create_task(daemon.run())
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+    finally:
+        await client.close()

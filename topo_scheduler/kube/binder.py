@@ -1,0 +1,215 @@
+"""Write placements: POST pods/<name>/binding, concurrently within a bound, and know how each one ended.
+
+A Binding carries the pod's uid, so it can never hit a pod of the same name that came later, and the server
+refuses a second one: repeating it is harmless. That is what makes it possible to answer every doubt (no
+answer after sending, a 5xx, a 409) by asking where the pod is now, and to try again until the deadline.
+
+What always holds: ``BOUND`` and ``TAKEN`` are facts read from the server. ``REJECTED``, ``GONE`` and
+``UNBOUND`` mean that nothing was written and nothing will be. If neither is certain when time is up, the
+outcome is ``UNKNOWN``, and what the placement holds must be kept until the watch settles it.
+"""
+
+import asyncio
+import enum
+import itertools
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from topo_scheduler.api.objects import Base, Pod
+from topo_scheduler.kube.client import Client, decode
+from topo_scheduler.kube.errors import (
+    ApiError,
+    Conflict,
+    KubeError,
+    NotFound,
+    ServerError,
+    Unreachable,
+    passes,
+    pause,
+)
+from topo_scheduler.kube.resources import PODS
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+"""The window of the random pause before a repeated bind, in seconds."""
+
+
+class Outcome(enum.Enum):
+    """How a bind ended."""
+
+    BOUND = "bound"
+    """The pod is on the node, with these annotations."""
+    REJECTED = "rejected"
+    """The server says no, and would again: admission, RBAC, a scheduling gate."""
+    TAKEN = "taken"
+    """Somebody else placed this pod, or the name now belongs to another pod."""
+    GONE = "gone"
+    """The pod does not exist any more, or is being deleted."""
+    UNBOUND = "unbound"
+    """Nothing was written, for a reason that passes: no longer the leader, server busy or away."""
+    UNKNOWN = "unknown"
+    """Time was up before it was certain whether the bind was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindRequest:
+    """A placement. Annotations and labels are merged into the pod by the same write."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BindResult:
+    """The outcome, the server's words for it, and the seconds it took."""
+
+    outcome: Outcome
+    message: str = ""
+    latency: float = 0.0
+
+
+class _Metadata(Base):
+    name: str
+    namespace: str
+    uid: str
+    annotations: Mapping[str, str]
+    labels: Mapping[str, str]
+
+
+class _Target(Base, omit_defaults=False):
+    name: str
+    kind: str = "Node"
+    api_version: str = "v1"
+
+
+class _Binding(Base, omit_defaults=False):
+    metadata: _Metadata
+    target: _Target
+    kind: str = "Binding"
+    api_version: str = "v1"
+
+
+_encode = msgspec.json.Encoder().encode
+_pod = msgspec.json.Decoder(Pod)
+
+
+class Binder:
+    """Binds pods. ``allowed`` is asked right before every send: a leader that may no longer bind, does not."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        concurrency: int = 48,
+        timeout: float = 10.0,
+        allowed: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.timeout = timeout
+        self._client = client
+        self._slots = asyncio.Semaphore(concurrency)
+        self._allowed = allowed
+        self._clock = clock
+        self._pending = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def in_flight(self) -> int:
+        """Binds that were asked for and have not ended."""
+        return self._pending
+
+    async def drain(self) -> None:
+        """Return when no bind is in flight; each ends within the timeout of its turn."""
+        await self._idle.wait()
+
+    async def bind(self, request: BindRequest, *, dry_run: bool = False) -> BindResult:
+        """Bind a pod; never raises for what the server does. The timeout starts when a slot is free."""
+        self._pending += 1
+        self._idle.clear()
+        try:
+            async with self._slots:
+                began = self._clock()
+                outcome, message = await self._settle(request, dry_run, began + self.timeout)
+                return BindResult(outcome, message, self._clock() - began)
+        finally:
+            self._pending -= 1
+            if not self._pending:
+                self._idle.set()
+
+    async def _settle(self, request: BindRequest, dry_run: bool, end: float) -> tuple[Outcome, str]:
+        path = PODS.path(request.namespace, request.name, "binding")
+        query = {"dryRun": "All"} if dry_run else None
+        body = _body(request)
+        doubt = False  # whether something was sent of which it is not known if it was written
+        for attempt in itertools.count(1):
+            if not self._allowed():
+                return _unsettled(doubt), "the lease ended before the bind was sent"
+            try:
+                await self._client.request("POST", path, body=body, query=query, timeout=self._share(end))
+                return Outcome.BOUND, ""
+            except KubeError as failure:
+                error = failure
+            if isinstance(error, NotFound):
+                return Outcome.GONE, error.message
+            unanswered = isinstance(error, Unreachable) and error.sent
+            doubt = doubt or (not dry_run and (unanswered or isinstance(error, ServerError)))
+            if unanswered or isinstance(error, Conflict):
+                found = await self._look(request, end)
+                if found is not None:
+                    return found
+            elif isinstance(error, ApiError) and not passes(error):
+                return Outcome.UNKNOWN if doubt else Outcome.REJECTED, error.message
+            seconds = pause(attempt, error, FIRST_PAUSE, LONGEST_PAUSE)
+            if self._clock() + seconds >= end:
+                return _unsettled(doubt), f"not settled within {self.timeout:g} s: {error}"
+            logger.debug("%s; attempt %d in %.2f s", error, attempt + 1, seconds)
+            await asyncio.sleep(seconds)
+        raise AssertionError("unreachable: the loop above has no end of its own")
+
+    async def _look(self, request: BindRequest, end: float) -> tuple[Outcome, str] | None:
+        """What became of the pod; None if it is still there to be bound, or cannot be asked for."""
+        path = PODS.path(request.namespace, request.name)
+        try:
+            pod = decode(_pod, await self._client.request("GET", path, timeout=self._share(end)))
+        except NotFound as error:
+            return Outcome.GONE, error.message
+        except KubeError as error:
+            logger.debug("%s; whether the pod is bound stays open", error)
+            return None
+        if pod.metadata.uid != request.uid:
+            return Outcome.TAKEN, "the name belongs to another pod now"
+        if pod.spec.node_name:
+            # The same node with other annotations is the work of another scheduler, or of an earlier leader.
+            published = pod.metadata.annotations
+            ours = all(published.get(key) == value for key, value in request.annotations.items())
+            if pod.spec.node_name == request.node and ours:
+                return Outcome.BOUND, ""
+            return Outcome.TAKEN, f"already assigned to node {pod.spec.node_name}"
+        if pod.metadata.deletion_timestamp:
+            return Outcome.GONE, "the pod is being deleted"
+        if pod.spec.scheduling_gates:
+            return Outcome.REJECTED, "the pod has scheduling gates"
+        return None
+
+    def _share(self, end: float) -> float:
+        """A part of the time that is left, so that one lost packet does not use up all of it."""
+        return max(0.1, min(end - self._clock(), self.timeout * 0.4))
+
+
+def _unsettled(doubt: bool) -> Outcome:
+    return Outcome.UNKNOWN if doubt else Outcome.UNBOUND
+
+
+def _body(request: BindRequest) -> bytes:
+    metadata = _Metadata(request.name, request.namespace, request.uid, request.annotations, request.labels)
+    return _encode(_Binding(metadata, _Target(request.node)))

@@ -1,0 +1,191 @@
+"""Mark pods that found no node: PodScheduled=False, reason Unschedulable.
+
+Cluster autoscalers act on exactly this condition, so it is set only on pods that lack a node, and says why.
+What always holds: a pod that has a node is never marked, since every patch carries the resourceVersion it was
+decided on and, after a conflict, the pod is looked at again; of several messages for a pod the newest is
+written; what the pod already says is not written again.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+import msgspec
+
+from topo_scheduler.api.objects import PartialObject, Pod, PodCondition
+from topo_scheduler.kube.client import STRATEGIC_MERGE_PATCH, Client, decode
+from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, retried
+from topo_scheduler.kube.lane import Lane
+from topo_scheduler.kube.resources import PODS
+from topo_scheduler.kube.times import time as timestamp
+
+logger = logging.getLogger(__name__)
+
+PATIENCE_SECONDS = 4.0
+"""How long conditions stand back behind binds."""
+
+RETRY_SECONDS = 60.0
+TIMEOUT_SECONDS = 10.0
+CONFLICTS = 5
+"""A pod that changes more often than this while it is patched is marked at the next attempt to place it."""
+
+_encode = msgspec.json.Encoder().encode
+_pod = msgspec.json.Decoder(Pod)
+_partial = msgspec.json.Decoder(PartialObject)
+
+
+class _Mark(msgspec.Struct):
+    """What is to be written on a pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    message: str
+    turns: bool  # whether the condition changes from another status
+    since: float
+    forgotten: bool = False
+
+
+class ConditionWriter:
+    """Writes the condition behind the binds (see ``lane``), newest message only."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        busy: Callable[[], bool] = lambda: False,
+        concurrency: int = 8,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.written = 0
+        self.failed = 0
+        self._client = client
+        self._clock = clock
+        self._wall = wall
+        self._waiting: dict[str, _Mark] = {}
+        self._doing: dict[str, _Mark] = {}
+        self._done: dict[str, tuple[str, str]] = {}  # uid: message and resourceVersion after it was written
+        self._lane: Lane[_Mark] = Lane(
+            oldest=self._oldest,
+            take=self._take,
+            do=self._write,
+            busy=busy,
+            concurrency=concurrency,
+            patience=PATIENCE_SECONDS,
+            clock=clock,
+        )
+
+    def __len__(self) -> int:
+        """Pods about which something is remembered."""
+        return len(self._waiting.keys() | self._doing.keys() | self._done.keys())
+
+    def set_unschedulable(self, pod: Pod, message: str) -> None:
+        """Mark the pod, soon, unless it already says this. Cheap: call it for every failed attempt."""
+        uid = pod.metadata.uid
+        observed = next((found for found in pod.status.conditions if found.type == "PodScheduled"), None)
+        waiting = self._waiting.get(uid)
+        if waiting is not None:
+            waiting.message, waiting.version = message, pod.metadata.resource_version
+            return
+        doing = self._doing.get(uid)
+        if doing.message == message if doing else self._says(pod, observed, message):
+            return
+        self._waiting[uid] = _Mark(
+            pod.metadata.namespace,
+            pod.metadata.name,
+            uid,
+            pod.metadata.resource_version,
+            message,
+            observed is None or observed.status != "False",
+            self._clock(),
+        )
+        self._lane.wake()
+
+    def forget(self, uid: str) -> None:
+        """The pod is gone, or has a node: write nothing more, remember nothing."""
+        self._waiting.pop(uid, None)
+        self._done.pop(uid, None)
+        if uid in self._doing:
+            self._doing[uid].forgotten = True
+        self._lane.wake()
+
+    async def run(self) -> NoReturn:
+        """Write, until cancelled."""
+        await self._lane.run()
+
+    async def flush(self, timeout: float) -> bool:
+        """Write everything that waits, binds or not; whether that was done in time."""
+        return await self._lane.flush(timeout)
+
+    def _says(self, pod: Pod, observed: PodCondition | None, message: str) -> bool:
+        """Whether the pod says this already, by what was written or by what is observed later than that."""
+        seen = observed is not None and observed.reason == "Unschedulable" and observed.message == message
+        written, version = self._done.get(pod.metadata.uid, ("", ""))
+        return seen or (written == message and not _after(pod.metadata.resource_version, version))
+
+    def _oldest(self) -> float | None:
+        return next((mark.since for uid, mark in self._waiting.items() if uid not in self._doing), None)
+
+    def _take(self) -> _Mark:
+        uid = next(uid for uid in self._waiting if uid not in self._doing)
+        mark = self._doing[uid] = self._waiting.pop(uid)
+        return mark
+
+    async def _write(self, mark: _Mark) -> None:
+        try:
+            version = await self._patch(mark)
+        except KubeError as error:
+            self.failed += 1
+            logger.warning("pod %s/%s is not marked as unschedulable: %s", mark.namespace, mark.name, error)
+        else:
+            if not version:
+                self.forget(mark.uid)
+                return
+            self.written += 1
+            if not mark.forgotten:
+                self._done[mark.uid] = (mark.message, version)
+        finally:
+            del self._doing[mark.uid]
+
+    async def _patch(self, mark: _Mark) -> str:
+        """The pod's resourceVersion with the condition; empty if it is gone, or has a node after all."""
+        path = PODS.path(mark.namespace, mark.name)
+        for _ in range(CONFLICTS):
+            try:
+                answer = await self._request("PATCH", f"{path}/status", self._body(mark))
+                return decode(_partial, answer).metadata.resource_version
+            except Conflict as error:
+                conflict = error
+            except NotFound:
+                return ""
+            try:
+                pod = decode(_pod, await self._request("GET", path))
+            except NotFound:
+                return ""
+            lacks_node = not pod.spec.node_name and pod.metadata.deletion_timestamp is None
+            if mark.forgotten or pod.metadata.uid != mark.uid or not lacks_node:
+                return ""
+            mark.version = pod.metadata.resource_version
+        raise conflict
+
+    async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        async def send() -> bytes:
+            return await self._client.request(
+                method, path, body=body, content_type=STRATEGIC_MERGE_PATCH, timeout=TIMEOUT_SECONDS
+            )
+
+        return await retried(send, seconds=RETRY_SECONDS)
+
+    def _body(self, mark: _Mark) -> bytes:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": mark.message}
+        if mark.turns:
+            condition["lastTransitionTime"] = timestamp(self._wall())
+        metadata = {"uid": mark.uid, "resourceVersion": mark.version}
+        return _encode({"metadata": metadata, "status": {"conditions": [condition]}})
+
+
+def _after(observed: str, written: str) -> bool:
+    return observed.isdecimal() and written.isdecimal() and int(observed) > int(written)

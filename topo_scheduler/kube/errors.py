@@ -1,0 +1,222 @@
+"""What can go wrong between us and the API server, and how it is tried again.
+
+::
+
+    KubeError
+    ├── Misconfigured        kubeconfig or service account cannot be used
+    ├── Unreachable          no answer: refused, reset, timed out
+    ├── Undecodable          an answer that is not the JSON it should be
+    └── ApiError             an answer that says no
+        ├── Unauthorized     401
+        ├── Forbidden        403
+        ├── NotFound         404
+        ├── Conflict         409
+        ├── Gone             410, also as an ERROR event of a watch
+        ├── TooManyRequests  429
+        └── ServerError      5xx
+
+Only what somebody catches has a class of its own; the original error is always the cause.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import tenacity
+
+from topo_scheduler.api.objects import Status
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+
+class KubeError(Exception):
+    """Anything that went wrong between us and the API server."""
+
+
+class Misconfigured(KubeError):
+    """The kubeconfig or the service account cannot be used; waiting does not help."""
+
+
+class Unreachable(KubeError):
+    """No answer came. ``sent`` is False only if the request certainly never left."""
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class Undecodable(KubeError):
+    """An answer arrived that is cut short, is not JSON, or is not what was asked for."""
+
+
+class ApiError(KubeError):
+    """The API server answered, and the answer is no."""
+
+    def __init__(
+        self,
+        status: int,
+        reason: str = "",
+        message: str = "",
+        retry_after: float | None = None,
+        *,
+        request: str = "",
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(status, reason, message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+        self.request = request
+        self.details = details or {}
+
+    def __str__(self) -> str:
+        answer = f"{self.status} {self.reason}".rstrip()
+        return ": ".join(part for part in (self.request, answer, self.message) if part)
+
+
+class Unauthorized(ApiError):
+    """401: the credentials are not, or no longer, accepted."""
+
+
+class Forbidden(ApiError):
+    """403: RBAC or admission says no."""
+
+
+class NotFound(ApiError):
+    """404: no such object, or no such kind."""
+
+
+class Conflict(ApiError):
+    """409: the object exists, has moved on, or is not the one that was meant."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion or the continue token is too old."""
+
+
+class TooManyRequests(ApiError):
+    """429: the server is busy, or a disruption budget is spent."""
+
+
+class ServerError(ApiError):
+    """5xx: the server failed; whether it wrote anything is not known."""
+
+
+_CLASSES: dict[int, type[ApiError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    429: TooManyRequests,
+}
+
+
+def api_error(status: Status, *, request: str = "", retry_after: float | None = None) -> ApiError:
+    """The error for a ``Status``, be it the body of an answer or the object of an ERROR event."""
+    kind = _CLASSES.get(status.code) or (ServerError if status.code >= 500 else ApiError)
+    if retry_after is None and status.details:
+        seconds = status.details.get("retryAfterSeconds")
+        retry_after = float(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else None
+    return kind(status.code, status.reason, status.message, retry_after, request=request, details=status.details)
+
+
+# ---------------------------------------------------------------- trying again
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the same request may succeed a little later."""
+    return isinstance(error, (TooManyRequests, ServerError, Unreachable, Unauthorized))
+
+
+def pause(attempt: int, error: BaseException | None, first: float, longest: float) -> float:
+    """Seconds to wait after failure number ``attempt``.
+
+    Random within a window that doubles from ``first`` to ``longest`` (full jitter), on top of what the
+    server asked for.
+    """
+    asked = error.retry_after if isinstance(error, ApiError) else None
+    window = min(longest, first * 2 ** min(attempt - 1, 32))
+    return (asked or 0.0) + random.uniform(0.0, window)
+
+
+class Backoff(tenacity.wait.wait_base):
+    """:func:`pause` as a wait strategy of tenacity."""
+
+    def __init__(self, first: float, longest: float) -> None:
+        self._first = first
+        self._longest = longest
+
+    def __call__(self, retry_state: tenacity.RetryCallState) -> float:
+        """Seconds to wait after the attempt that just failed."""
+        error = retry_state.outcome.exception() if retry_state.outcome else None
+        return pause(retry_state.attempt_number, error, self._first, self._longest)
+
+
+def retrying(
+    *,
+    attempts: int | None = None,
+    seconds: float | None = None,
+    first: float = 0.2,
+    longest: float = 30.0,
+    passing: Callable[[BaseException], bool] = passes,
+) -> tenacity.AsyncRetrying:
+    """A policy ``await policy(call, …)`` that tries again what ``passing`` says will pass.
+
+    It ends after ``attempts``, or when the next attempt would start more than ``seconds`` from now, with
+    the last error itself. At least one bound is required: what has none is a loop and says so in its code.
+    """
+    if attempts is None and seconds is None:
+        raise ValueError("retrying() needs attempts or seconds")
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds if seconds is not None else None
+
+    def stop(state: tenacity.RetryCallState) -> bool:
+        if attempts is not None and state.attempt_number >= attempts:
+            return True
+        return end is not None and loop.time() + state.upcoming_sleep >= end
+
+    return tenacity.AsyncRetrying(
+        sleep=asyncio.sleep,
+        wait=Backoff(first, longest),
+        stop=stop,
+        retry=tenacity.retry_if_exception(passing),
+        before_sleep=_tell,
+        reraise=True,
+    )
+
+
+def _tell(state: tenacity.RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    logger.debug("%s; attempt %d in %.2f s", error, state.attempt_number + 1, state.upcoming_sleep)
+
+
+async def retried(
+    call: Callable[[], Awaitable[R]],
+    *,
+    attempts: int | None = None,
+    seconds: float | None = None,
+    first: float = 0.2,
+    longest: float = 30.0,
+    passing: Callable[[BaseException], bool] = passes,
+) -> R:
+    """``await call()`` under :func:`retrying`, without its cost where the first attempt succeeds."""
+    try:
+        return await call()
+    except KubeError as error:
+        if not passing(error):
+            raise
+        failures = [error]
+
+    async def again() -> R:
+        if failures:  # the failure above is the policy's first attempt, so that its pause is kept
+            raise failures.pop()
+        return await call()
+
+    policy = retrying(attempts=attempts, seconds=seconds, first=first, longest=longest, passing=passing)
+    return await policy(again)

@@ -1,0 +1,269 @@
+"""Tell users what happened to their pods: events.k8s.io/v1, one per object and changed message.
+
+Recording is a few microseconds and never waits or raises; posting happens behind the binds (see ``lane``).
+A repetition of what was already said about an object is counted, and told as the event's series at most
+every five minutes. What does not fit the queue, or is refused by the server, is counted and logged: an event
+is a courtesy, and never stops a placement.
+"""
+
+import itertools
+import logging
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+import msgspec
+
+from topo_scheduler.api.objects import Base
+from topo_scheduler.kube.client import MERGE_PATCH, Client
+from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, retried
+from topo_scheduler.kube.lane import Lane
+from topo_scheduler.kube.resources import segment
+from topo_scheduler.kube.times import micro_time
+
+logger = logging.getLogger(__name__)
+
+SERIES_SECONDS = 300.0
+"""A repetition is told at most this often."""
+
+PATIENCE_SECONDS = 8.0
+"""How long events stand back behind binds. All must exist within 30 s, posting included."""
+
+RETRY_SECONDS = 120.0
+"""An API server that is away for less than this costs no event."""
+
+TIMEOUT_SECONDS = 10.0
+NOTE_BYTES = 1024
+"""The API's limit for the message; reasons and actions have 128."""
+
+REMEMBERED = 32_768
+"""Messages of which is known that they were posted; about 300 bytes each."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """The object an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class _Name(Base):
+    name: str
+    namespace: str
+
+
+class _Regarding(Base):
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class _Event(Base, omit_defaults=False):
+    metadata: _Name
+    event_time: str
+    reporting_controller: str
+    reporting_instance: str
+    action: str
+    reason: str
+    regarding: _Regarding
+    note: str
+    type: str
+    kind: str = "Event"
+    api_version: str = "events.k8s.io/v1"
+
+
+class _Occurrence(msgspec.Struct, gc=False):
+    """What is to be said."""
+
+    regarding: ObjectReference
+    type: str
+    reason: str
+    message: str
+    action: str
+    when: float
+
+
+class _Series(msgspec.Struct, gc=False):
+    """What was said, or is about to be: one event object on the server."""
+
+    key: tuple[str, str, int]
+    occurrence: _Occurrence | None
+    queued: float
+    reported: float
+    name: str = ""
+    count: int = 1
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class EventRecorder:
+    """Records events. ``busy`` says whether binds are in flight, behind which events stand back."""
+
+    def __init__(
+        self,
+        client: Client,
+        reporting_controller: str,
+        instance: str,
+        *,
+        busy: Callable[[], bool] = lambda: False,
+        concurrency: int = 8,
+        capacity: int = 30_000,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.posted = 0
+        self.dropped = 0
+        self.failed = 0
+        self._client = client
+        self._controller = reporting_controller
+        self._instance = _clipped(instance, 128)
+        self._capacity = capacity
+        self._clock = clock
+        self._wall = wall
+        self._numbers = itertools.count(time.time_ns())
+        self._queue: deque[_Series] = deque()
+        self._known: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
+        self._lane: Lane[_Series] = Lane(
+            oldest=self._oldest,
+            take=self._queue.popleft,
+            do=self._write,
+            busy=busy,
+            concurrency=concurrency,
+            patience=PATIENCE_SECONDS,
+            clock=clock,
+        )
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def record(
+        self,
+        regarding: ObjectReference,
+        type: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+        action: str,
+    ) -> None:
+        """Say this about the object, unless it was just said."""
+        key = (regarding.uid, reason, hash(message))
+        now = self._clock()
+        series = self._known.get(key)
+        if series is None:
+            series = self._known[key] = _Series(key, None, now, now)
+            if len(self._known) > REMEMBERED:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(key)
+            series.count += 1
+            if series.occurrence is not None or now - series.reported < SERIES_SECONDS:
+                return
+        series.occurrence = _Occurrence(regarding, type, reason, message, action, self._wall())
+        series.queued = now
+        if len(self._queue) >= self._capacity:
+            self._drop(self._queue.popleft())
+        self._queue.append(series)
+        self._lane.wake()
+
+    async def run(self) -> NoReturn:
+        """Post what is recorded, until cancelled."""
+        await self._lane.run()
+
+    async def flush(self, timeout: float) -> bool:
+        """Post everything that is recorded now, binds or not; whether that was done in time."""
+        return await self._lane.flush(timeout)
+
+    def _oldest(self) -> float | None:
+        return self._queue[0].queued if self._queue else None
+
+    def _drop(self, series: _Series) -> None:
+        self._forget(series)
+        self.dropped += 1
+        if self.dropped & (self.dropped - 1) == 0:  # 1, 2, 4, 8, …: seen, and not a flood of its own
+            logger.warning("%d events dropped so far: more than %d are waiting", self.dropped, self._capacity)
+
+    def _forget(self, series: _Series) -> None:
+        """The next repetition is posted as if it were new."""
+        series.occurrence = None
+        if self._known.get(series.key) is series:
+            del self._known[series.key]
+
+    async def _write(self, series: _Series) -> None:
+        occurrence = series.occurrence
+        assert occurrence is not None
+        try:
+            if not (series.name and await self._repeat(series, occurrence)):
+                await self._post(series, occurrence)
+        except KubeError as error:
+            self._forget(series)
+            self.failed += 1
+            about = f"{occurrence.regarding.kind} {occurrence.regarding.namespace}/{occurrence.regarding.name}"
+            logger.warning("event %s about %s is lost: %s", occurrence.reason, about, error)
+        else:
+            self.posted += 1
+            series.occurrence = None
+            series.reported = self._clock()
+
+    async def _post(self, series: _Series, occurrence: _Occurrence) -> None:
+        regarding = occurrence.regarding
+        namespace = regarding.namespace or "default"
+        series.name = f"{regarding.name[:230].rstrip('-.')}.{next(self._numbers):x}"
+        body = _encode(
+            _Event(
+                metadata=_Name(series.name, namespace),
+                event_time=micro_time(occurrence.when),
+                reporting_controller=self._controller,
+                reporting_instance=self._instance,
+                action=_clipped(occurrence.action, 128),
+                reason=_clipped(occurrence.reason, 128),
+                regarding=_Regarding(
+                    regarding.api_version, regarding.kind, regarding.namespace, regarding.name, regarding.uid
+                ),
+                note=_clipped(occurrence.message, NOTE_BYTES),
+                type=occurrence.type,
+            )
+        )
+        try:
+            await retried(
+                lambda: self._client.request("POST", _path(namespace), body=body, timeout=TIMEOUT_SECONDS),
+                seconds=RETRY_SECONDS,
+                longest=10.0,
+            )
+        except Conflict:
+            logger.debug("event %s exists: an attempt without an answer had succeeded", series.name)
+
+    async def _repeat(self, series: _Series, occurrence: _Occurrence) -> bool:
+        """Tell how often it was said; False if the event has expired on the server."""
+        path = f"{_path(occurrence.regarding.namespace or 'default')}/{segment(series.name)}"
+        told = {"series": {"count": series.count, "lastObservedTime": micro_time(occurrence.when)}}
+        body = _encode(told)
+        try:
+            await retried(
+                lambda: self._client.request(
+                    "PATCH", path, body=body, content_type=MERGE_PATCH, timeout=TIMEOUT_SECONDS
+                ),
+                seconds=RETRY_SECONDS,
+                longest=10.0,
+            )
+        except NotFound:
+            series.count = 1
+            return False
+        return True
+
+
+def _path(namespace: str) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{segment(namespace)}/events"
+
+
+def _clipped(text: str, limit: int) -> str:
+    """``text`` in at most ``limit`` bytes of UTF-8, with an ellipsis where it was cut."""
+    data = text.encode()
+    return text if len(data) <= limit else data[: limit - 3].decode(errors="ignore") + "…"

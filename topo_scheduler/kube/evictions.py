@@ -1,0 +1,107 @@
+"""Remove pods by the Eviction API, which respects disruption budgets.
+
+An eviction carries the pod's uid, so it cannot hit a pod of the same name that came later. Repeating one is
+harmless: a pod that is already on its way out is evicted again without effect.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.kube.client import Client, decode
+from topo_scheduler.kube.errors import ApiError, Conflict, KubeError, NotFound, TooManyRequests, passes, retried
+from topo_scheduler.kube.resources import PODS
+
+RETRY_SECONDS = 30.0
+TIMEOUT_SECONDS = 10.0
+
+_encode = msgspec.json.Encoder().encode
+_pod = msgspec.json.Decoder(Pod)
+
+
+class EvictionOutcome(enum.Enum):
+    """How an eviction ended."""
+
+    EVICTED = "evicted"
+    """The pod is being deleted."""
+    BLOCKED = "blocked"
+    """A disruption budget does not allow it now."""
+    GONE = "gone"
+    """There is no such pod any more."""
+    FAILED = "failed"
+    """Refused, or not answered in time; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionResult:
+    """The outcome, and the server's words for it."""
+
+    outcome: EvictionOutcome
+    message: str = ""
+
+
+class Evictor:
+    """Evicts pods; never raises for what the server does."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def evict(
+        self, namespace: str, name: str, uid: str, *, grace: int | None = None, dry_run: bool = False
+    ) -> EvictionResult:
+        """Evict the pod with this uid, with ``grace`` seconds instead of its own if given.
+
+        A busy or absent server is tried again for half a minute, a disruption budget is not: who asked
+        may rather choose another pod.
+        """
+        path = PODS.path(namespace, name, "eviction")
+        options: dict[str, Any] = {"preconditions": {"uid": uid}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        if dry_run:
+            options["dryRun"] = ["All"]
+        body = _encode(
+            {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": name, "namespace": namespace},
+                "deleteOptions": options,
+            }
+        )
+
+        async def send() -> None:
+            try:
+                await self._client.request("POST", path, body=body, timeout=TIMEOUT_SECONDS)
+            except Conflict:
+                if await self._is_another(namespace, name, uid):
+                    raise NotFound(404, "NotFound", "the name belongs to another pod now") from None
+                raise
+
+        try:
+            await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes)
+        except NotFound as error:
+            return EvictionResult(EvictionOutcome.GONE, error.message)
+        except TooManyRequests as error:
+            blocked = _is_budget(error)
+            return EvictionResult(EvictionOutcome.BLOCKED if blocked else EvictionOutcome.FAILED, error.message)
+        except KubeError as error:
+            return EvictionResult(EvictionOutcome.FAILED, error.message if isinstance(error, ApiError) else str(error))
+        return EvictionResult(EvictionOutcome.EVICTED)
+
+    async def _is_another(self, namespace: str, name: str, uid: str) -> bool:
+        answer = await self._client.request("GET", PODS.path(namespace, name), timeout=TIMEOUT_SECONDS)
+        return decode(_pod, answer).metadata.uid != uid
+
+
+def _is_budget(error: ApiError) -> bool:
+    causes = error.details.get("causes") or []
+    return any(isinstance(cause, dict) and cause.get("reason") == "DisruptionBudget" for cause in causes)
+
+
+def _passes(error: BaseException) -> bool:
+    if isinstance(error, TooManyRequests):
+        return not _is_budget(error)
+    return passes(error) or isinstance(error, Conflict)

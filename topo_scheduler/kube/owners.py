@@ -1,0 +1,360 @@
+"""Climb from a pod to the workload its user wrote, whatever its kind.
+
+Users annotate the workload, and Kubernetes copies nothing of that to the pods, so it is looked for upward
+along the controller references. Two sources answer: reflectors for the kinds that are watched, and a GET for
+all others, whose answer is kept and refreshed for as long as somebody asks.
+
+What always holds: ``resolve`` never waits, and says ``Missing`` as long as the API server has not answered
+for an owner. "Not there" is an answer only if the server gave it: 404, another uid under the name, a kind
+that is not served, or 403, which is also reported. A reference counts only if the object it leads to has
+the kind, the name and the namespace it says: uids alone could be borrowed from another namespace.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from topo_scheduler.api.objects import Job, ObjectMeta, OwnerReference
+from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.decoding import Codec
+from topo_scheduler.kube.discovery import Discovery
+from topo_scheduler.kube.errors import Forbidden, KubeError, NotFound, Undecodable, passes, retried
+from topo_scheduler.kube.resources import OWNER_KINDS, Object, Resource
+from topo_scheduler.kube.sinks import Deleted
+
+logger = logging.getLogger(__name__)
+
+DEPTH = 8
+"""More owners above one another than any workload has; a chain that is longer ends here."""
+
+REFRESH_SECONDS = 60.0
+"""Age at which an owner that is not watched is asked for again."""
+
+IDLE_SECONDS = 600.0
+"""An owner nobody resolved for this long is dropped, and not asked for again."""
+
+TICK_SECONDS = 5.0
+
+ARRIVAL_SECONDS = 0.3
+"""How long a watched owner is waited for: the watch of pods is often a little ahead of that of Jobs."""
+
+TIMEOUT_SECONDS = 10.0
+CONCURRENCY = 8
+
+_BULKY = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A link of a chain. ``job`` is set for Jobs, whose size is part of what is asked for."""
+
+    kind: str
+    api_version: str
+    namespace: str
+    name: str
+    uid: str
+    labels: Mapping[str, str] = field(repr=False)
+    annotations: Mapping[str, str] = field(repr=False)
+    controller: OwnerReference | None = None
+    job: Job | None = field(default=None, repr=False)
+
+    def differs(self, other: "Owner") -> bool:
+        """Whether something a placement may depend on has changed."""
+        return (
+            self.annotations != other.annotations
+            or self.labels != other.labels
+            or self.controller != other.controller
+            or _size(self.job) != _size(other.job)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """All owners there are, nearest first. ``broken`` says why the last one's own owner is not among them."""
+
+    owners: tuple[Owner, ...] = ()
+    broken: str = ""
+    forbidden: bool = False
+    """Whether it is broken for want of a permission, which deserves a Warning to the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """An owner of which nothing is known yet: ``fetch`` it."""
+
+    namespace: str
+    reference: OwnerReference
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The server's answer for an owner that is not there, or not for us."""
+
+    reason: str
+    forbidden: bool = False
+
+
+@dataclass(slots=True)
+class _Fetched:
+    namespace: str
+    reference: OwnerReference
+    answer: Owner | Absent
+    asked: float
+    used: float
+
+
+class OwnerDirectory:
+    """What is known of workloads, by uid. ``on_change`` is told the uid of one that changed."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        on_change: Callable[[str], None] = lambda uid: None,
+        kinds: Sequence[Resource[Any]] = OWNER_KINDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._on_change = on_change
+        self._clock = clock
+        self._discovery = Discovery(client, clock=clock)
+        self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
+        self._watched: dict[str, Owner] = {}
+        self._fetched: dict[str, _Fetched] = {}
+        self._arrivals: dict[str, asyncio.Event] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._codecs: dict[Resource[Any], Codec[Any]] = {}
+        self._reported: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._watched) + len(self._fetched)
+
+    def sink(self, resource: Resource[Any]) -> "OwnerSink":
+        """Where the reflector of a watched kind delivers."""
+        return OwnerSink(self, resource)
+
+    # ------------------------------------------------------------ look up
+
+    def resolve(self, metadata: ObjectMeta) -> Chain | Missing:
+        """The owners of an object, from what is known; ``Missing`` names the first that is not."""
+        owners: list[Owner] = []
+        namespace, reference = metadata.namespace, metadata.controller
+        while reference is not None:
+            if len(owners) == DEPTH or any(owner.uid == reference.uid for owner in owners):
+                return Chain(tuple(owners), f"{_say(reference)} closes a circle, or is owner {DEPTH + 1}")
+            found = self._find(namespace, reference)
+            if found is None:
+                return Missing(namespace, reference)
+            if isinstance(found, Absent):
+                return Chain(tuple(owners), found.reason, found.forbidden)
+            owners.append(found)
+            namespace, reference = found.namespace, found.controller
+        return Chain(tuple(owners))
+
+    def _find(self, namespace: str, reference: OwnerReference) -> Owner | Absent | None:
+        found: Owner | Absent | None = self._watched.get(reference.uid)
+        if found is None:
+            fetched = self._fetched.get(reference.uid)
+            if fetched is None:
+                return None
+            fetched.used = self._clock()
+            found = fetched.answer
+        if isinstance(found, Owner) and not _meant(found, namespace, reference):
+            return Absent(f"{_say(reference)} is not what its uid belongs to")
+        return found
+
+    # ------------------------------------------------------------ ask the server
+
+    async def complete(self, metadata: ObjectMeta) -> Chain:
+        """The owners of an object, asking the server for those that are missing; raises as ``fetch``."""
+        while isinstance(known := self.resolve(metadata), Missing):
+            await self.fetch(known.namespace, known.reference)
+        return known
+
+    async def fetch(self, namespace: str, reference: OwnerReference) -> Owner | Absent:
+        """Ask the server for an owner and remember the answer.
+
+        Many may ask for one owner at once: the server is asked by the first. Raises ``KubeError`` if there
+        is no answer after some attempts; then nothing is remembered.
+        """
+        lock = self._locks.setdefault(reference.uid, asyncio.Lock())
+        async with lock:
+            known = self._find(namespace, reference) or await self._arrival(namespace, reference)
+            if known is not None:
+                return known
+            async with self._slots:
+                answer = await self._ask(namespace, reference)
+            now = self._clock()
+            if reference.uid not in self._watched:
+                self._fetched[reference.uid] = _Fetched(namespace, reference, answer, now, now)
+            return self._find(namespace, reference) or answer
+
+    async def run(self) -> None:
+        """Keep fetched owners fresh while they are in use, and forget the others; until cancelled."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            for uid, fetched in list(self._fetched.items()):
+                now = self._clock()
+                if now - fetched.used >= IDLE_SECONDS:
+                    self._fetched.pop(uid, None)
+                elif now - fetched.asked >= REFRESH_SECONDS:
+                    await self._refresh(uid, fetched)
+
+    async def _refresh(self, uid: str, fetched: _Fetched) -> None:
+        fetched.asked = self._clock()
+        try:
+            async with self._slots:
+                answer = await self._ask(fetched.namespace, fetched.reference)
+        except KubeError as error:
+            logger.debug("%s is not refreshed: %s", _say(fetched.reference), error)
+            return
+        before, fetched.answer = fetched.answer, answer
+        if self._fetched.get(uid) is fetched and _changed(before, answer):
+            self._on_change(uid)
+
+    async def _arrival(self, namespace: str, reference: OwnerReference) -> Owner | Absent | None:
+        if _group_kind(reference) not in self._kinds:
+            return None
+        event = self._arrivals.setdefault(reference.uid, asyncio.Event())
+        try:
+            async with asyncio.timeout(ARRIVAL_SECONDS):
+                await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._arrivals.pop(reference.uid, None)
+        return self._find(namespace, reference)
+
+    async def _ask(self, namespace: str, reference: OwnerReference) -> Owner | Absent:
+        resource: Resource[Any] | None = self._kinds.get(_group_kind(reference))
+        try:
+            resource = resource or await self._discovery.find(reference.api_version, reference.kind)
+            if resource is None:
+                return Absent(f"{_say(reference)}: {reference.api_version} has no such kind")
+            if resource.namespaced and not namespace:
+                return Absent(f"{_say(reference)} is in a namespace, its dependent is not")
+            return await self._get(resource, namespace, reference)
+        except NotFound:
+            return Absent(f"{_say(reference)} does not exist")
+        except Forbidden as error:
+            return self._forbidden(reference, resource, error)
+        except ValueError as error:  # the reference does not name anything
+            return Absent(f"{_say(reference)}: {error}")
+
+    async def _get(self, resource: Resource[Any], namespace: str, reference: OwnerReference) -> Owner | Absent:
+        path = resource.path(namespace, reference.name)
+        codec = self._codecs.setdefault(resource, Codec(resource))
+
+        async def get() -> Object:
+            accept = resource.accept(listing=False)
+            found: Object = codec.one(await self._client.request("GET", path, accept=accept, timeout=TIMEOUT_SECONDS))
+            return found
+
+        try:
+            found = await retried(get, attempts=4, longest=5.0, passing=_passes)
+        except Undecodable as error:
+            if not isinstance(error.__cause__, msgspec.ValidationError):
+                raise
+            logger.error("%s in namespace %s is left out: %s", _say(reference), namespace, error)
+            return Absent(f"{_say(reference)} does not decode: {error}")
+        if found.metadata.uid != reference.uid:
+            return Absent(f"{_say(reference)} is another object now")
+        return _owner(resource, found)
+
+    def _forbidden(self, reference: OwnerReference, resource: Resource[Any] | None, error: Forbidden) -> Absent:
+        what = resource.described if resource else reference.api_version
+        reason = f"{_say(reference)} cannot be read: grant the verb get on {what} ({error.message})"
+        if what not in self._reported:
+            self._reported.add(what)
+            logger.warning("%s; its annotations are not seen", reason)
+        return Absent(reason, forbidden=True)
+
+    # ------------------------------------------------------------ what reflectors tell
+
+    def _applied(self, resource: Resource[Any], objects: Sequence[Object]) -> None:
+        for item in objects:
+            owner = _owner(resource, item)
+            fetched = self._fetched.pop(owner.uid, None)
+            before = self._watched.get(owner.uid) or (fetched.answer if fetched else None)
+            self._watched[owner.uid] = owner
+            if (arrival := self._arrivals.get(owner.uid)) is not None:
+                arrival.set()
+            if before is not None and _changed(before, owner):
+                self._on_change(owner.uid)
+
+    def _deleted(self, references: Sequence[Deleted]) -> None:
+        for reference in references:
+            self._watched.pop(reference.uid, None)
+
+
+class OwnerSink:
+    """Delivers one watched kind to the directory."""
+
+    def __init__(self, directory: OwnerDirectory, resource: Resource[Any]) -> None:
+        self._directory = directory
+        self._resource = resource
+
+    def applied(self, objects: Sequence[Object]) -> None:
+        """These exist now."""
+        self._directory._applied(self._resource, objects)
+
+    def deleted(self, references: Sequence[Deleted]) -> None:
+        """These exist no more; a pod that still refers to one is answered by a GET."""
+        self._directory._deleted(references)
+
+    def synced(self) -> None:
+        """Nothing waits for this: what is missing is asked for."""
+
+
+def _owner(resource: Resource[Any], item: Object) -> Owner:
+    metadata = item.metadata
+    metadata.annotations.pop(_BULKY, None)  # a copy of the whole object, kilobytes long
+    return Owner(
+        resource.kind,
+        resource.api_version,
+        metadata.namespace,
+        metadata.name,
+        metadata.uid,
+        metadata.labels,
+        metadata.annotations,
+        metadata.controller,
+        item if isinstance(item, Job) else None,
+    )
+
+
+def _meant(owner: Owner, namespace: str, reference: OwnerReference) -> bool:
+    return (
+        owner.kind == reference.kind
+        and owner.name == reference.name
+        and owner.namespace in ("", namespace)
+        and owner.api_version.rpartition("/")[0] == _group_kind(reference)[0]
+    )
+
+
+def _changed(before: Owner | Absent, after: Owner | Absent) -> bool:
+    if isinstance(before, Owner) and isinstance(after, Owner):
+        return before.differs(after)
+    return type(before) is not type(after)
+
+
+def _size(job: Job | None) -> tuple[int, int | None, int] | None:
+    return (job.spec.parallelism, job.spec.completions, job.status.succeeded) if job else None
+
+
+def _group_kind(reference: OwnerReference) -> tuple[str, str]:
+    return reference.api_version.rpartition("/")[0], reference.kind
+
+
+def _say(reference: OwnerReference) -> str:
+    return f"{reference.kind} {reference.name}"
+
+
+def _passes(error: BaseException) -> bool:
+    return passes(error) or isinstance(error, Undecodable)

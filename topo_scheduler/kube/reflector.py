@@ -1,0 +1,317 @@
+"""Keep up with all objects of a kind: list once, then watch, for as long as the process lives.
+
+Kubernetes promises no delivery: a watch may break, expire or replay. What holds here whatever it does:
+
+* The sink's view converges to the server's. A list is the truth at its resourceVersion; what it no longer
+  contains is reported as deleted, and a name that came back with another uid as deleted, then applied.
+* A watch moves forward only. Within one kind resourceVersions order the events, so an event that is not
+  after the newest seen is a replay and dropped. Where they are not integers nothing is assumed, except that
+  equal ones are equal.
+* An object that does not decode is reported and left out; the rest of its page or burst goes on.
+* No failure of the server ends ``run()``. It ends when cancelled, or when the sink raises, which is a bug.
+"""
+
+import asyncio
+import functools
+import logging
+import random
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Generic, NoReturn, TypeVar
+
+import tenacity
+
+from topo_scheduler.api.objects import ListMeta, Status
+from topo_scheduler.kube.client import SILENCE_SECONDS, Client
+from topo_scheduler.kube.decoding import Bad, Codec
+from topo_scheduler.kube.errors import (
+    Backoff,
+    Forbidden,
+    Gone,
+    KubeError,
+    Undecodable,
+    Unreachable,
+    api_error,
+    passes,
+    retried,
+)
+from topo_scheduler.kube.resources import Object, Resource
+from topo_scheduler.kube.sinks import Batch, Deleted, Sink
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Object)
+Key = tuple[str, str]
+
+LIST_SECONDS = 30.0
+"""Timeout of one page."""
+
+WATCH_SECONDS = (300, 600)
+"""How long the server is asked to keep a watch: watches spread again over API servers that came back."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+"""The window of the pause after a failure, in seconds; within it, the pause is random (full jitter)."""
+
+HEALTHY_SECONDS = 10.0
+"""A watch that lived this long, or delivered anything, starts the backoff over."""
+
+
+class Reflector(Generic[T]):
+    """Follows one kind. Of each object it keeps the uid and the resourceVersion only."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[T],
+        sink: Sink[T],
+        *,
+        namespace: str | None = None,
+        page_size: int = 500,
+        field_selector: str | None = None,
+        label_selector: str | None = None,
+        silence: float = SILENCE_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.resource = resource
+        self.synced = asyncio.Event()
+        self.resource_version = ""
+        self.lists = 0
+        self._client = client
+        self._sink = sink
+        self._codec = Codec(resource)
+        self._namespace = namespace
+        self._path = resource.collection(namespace)
+        self._page_size = self._limit = page_size
+        selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
+        self._selectors = {name: value for name, value in selectors.items() if value}
+        self._silence = silence
+        self._clock = clock
+        self._known: dict[Key, tuple[str, str]] = {}
+        self._bad: dict[Key, str] = {}
+        self._revision: int | None = None  # resource_version, where it is an integer
+        self._heard = 0
+        self._last_heard = clock()
+        self._stumbled = False
+        self._waiting: list[asyncio.Future[None]] = []  # callers of relist() …
+        self._interruptible: asyncio.Timeout | None = None  # … and what they interrupt
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def undecodable(self) -> int:
+        """Objects that exist but are left out, because they do not decode."""
+        return len(self._bad)
+
+    def staleness(self, now: float) -> float:
+        """Seconds since the last sign of life: a page, an event or a bookmark."""
+        return max(0.0, now - self._last_heard)
+
+    async def relist(self) -> None:
+        """Return when a list that began after this call has been handed to the sink."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        if self._interruptible is not None:
+            self._interruptible.reschedule(0)
+            self._interruptible = None
+        await waiter
+
+    async def run(self) -> NoReturn:
+        """Follow the kind until cancelled."""
+        while True:
+            policy = tenacity.AsyncRetrying(  # a new one each time: its backoff starts over
+                retry=tenacity.retry_if_exception_type(KubeError),
+                wait=Backoff(FIRST_PAUSE, LONGEST_PAUSE),
+                sleep=self._pause,
+                before_sleep=self._warn,
+                reraise=True,
+            )
+            await policy(self._turn)
+
+    # ------------------------------------------------------------ a turn: list if needed, then watch
+
+    async def _turn(self) -> None:
+        """Return when the next turn may follow at once; raise when it should wait, longer each time."""
+        while not self.resource_version or self._waiting:
+            await self._list()
+        began, heard, failure = self._clock(), self._heard, None
+        try:
+            await self._unless_relist(self._watch())
+        except KubeError as error:
+            failure = error
+        if isinstance(failure, Gone) or (isinstance(failure, Undecodable) and self._stumbled):
+            self.resource_version = ""
+        self._stumbled = isinstance(failure, Undecodable)
+        if self._waiting:
+            return
+        if self._heard == heard and self._clock() - began < HEALTHY_SECONDS:
+            raise failure or Unreachable(f"WATCH {self._path}: ended at once, without an event")
+        if failure is not None:
+            logger.info("%s; watching again from %s", failure, self.resource_version or "a new list")
+            await self._pause(random.uniform(0, FIRST_PAUSE))
+
+    async def _pause(self, seconds: float) -> None:
+        await self._unless_relist(asyncio.sleep(seconds))
+
+    async def _unless_relist(self, work: Coroutine[None, None, None]) -> None:
+        """Do ``work``, or the part of it that is done when somebody calls relist()."""
+        try:
+            async with asyncio.timeout(None) as timeout:
+                self._interruptible = timeout
+                await work
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+        finally:
+            self._interruptible = None
+
+    def _warn(self, state: tenacity.RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome else None
+        advice = ""
+        if isinstance(error, Forbidden):
+            where = f"in namespace {self._namespace}" if self._namespace else "in the cluster"
+            advice = f" (grant get, list and watch on {self.resource.described} {where})"
+        logger.warning("%s%s; trying again in %.1f s", error, advice, state.upcoming_sleep)
+
+    # ------------------------------------------------------------ list
+
+    async def _list(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        seen: set[Key] = set()
+        try:
+            version = await self._pages(seen)
+        except BaseException:
+            self._waiting[:0] = waiting
+            raise
+        vanished = [Deleted(*key, uid) for key, (uid, _) in self._known.items() if key not in seen]
+        for reference in vanished:
+            del self._known[reference[:2]]
+        for key in self._bad.keys() - seen:
+            del self._bad[key]
+        if vanished:
+            self._sink.deleted(vanished)
+        self.resource_version, self._revision = version, _revision(version)
+        self._limit = self._page_size
+        self.lists += 1
+        self._sink.synced()
+        self.synced.set()
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        logger.info("listed %d %s, %d vanished", len(seen), self.resource.described, len(vanished))
+
+    async def _pages(self, seen: set[Key]) -> str:
+        """Hand over all pages; the resourceVersion of the list. No version is asked for: the newest."""
+        token = ""
+        while True:
+            try:
+                page = functools.partial(self._page, token)
+                metadata, slices = await retried(page, attempts=4, passing=_passes)
+            except Gone:
+                if token:  # the pages outlived the server's history: fewer and larger ones next time
+                    self._limit *= 2
+                raise
+            for objects in slices:
+                batch = Batch(self._sink)
+                for item in objects:
+                    seen.add(_key(item))
+                    self._apply(item, batch)
+                batch.flush()
+                self._last_heard = self._clock()
+                await asyncio.sleep(0)
+            token = metadata.continue_
+            if not token:
+                return metadata.resource_version
+
+    async def _page(self, token: str) -> tuple[ListMeta, Iterator[list[T | Bad]]]:
+        query = {"limit": str(self._limit), **self._selectors}
+        if token:
+            query["continue"] = token
+        accept = self.resource.accept(listing=True)
+        answer = await self._client.request("GET", self._path, query=query, accept=accept, timeout=LIST_SECONDS)
+        return self._codec.page(answer)
+
+    # ------------------------------------------------------------ watch
+
+    async def _watch(self) -> None:
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self.resource_version,
+            "timeoutSeconds": str(random.randint(*WATCH_SECONDS)),
+            **self._selectors,
+        }
+        accept = self.resource.accept(listing=False)
+        async with self._client.stream(self._path, query=query, accept=accept, silence=self._silence) as burst:
+            async for lines in burst:
+                batch = Batch(self._sink)
+                try:
+                    for line in lines:
+                        if line:
+                            self._event(line, batch)
+                except KubeError:
+                    batch.flush()  # what came before the line that failed is good
+                    raise
+                batch.flush()
+
+    def _event(self, line: bytes, batch: Batch[T]) -> None:
+        kind, item = self._codec.event(line)
+        if isinstance(item, Status):
+            raise api_error(item, request=f"WATCH {self._path}")
+        self._heard += 1
+        self._last_heard = self._clock()
+        version = item.metadata.resource_version
+        revision = _revision(version)
+        if revision is not None and self._revision is not None and revision <= self._revision:
+            return
+        if kind == "DELETED":
+            self._delete(item, batch)
+        elif kind != "BOOKMARK":
+            self._apply(item, batch)
+        if version:
+            self.resource_version, self._revision = version, revision
+
+    # ------------------------------------------------------------ what is known
+
+    def _apply(self, item: T | Bad, batch: Batch[T]) -> None:
+        key = _key(item)
+        state = (item.metadata.uid, item.metadata.resource_version)
+        known = self._known.get(key)
+        if known == state:
+            return
+        if known is not None and known[0] != state[0]:
+            del self._known[key]
+            batch.delete(Deleted(*key, known[0]))
+        if isinstance(item, Bad):
+            self._report(key, item)
+            return
+        self._bad.pop(key, None)
+        self._known[key] = state
+        batch.apply(item)
+
+    def _delete(self, item: T | Bad, batch: Batch[T]) -> None:
+        key = _key(item)
+        self._bad.pop(key, None)
+        known = self._known.get(key)
+        if known is not None and known[0] == item.metadata.uid:
+            del self._known[key]
+            batch.delete(Deleted(*key, known[0]))
+
+    def _report(self, key: Key, item: Bad) -> None:
+        version = item.metadata.resource_version
+        if self._bad.get(key) != version:
+            self._bad[key] = version
+            name = "/".join(part for part in key if part) or "(no name)"
+            logger.error("%s %s is left out: it does not decode: %s", self.resource.kind, name, item.problem)
+
+
+def _key(item: Object | Bad) -> Key:
+    return item.metadata.namespace, item.metadata.name
+
+
+def _revision(version: str) -> int | None:
+    return int(version) if version.isdecimal() and version.isascii() else None
+
+
+def _passes(error: BaseException) -> bool:
+    return passes(error) or isinstance(error, Undecodable)

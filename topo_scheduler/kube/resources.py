@@ -1,0 +1,113 @@
+"""The kinds this scheduler reads, and where they live on the API server.
+
+A new built-in kind of workload is one constant here, its place in ``OWNER_KINDS``, and the verbs get, list
+and watch in the role. Kinds of other groups need only the verb get: ``owners`` finds them by discovery.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import quote
+
+from topo_scheduler.api.objects import ConfigMap, Job, Node, ObjectMeta, PartialObject, Pod
+
+
+class Object(Protocol):
+    """What every struct of ``api.objects`` that stands for an object has."""
+
+    metadata: ObjectMeta
+
+
+T = TypeVar("T", bound=Object)
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_ACCEPT = "application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """A kind, the type its objects are decoded to, and its paths.
+
+    With ``metadata_only`` the server is asked for PartialObjectMetadata; one that cannot give it sends whole
+    objects, of which only the metadata is decoded.
+    """
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    type: type[T]
+    namespaced: bool = True
+    metadata_only: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """``group/version``, or ``v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def described(self) -> str:
+        """The name in messages: ``pods``, ``jobs.batch``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def collection(self, namespace: str | None = None) -> str:
+        """The path of all objects, or those of a namespace."""
+        root = group_version_path(self.api_version)
+        return f"{root}/namespaces/{segment(namespace)}/{self.plural}" if namespace else f"{root}/{self.plural}"
+
+    def path(self, namespace: str, name: str, subresource: str = "") -> str:
+        """The path of one object."""
+        path = f"{self.collection(namespace if self.namespaced else None)}/{segment(name)}"
+        return f"{path}/{subresource}" if subresource else path
+
+    def accept(self, listing: bool) -> str:
+        """The ``Accept`` header for one object or a watch, or for a list."""
+        if not self.metadata_only:
+            return "application/json"
+        return _ACCEPT.format(kind="PartialObjectMetadataList" if listing else "PartialObjectMetadata")
+
+
+def group_version_path(api_version: str) -> str:
+    """``/api/v1`` or ``/apis/<group>/<version>``."""
+    group, slash, version = api_version.partition("/")
+    return f"/apis/{segment(group)}/{segment(version)}" if slash else f"/api/{segment(group)}"
+
+
+def segment(name: str) -> str:
+    """A name as one path segment; raises ``ValueError`` for what cannot be one.
+
+    Names in ownerReferences are whatever the creator of a pod wrote: they must not lead to another path.
+    """
+    if _PLAIN.fullmatch(name):
+        return name
+    if name in ("", ".", "..") or "/" in name or "%" in name:
+        raise ValueError(f"{name!r} is not a name of the Kubernetes API")
+    return quote(name, safe="")
+
+
+def _metadata(group: str, plural: str, kind: str) -> Resource[PartialObject]:
+    return Resource(group, "v1", plural, kind, PartialObject, metadata_only=True)
+
+
+PODS = Resource("", "v1", "pods", "Pod", Pod)
+NODES = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap", ConfigMap)
+JOBS = Resource("batch", "v1", "jobs", "Job", Job)
+
+CRONJOBS = _metadata("batch", "cronjobs", "CronJob")
+REPLICASETS = _metadata("apps", "replicasets", "ReplicaSet")
+DEPLOYMENTS = _metadata("apps", "deployments", "Deployment")
+STATEFULSETS = _metadata("apps", "statefulsets", "StatefulSet")
+DAEMONSETS = _metadata("apps", "daemonsets", "DaemonSet")
+REPLICATIONCONTROLLERS = _metadata("", "replicationcontrollers", "ReplicationController")
+
+OWNER_KINDS: tuple[Resource[Any], ...] = (
+    JOBS,
+    CRONJOBS,
+    REPLICASETS,
+    DEPLOYMENTS,
+    STATEFULSETS,
+    DAEMONSETS,
+    REPLICATIONCONTROLLERS,
+)
+"""The workloads that are followed by a reflector each."""

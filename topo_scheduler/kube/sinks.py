@@ -1,0 +1,58 @@
+"""What a reflector tells, and to whom."""
+
+from collections.abc import Sequence
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Deleted(NamedTuple):
+    """An object that is no more."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class Sink(Protocol[T_contra]):
+    """Who wants to know. Called on the event loop, in the order of the events, never concurrently."""
+
+    def applied(self, objects: Sequence[T_contra]) -> None:
+        """These exist now, in this state."""
+
+    def deleted(self, references: Sequence[Deleted]) -> None:
+        """These exist no more."""
+
+    def synced(self) -> None:
+        """Everything of a complete list has been handed over; called after each of them."""
+
+
+class Batch(Generic[T]):
+    """Hands what arrived together to the sink in as few calls as its order allows."""
+
+    def __init__(self, sink: Sink[T]) -> None:
+        self._sink = sink
+        self._applied: list[T] = []
+        self._deleted: list[Deleted] = []
+
+    def apply(self, item: T) -> None:
+        """Add an object that exists."""
+        if self._deleted:
+            self.flush()
+        self._applied.append(item)
+
+    def delete(self, reference: Deleted) -> None:
+        """Add an object that is no more."""
+        if self._applied:
+            self.flush()
+        self._deleted.append(reference)
+
+    def flush(self) -> None:
+        """Hand over what was added."""
+        applied, self._applied = self._applied, []
+        deleted, self._deleted = self._deleted, []
+        if applied:
+            self._sink.applied(applied)
+        if deleted:
+            self._sink.deleted(deleted)

@@ -1,0 +1,201 @@
+"""Connections and credentials, all of them from kubernetes_asyncio's configuration.
+
+This is the one file that knows that library. It is imported when a connection is opened and not before:
+that costs 0.6 s and 1,200 modules, which ``--help`` should not pay. Its connector (TLS, pool) is used under
+a session of our own, since its session looks for proxies and a netrc file in two threads per request, which
+is three quarters of the CPU of a bind.
+
+Credentials are looked after without a background task: a minute after the last look, the next request looks
+again (in-cluster tokens, exec plugins); on a 401 or a bad certificate everything is read anew.
+"""
+
+import asyncio
+import hashlib
+import logging
+import os
+import time
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from topo_scheduler.kube.errors import Misconfigured
+
+if TYPE_CHECKING:
+    from kubernetes_asyncio.client import ApiClient, Configuration
+
+logger = logging.getLogger(__name__)
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+CHECK_SECONDS = 60.0
+"""How often credentials that can expire are looked at: kubernetes_asyncio renews five minutes ahead."""
+
+RELOAD_SECONDS = 5.0
+"""At most one reload in this time, however many requests get a 401 at once."""
+
+LOAD_SECONDS = 30.0
+"""An exec plugin or an identity provider that takes longer than this has failed."""
+
+READ_BUFFER = 2 * 1024 * 1024
+"""Bytes read ahead of a watch's consumer; the largest batch of lines is twice this."""
+
+
+class Transport:
+    """An aiohttp session for one API server, with headers that are kept valid."""
+
+    def __init__(self, kubeconfig: str | None, context: str | None, pool_size: int) -> None:
+        self._kubeconfig = kubeconfig
+        self._context = context
+        self._pool_size = pool_size
+        self._lock = asyncio.Lock()
+        self._opened: list[tuple[aiohttp.ClientSession, ApiClient]] = []
+        self._configuration: Configuration | None = None
+        self._loader: Any = None
+        self._files = b""
+        self._next_check = 0.0
+        self._next_reload = 0.0
+        self._authorization: Mapping[str, str] = {}
+        self.server = ""
+        self.options: dict[str, Any] = {}
+        """Arguments of every request: proxy and server name, where the configuration has them."""
+
+    @classmethod
+    async def open(cls, kubeconfig: str | None, context: str | None, pool_size: int) -> "Transport":
+        """Read the configuration and open a session; no request is sent.
+
+        Without a kubeconfig: the service account if this is a pod, otherwise kubectl's default.
+        """
+        transport = cls(kubeconfig, context, pool_size)
+        await transport._load()
+        return transport
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The session to send with; another one after client certificates or the CA have changed."""
+        return self._opened[-1][0]
+
+    async def authorization(self) -> Mapping[str, str]:
+        """The headers that say who we are."""
+        if time.monotonic() >= self._next_check:
+            self._next_check = time.monotonic() + CHECK_SECONDS
+            await self._check()
+        return self._authorization
+
+    async def reload(self, refused: Mapping[str, str]) -> bool:
+        """Read everything anew, after the server refused these headers; whether that changed anything."""
+        files = self._files
+        async with self._lock:
+            if self._authorization is not refused or self._files != files:
+                return True  # another request did it meanwhile
+            if time.monotonic() < self._next_reload:
+                return False
+            self._next_reload = time.monotonic() + RELOAD_SECONDS
+            try:
+                await self._load()
+            except Misconfigured as error:
+                logger.warning("credentials were refused, and reading them again failed: %s", error)
+                return False
+            return self._authorization is not refused or self._files != files
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for session, api in self._opened:
+            await session.close()
+            await api.close()
+
+    async def _check(self) -> None:
+        """Renew what is about to expire; what is held stays in use if that fails."""
+        assert self._configuration is not None
+        try:
+            if self._loader is not None and self._loader.provider == "gcp":
+                async with asyncio.timeout(LOAD_SECONDS):
+                    self._configuration.api_key["BearerToken"] = await self._loader.load_gcp_token()
+            elif hasattr(self._loader, "exec_plugin_expiry"):
+                async with asyncio.timeout(LOAD_SECONDS):
+                    await self._loader.load_from_exec_plugin()
+                self._configuration.api_key["BearerToken"] = self._loader.token
+            await self._take_token()
+        except Exception as error:
+            logger.warning("credentials could not be renewed and are used as they are: %s", error)
+
+    async def _take_token(self) -> None:
+        # For a service account this also reads the token file, once a minute.
+        assert self._configuration is not None
+        token = await self._configuration.get_api_key_with_prefix("BearerToken")
+        authorization = {"Authorization": token.strip()} if token else {}
+        if authorization != self._authorization:
+            self._authorization = authorization
+
+    async def _load(self) -> None:
+        # kubernetes_asyncio asks for the home folder when it is imported, which a random uid in a container lacks.
+        os.environ.setdefault("HOME", "/")
+        from kubernetes_asyncio.client import ApiClient, Configuration
+        from kubernetes_asyncio.config import load_incluster_config, load_kube_config
+
+        configuration = Configuration()
+        configuration.connection_pool_maxsize = self._pool_size
+        kubeconfig = self._kubeconfig
+        try:
+            if kubeconfig is None and in_pod():
+                source, loader = "the pod's service account", None
+                load_incluster_config(client_configuration=configuration)
+            else:
+                source = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
+                _require(source)
+                async with asyncio.timeout(LOAD_SECONDS):
+                    loader = await load_kube_config(source, self._context, configuration)
+            files = _digest(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+            if not self._opened or files != self._files:
+                self._open_session(ApiClient(configuration), configuration)
+            self._configuration, self._loader, self._files = configuration, loader, files
+            await self._take_token()
+        except Exception as error:  # the library raises AssertionError, KeyError and its own alike
+            raise Misconfigured(f"cannot use {kubeconfig or 'the cluster configuration'}: {error}") from error
+        self._next_check = time.monotonic() + CHECK_SECONDS
+        logger.debug("credentials read from %s for %s", source, self.server)
+
+    def _open_session(self, api: "ApiClient", configuration: "Configuration") -> None:
+        self.server = configuration.host.rstrip("/")
+        # A session that is replaced stays open until close(): its watches and binds end by themselves.
+        session = aiohttp.ClientSession(
+            connector=api.rest_client.pool_manager.connector,
+            connector_owner=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=READ_BUFFER,
+        )
+        self._opened.append((session, api))
+        self.options = {}
+        if proxy := configuration.proxy or _environment_proxy(self.server):
+            self.options["proxy"] = proxy
+        if configuration.tls_server_name:
+            self.options["server_hostname"] = configuration.tls_server_name
+
+
+def in_pod() -> bool:
+    """Whether a service account is mounted here."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").exists()
+
+
+def _require(source: str) -> None:
+    # Without this, the library's complaint about a missing file is that its content has no key.
+    if not any(Path(part).expanduser().exists() for part in source.split(os.pathsep) if part):
+        raise FileNotFoundError(f"{source} does not exist, and this is not a pod")
+
+
+def _environment_proxy(server: str) -> str | None:
+    url = urlsplit(server)
+    if url.hostname is None or urllib.request.proxy_bypass(url.hostname):
+        return None
+    return urllib.request.getproxies().get(url.scheme)
+
+
+def _digest(*paths: str | None) -> bytes:
+    """A fingerprint of certificate files, which are replaced in place when they are rotated."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(Path(path).read_bytes() if path else b"-")
+    return digest.digest()

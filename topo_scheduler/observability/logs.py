@@ -1,0 +1,59 @@
+"""Logs: one JSON object a line for machines, or text for people, on standard error."""
+
+import logging
+import sys
+from typing import Final, Literal
+
+from pythonjsonlogger.json import JsonFormatter
+
+from topo_scheduler.state.decision import Decision, Verdict
+
+decisions: Final = logging.getLogger("topo_scheduler.decisions")
+"""One line a decision."""
+
+SHOWN: Final = 16
+"""Nodes named in the line of a decision; a gang of a thousand would fill the screen."""
+
+
+def configure(level: str, format: Literal["json", "text"]) -> None:
+    """Send all logs to standard error in the given form, replacing what was configured before."""
+    handler = logging.StreamHandler(sys.stderr)
+    if format == "json":
+        handler.setFormatter(
+            JsonFormatter(
+                "{asctime}{levelname}{name}{message}",
+                style="{",
+                rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
+                datefmt="%Y-%m-%dT%H:%M:%S%z",
+            )
+        )
+    else:
+        handler.setFormatter(logging.Formatter("{asctime} {levelname:7} {message}", style="{", datefmt="%H:%M:%S"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # Their debug logs are one line a request: they hide what they should show.
+    for noisy in ("aiohttp", "asyncio", "numba", "kubernetes_asyncio"):
+        logging.getLogger(noisy).setLevel(max(logging.INFO, logging.getLevelName(level.upper())))
+
+
+def log_decision(decision: Decision, seconds: float) -> None:
+    """Write the line of a decision."""
+    placed = decision.verdict is Verdict.PLACED
+    fields: dict[str, object] = {
+        "decision": decision.id,
+        "workload": decision.name,
+        "verdict": decision.verdict.value,
+        "members": decision.members,
+        "generation": decision.generation,
+        "microseconds": round(seconds * 1e6),
+    }
+    if placed:
+        fields["nodes"] = [seat.node for seat in decision.seats[:SHOWN]]
+        fields["leaves"] = ["/".join(path) for path in decision.leaves[:SHOWN]]
+        if decision.score is not None:
+            fields["score"] = decision.score.total / 1000
+    if decision.rule is not None:
+        fields["leaves_needed"] = decision.rule.leaves
+    message = f"{decision.name}: {decision.verdict.value}: {decision.message}"
+    decisions.log(logging.INFO if placed else logging.WARNING, message, extra=fields)

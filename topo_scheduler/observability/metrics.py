@@ -1,0 +1,148 @@
+"""Metrics. Labels are bounded: domains, levels, outcomes; never a pod, a job or a namespace."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from topo_scheduler.state.decision import Decision
+
+_FAST: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+_SLOW: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+
+
+@dataclass(frozen=True, slots=True)
+class DomainState:
+    """A domain at the moment of a scrape; shares from 0 to 1. The whole cluster has level ``cluster``."""
+
+    level: str
+    path: str
+    utilization: float
+    fragmentation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is read when metrics are scraped. ``staleness`` seconds by resource."""
+
+    domains: Iterable[DomainState] = ()
+    gpu_allocation: float = 0.0
+    pending: dict[str, int] | None = None
+    staleness: dict[str, float] | None = None
+    nodes: int = 0
+    unlabelled_nodes: int = 0
+    oversubscribed_nodes: int = 0
+    binds_in_flight: int = 0
+    leading: bool = False
+    api_requests: dict[tuple[str, int], int] | None = None
+    api_bytes: int = 0
+    events: dict[str, int] | None = None
+
+
+class Metrics:
+    """All metrics of one daemon, in a registry of their own."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+        self.registry = CollectorRegistry()
+        self.latency = self._histogram(
+            "topology_scheduler_latency_seconds", "From a pod first seen pending until it is bound.", _SLOW
+        )
+        self.placement = self._histogram(
+            "topology_scheduler_placement_duration_seconds", "The decision on one workload.", _FAST
+        )
+        self.bind = self._histogram(
+            "topology_scheduler_bind_duration_seconds", "One Binding, retries included.", _SLOW, ("outcome",)
+        )
+        self.decisions = Counter(
+            "topology_placement_decisions", "Decisions by verdict.", ("verdict",), registry=self.registry
+        )
+        self.kernels = Gauge(
+            "topology_scheduler_kernel_warmup_seconds",
+            "What it took to have every kernel compiled or loaded.",
+            registry=self.registry,
+        )
+        self.registry.register(_AtScrape(snapshot))
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
+        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+
+    def decided(self, decision: Decision, seconds: float) -> None:
+        """Count a decision."""
+        self.decisions.labels(decision.verdict.value).inc()
+        self.placement.observe(seconds)
+
+    def bound(self, outcome: str, seconds: float) -> None:
+        """Count a Binding that ended."""
+        self.bind.labels(outcome).observe(seconds)
+
+    def exposition(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _AtScrape(Collector):
+    """Gauges computed when asked for, from state that changes too often to be copied at each change."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+        self._snapshot = snapshot
+
+    def describe(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        return self._families(Snapshot())
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        return self._families(self._snapshot())
+
+    def _families(self, now: Snapshot) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        used = GaugeMetricFamily(
+            "topology_domain_utilization_ratio", "Share of a domain's GPUs in use.", labels=("level", "domain")
+        )
+        torn = GaugeMetricFamily(
+            "topology_scheduler_domain_fragmentation_ratio",
+            "1 - largest gang of whole nodes that fits in a domain / its free GPUs.",
+            labels=("level", "domain"),
+        )
+        for domain in now.domains:
+            used.add_metric((domain.level, domain.path), domain.utilization)
+            torn.add_metric((domain.level, domain.path), domain.fragmentation)
+        yield used
+        yield torn
+        yield _gauge("topology_gpu_allocation_ratio", "Share of all GPUs in use.", now.gpu_allocation)
+        yield _gauge("topology_scheduler_nodes", "Nodes known.", now.nodes)
+        yield _gauge("topology_scheduler_unlabelled_nodes", "Nodes whose place is not told.", now.unlabelled_nodes)
+        yield _gauge(
+            "topology_scheduler_oversubscribed_nodes", "Nodes that hold more than they have.", now.oversubscribed_nodes
+        )
+        yield _gauge("topology_scheduler_binds_in_flight", "Bindings whose end is not known.", now.binds_in_flight)
+        yield _gauge("topology_scheduler_leader", "1 while this replica leads.", int(now.leading))
+        pending = GaugeMetricFamily("scheduler_pending_pods", "Pods waiting, by queue.", labels=("queue",))
+        for queue, count in (now.pending or {}).items():
+            pending.add_metric((queue,), count)
+        yield pending
+        stale = GaugeMetricFamily(
+            "topology_scheduler_watch_staleness_seconds",
+            "Since the last sign of life of a watch.",
+            labels=("resource",),
+        )
+        for resource, seconds in (now.staleness or {}).items():
+            stale.add_metric((resource,), seconds)
+        yield stale
+        requests = CounterMetricFamily(
+            "topology_scheduler_api_requests", "Requests to the API server; code 0: no answer.", labels=("verb", "code")
+        )
+        for (verb, code), count in (now.api_requests or {}).items():
+            requests.add_metric((verb, str(code)), count)
+        yield requests
+        received = CounterMetricFamily("topology_scheduler_api_received_bytes", "Bytes read from the API server.")
+        received.add_metric((), now.api_bytes)
+        yield received
+        events = CounterMetricFamily("topology_scheduler_events", "Events by what became of them.", labels=("result",))
+        for result, count in (now.events or {}).items():
+            events.add_metric((result,), count)
+        yield events
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value=value)

@@ -1,0 +1,78 @@
+"""What the planner is asked, and what it answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from topo_scheduler.api.annotations import Enforcement, Strategy
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.decision import ScoreParts, SizeRule
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The configured size rule. 0 means no limit."""
+
+    enforcement: Enforcement = Enforcement.REQUIRED
+    max_nodes_per_leaf: int = 0
+    max_gpus_per_leaf: int = 0
+
+    def members_per_leaf(self, gpus: int) -> int:
+        """Return the most members with so many GPUs each that one leaf may hold; 0 means no limit."""
+        if not self.max_gpus_per_leaf or not gpus:
+            return 0
+        # A leaf that may not even take one member takes none; 0 would mean no limit, so the caller checks first.
+        return self.max_gpus_per_leaf // gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Members of one workload to be placed together.
+
+    ``groups`` pod class and number of members, most demanding first. ``running`` rows of members that run already,
+    one entry a member. ``siblings`` rows of pods to keep away from when spreading. ``preferred`` leaves of the
+    preferred domain as (first, last + 1), None when there is none.
+    """
+
+    groups: Sequence[tuple[PodClass, int]]
+    gang: bool
+    strategy: Strategy = Strategy.BALANCED
+    enforcement: Enforcement = Enforcement.REQUIRED
+    latency: bool = False
+    mixed_models: bool = False
+    preferred: tuple[int, int] | None = None
+    running: Sequence[int] = ()
+    siblings: Sequence[int] = ()
+
+    @property
+    def members(self) -> int:
+        """How many are to be placed now."""
+        return sum(count for _, count in self.groups)
+
+    @property
+    def total(self) -> int:
+        """Members of the whole gang, those that run included."""
+        return self.members + len(self.running)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A place for every member.
+
+    ``rows`` for each group of the ask, one row a member, in order of the fabric. ``leaves`` leaf indices used by the
+    whole gang.
+    """
+
+    rows: Sequence[Sequence[int]]
+    leaves: Sequence[int]
+    rule: SizeRule
+    score: ScoreParts
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is none. ``best`` what comes closest: members that fit in the best domain now, and its name."""
+
+    sentence: str
+    rule: SizeRule | None = None
+    domains: Sequence[tuple[tuple[str, ...], str]] = field(default=())

@@ -1,0 +1,220 @@
+"""One attempt to place a workload: from its pending members to a Decision, with the state as it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from topo_scheduler.api.annotations import Strategy
+from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
+from topo_scheduler.scheduling.explain import domain_reasons, node_reasons, sentence
+from topo_scheduler.scheduling.planner import Planner
+from topo_scheduler.scheduling.validation import check
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.decision import Decision, Seat, Verdict
+from topo_scheduler.state.fabric import Layout, Path
+from topo_scheduler.state.workloads import Member, Stage, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A failure that holds until something improves."""
+
+    improvements: int
+    sentence: str
+    reasons: dict[str, int]
+    domains: tuple[tuple[tuple[str, ...], str], ...]
+    room_helps: bool
+
+
+class Attempts:
+    """Makes decisions. Remembers failures: asks that are equal fail alike until something improves."""
+
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
+        self._decisions = 0
+        self._failures: dict[object, Known] = {}
+        self._domains: dict[tuple[int, str], tuple[tuple[int, int] | None, str]] = {}
+
+    def decide(
+        self,
+        workload: Workload,
+        members: Sequence[Member],
+        siblings: Sequence[int],
+        layout: Layout,
+        improvements: int,
+        now: float,
+    ) -> Decision:
+        """Decide on some pending members of a workload.
+
+        Args:
+            workload: what they belong to.
+            members: to be placed all or none, in order of rank.
+            siblings: rows of other pods of an ungrouped workload's controller, to keep away from when spreading.
+            layout: the fabric.
+            improvements: count of events so far that could make a placement possible.
+            now: seconds.
+        """
+        groups = group_by_class(members)
+        ask = self._ask(workload, groups, siblings, layout)
+        key = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, tuple(ask.running), tuple(ask.groups))
+        known = self._failures.get(key)
+        if known is None or known.improvements != improvements:
+            outcome = self.planner.plan(ask, layout, now)
+            if isinstance(outcome, Placement):
+                wrong = check(self.planner.nodes, layout, ask, outcome, self._limits(ask))
+                if not wrong:
+                    return self._placed(workload, groups, outcome, layout)
+                outcome = Failure(f"internal fault, please report it: the placement found was not valid: {wrong}")
+            known = self._explain(ask, outcome, layout, improvements)
+            if len(self._failures) > 4096:
+                self._failures.clear()
+            self._failures[key] = known
+        return Decision(
+            id=self._next(),
+            workload=workload.id,
+            name=f"{workload.namespace}/{workload.name}",
+            generation=self.planner.nodes.capacity_changes.position,
+            verdict=Verdict.UNSCHEDULABLE,
+            members=len(members),
+            nodes=len(self.planner.nodes),
+            reasons=known.reasons,
+            domain_reasons=known.domains,
+            sentence=known.sentence,
+            room_helps=known.room_helps,
+        )
+
+    def preferred_leaves(self, name: str, layout: Layout) -> tuple[tuple[int, int] | None, str]:
+        """Return the leaves of a preferred domain as (first, last + 1), and what is wrong with the name."""
+        key = (layout.generation, name)
+        found = self._domains.get(key)
+        if found is None:
+            if len(self._domains) > 1024:
+                self._domains.clear()
+            found = self._domains[key] = _find_domain(name, layout)
+        return found
+
+    # ------------------------------------------------------------ inside
+
+    def _next(self) -> int:
+        self._decisions += 1
+        return self._decisions
+
+    def _limits(self, ask: Ask) -> Limits:
+        return self.planner.limits_for(ask)
+
+    def _ask(
+        self,
+        workload: Workload,
+        groups: Sequence[tuple[PodClass, list[Member]]],
+        siblings: Sequence[int],
+        layout: Layout,
+    ) -> Ask:
+        request = workload.request
+        row_of = self.planner.nodes.row_of
+        seated = (m for m in workload.members.values() if m.stage is not Stage.PENDING)
+        running = [row_of[member.node] for member in seated if member.node in row_of]
+        preferred, _ = self.preferred_leaves(request.preferred_domain, layout)
+        return Ask(
+            groups=[(cls, len(members)) for cls, members in groups],
+            gang=workload.gang,
+            strategy=request.strategy,
+            enforcement=request.placement or self.planner.policy.limits.enforcement,
+            latency=request.latency_sensitive,
+            mixed_models=request.gpu_model_mixed,
+            preferred=preferred,
+            running=sorted(running),
+            siblings=siblings if request.strategy is Strategy.DISTRIBUTED else (),
+        )
+
+    def _explain(self, ask: Ask, failure: Failure, layout: Layout, improvements: int) -> Known:
+        domains: tuple[tuple[tuple[str, ...], str], ...] = ()
+        if failure.rule is not None and ask.gang:
+            domains = domain_reasons(self.planner, ask, layout, failure.rule)
+        reasons = node_reasons(self.planner, ask, layout)
+        text = sentence(self.planner, ask, layout, failure)
+        return Known(improvements, text, reasons, domains, failure.rule is not None)
+
+    def _placed(
+        self,
+        workload: Workload,
+        groups: Sequence[tuple[PodClass, list[Member]]],
+        placement: Placement,
+        layout: Layout,
+    ) -> Decision:
+        ranks = Ranks(workload)
+        seats = []
+        for (_, members), rows in zip(groups, placement.rows, strict=True):
+            for member, row in zip(members, rows, strict=True):
+                path = layout.paths[int(layout.leaf_of_row[row])]
+                node = self.planner.nodes.names[row]
+                address = ".".join((*path, node))
+                seats.append(Seat(member.uid, member.namespace, member.name, row, node, ranks.give(member), address))
+        leaves = tuple(layout.paths[leaf] for leaf in placement.leaves)
+        return Decision(
+            id=self._next(),
+            workload=workload.id,
+            name=f"{workload.namespace}/{workload.name}",
+            generation=self.planner.nodes.capacity_changes.position,
+            verdict=Verdict.PLACED,
+            members=len(seats),
+            seats=tuple(seats),
+            rule=placement.rule,
+            score=placement.score,
+            leaves=leaves,
+            candidates=placement.candidates,
+            nodes=len(self.planner.nodes),
+            sentence=_why_there(workload, placement, leaves),
+        )
+
+
+class Ranks:
+    """Gives each member a rank: the index its controller gave it, else the lowest one that nobody has."""
+
+    def __init__(self, workload: Workload) -> None:
+        seated = [member for member in workload.members.values() if member.stage is not Stage.PENDING]
+        pending = [member for member in workload.members.values() if member.stage is Stage.PENDING]
+        self._taken = {member.rank for member in seated} | {m.index for m in pending if m.index is not None}
+        self._next = 0
+
+    def give(self, member: Member) -> int:
+        """Return the rank of a member."""
+        if member.index is not None:
+            return member.index
+        while self._next in self._taken:
+            self._next += 1
+        self._taken.add(self._next)
+        return self._next
+
+
+def group_by_class(members: Sequence[Member]) -> list[tuple[PodClass, list[Member]]]:
+    """Return the members by class, the class that asks for most GPUs (then most CPU) first."""
+    groups: dict[PodClass, list[Member]] = {}
+    for member in members:
+        groups.setdefault(member.cls, []).append(member)
+    if len(groups) == 1:
+        return list(groups.items())
+    return sorted(groups.items(), key=lambda item: (-item[0].gpus, -item[0].amount(0), item[0].amounts))
+
+
+def _find_domain(name: str, layout: Layout) -> tuple[tuple[int, int] | None, str]:
+    if not name:
+        return None, ""
+    found = layout.find(name)
+    if not found:
+        return None, f"no domain is called {name}; it was ignored"
+    if len(found) > 1:
+        paths = ", ".join("/".join(layout.domain_path(depth, index)) for depth, index in found[:4])
+        return None, f"{name} may mean {paths}; write the path of one of them. It was ignored"
+    depth, index = found[0]
+    low, high = layout.domains[depth][index : index + 2].tolist()
+    return (low, high), ""
+
+
+def _why_there(workload: Workload, placement: Placement, leaves: Sequence[Path]) -> str:
+    names = ", ".join("/".join(path) for path in leaves[:4]) + (
+        f" and {len(leaves) - 4} more" if len(leaves) > 4 else ""
+    )
+    score = f"score {placement.score.total / 1000:.3f}"
+    if not workload.gang:
+        return f"{names}, {score} of {placement.candidates} {'leaf' if placement.candidates == 1 else 'leaves'}"
+    rule = placement.rule
+    return f"{names}, {len(leaves)} of {rule.leaves} {'leaf' if rule.leaves == 1 else 'leaves'} needed, {score}"

@@ -1,0 +1,84 @@
+"""What the engine wants done: the daemon carries these out and feeds the results back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.state.decision import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class PodRef:
+    """Which pod."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """Write a Binding. ``queued`` seconds when the pod was first seen pending."""
+
+    pod: PodRef
+    node: str
+    annotations: Mapping[str, str]
+    queued: float
+    decided: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Write an event on a pod."""
+
+    pod: PodRef
+    warning: bool
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarkUnschedulable:
+    """Set PodScheduled=False, reason Unschedulable."""
+
+    pod: PodRef
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Evict a bound member of a gang that can't be completed."""
+
+    pod: PodRef
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """A decision was made: log it, count it."""
+
+    decision: Decision
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Complain:
+    """Something in the cluster can't be used as it is: log it, name the object."""
+
+    message: str
+
+
+Instruction = Bind | Tell | MarkUnschedulable | Evict | Announce | Complain
+
+
+class BindOutcome(StrEnum):
+    """How a bind ended."""
+
+    BOUND = "bound"
+    TAKEN = "taken"
+    GONE = "gone"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+    WITHDRAWN = "withdrawn"
+    """Not written: what it was decided on had changed meanwhile, which is nobody's fault."""

@@ -1,0 +1,154 @@
+"""Gangs whose members ask for different things (a launcher and its workers): placed as one, by a stated heuristic.
+
+Windows of neighbouring leaves are tried in the same order of preference as for gangs of one class; in each, classes
+are filled in, the most demanding first. A packing that this order misses is not found, so such a gang may wait where
+an exact search would place it; what is placed always fits.
+"""
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.kernels.nodes import fill_nodes
+from topo_scheduler.scheduling.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.size_rule import leaf_fits, make_rule
+from topo_scheduler.scheduling.views import ANY_MODEL, ClassView
+from topo_scheduler.state.decision import ScoreParts, SizeRule
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import UNKNOWN, Int64
+
+if TYPE_CHECKING:
+    from topo_scheduler.scheduling.planner import Planner
+
+TRIES: Final = 512
+"""Windows filled in at most for one width: more are not worth the time they take from others."""
+
+
+def plan_mixed(planner: "Planner", ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+    """Place a gang of several classes."""
+    variants = _variants(planner, ask)
+    home = {int(layout.leaf_of_row[row]) for row in ask.running if layout.leaf_of_row[row] >= 0}
+    empty = _search(planner, variants, ask, layout, empty=True)
+    if empty is None:
+        return Failure(f"the gang of {ask.total} pods is larger than the cluster: no domain holds it even when empty")
+    depth, leaves, _ = empty
+    rule = make_rule(layout, depth, leaves, 1)
+    if home:
+        now_found = _search(planner, variants, ask, layout, near=home)
+    else:
+        now_found = _search(planner, variants, ask, layout, rule=rule)
+        if now_found is None and ask.enforcement is Enforcement.PREFERRED:
+            now_found = _search(planner, variants, ask, layout)
+    if now_found is None:
+        return Failure("", rule)
+    depth, leaves, rows = now_found
+    used = sorted(home | {int(layout.leaf_of_row[row]) for group in rows for row in group})
+    return Placement(rows, used, rule, _score(planner, ask, layout, used, rule), 1)
+
+
+def _variants(planner: "Planner", ask: Ask) -> list[list[ClassView]]:
+    """Views of every class, once a GPU model that the gang may keep to."""
+    classes = [cls for cls, _ in ask.groups]
+    with_gpus = [cls for cls in classes if cls.gpus]
+    if ask.mixed_models or not with_gpus:
+        return [[planner.views.get(cls) for cls in classes]]
+    model = planner.running_model(ask)
+    models = [model] if model != UNKNOWN else planner.views.get(with_gpus[0]).models or [ANY_MODEL]
+    return [[planner.views.get(cls, model if cls.gpus else ANY_MODEL) for cls in classes] for model in models]
+
+
+def _search(
+    planner: "Planner",
+    variants: list[list[ClassView]],
+    ask: Ask,
+    layout: Layout,
+    *,
+    empty: bool = False,
+    rule: SizeRule | None = None,
+    near: set[int] | None = None,
+) -> tuple[int, int, list[list[int]]] | None:
+    limits = planner.limits_for(ask)
+    fits = [np.stack([leaf_fits(view, layout, limits, empty=empty) for view in views]) for views in variants]
+    needed = np.array([[count] for _, count in ask.groups], np.int64)
+    used = planner.nodes.daemons if empty else planner.nodes.requested
+    for depth, width in _spreads(layout, rule):
+        for views, variant_fits in zip(variants, fits, strict=True):
+            windows = _windows(layout, depth, width, variant_fits, needed, near)
+            for first in itertools.islice(windows, TRIES):
+                rows = layout.order[layout.offsets[first] : layout.offsets[first + width]]
+                filled = _fill(planner, views, ask, layout, rows, used)
+                if filled is not None:
+                    return depth, width, filled
+    return None
+
+
+def _spreads(layout: Layout, rule: SizeRule | None) -> Iterator[tuple[int, int]]:
+    if rule is not None:
+        yield rule.depth, rule.leaves
+        return
+    for depth in range(layout.depth - 1, -1, -1):
+        for width in range(1, int(np.diff(layout.domains[depth]).max(initial=0)) + 1):
+            yield depth, width
+
+
+def _windows(
+    layout: Layout, depth: int, width: int, fits: Int64, needed: Int64, near: set[int] | None
+) -> Iterator[int]:
+    """First leaves of the windows that hold every class taken alone."""
+    sums = np.concatenate((np.zeros((len(fits), 1), np.int64), np.cumsum(fits, axis=1)), axis=1)
+    held: npt.NDArray[np.bool_] = np.all(sums[:, width:] - sums[:, :-width] >= needed, axis=0)
+    firsts = np.arange(held.size, dtype=np.int64)
+    ends = np.repeat(layout.domains[depth][1:], np.diff(layout.domains[depth]))
+    inside = firsts + width <= ends[: held.size]
+    found: list[int] = np.flatnonzero(held & inside).tolist()
+    if near:
+        # A level of which one domain holds all that runs: nearer than any beyond it.
+        homes = {layout.domain_of_leaf(depth, leaf) for leaf in near}
+        if len(homes) > 1:
+            return iter(())
+        low, high = layout.domains[depth][homes.pop() :][:2].tolist()
+        found = [first for first in found if low <= first < high]
+        found.sort(key=lambda first: (min(abs(leaf - first) for leaf in near), first))
+    return iter(found)
+
+
+def _fill(
+    planner: "Planner", views: list[ClassView], ask: Ask, layout: Layout, rows: Int64, used: Int64
+) -> list[list[int]] | None:
+    nodes = planner.nodes
+    requests = np.zeros((len(views), nodes.allocatable.shape[1]), np.int64)
+    for number, view in enumerate(views):
+        requests[number, view.columns] = view.amounts
+    eligible = np.stack([view.eligible for view in views])
+    counts = np.array([count for _, count in ask.groups], np.int64)
+    out = np.zeros((len(views), len(rows)), np.int64)
+    rows = np.ascontiguousarray(rows)
+    if fill_nodes(rows, nodes.allocatable, used, requests, eligible, counts, 0, out):
+        return None
+    limits = planner.limits_for(ask)
+    gpus = np.array([cls.gpus for cls, _ in ask.groups], np.int64)
+    for leaf in np.unique(layout.leaf_of_row[rows]):
+        here = layout.leaf_of_row[rows] == leaf
+        used_nodes = int((out[:, here].sum(axis=0) > 0).sum())
+        used_gpus = int((out[:, here].sum(axis=1) * gpus).sum())
+        if limits.max_nodes_per_leaf and used_nodes > limits.max_nodes_per_leaf:
+            return None
+        if limits.max_gpus_per_leaf and used_gpus > limits.max_gpus_per_leaf:
+            return None
+    return [np.repeat(rows, group).tolist() for group in out]
+
+
+def _score(planner: "Planner", ask: Ask, layout: Layout, leaves: list[int], rule: SizeRule) -> ScoreParts:
+    totals = planner.totals(ask.groups[0][0].scarce, layout)
+    index = np.array(leaves, np.int64)
+    capacity = max(1, int(totals.capacity[index].sum()))
+    share = 1000 * int(totals.used[index].sum()) // capacity
+    aligned = 1000 * rule.leaves // max(rule.leaves, len(leaves)) * int(layout.aligned[index].min())
+    parts = (1000 - share, aligned, share, 1000)
+    weights = planner.policy.weights.tolist()
+    total = sum(weight * part for weight, part in zip(weights, parts, strict=True)) // max(1, sum(weights))
+    return ScoreParts(*parts, total)

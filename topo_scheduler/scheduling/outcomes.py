@@ -1,0 +1,239 @@
+"""From a decision to bound pods: assume, bind, confirm; and what happens when a bind fails.
+
+All members are assumed before the first is bound. A bind that fails gives back what it held; the member is placed
+again near the others. A gang that was never complete and can't be completed is rolled back: its bound members that
+have a controller are evicted (bare pods never). A bind whose end is unknown keeps what it holds and is written again
+to the same node.
+"""
+
+import heapq
+from dataclasses import dataclass
+from typing import Final
+
+from topo_scheduler.api.annotations import ADDRESS, CHARGED_GPUS, GANG_ID, RANK, RESERVED_BANDWIDTH, SCORE
+from topo_scheduler.api.config import SchedulerConfig
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Complain, Evict, Instruction, PodRef, Tell
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.decision import Decision, Seat
+from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+
+ROLL_BACK_AFTER: Final = 3.0
+"""Seconds a gang may stay half bound without room for the rest before it is rolled back."""
+WRITE_AGAIN_AFTER: Final = 1.0
+"""Seconds before a bind of unknown end is written again."""
+
+
+def reference(member: Member) -> PodRef:
+    """Return which pod a member is."""
+    return PodRef(member.namespace, member.name, member.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    bind: Bind
+    why: str
+
+
+class Outcomes:
+    """Binds in flight and their ends."""
+
+    def __init__(self, world: World, workloads: Workloads, config: SchedulerConfig) -> None:
+        self._world = world
+        self._workloads = workloads
+        self._config = config
+        self._sent: dict[str, _Sent] = {}
+        self._again: list[tuple[float, str]] = []
+        self._half: dict[str, None] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """Binds written or to be written whose end is not known."""
+        return len(self._sent)
+
+    def assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
+        """Hold all seats of a decision and return the binds to be written."""
+        binds: list[Instruction] = []
+        workload.failing = False
+        with_bandwidth = {m.node for m in workload.members.values() if m.bandwidth}
+        for seat in decision.seats:
+            member = workload.members[seat.uid]
+            # A node's bandwidth is asked once for all members of the gang that sit there.
+            member.bandwidth = 0 if seat.node in with_bandwidth else workload.request.bandwidth
+            with_bandwidth.add(seat.node)
+            self._world.ledger.assume(seat.uid, seat.node, member.cls.amounts, member.bandwidth)
+            member.stage, member.node, member.rank = Stage.ASSUMED, seat.node, seat.rank
+            bind = Bind(
+                reference(member), seat.node, _annotations(workload, member, seat, decision), member.enqueued, now
+            )
+            self._sent[seat.uid] = _Sent(bind, _where(workload, seat, decision))
+            binds.append(bind)
+        return binds
+
+    def awaits(self, uid: str) -> bool:
+        """Return whether a bind was asked for whose end is not known."""
+        return uid in self._sent
+
+    def may_bind(self, uid: str) -> str:
+        """Return why a decided bind must not be written after all, or an empty string."""
+        found = self._workloads.of_pod(uid)
+        if found is None or uid not in self._sent:
+            return "the pod is gone, or bound already"
+        node = found[1].node
+        row = self._world.nodes.row_of.get(node)
+        if row is None:
+            return f"node {node} was deleted"
+        over = self._world.nodes.overdrawn(row, found[1].cls.amounts)
+        if over:
+            return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
+        return ""
+
+    def bind_finished(self, uid: str, outcome: BindOutcome, message: str, now: float) -> list[Instruction]:
+        """Take over how a bind ended."""
+        sent = self._sent.get(uid)
+        found = self._workloads.of_pod(uid)
+        if sent is None or found is None:
+            self._sent.pop(uid, None)
+            return []
+        workload, member = found
+        if outcome is BindOutcome.UNKNOWN:
+            heapq.heappush(self._again, (now + WRITE_AGAIN_AFTER, uid))
+            return []
+        del self._sent[uid]
+        if outcome is BindOutcome.BOUND:
+            member.stage = Stage.BOUND
+            if workload.half_bound_since is not None:
+                workload.half_bound_since = now  # it gets on: the clock starts anew
+            self.note_complete(workload)
+            text = f"Successfully assigned {member.key} to {member.node}{sent.why}"
+            return [Tell(reference(member), False, Reason.SCHEDULED, text)]
+        return self._failed(workload, member, outcome, message, now)
+
+    def forget(self, uid: str) -> None:
+        """Drop a bind whose pod is gone; its end does not matter any more."""
+        self._sent.pop(uid, None)
+
+    def note_complete(self, workload: Workload) -> None:
+        """Note a gang of which enough members run: from now on it is never rolled back."""
+        bound = [m.rank for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
+        workload.ran.update(rank for rank in bound if rank >= 0)
+        if max(len(bound), len(workload.ran)) >= workload.size:
+            workload.complete = True
+            workload.half_bound_since = None
+            workload.attempts = 0
+
+    def hindered(self, workload: Workload, now: float) -> None:
+        """Note that a member has no room, or was not bound: a gang that stays half bound is rolled back before long."""
+        if (
+            workload.gang
+            and 0 < _seated(workload) < workload.size
+            and not workload.complete
+            and (workload.attempts or not workload.found)
+            and workload.half_bound_since is None
+        ):
+            workload.half_bound_since = now
+            self._half[workload.id] = None
+
+    def due(self, now: float) -> list[Instruction]:
+        """Return what is due by now: binds to write again, gangs to roll back."""
+        out: list[Instruction] = []
+        while self._again and self._again[0][0] <= now:
+            _, uid = heapq.heappop(self._again)
+            if uid in self._sent:
+                out.append(self._sent[uid].bind)
+        for workload, since in self._half_bound():
+            if now - since >= ROLL_BACK_AFTER:
+                out += self._roll_back(workload)
+        return out
+
+    def next_due(self) -> float | None:
+        """Return when `due` must be asked next."""
+        times: list[float] = [since + ROLL_BACK_AFTER for _, since in self._half_bound()]
+        if self._again:
+            times.append(self._again[0][0])
+        return min(times, default=None)
+
+    def check_overdrawn(self, pod: Pod) -> list[Instruction]:
+        """Return what to tell when a pod that others bound took what a node no longer had."""
+        row = self._world.nodes.row_of.get(pod.spec.node_name)
+        over = self._world.nodes.overdrawn(row) if row is not None else []
+        if not over:
+            return []
+        text = (
+            f"node {pod.spec.node_name} has less {', '.join(over)} than its pods ask for since {pod.key}"
+            f" (scheduler {pod.spec.scheduler_name}) was bound to it"
+        )
+        out: list[Instruction] = [Complain(text)]
+        for uid in sorted(self._world.ledger.on_node(pod.spec.node_name)):
+            found = self._workloads.of_pod(uid)
+            if found is not None and found[1].stage is not Stage.PENDING:
+                out.append(Tell(reference(found[1]), True, Reason.OVERSUBSCRIBED, text))
+        return out
+
+    # ------------------------------------------------------------ inside
+
+    def _half_bound(self) -> list[tuple[Workload, float]]:
+        # What has a seat for every member waits for its binds to end.
+        found = [(workload, workload.half_bound_since) for id_ in self._half if (workload := self._workloads.get(id_))]
+        half = [(workload, since) for workload, since in found if since is not None]
+        self._half = {workload.id: None for workload, _ in half}
+        return [(workload, since) for workload, since in half if _seated(workload) < workload.size]
+
+    def _failed(
+        self, workload: Workload, member: Member, outcome: BindOutcome, message: str, now: float
+    ) -> list[Instruction]:
+        leaf = self._world.leaf_of(member.node)
+        node = member.node
+        self._world.release(member.uid)
+        member.stage, member.node, member.rank, member.bandwidth = Stage.PENDING, "", -1, 0
+        if outcome is BindOutcome.REJECTED and leaf is not None:
+            self._world.history.note(leaf, now, good=False)
+        # All binds of a decision fail for one reason as a rule: they count as one attempt.
+        workload.attempts += not workload.failing
+        workload.failing = True
+        self.hindered(workload, now)
+        if outcome is BindOutcome.GONE:
+            self._workloads.leave(member.uid)
+            return []
+        return [Tell(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
+
+    def _roll_back(self, workload: Workload) -> list[Instruction]:
+        workload.half_bound_since = None
+        workload.ran.clear()
+        bound = workload.at(Stage.BOUND)
+        text = f"gang {workload.name} could not be completed: {len(bound)} of {workload.size} members were bound"
+        out: list[Instruction] = []
+        for member in bound:
+            if member.controlled:
+                member.evicted = True
+                out.append(Evict(reference(member), text))
+            out.append(Tell(reference(member), True, Reason.ROLLED_BACK, text))
+        return out
+
+    def backoff(self, workload: Workload) -> float:
+        """Return the seconds to wait before a workload whose binds failed is tried again."""
+        first, most = self._config.pod_initial_backoff_seconds, self._config.pod_max_backoff_seconds
+        return float(min(most, first * 2 ** min(20, max(0, workload.attempts - 1))))
+
+
+def _seated(workload: Workload) -> int:
+    return sum(member.stage is not Stage.PENDING for member in workload.members.values())
+
+
+def _annotations(workload: Workload, member: Member, seat: Seat, decision: Decision) -> dict[str, str]:
+    annotations = {RANK: str(seat.rank), ADDRESS: seat.address}
+    if decision.score is not None:
+        annotations[SCORE] = f"{decision.score.total / 1000:.3f}"
+    if workload.gang:
+        annotations[GANG_ID] = workload.id
+    if member.charged_gpus:
+        annotations[CHARGED_GPUS] = str(member.charged_gpus)
+    if member.bandwidth:
+        annotations[RESERVED_BANDWIDTH] = str(member.bandwidth)
+    return annotations
+
+
+def _where(workload: Workload, seat: Seat, decision: Decision) -> str:
+    place = f" ({decision.sentence}"
+    return f"{place}; rank {seat.rank} of gang {workload.name})" if workload.gang else f"{place})"

@@ -1,0 +1,108 @@
+"""Book-keeping of pods on their way: the pending ones by owner, and the bound ones of each controller."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
+
+_NUMBER: Final = re.compile(r"\d+")
+
+
+class PendingPods:
+    """Pods to be placed, found again by the owners that say what they want."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        self._owners: dict[str, tuple[str, ...]] = {}
+        self._below: dict[str, set[str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def get(self, uid: str) -> Pod | None:
+        """Return a pending pod."""
+        return self._pods.get(uid)
+
+    def put(self, pod: Pod, owners: Iterable[str]) -> None:
+        """Remember a pod and the uids of the owners known so far."""
+        uid = pod.metadata.uid
+        self.drop(uid)
+        self._pods[uid] = pod
+        self._owners[uid] = tuple(owners)
+        for owner in self._owners[uid]:
+            self._below.setdefault(owner, set()).add(uid)
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod."""
+        if self._pods.pop(uid, None) is None:
+            return
+        for owner in self._owners.pop(uid):
+            below = self._below[owner]
+            below.discard(uid)
+            if not below:
+                del self._below[owner]
+
+    def below(self, owner: str) -> list[Pod]:
+        """Return the pending pods below an owner, in order of uid."""
+        return [self._pods[uid] for uid in sorted(self._below.get(owner, ()))]
+
+
+class Siblings:
+    """Which nodes the bound pods of each controller run on."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, dict[str, str]] = {}
+        self._controller: dict[str, str] = {}
+
+    def put(self, controller: str, uid: str, node: str) -> None:
+        """Note where a pod of a controller runs."""
+        self._nodes.setdefault(controller, {})[uid] = node
+        self._controller[uid] = controller
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod."""
+        controller = self._controller.pop(uid, None)
+        if controller is not None:
+            pods = self._nodes[controller]
+            pods.pop(uid, None)
+            if not pods:
+                del self._nodes[controller]
+
+    def nodes(self, controller: str) -> list[str]:
+        """Return the node of each pod of a controller, one entry a pod."""
+        return list(self._nodes.get(controller, {}).values())
+
+
+class Told:
+    """What was told about each pod, so that it is told once: one event per pod and changed reason."""
+
+    def __init__(self) -> None:
+        self._warned: dict[str, set[tuple[Reason, str]]] = {}
+        self._failed: dict[str, str] = {}
+
+    def is_new(self, uid: str, reason: Reason, message: str) -> bool:
+        """Return whether a warning was not told of this pod yet, and note that it is now."""
+        told = self._warned.setdefault(uid, set())
+        if (reason, message) in told:
+            return False
+        told.add((reason, message))
+        return True
+
+    def changed(self, uid: str, message: str, *, exact: bool = False) -> bool:
+        """Return whether the reason why a pod waits changed, and note the new one.
+
+        Unless ``exact``, numbers do not count: on a busy cluster they differ with every attempt, and the reason is the
+        same.
+        """
+        reason = message if exact else _NUMBER.sub("#", message)
+        if self._failed.get(uid) == reason:
+            return False
+        self._failed[uid] = reason
+        return True
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod."""
+        self._warned.pop(uid, None)
+        self._failed.pop(uid, None)

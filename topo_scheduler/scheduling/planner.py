@@ -1,0 +1,324 @@
+"""Where a workload goes: the size rule first, then the score among what it leaves, then nodes.
+
+Exact for gangs of one pod class: every window of neighbouring leaves of every domain is looked at. The order in which
+placements are preferred: labelled domains; the lowest level that holds the gang; fewest leaves; narrowest window;
+the score; the first in the order of the fabric.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from topo_scheduler.api.annotations import Enforcement, Strategy
+from topo_scheduler.kernels.nodes import deal, pack_nodes, spread_nodes
+from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows
+from topo_scheduler.scheduling import mixed, repair
+from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
+from topo_scheduler.scheduling.size_rule import leaf_fits, make_rule, size_rule, spread_needed
+from topo_scheduler.scheduling.totals import LeafTotals
+from topo_scheduler.scheduling.views import ClassView, Views
+from topo_scheduler.state.decision import ScoreParts, SizeRule
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.history import NEUTRAL, History
+from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
+
+_STRATEGY = {Strategy.CONSOLIDATED: 0, Strategy.DISTRIBUTED: 1, Strategy.BALANCED: 2}
+
+
+@dataclass(slots=True)
+class Policy:
+    """What is configured: weights in thousandths, and the size rule's limits."""
+
+    weights: Int64
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Leaves that hold the gang, and how they compare: lower ``order`` is better."""
+
+    order: tuple[int, int, int, int, int, int]
+    view: ClassView
+    leaves: Int64
+    fits: Int64
+    score: ScoreParts
+    candidates: int
+
+
+class Planner:
+    """Plans placements on the current state. Changes nothing."""
+
+    def __init__(self, nodes: NodeTable, history: History, policy: Policy) -> None:
+        self.nodes = nodes
+        self.history = history
+        self.policy = policy
+        self.views = Views(nodes)
+        self._totals: dict[int, LeafTotals] = {}
+        self._rules: dict[object, tuple[SizeRule | None, int]] = {}
+        self._rules_at: tuple[int, int] = (-1, -1)
+
+    def plan(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+        """Find the best place for the members of a workload.
+
+        Args:
+            ask: what is to be placed.
+            layout: the fabric as it is.
+            now: seconds, for outcomes that fade.
+        """
+        if len(ask.groups) > 1:
+            return mixed.plan_mixed(self, ask, layout, now)
+        views = self.views_for(ask)
+        rule, most = self.rule(views, ask, layout)
+        if ask.running:
+            # What runs may do so on nodes that would not be chosen today (cordoned, not ready), or ask for something
+            # else. Where the rule can't be told for such reasons, near is all that can be asked.
+            anywhere = make_rule(layout, 0, max(1, len(layout.paths)), 1)
+            return repair.plan_repair(self, ask, layout, rule or anywhere, views, now)
+        if rule is None:
+            return Failure(too_large(ask, most, self.limits_for(ask)))
+        window = self._best_window(views, ask, layout, rule, now)
+        if window is None:
+            return Failure("", rule)
+        rows = self.seat(ask, window.view, window.leaves, window.fits, layout)
+        if rows is None:
+            return Failure("the leaves that hold the gang could not be filled within the limits per leaf", rule)
+        return Placement([rows], window.leaves.tolist(), rule, window.score, window.candidates)
+
+    # ------------------------------------------------------------ views and rule
+
+    def views_for(self, ask: Ask) -> list[ClassView]:
+        """Return the views in which to look: one a GPU model where a gang must keep to one."""
+        cls = ask.groups[0][0]
+        if not ask.gang or ask.mixed_models or not cls.gpus:
+            return [self.views.get(cls)]
+        model = self.running_model(ask)
+        return list(self.views.per_model(cls)) if model == UNKNOWN else [self.views.get(cls, model)]
+
+    def running_model(self, ask: Ask) -> int:
+        """Return the GPU model that all running members have, else -1."""
+        # A member without GPUs may run on a node that has none, and so no model.
+        running = {int(self.nodes.model[row]) for row in ask.running} - {UNKNOWN}
+        return running.pop() if len(running) == 1 else UNKNOWN
+
+    def rule(self, views: Sequence[ClassView], ask: Ask, layout: Layout) -> tuple[SizeRule | None, int]:
+        """Return the size rule, computed again only when facts or the fabric changed."""
+        at = (layout.generation, self.nodes.facts_changes.position)
+        if at != self._rules_at:
+            self._rules.clear()
+            self._rules_at = at
+        limits = self.limits_for(ask)
+        key = (tuple(view.number for view in views), ask.total, limits)
+        found = self._rules.get(key)
+        if found is None:
+            if len(self._rules) > 4096:
+                self._rules.clear()
+            found = self._rules[key] = size_rule(views, layout, limits, ask.total)
+        return found
+
+    def forget_rules(self) -> None:
+        """Drop what was computed under limits that have changed."""
+        self._rules.clear()
+
+    def limits_for(self, ask: Ask) -> Limits:
+        """Return the limits per leaf that hold for an ask: none for a pod alone."""
+        return self.policy.limits if ask.gang else Limits()
+
+    def totals(self, column: int, layout: Layout) -> LeafTotals:
+        """Return the leaf totals of a resource, up to date."""
+        totals = self._totals.get(column)
+        if totals is None:
+            totals = self._totals[column] = LeafTotals(self.nodes, column)
+        totals.refresh(layout)
+        return totals
+
+    # ------------------------------------------------------------ leaves
+
+    def _best_window(
+        self, views: Sequence[ClassView], ask: Ask, layout: Layout, rule: SizeRule, now: float
+    ) -> Window | None:
+        found: list[Window] = []
+        for number, view in enumerate(views):
+            fits = leaf_fits(view, layout, self.limits_for(ask))
+            for unlabelled in (0, 1):
+                masked = self._apart(ask, layout, fits if unlabelled else fits * layout.aligned)
+                window = self._window(view, number, ask, layout, rule, masked, unlabelled, now)
+                if window is not None:
+                    found.append(window)
+                    break
+        return min(found, key=lambda window: window.order) if found else None
+
+    def _apart(self, ask: Ask, layout: Layout, fits: Int64) -> Int64:
+        """Keep to the leaves with the fewest siblings of a pod that is placed alone."""
+        if ask.gang or not ask.siblings or not (open_ := fits >= ask.members).any():
+            return fits
+        leaves = layout.leaf_of_row[np.asarray(ask.siblings, np.int64)]
+        siblings = np.bincount(leaves[leaves >= 0], minlength=len(fits))
+        return np.where(siblings == siblings[open_].min(), fits, 0)
+
+    def _window(
+        self,
+        view: ClassView,
+        number: int,
+        ask: Ask,
+        layout: Layout,
+        rule: SizeRule,
+        fits: Int64,
+        unlabelled: int,
+        now: float,
+    ) -> Window | None:
+        depth, leaves = rule.depth, rule.leaves
+        first = np.empty(len(fits), np.int64)
+        last = np.empty(len(fits), np.int64)
+        count = narrowest_windows(fits, layout.domains[depth], leaves, ask.members, first, last)
+        if count == 0 and ask.enforcement is Enforcement.PREFERRED:
+            needed = spread_needed(fits, layout, ask.members)
+            if needed is not None:
+                depth, leaves = needed
+                count = narrowest_windows(fits, layout.domains[depth], leaves, ask.members, first, last)
+        if count == 0:
+            return None
+        best, parts = self._score(view, ask, layout, (depth, leaves, rule), fits, first, last, count, now)
+        chosen = np.empty(leaves + 2, np.int64)
+        used = choose_leaves(fits, int(first[best]), int(last[best]), leaves, ask.members, chosen)
+        score = ScoreParts(*(int(part) for part in parts[best, :5]))
+        load = int(parts[best, 5]) if ask.latency else 0
+        width = int(last[best] - first[best])
+        order = (unlabelled, -depth, leaves, width, load, -score.total * 1000 + number)
+        return Window(order, view, chosen[:used].copy(), fits, score, count)
+
+    def _score(
+        self,
+        view: ClassView,
+        ask: Ask,
+        layout: Layout,
+        spread: tuple[int, int, SizeRule],
+        fits: Int64,
+        first: Int64,
+        last: Int64,
+        count: int,
+        now: float,
+    ) -> tuple[int, Int64]:
+        depth, leaves, rule = spread
+        column = view.cls.scarce
+        totals = self.totals(column, layout)
+        capacity, used = totals.domains(layout, depth)
+        parts = np.empty((count, 6), np.int64)
+        whole = max(1, int(totals.capacity.sum()))
+        best = score_windows(
+            first[:count],
+            last[:count],
+            count,
+            fits,
+            leaves,
+            ask.members,
+            view.cls.amount(column),
+            self.leaf_facts(ask, layout, totals, alignment_of(rule, depth, leaves), now),
+            capacity,
+            used,
+            self.policy.weights,
+            _STRATEGY[ask.strategy],
+            int(ask.latency),
+            1000 * int(totals.used.sum()) // whole,
+            parts,
+        )
+        return int(best), parts
+
+    def leaf_facts(self, ask: Ask, layout: Layout, totals: LeafTotals, aligned: int, now: float) -> Int64:
+        """Return int64[5, leaves]: capacity, use, alignment, history, link load."""
+        facts = np.empty((5, len(layout.paths)), np.int64)
+        facts[0] = totals.capacity
+        facts[1] = totals.used
+        facts[2] = aligned * layout.aligned
+        if ask.preferred is not None:
+            low, high = ask.preferred
+            facts[2, :low] = 0
+            facts[2, high:] = 0
+        facts[3] = NEUTRAL
+        if known := self.history.known():
+            index = {path: leaf for leaf, path in enumerate(layout.paths)}
+            for path in known:
+                if path in index:
+                    facts[3, index[path]] = self.history.score(path, now)
+        facts[4] = self._link_load(layout, totals) if ask.latency else 0
+        return facts
+
+    def _link_load(self, layout: Layout, totals: LeafTotals) -> Int64:
+        # Reserved share of the known bandwidth; where none is known, the share in use stands for it.
+        known = np.where(self.nodes.bandwidth > 0, self.nodes.bandwidth, 0)[layout.order]
+        reserved = self.nodes.reserved_bandwidth[layout.order]
+        bandwidth = np.add.reduceat(known, layout.offsets[:-1])
+        load = 1000 * np.add.reduceat(reserved, layout.offsets[:-1]) // np.maximum(bandwidth, 1)
+        share: Int64 = 1000 * totals.used // np.maximum(totals.capacity, 1)
+        return np.where(bandwidth > 0, load, share).astype(np.int64)
+
+    # ------------------------------------------------------------ nodes
+
+    def seat(
+        self, ask: Ask, view: ClassView, leaves: Int64, fits: Int64, layout: Layout, fit: Int64 | None = None
+    ) -> list[int] | None:
+        """Return one row a member in order of the fabric, or None where the limits per leaf leave some without.
+
+        ``fit`` members each row may take, where that is less than what the view says.
+        """
+        fit = view.fit if fit is None else fit
+        spread = ask.strategy is Strategy.DISTRIBUTED
+        dealt = np.zeros(len(leaves), np.int64)
+        if deal(np.ascontiguousarray(fits[leaves]), dealt, ask.members, int(spread)):
+            return None
+        column = view.cls.scarce
+        free = self.totals(column, layout).free_by_row
+        siblings = np.zeros(self.nodes.rows if spread else 0, np.int64)
+        if spread:
+            np.add.at(siblings, np.asarray([*ask.siblings, *ask.running], np.int64), 1)
+        rows: list[int] = []
+        for leaf, members in zip(leaves.tolist(), dealt.tolist(), strict=True):
+            if members:
+                inside = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
+                counts = self._fill_leaf(ask, view, inside, fit, free, siblings, members, spread)
+                if counts is None:
+                    return None
+                rows += np.repeat(inside, counts).tolist()
+        return rows
+
+    def _fill_leaf(
+        self,
+        ask: Ask,
+        view: ClassView,
+        rows: Int64,
+        fit: Int64,
+        free: Int64,
+        siblings: Int64,
+        members: int,
+        spread: bool,
+    ) -> Int64 | None:
+        most = self.limits_for(ask).max_nodes_per_leaf
+        amount = view.cls.amount(view.cls.scarce)
+        counts = np.zeros(len(rows), np.int64)
+        if spread and not spread_nodes(rows, fit, free, view.preference, siblings, amount, members, most, counts):
+            return counts
+        counts[:] = 0
+        if pack_nodes(rows, fit, free, view.preference, amount, members, most, counts):
+            return None
+        return counts
+
+
+def alignment_of(rule: SizeRule, depth: int, leaves: int) -> int:
+    """Return the alignment in thousandths: 1000 at the rule's level and number of leaves, less beyond."""
+    return (1000 * rule.leaves // max(leaves, 1)) >> max(0, rule.depth - depth)
+
+
+def too_large(ask: Ask, most: int, limits: Limits) -> str:
+    """Return the reason for a workload that not even an empty cluster could hold."""
+    gpus = ask.groups[0][0].gpus
+    if ask.total == 1:
+        return "no matching node could hold this pod even if it were empty"
+    if gpus > limits.max_gpus_per_leaf > 0:
+        return f"one pod of the gang asks for {gpus} GPUs, and maxGPUsPerLeaf is {limits.max_gpus_per_leaf}"
+    if most == 0:
+        return f"no matching node could hold one of the gang's {ask.total} pods even if it were empty"
+    held = f"matching nodes of one GPU model hold {most} of {ask.total} pods even when empty"
+    if most >= ask.total:
+        held = "no single domain holds it even when empty"
+    limited = " within the limits per leaf" if limits.max_gpus_per_leaf or limits.max_nodes_per_leaf else ""
+    return f"the gang is larger than the cluster: {held}{limited}"

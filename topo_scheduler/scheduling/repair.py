@@ -1,0 +1,130 @@
+"""Re-placing lost members of a gang next to those that run."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.scheduling.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.size_rule import leaf_fits
+from topo_scheduler.scheduling.views import ClassView
+from topo_scheduler.state.decision import ScoreParts, SizeRule
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64
+
+if TYPE_CHECKING:
+    from topo_scheduler.scheduling.planner import Planner
+
+
+def plan_repair(
+    planner: "Planner", ask: Ask, layout: Layout, rule: SizeRule, views: Sequence[ClassView], now: float
+) -> Placement | Failure:
+    """Place missing members in the leaves where the gang runs, then in the nearest ones the size rule still allows.
+
+    Where the running members break the rule already (the fabric or the limits changed under them), nearest is all
+    that can be asked.
+    """
+    home = sorted({int(layout.leaf_of_row[row]) for row in ask.running if layout.leaf_of_row[row] >= 0})
+    for view in views:
+        fits, fit = _fits_beside(planner, ask, layout, view)
+        for leaves in _choices(ask, layout, rule, fits, home):
+            chosen = np.array(leaves, np.int64)
+            rows = planner.seat(ask, view, chosen, fits, layout, fit)
+            if rows is not None:
+                used = sorted({*home, *(int(layout.leaf_of_row[row]) for row in rows)})
+                score = _score(planner, ask, layout, view, used, rule, now)
+                return Placement([rows], used, rule, score, len(leaves))
+    return Failure("", rule)
+
+
+def _fits_beside(planner: "Planner", ask: Ask, layout: Layout, view: ClassView) -> tuple[Int64, Int64]:
+    """How many more members each leaf and each row holds, with what the gang uses counted against the limits."""
+    limits = planner.limits_for(ask)
+    fits, fit = leaf_fits(view, layout, limits), view.fit
+    running: dict[int, list[int]] = {}
+    for row in ask.running:
+        running.setdefault(int(layout.leaf_of_row[row]), []).append(row)
+    most = limits.members_per_leaf(view.cls.gpus)
+    if limits.max_nodes_per_leaf:
+        fit = view.fit.copy()
+    for leaf, rows in running.items():
+        if leaf < 0:
+            continue
+        if limits.max_nodes_per_leaf:
+            # Of the nodes that the gang does not use yet only the roomiest may be opened, as many as are left to it.
+            inside = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
+            spare = max(0, limits.max_nodes_per_leaf - len(set(rows)))
+            others = [row for row in inside.tolist() if row not in rows]
+            others.sort(key=lambda row: -int(fit[row]))
+            fit[others[spare:]] = 0
+            fits[leaf] = min(int(fits[leaf]), int(np.sort(fit[inside])[-limits.max_nodes_per_leaf :].sum()))
+        if most:
+            fits[leaf] = min(fits[leaf], max(0, most - len(rows)))
+    return fits, fit
+
+
+def _choices(ask: Ask, layout: Layout, rule: SizeRule, fits: Int64, home: list[int]) -> list[list[int]]:
+    at_home = [leaf for leaf in home if fits[leaf] > 0]
+    held = int(sum(fits[leaf] for leaf in at_home))
+    if held >= ask.members:
+        # The fewest of the gang's own leaves, those with most room first.
+        chosen: list[int] = []
+        for leaf in sorted(at_home, key=lambda leaf: (-int(fits[leaf]), leaf)):
+            chosen.append(leaf)
+            if sum(int(fits[at]) for at in chosen) >= ask.members:
+                return [sorted(chosen)]
+    domains = {layout.domain_of_leaf(rule.depth, leaf) for leaf in home}
+    broken = len(domains) > 1 or len(home) > rule.leaves or not home
+    if broken or ask.enforcement is Enforcement.PREFERRED:
+        near, extra = list(range(len(layout.paths))), len(layout.paths)
+    else:
+        low, high = layout.domains[rule.depth][domains.pop() :][:2].tolist()
+        near, extra = list(range(low, high)), rule.leaves - len(home)
+    others = [leaf for leaf in near if leaf not in home and fits[leaf] > 0]
+    others.sort(key=lambda leaf: (*_distance(layout, leaf, home), -int(fits[leaf]), leaf))
+    missing = ask.members - held
+    for count in range(1, min(extra, len(others)) + 1):
+        if count == 1:
+            picked = next(([leaf] for leaf in others if fits[leaf] >= missing), [])
+        else:
+            picked = sorted(others, key=lambda leaf: -int(fits[leaf]))[:count]
+        if picked and sum(int(fits[leaf]) for leaf in picked) >= missing:
+            return [sorted([*at_home, *picked])]
+    return []
+
+
+def _distance(layout: Layout, leaf: int, home: list[int]) -> tuple[int, int]:
+    """Levels up to the nearest common domain, then leaves between."""
+    if not home:
+        return 0, 0
+    return min(
+        (
+            next(
+                layout.depth - depth
+                for depth in range(layout.depth, -1, -1)
+                if layout.domain_of_leaf(depth, leaf) == layout.domain_of_leaf(depth, other)
+            ),
+            abs(leaf - other),
+        )
+        for other in home
+    )
+
+
+def _score(
+    planner: "Planner", ask: Ask, layout: Layout, view: ClassView, leaves: list[int], rule: SizeRule, now: float
+) -> ScoreParts:
+    totals = planner.totals(view.cls.scarce, layout)
+    index = np.array(leaves, np.int64)
+    facts = planner.leaf_facts(ask, layout, totals, 1000 * rule.leaves // max(rule.leaves, len(leaves)), now)
+    capacity = max(1, int(totals.capacity[index].sum()))
+    used = int(totals.used[index].sum()) + ask.members * view.cls.amount(view.cls.scarce)
+    parts = (
+        max(0, 1000 * (capacity - used) // capacity),
+        int(facts[2, index].mean()),
+        min(1000, 1000 * used // capacity),
+        int(facts[3, index].mean()),
+    )
+    weights = planner.policy.weights.tolist()
+    total = sum(weight * part for weight, part in zip(weights, parts, strict=True)) // max(1, sum(weights))
+    return ScoreParts(*parts, total)

@@ -1,0 +1,84 @@
+"""The size rule: the fewest leaves that could hold a gang, and the smallest domain they must share.
+
+Computed on nodes that are ready and match, as if they were empty (less what DaemonSets hold, which never leaves): it
+says what is worth waiting for. Leaves without a full path count only for gangs that no labelled leaves could hold.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from topo_scheduler.kernels.fit import fewest_leaves, fit_leaves
+from topo_scheduler.scheduling.ask import Limits
+from topo_scheduler.scheduling.views import ClassView
+from topo_scheduler.state.decision import SizeRule
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64
+
+
+def leaf_fits(view: ClassView, layout: Layout, limits: Limits, *, empty: bool = False) -> Int64:
+    """Return how many members each leaf holds (int64[leaves]), now or if it were empty."""
+    out = np.zeros(len(layout.paths), np.int64)
+    gpus = view.cls.gpus
+    most = limits.members_per_leaf(gpus)
+    if limits.max_gpus_per_leaf and gpus and most == 0:
+        return out
+    fit = view.empty_fit if empty else view.fit
+    fit_leaves(fit, layout.order, layout.offsets, limits.max_nodes_per_leaf, most, out)
+    return out
+
+
+def spread_needed(fits: Int64, layout: Layout, members: int) -> tuple[int, int] | None:
+    """Return (depth, leaves): the deepest level at which one domain holds the members, and in how few leaves.
+
+    Depth counts from the outside; the innermost one asked is that of the leaves' parents.
+    """
+    for depth in range(layout.depth - 1, -1, -1):
+        out = np.empty(len(layout.domains[depth]) - 1, np.int64)
+        fewest_leaves(fits, layout.domains[depth], members, out)
+        found = out[out > 0]
+        if len(found):
+            return depth, int(found.min())
+    return None
+
+
+def size_rule(views: Sequence[ClassView], layout: Layout, limits: Limits, total: int) -> tuple[SizeRule | None, int]:
+    """Return what the rule asks of a gang of ``total`` members of one class.
+
+    Args:
+        views: one a GPU model when the gang must keep to one; the least demanding model decides.
+        layout: the fabric.
+        limits: limits in one leaf.
+        total: members of the whole gang.
+
+    Returns:
+        The rule, or None when the gang could not be held even by an empty cluster; and how many that cluster could
+        hold.
+    """
+    best: tuple[int, int, int, int] | None = None
+    most = 0
+    for view in views:
+        empty = leaf_fits(view, layout, limits, empty=True)
+        most = max(most, int(empty.sum()))
+        for unlabelled in (0, 1):
+            fits = empty if unlabelled else empty * layout.aligned
+            needed = spread_needed(fits, layout, total)
+            if needed is not None:
+                depth, leaves = needed
+                nodes = -(-total // max(1, int(view.empty_fit.max())))
+                candidate = (unlabelled, -depth, leaves, nodes)
+                best = candidate if best is None else min(best, candidate)
+                break
+    if best is None:
+        return None, most
+    _, negative_depth, leaves, nodes = best
+    return make_rule(layout, -negative_depth, leaves, nodes), most
+
+
+def make_rule(layout: Layout, depth: int, leaves: int, nodes: int) -> SizeRule:
+    """Return a rule with its domain's name: the leaf itself for a gang that one leaf holds."""
+    if leaves == 1:
+        name = layout.levels[-1] if layout.levels else "cluster"
+    else:
+        name = layout.levels[depth - 1] if depth else "cluster"
+    return SizeRule(nodes=nodes, leaves=leaves, depth=depth, domain=name)

@@ -1,0 +1,86 @@
+"""The fabric as people and metrics see it: every domain with what it has and what is free."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.fabric import Layout, Path
+from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.resources import GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """One domain. GPUs: ``capacity``, ``used``, and ``whole``, those on nodes where none is used.
+
+    ``level`` its type (``cluster`` for the whole), ``nodes`` their names in order, ``connected`` the paths of the
+    domains next to it under the same parent.
+    """
+
+    level: str
+    path: Path
+    capacity: int
+    used: int
+    whole: int
+    nodes: tuple[str, ...]
+    connected: tuple[Path, ...]
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.path[-1] if self.path else "cluster"
+
+    @property
+    def free(self) -> int:
+        """GPUs not in use."""
+        return max(0, self.capacity - self.used)
+
+    @property
+    def utilization(self) -> float:
+        """Share of the GPUs in use, 0 where there are none."""
+        return self.used / self.capacity if self.capacity else 0.0
+
+    @property
+    def fragmentation(self) -> float:
+        """1 - largest gang of whole nodes that fits / free GPUs; 0 when nothing is free."""
+        # A node that others overdrew makes less free on the whole than its neighbours have.
+        return max(0.0, 1 - self.whole / self.free) if self.free else 0.0
+
+
+def survey(world: World) -> Iterator[Domain]:
+    """Yield every domain, the whole cluster first, then level by level in order."""
+    layout, nodes = world.layout, world.nodes
+    capacity = nodes.allocatable[layout.order, GPU]
+    used = nodes.requested[layout.order, GPU]
+    usable = nodes.ready[layout.order] & ~nodes.unschedulable[layout.order]
+    whole = np.where((used == 0) & usable, capacity, 0)
+    names = [nodes.names[int(row)] for row in layout.order]
+    for depth in range(layout.depth + 1):
+        level = layout.levels[depth - 1] if depth else "cluster"
+        ranges = layout.offsets[layout.domains[depth]]
+        sums = [_sums(values, ranges) for values in (capacity, used, whole)]
+        for index in range(len(ranges) - 1):
+            yield Domain(
+                level=level,
+                path=layout.domain_path(depth, index),
+                capacity=int(sums[0][index]),
+                used=int(sums[1][index]),
+                whole=int(sums[2][index]),
+                nodes=tuple(names[int(ranges[index]) : int(ranges[index + 1])]),
+                connected=tuple(_neighbours(layout, depth, index)),
+            )
+
+
+def _sums(values: Int64, ranges: Int64) -> Int64:
+    return np.add.reduceat(values, ranges[:-1]) if len(values) else np.zeros(max(0, len(ranges) - 1), np.int64)
+
+
+def _neighbours(layout: Layout, depth: int, index: int) -> Iterator[Path]:
+    path = layout.domain_path(depth, index)
+    for other in (index - 1, index + 1):
+        if 0 <= other < len(layout.domains[depth]) - 1:
+            beside = layout.domain_path(depth, other)
+            if beside[:-1] == path[:-1]:
+                yield beside

@@ -1,0 +1,58 @@
+"""Capacity and use of each leaf, for the resource that placements are judged by."""
+
+import numpy as np
+
+from topo_scheduler.kernels.fit import sum_ranges
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64, NodeTable
+
+
+class LeafTotals:
+    """Sums of one resource by leaf (int64[leaves]), brought up to date from the change log."""
+
+    def __init__(self, nodes: NodeTable, column: int) -> None:
+        self._nodes = nodes
+        self._column = column
+        self._layout = -1
+        self._at = -1
+        self._row_capacity: Int64 = np.empty(0, np.int64)
+        self._row_used: Int64 = np.empty(0, np.int64)
+        self.capacity: Int64 = np.empty(0, np.int64)
+        self.used: Int64 = np.empty(0, np.int64)
+
+    @property
+    def free_by_row(self) -> Int64:
+        """What is free on each row (int64[rows])."""
+        return self._row_capacity - self._row_used
+
+    def refresh(self, layout: Layout) -> None:
+        """Bring the sums up to date."""
+        nodes = self._nodes
+        rows = nodes.capacity_changes.since(self._at)
+        self._at = nodes.capacity_changes.position
+        if self._layout != layout.generation or rows is None or len(rows) > 1024:
+            self._layout = layout.generation
+            self._row_capacity = np.ascontiguousarray(nodes.allocatable[:, self._column])
+            self._row_used = np.ascontiguousarray(nodes.requested[:, self._column])
+            self.capacity = np.empty(len(layout.paths), np.int64)
+            self.used = np.empty(len(layout.paths), np.int64)
+            sum_ranges(self._row_capacity, layout.order, layout.offsets, self.capacity)
+            sum_ranges(self._row_used, layout.order, layout.offsets, self.used)
+            return
+        for row in rows.tolist():
+            capacity = nodes.allocatable[row, self._column]
+            used = nodes.requested[row, self._column]
+            leaf = layout.leaf_of_row[row]
+            if leaf >= 0:
+                self.capacity[leaf] += capacity - self._row_capacity[row]
+                self.used[leaf] += used - self._row_used[row]
+            self._row_capacity[row] = capacity
+            self._row_used[row] = used
+
+    def domains(self, layout: Layout, depth: int) -> tuple[Int64, Int64]:
+        """Return for each leaf the capacity and use of the domain it lies in at this depth (int64[leaves] each)."""
+        offsets = layout.domains[depth]
+        sizes = np.diff(offsets)
+        capacity = np.add.reduceat(self.capacity, offsets[:-1])
+        used = np.add.reduceat(self.used, offsets[:-1])
+        return np.repeat(capacity, sizes), np.repeat(used, sizes)

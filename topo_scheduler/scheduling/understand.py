@@ -1,0 +1,264 @@
+"""From a pod and its owners to what is wanted: its class, its gang, and whatever is wrong with it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final, Protocol
+
+from topo_scheduler.api.annotations import (
+    CHARGED_GPUS,
+    GPU_COUNT,
+    MAX_GPUS,
+    WRITTEN,
+    PlacementRequest,
+    Source,
+    read_annotations,
+    unknown_annotations,
+    written_number,
+)
+from topo_scheduler.api.objects import Job, Pod
+from topo_scheduler.api.quantity import QuantityError
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.state.classes import PodClass, ignored_preferences, pod_class, unsupported
+from topo_scheduler.state.resources import GPU, ResourceTable, as_amounts, pod_amounts
+from topo_scheduler.state.workloads import Member, Workload
+
+INDEX_LABELS: Final = ("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index")
+_PER_WHOLE: Final = ("Job", "CronJob")
+"""Kinds whose gpu-count is that of all pods of the Job together."""
+
+
+class Owner(Protocol):
+    """One object of the chain of controllers above a pod. ``job`` is the whole object where it is a Job."""
+
+    @property
+    def kind(self) -> str:
+        """Kind, e.g. ``Job``."""
+        ...
+
+    @property
+    def namespace(self) -> str:
+        """Namespace; empty for what has none."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Name."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """Uid."""
+        ...
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Annotations of its own metadata."""
+        ...
+
+    @property
+    def job(self) -> Job | None:
+        """The whole object where it is a Job."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The chain of controllers above a pod, nearest first; ``complaint`` when it could not be read to its end."""
+
+    owners: Sequence[Owner] = ()
+    complaint: str = ""
+
+
+@dataclass(slots=True)
+class Understood:
+    """A pending pod, made sense of. ``warnings`` are worth an event but do not keep it from being placed."""
+
+    member: Member
+    workload: Workload
+    warnings: list[tuple[Reason, str]] = field(default_factory=list)
+
+
+def seconds(timestamp: str | None) -> float:
+    """Return a Kubernetes timestamp in seconds since the epoch; 0 when there is none."""
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+
+
+def understand(pod: Pod, lineage: Lineage, resources: ResourceTable, now: float) -> Understood:
+    """Make sense of a pending pod.
+
+    Never raises: what is wrong with the pod becomes the ``problem`` of its member, and it is refused with that reason.
+    """
+    chain = _sources(pod, lineage)
+    request = read_annotations(chain)
+    warnings = [(Reason.ANNOTATION, str(problem)) for problem in unknown_annotations(chain)]
+    if lineage.complaint:
+        warnings.append((Reason.OWNER, lineage.complaint))
+    if soft := ignored_preferences(pod):
+        warnings.append((Reason.ANNOTATION, f"{soft} is not taken into account by this scheduler yet"))
+    problems = [str(problem) for problem in request.problems]
+    problems += [
+        f"annotation {name} is written by the scheduler itself; remove it"
+        for name in sorted(WRITTEN & pod.metadata.annotations.keys())
+    ]
+    cls, charged = _class(pod, lineage, request, resources, problems, warnings)
+    if constraint := unsupported(pod):
+        problems.append(f"it uses {constraint}, which this scheduler does not support yet")
+    workload = _workload(pod, lineage, request, problems)
+    member = Member(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        cls=cls,
+        priority=pod.spec.priority,
+        created=seconds(pod.metadata.creation_timestamp),
+        enqueued=now,
+        index=_index(pod),
+        controlled=pod.metadata.controller is not None,
+        charged_gpus=charged,
+        problem="; ".join(problems),
+    )
+    return Understood(member, workload, warnings)
+
+
+def _sources(pod: Pod, lineage: Lineage) -> Sequence[Source]:
+    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    return [
+        Source("Pod", name, pod.metadata.annotations),
+        *(Source(owner.kind, f"{owner.namespace}/{owner.name}", owner.annotations) for owner in lineage.owners),
+    ]
+
+
+# ---------------------------------------------------------------- resources
+
+
+def _class(
+    pod: Pod,
+    lineage: Lineage,
+    request: PlacementRequest,
+    resources: ResourceTable,
+    problems: list[str],
+    warnings: list[tuple[Reason, str]],
+) -> tuple[PodClass, int]:
+    """Return the class, and the GPUs charged by annotation alone."""
+    try:
+        amounts = pod_amounts(resources, pod)
+    except QuantityError as error:
+        problems.append(str(error))
+        amounts = {}
+    wanted = _gpus_asked(lineage, request, problems)
+    charged = 0
+    if wanted is not None:
+        limits = amounts.get(GPU, 0)
+        if limits and limits != wanted:
+            warnings.append(
+                (
+                    Reason.MISMATCH,
+                    f"{GPU_COUNT} asks for {wanted} GPUs per pod, its limits for {limits}; the limits hold",
+                )
+            )
+        elif wanted and not limits:
+            charged = amounts[GPU] = wanted
+            warnings.append(
+                (
+                    Reason.UNENFORCED,
+                    f"{GPU_COUNT} asks for {wanted} GPUs but the pod has no GPU limits: they are reserved for it here,"
+                    " and its node gives it no device; set limits on nvidia.com/gpu or amd.com/gpu",
+                )
+            )
+    return pod_class(pod, as_amounts(amounts), tuple(sorted(request.gpu_models)), request.bandwidth), charged
+
+
+def _gpus_asked(lineage: Lineage, request: PlacementRequest, problems: list[str]) -> int | None:
+    """Return the GPUs of one pod by annotation, None when there is none or it makes no sense."""
+    if request.gpu_count is None:
+        return None
+    if request.gpu_count_kind not in _PER_WHOLE:
+        return request.gpu_count
+    job = next((owner.job for owner in lineage.owners if owner.job is not None), None)
+    parallelism = job.spec.parallelism if job else 1
+    if parallelism < 1:
+        return None
+    each, rest = divmod(request.gpu_count, parallelism)
+    if rest:
+        kind = request.gpu_count_kind
+        name = next((f"{owner.namespace}/{owner.name}" for owner in lineage.owners if owner.kind == kind), "")
+        problems.append(
+            f"annotation {GPU_COUNT} on {kind} {name}: {request.gpu_count} GPUs do not divide by its"
+            f" parallelism of {parallelism}; write a multiple of {parallelism}"
+        )
+        return None
+    return each
+
+
+def charged_amounts(pod: Pod, resources: ResourceTable) -> dict[int, int]:
+    """Return what a bound pod holds, GPUs that were charged to it by annotation included.
+
+    Raises:
+        QuantityError: a request that can't be read.
+    """
+    amounts = pod_amounts(resources, pod)
+    charged = written_number(pod.metadata.annotations, CHARGED_GPUS)
+    if charged and charged <= MAX_GPUS and not amounts.get(GPU):
+        amounts[GPU] = charged
+    return amounts
+
+
+# ---------------------------------------------------------------- gangs
+
+
+def _workload(pod: Pod, lineage: Lineage, request: PlacementRequest, problems: list[str]) -> Workload:
+    """Return the workload the pod belongs to, by the first rule that applies."""
+    controller = pod.metadata.controller
+    made_by = f"{controller.kind} {controller.name}" if controller else f"Pod {pod.metadata.name}"
+    single = Workload(
+        id=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        controller=made_by,
+        size=1,
+        request=request,
+        gang=False,
+    )
+    if request.gang is False:
+        return single
+    job = lineage.owners[0].job if lineage.owners else None
+    job_size = _job_size(job) if job is not None else None
+    if request.gang_name:
+        size = request.gang_size or job_size
+        if size is None:
+            problems.append(f"it names the gang {request.gang_name} but no gang-size; add topology.scheduler/gang-size")
+            return single
+        if size == 1:
+            return single
+        name = request.gang_name
+        return replace(single, id=f"{pod.metadata.namespace}/{name}", name=name, size=size, gang=True)
+    size = request.gang_size or job_size
+    if request.gang_size and controller is None:
+        if request.gang_size > 1:
+            problems.append(
+                "it has a gang-size but neither a controller nor a gang-name; add topology.scheduler/gang-name"
+            )
+        return single
+    if size is None or size == 1 or controller is None:
+        return single
+    return replace(single, id=controller.uid, name=controller.name, size=size, gang=True)
+
+
+def _job_size(job: Job) -> int | None:
+    """Return the gang size of a Job by the Job rule, None when the rule does not apply."""
+    spec = job.spec
+    indexed = spec.completion_mode == "Indexed" and spec.completions == spec.parallelism
+    if not indexed and GPU_COUNT not in job.metadata.annotations:
+        return None
+    if spec.completions is None:
+        return max(1, spec.parallelism)
+    return max(1, min(spec.parallelism, spec.completions - job.status.succeeded))
+
+
+def _index(pod: Pod) -> int | None:
+    for label in INDEX_LABELS:
+        value = pod.metadata.labels.get(label) or pod.metadata.annotations.get(label, "")
+        if value.isdecimal() and len(value) < 10:
+            return int(value)
+    return None

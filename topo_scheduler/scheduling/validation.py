@@ -1,0 +1,73 @@
+"""The last look before a placement is assumed: topology, bandwidth and capacity, checked anew without the kernels.
+
+It can't fail while kernels and caches are right. When it does, the placement is dropped and the fault is told
+loudly: a wrong placement of a gang costs more than a late one.
+"""
+
+from collections import Counter
+
+import numpy as np
+
+from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.scheduling.ask import Ask, Limits, Placement
+from topo_scheduler.scheduling.filters import eligible
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import NodeTable
+
+
+def check(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
+    """Return what is wrong with a placement, or an empty string."""
+    return _check_nodes(nodes, ask, placement) or _check_domains(nodes, layout, ask, placement, limits)
+
+
+def _check_nodes(nodes: NodeTable, ask: Ask, placement: Placement) -> str:
+    used: Counter[tuple[int, int]] = Counter()
+    for (cls, count), rows in zip(ask.groups, placement.rows, strict=True):
+        if len(rows) != count:
+            return f"{len(rows)} of {count} members have a node"
+        distinct = np.unique(np.asarray(rows, np.int64))
+        accepted = eligible(nodes, cls, distinct)
+        if not accepted.all():
+            return f"node {nodes.names[int(distinct[~accepted][0])]} may not be used"
+        for row, number in Counter(rows).items():
+            for column, amount in cls.amounts:
+                used[row, column] += amount * number
+    for (row, column), amount in used.items():
+        free = int(nodes.allocatable[row, column]) - int(nodes.requested[row, column])
+        if amount > free:
+            return f"node {nodes.names[row]} has {free} {nodes.resources.names[column]} free, {amount} were placed"
+    return ""
+
+
+def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
+    if not ask.gang:
+        return ""
+    placed = [row for rows in placement.rows for row in rows]
+    if not ask.mixed_models:
+        with_gpus = [row for (cls, _), rows in zip(ask.groups, placement.rows, strict=True) if cls.gpus for row in rows]
+        if len({int(nodes.model[row]) for row in with_gpus}) > 1:
+            return "the gang was spread over several GPU models"
+    if ask.running or ask.enforcement is Enforcement.PREFERRED:
+        return ""
+    leaves = {int(layout.leaf_of_row[row]) for row in placed}
+    rule = placement.rule
+    if len(leaves) > rule.leaves:
+        return f"{len(leaves)} leaves were used where the size rule allows {rule.leaves}"
+    if len({layout.domain_of_leaf(rule.depth, leaf) for leaf in leaves}) > 1:
+        return f"the leaves do not share one {rule.domain}"
+    return _check_limits(layout, ask, placement, limits)
+
+
+def _check_limits(layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
+    nodes_in: dict[int, set[int]] = {}
+    gpus_in: Counter[int] = Counter()
+    for (cls, _), rows in zip(ask.groups, placement.rows, strict=True):
+        for row in rows:
+            leaf = int(layout.leaf_of_row[row])
+            nodes_in.setdefault(leaf, set()).add(row)
+            gpus_in[leaf] += cls.gpus
+    if limits.max_nodes_per_leaf and any(len(rows) > limits.max_nodes_per_leaf for rows in nodes_in.values()):
+        return f"more than {limits.max_nodes_per_leaf} nodes of one leaf were used"
+    if limits.max_gpus_per_leaf and any(gpus > limits.max_gpus_per_leaf for gpus in gpus_in.values()):
+        return f"more than {limits.max_gpus_per_leaf} GPUs of one leaf were used"
+    return ""

@@ -1,0 +1,117 @@
+"""Per class of pods: on which nodes it may run and how many more fit there, kept up to date row by row.
+
+A view reads the node table's change logs from where it stopped, so a decision pays for the rows that changed since the
+last one of its class, not for the cluster.
+"""
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.kernels.fit import fit_rows
+from topo_scheduler.scheduling.filters import Bool, eligible, preference
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
+
+KEEP: Final = 1024
+"""Views kept at most; the least recently used goes first."""
+ANY_MODEL: Final = -2
+"""Stands for nodes of any GPU model, those without a model label included."""
+
+
+_numbers = itertools.count()
+
+
+class ClassView:
+    """One class, on nodes of one GPU model or of any."""
+
+    def __init__(self, nodes: NodeTable, cls: PodClass, model: int) -> None:
+        self.number = next(_numbers)
+        """Tells this view from any other there ever was, for use in the keys of caches."""
+        self.cls = cls
+        self.model = model
+        self._nodes = nodes
+        self.columns: Int64 = np.array([column for column, _ in cls.amounts], np.int64)
+        self.amounts: Int64 = np.array([amount for _, amount in cls.amounts], np.int64)
+        self.eligible: Bool = np.empty(0, np.bool_)
+        self.fit: Int64 = np.empty(0, np.int64)
+        self.empty_fit: Int64 = np.empty(0, np.int64)
+        self.preference: Int64 = np.empty(0, np.int64)
+        self.models: list[int] = []
+        """GPU models of the eligible nodes in order of name, nodes without one last."""
+        self._facts_at = -1
+        self._capacity_at = -1
+
+    def refresh(self) -> None:
+        """Bring the arrays up to date; each is as long as the node table."""
+        nodes = self._nodes
+        if nodes.facts_changes.position != self._facts_at:
+            self._refresh_facts()
+        if nodes.capacity_changes.position != self._capacity_at:
+            rows = nodes.capacity_changes.since(self._capacity_at)
+            self._capacity_at = nodes.capacity_changes.position
+            if rows is None:
+                rows = np.arange(nodes.rows, dtype=np.int64)
+            self._fit(nodes.requested, rows, self.fit)
+
+    def _refresh_facts(self) -> None:
+        nodes = self._nodes
+        rows = nodes.facts_changes.since(self._facts_at) if self._facts_at >= 0 else None
+        self._facts_at = nodes.facts_changes.position
+        if rows is None:
+            rows = np.arange(nodes.rows, dtype=np.int64)
+            self.eligible = np.zeros(nodes.rows, np.bool_)
+            self.fit = np.zeros(nodes.rows, np.int64)
+            self.empty_fit = np.zeros(nodes.rows, np.int64)
+            self.preference = np.zeros(nodes.rows, np.int64)
+            self._capacity_at = -1
+        accepted = eligible(nodes, self.cls, rows)
+        if self.model != ANY_MODEL:
+            accepted &= nodes.model[rows] == self.model
+        self.eligible[rows] = accepted
+        self.preference[rows] = preference(nodes, self.cls, rows)
+        self.models = self._models()
+        self._fit(nodes.daemons, rows, self.empty_fit)
+        self._fit(nodes.requested, rows, self.fit)
+
+    def _models(self) -> list[int]:
+        names = self._nodes.models
+        present: list[int] = np.unique(self._nodes.model[self.eligible]).tolist()
+        return sorted(present, key=lambda model: (model == UNKNOWN, "" if model == UNKNOWN else names[model]))
+
+    def _fit(self, used: Int64, rows: Int64, out: Int64) -> None:
+        fit_rows(self._nodes.allocatable, used, self.columns, self.amounts, self.eligible, rows, out)
+
+
+class Views:
+    """All views by class and model."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+        self._views: OrderedDict[tuple[PodClass, int], ClassView] = OrderedDict()
+
+    def get(self, cls: PodClass, model: int = ANY_MODEL) -> ClassView:
+        """Return an up-to-date view."""
+        key = (cls, model)
+        view = self._views.get(key)
+        if view is None:
+            self._nodes.widen()
+            view = self._views[key] = ClassView(self._nodes, cls, model)
+            if len(self._views) > KEEP:
+                self._views.popitem(last=False)
+        else:
+            self._views.move_to_end(key)
+        view.refresh()
+        return view
+
+    def per_model(self, cls: PodClass) -> Iterator[ClassView]:
+        """Yield a view for each GPU model the class may use; a single one when all its nodes are alike."""
+        whole = self.get(cls)
+        if len(whole.models) <= 1:
+            yield whole
+            return
+        for model in whole.models:
+            yield self.get(cls, model)

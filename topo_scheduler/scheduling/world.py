@@ -1,0 +1,159 @@
+"""What is there: nodes, the fabric, and what every bound or assumed pod holds of them.
+
+The world also keeps what could help a waiting workload: which rows got freer or otherwise changed since it was last
+asked.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from topo_scheduler.api.annotations import RESERVED_BANDWIDTH, written_number
+from topo_scheduler.api.config import SchedulerConfig
+from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.api.quantity import QuantityError
+from topo_scheduler.scheduling.understand import charged_amounts
+from topo_scheduler.state.fabric import Fabric, Layout, Path
+from topo_scheduler.state.history import History
+from topo_scheduler.state.ledger import Entry, Ledger
+from topo_scheduler.state.nodes import NodeLabels, NodeTable
+from topo_scheduler.state.resources import PODS, ResourceTable, as_amounts
+
+REFUSALS: Final = ("OutOf", "UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity")
+"""Beginnings of the ``status.reason`` of a pod that its kubelet refused."""
+
+
+class World:
+    """Nodes, fabric, ledger and outcomes; the only writer of all of them."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self.resources = ResourceTable(config.gpu_resources)
+        self.nodes = NodeTable(self.resources, NodeLabels(config.gpu_model_labels, config.bandwidth_labels))
+        self.fabric = Fabric(config.topology)
+        self.ledger = Ledger(self.nodes)
+        self.history = History()
+        self.improvements = 0
+        """How many events so far could have made a placement possible."""
+        self._improved: set[int] = set()
+        self._rules_changed = False
+
+    @property
+    def layout(self) -> Layout:
+        """The fabric as arrays."""
+        return self.fabric.layout(self.nodes.rows)
+
+    def leaf_of(self, node: str) -> Path | None:
+        """Return the path of the leaf a node hangs on."""
+        row = self.nodes.row_of.get(node)
+        if row is None:
+            return None
+        layout = self.layout
+        return layout.paths[int(layout.leaf_of_row[row])]
+
+    # ------------------------------------------------------------ nodes
+
+    def put_node(self, node: Node, now: float) -> list[str]:
+        """Take over what the API server says of a node; return messages on what could not be read."""
+        name = node.metadata.name
+        known = self.nodes.row_of.get(name)
+        if known is not None and self.nodes.uids[known] != node.metadata.uid:
+            # Made again under the same name: another node, whatever it has in common with the last.
+            self.remove_node(name)
+            known = None
+        was_ready = known is not None and bool(self.nodes.ready[known])
+        row, changed, problems = self.nodes.put(node)
+        if not changed:
+            return problems
+        self.fabric.put(row, name, node.metadata.labels)
+        if known is None:
+            self.ledger.node_added(name, row)
+        elif was_ready and not self.nodes.ready[row] and (leaf := self.leaf_of(name)):
+            self.history.note(leaf, now, good=False)
+        self._improve(row)
+        self._rules_changed = True
+        return problems
+
+    def remove_node(self, name: str, uid: str = "") -> None:
+        """Forget a node. With a uid, only if it is still that one."""
+        row = self.nodes.row_of.get(name)
+        if row is None or (uid and self.nodes.uids[row] != uid):
+            return
+        self.ledger.node_removed(name)
+        self.fabric.remove(row)
+        self.nodes.remove(name)
+        self._change_rules()
+        self._improved.discard(row)
+
+    # ------------------------------------------------------------ pods
+
+    def bound(self, pod: Pod) -> tuple[bool, list[str]]:
+        """Charge a pod that is bound.
+
+        Returns:
+            Whether this differs from what was believed, and messages on what could not be read.
+        """
+        uid, node = pod.metadata.uid, pod.spec.node_name
+        known = self.ledger.get(uid)
+        here = known is not None and known.node == node
+        problems = []
+        try:
+            charged = charged_amounts(pod, self.resources)
+        except QuantityError as error:
+            if here:
+                return self.ledger.confirm(uid, node, known.amounts if known else ()), []
+            problems.append(f"pod {pod.key}: {error}; it is taken to hold nothing but a place on node {node}")
+            charged = {PODS: 1}
+        amounts = as_amounts(charged)
+        bandwidth = written_number(pod.metadata.annotations, RESERVED_BANDWIDTH) or 0
+        before = known.row if known is not None else -1
+        if known is not None and known.assumed and here and (known.amounts, known.bandwidth) != (amounts, bandwidth):
+            self.ledger.release(uid)  # bound by somebody else to the very node, without our annotations
+        controller = pod.metadata.controller
+        daemon = controller is not None and controller.kind == "DaemonSet"
+        changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, bandwidth=bandwidth)
+        if changed and daemon:
+            self._change_rules()
+        if changed and before >= 0:
+            self._improve(before)  # it runs elsewhere than believed, or was resized
+        return changed, problems
+
+    def release(self, uid: str) -> Entry | None:
+        """Give back what a pod held."""
+        entry = self.ledger.release(uid)
+        if entry is not None and entry.row >= 0:
+            self._improve(entry.row)
+            self._rules_changed |= entry.daemon
+        return entry
+
+    def ended(self, pod: Pod, entry: Entry | None, now: float) -> None:
+        """Record how a pod of ours ended in the history of its leaf."""
+        leaf = self.leaf_of(pod.spec.node_name) if entry is not None else None
+        if leaf is None:
+            return
+        if pod.status.phase == "Succeeded":
+            self.history.note(leaf, now, good=True)
+        elif pod.status.reason.startswith(REFUSALS):
+            self.history.note(leaf, now, good=False)
+
+    # ------------------------------------------------------------ improvements
+
+    def improve_all(self) -> None:
+        """Note that anything may have become possible (the configuration changed)."""
+        self._rules_changed = True
+        for row in self.nodes.row_of.values():
+            self._improve(row)
+
+    def take_improved(self) -> tuple[Sequence[int], bool]:
+        """Return the rows that got freer or changed since the last call, and whether size rules may differ now."""
+        rows, changed = sorted(self._improved), self._rules_changed
+        self._improved.clear()
+        self._rules_changed = False
+        return rows, changed
+
+    def _change_rules(self) -> None:
+        # Less room may help: a rule that asked for fewer leaves than can be had may ask for more.
+        self.improvements += 1
+        self._rules_changed = True
+
+    def _improve(self, row: int) -> None:
+        self.improvements += 1
+        self._improved.add(row)

@@ -1,0 +1,123 @@
+"""How objects, lists and watch events look on the wire, in each of the forms that a client may ask for.
+
+Whole objects and their metadata are encoded once a version and put together from bytes; tables are made for people,
+and encoded as they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal
+
+import msgspec
+
+from . import tables
+from .kinds import Kind, View
+from .log import Record
+from .objects import Json
+
+Form = Literal["object", "metadata", "table"]
+_JSON_TYPES: Final = frozenset({"application/json", "application/*", "*/*"})
+encode: Final = msgspec.json.Encoder().encode
+decode: Final = msgspec.json.Decoder().decode
+
+METADATA: Final = View(
+    "metadata",
+    show=lambda obj: {
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj.get("metadata") or {},
+    },
+    store=lambda obj: obj,
+)  # fmt: skip
+
+
+def wanted_form(accept: str) -> Form:
+    """The first form in an Accept header that is known here; the object itself if there is none."""
+    for offer in accept.split(","):
+        media_type, *parameters = (part.strip() for part in offer.split(";"))
+        if media_type not in _JSON_TYPES:
+            continue
+        target = next((p.removeprefix("as=") for p in parameters if p.startswith("as=")), "")
+        if not target:
+            return "object"
+        if target == "Table":
+            return "table"
+        if target.startswith("PartialObjectMetadata"):
+            return "metadata"
+    return "object"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """One kind in one form."""
+
+    kind: Kind
+    form: Form
+    moment: datetime
+    include: str = "Metadata"
+    """What rows of a table carry of their objects: ``None``, ``Metadata`` or ``Object``."""
+
+    def one(self, record: Record) -> bytes:
+        """A single object."""
+        if self.form == "table":
+            return encode(self._table([record], record["metadata"].get("resourceVersion", "")))
+        return record.encoded(METADATA if self.form == "metadata" else self.kind.view)
+
+    def many(self, records: Sequence[Record], metadata: Json) -> bytes:
+        """A list."""
+        if self.form == "table":
+            return encode({**self._table(records, ""), "metadata": metadata})
+        if self.form == "metadata":
+            head: Json = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}
+        else:
+            head = {"kind": f"{self.kind.kind}List", "apiVersion": self.kind.api_version, "metadata": metadata}
+        return encode(head)[:-1] + b',"items":[' + b",".join(map(self._item(), records)) + b"]}"
+
+    def _item(self) -> Callable[[Record], bytes]:
+        """Encode an item of a list: a typed list doesn't repeat its items' type, as on a real server."""
+        if self.form == "metadata" or self.kind.custom:
+            return self.one
+        view = self.kind.view
+        skip = len(encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind}))
+        return lambda record: b"{" + record.encoded(view)[skip:]
+
+    def event(self, kind: str, record: Record) -> bytes:
+        """A line of a watch stream."""
+        return b'{"type":"' + kind.encode() + b'","object":' + self.one(record) + b"}\n"
+
+    def bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
+        """The line that tells how far a quiet stream has come."""
+        metadata: Json = {"resourceVersion": str(revision), "creationTimestamp": None}
+        if initial_end:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        obj = {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": metadata}
+        if self.form == "metadata":
+            obj = METADATA.show(obj)
+        elif self.form == "table":
+            obj = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "rows": []}
+        return encode({"type": "BOOKMARK", "object": obj}) + b"\n"
+
+    def _table(self, records: Sequence[Record], revision: str) -> Json:
+        columns = tables.columns(self.kind)
+        return {
+            "kind": "Table",
+            "apiVersion": "meta.k8s.io/v1",
+            "metadata": {"resourceVersion": revision},
+            "columnDefinitions": [column.definition() for column in columns],
+            "rows": [self._row(columns, record) for record in records],
+        }
+
+    def _row(self, columns: Sequence[tables.Column], record: Record) -> Json:
+        row: Json = {"cells": [column.cell(record.obj, self.moment) for column in columns]}
+        if self.include == "Object":
+            view = self.kind.view
+            row["object"] = view.show(record.obj) if view else record.obj
+        elif self.include != "None":
+            row["object"] = METADATA.show(record.obj)
+        return row
+
+
+def error_line(body: Json) -> bytes:
+    """A watch event that carries an error."""
+    return encode({"type": "ERROR", "object": body}) + b"\n"

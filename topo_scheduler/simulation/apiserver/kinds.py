@@ -1,0 +1,254 @@
+"""The table of what the server serves: one row a resource, and nothing about a resource is written anywhere else
+except its defaults (``admission``) and its columns (``tables``).
+
+A kind's ``id`` is what kubectl calls its resource (``pods``, ``jobs.batch``). Two kinds may share their storage and
+show it differently: the two event APIs, and the versions of a custom resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from .objects import Json
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a stored object is shown to those who ask through another API than the one it is stored in."""
+
+    name: str
+    show: Callable[[Json], Json]
+    store: Callable[[Json], Json]
+
+
+def _paths(*labels: str) -> dict[str, Path]:
+    return {label: tuple(label.split(".")) for label in labels}
+
+
+NAME_AND_NAMESPACE = _paths("metadata.name", "metadata.namespace")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """One resource in one version, with the rules that differ between resources."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+    short: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    """Served below an object's path; ``status`` among them isolates spec and status from each other."""
+    fields: Mapping[str, Path] = field(default_factory=dict)
+    """Field selectors beyond name and namespace."""
+    generation: bool = False
+    """Whether ``metadata.generation`` counts the changes of the spec."""
+    blind_put: bool = True
+    """Whether an update without resourceVersion overwrites whatever is there."""
+    put_creates: bool = False
+    graceful: bool = False
+    """Deletion waits for the kubelet."""
+    status_at_birth: bool = False
+    """A status sent with the create is kept."""
+    status_writes_labels: bool = False
+    """Writers of the status may change labels, annotations and finalizers too."""
+    returns_deleted: bool = False
+    """A delete answers with the object instead of a ``Status``."""
+    orphans: bool = False
+    """Dependents are kept unless the request says otherwise."""
+    immutable: tuple[Path, ...] = ()
+    custom: bool = False
+    printed: tuple[Json, ...] = ()
+    """The columns that a custom resource's definition gives it."""
+    view: View | None = None
+    storage: str = ""
+    """The id under which objects are stored; empty means its own."""
+
+    @property
+    def id(self) -> str:
+        """The resource's qualified name."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def table(self) -> str:
+        """Where its objects lie."""
+        return self.storage or self.id
+
+    @property
+    def api_version(self) -> str:
+        """Group and version as objects carry them."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def has_status(self) -> bool:
+        """Whether the status is written through a path of its own."""
+        return "status" in self.subresources
+
+    def field_path(self, label: str) -> Path | None:
+        """Where the value of a field selector's label lies in a stored object; None if it is not supported."""
+        return self.fields.get(label) or NAME_AND_NAMESPACE.get(label)
+
+
+_EVENT_NAMES = (
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+)
+
+
+def _renamed(obj: Json, names: Mapping[str, str], api_version: str) -> Json:
+    return {**{names.get(name, name): value for name, value in obj.items()}, "apiVersion": api_version}
+
+
+NEW_EVENTS = View(
+    "events.k8s.io/v1",
+    show=lambda obj: _renamed(obj, dict(_EVENT_NAMES), "events.k8s.io/v1"),
+    store=lambda obj: _renamed(obj, {new: old for old, new in _EVENT_NAMES}, "v1"),
+)
+_INVOLVED = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+
+_EVENT_FIELDS = _paths(*(f"involvedObject.{part}" for part in _INVOLVED), "reason", "reportingComponent", "type") | {
+    "source": ("source", "component")
+}
+_NEW_EVENT_FIELDS = {
+    **_paths("reason", "type"),
+    "reportingController": ("reportingComponent",),
+    **{f"regarding.{part}": ("involvedObject", part) for part in _INVOLVED},
+}
+_POD_FIELDS = _paths(
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+)
+_ALL = ("all",)
+_STATUS = ("status",)
+_SCALED = ("status", "scale")
+_WORKLOAD_SELECTOR: tuple[Path, ...] = (("spec", "selector"),)
+
+BUILT_IN: tuple[Kind, ...] = (
+    Kind(
+        "", "v1", "Pod", "pods", short=("po",), categories=_ALL, fields=_POD_FIELDS, generation=True, graceful=True,
+        subresources=("status", "binding", "eviction", "log"), status_writes_labels=True, returns_deleted=True,
+    ),
+    Kind(
+        "", "v1", "Node", "nodes", namespaced=False, short=("no",), subresources=_STATUS, status_at_birth=True,
+        status_writes_labels=True, fields=_paths("spec.unschedulable"),
+    ),
+    Kind(
+        "", "v1", "Namespace", "namespaces", namespaced=False, short=("ns",), subresources=("status", "finalize"),
+        fields=_paths("status.phase"), returns_deleted=True,
+    ),
+    Kind("", "v1", "Event", "events", short=("ev",), put_creates=True, fields=_EVENT_FIELDS),
+    Kind(
+        "events.k8s.io", "v1", "Event", "events", short=("ev",), put_creates=True, fields=_NEW_EVENT_FIELDS,
+        storage="events", view=NEW_EVENTS,
+    ),
+    Kind("", "v1", "ConfigMap", "configmaps", short=("cm",)),
+    Kind("", "v1", "Secret", "secrets", fields=_paths("type")),
+    Kind("", "v1", "ReplicationController", "replicationcontrollers", short=("rc",), categories=_ALL,
+         subresources=_SCALED, generation=True, fields=_paths("status.replicas")),
+    Kind("", "v1", "Service", "services", short=("svc",), categories=_ALL, subresources=_STATUS, returns_deleted=True),
+    Kind("", "v1", "ServiceAccount", "serviceaccounts", short=("sa",), subresources=("token",), returns_deleted=True),
+    Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False, short=("pv",), subresources=_STATUS,
+         returns_deleted=True),
+    Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short=("pvc",), subresources=_STATUS,
+         returns_deleted=True),
+    Kind("", "v1", "ResourceQuota", "resourcequotas", short=("quota",), subresources=_STATUS, returns_deleted=True),
+    Kind("", "v1", "LimitRange", "limitranges", short=("limits",)),
+    Kind("", "v1", "Endpoints", "endpoints", short=("ep",)),
+    Kind(
+        "batch", "v1", "Job", "jobs", categories=_ALL, subresources=_STATUS, generation=True, orphans=True,
+        fields={"status.successful": ("status", "succeeded")},
+        immutable=(("spec", "selector"), ("spec", "completionMode"), ("spec", "template")),
+    ),
+    Kind("batch", "v1", "CronJob", "cronjobs", short=("cj",), categories=_ALL, subresources=_STATUS, generation=True),
+    Kind("apps", "v1", "Deployment", "deployments", short=("deploy",), categories=_ALL, subresources=_SCALED,
+         generation=True, immutable=_WORKLOAD_SELECTOR),
+    Kind("apps", "v1", "ReplicaSet", "replicasets", short=("rs",), categories=_ALL, subresources=_SCALED,
+         generation=True, fields=_paths("status.replicas"), immutable=_WORKLOAD_SELECTOR),
+    Kind(
+        "apps", "v1", "StatefulSet", "statefulsets", short=("sts",), categories=_ALL, subresources=_SCALED,
+        generation=True,
+        immutable=(*_WORKLOAD_SELECTOR, ("spec", "serviceName"), ("spec", "podManagementPolicy")),
+    ),
+    Kind("apps", "v1", "DaemonSet", "daemonsets", short=("ds",), categories=_ALL, subresources=_STATUS,
+         generation=True, immutable=_WORKLOAD_SELECTOR),
+    Kind("apps", "v1", "ControllerRevision", "controllerrevisions"),
+    Kind("coordination.k8s.io", "v1", "Lease", "leases", blind_put=False, put_creates=True),
+    Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short=("pc",),
+         immutable=(("value",), ("preemptionPolicy",))),
+    Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", short=("pdb",), subresources=_STATUS,
+         generation=True, blind_put=False),
+    Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False, blind_put=False, put_creates=True),
+    Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False, short=("sc",)),
+    Kind("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False, blind_put=False),
+    Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", subresources=_STATUS),
+    Kind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
+    Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False, generation=True),
+    Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False, generation=True,
+         fields=_paths("spec.nodeName", "spec.driver")),
+    Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", short=("netpol",), generation=True),
+    Kind(
+        "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False,
+        short=("crd", "crds"), subresources=_STATUS, generation=True, blind_put=False,
+    ),
+    Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", put_creates=True),
+    Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", put_creates=True,
+         immutable=(("roleRef",),)),
+    Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False, put_creates=True),
+    Kind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
+         put_creates=True, immutable=(("roleRef",),)),
+)  # fmt: skip
+
+
+class Registry:
+    """The kinds served at this moment: the built-in ones and those that CustomResourceDefinitions add."""
+
+    def __init__(self, kinds: Iterable[Kind] = BUILT_IN) -> None:
+        self._by_path: dict[tuple[str, str, str], Kind] = {}
+        self._by_id: dict[str, Kind] = {}
+        for kind in kinds:
+            self.add(kind)
+
+    def __iter__(self) -> Iterator[Kind]:
+        return iter(self._by_path.values())
+
+    def __getitem__(self, name: str) -> Kind:
+        return self._by_id[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_id
+
+    def at(self, group: str, version: str, plural: str) -> Kind | None:
+        """The kind served at that path."""
+        return self._by_path.get((group, version, plural))
+
+    def of(self, api_version: str, kind: str) -> Kind | None:
+        """The kind an object or a reference names, in whatever version of its group."""
+        group = api_version.rpartition("/")[0]
+        return next((k for k in self if k.kind == kind and k.group == group), None)
+
+    def add(self, kind: Kind) -> None:
+        """Serve a kind; under its id is found the version that is stored."""
+        self._by_path[kind.group, kind.version, kind.plural] = kind
+        if kind.view is None or kind.id not in self._by_id:
+            self._by_id[kind.id] = kind
+
+    def remove(self, name: str) -> None:
+        """Serve no version of it any more."""
+        self._by_id.pop(name, None)
+        self._by_path = {path: kind for path, kind in self._by_path.items() if kind.id != name}

@@ -1,0 +1,167 @@
+"""The four ways to patch an object. Each builds a new object and leaves the old one as it is.
+
+A strategic merge knows which lists are really maps; the keys below are those of the fields that anyone here patches.
+Server-side apply merges the same way and forgets who owned what: a field that an earlier apply set and a later one
+leaves out stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import jsonpatch
+import jsonpointer
+import yaml
+
+from .errors import APIError, bad_request, unsupported_media_type
+from .kinds import Kind
+from .objects import Json
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+_ALL: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+
+_MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "addresses": ("type",),
+    "conditions": ("type",),
+    "containers": ("name",),
+    "env": ("name",),
+    "ephemeralContainers": ("name",),
+    "hostAliases": ("ip",),
+    "hostIPs": ("ip",),
+    "imagePullSecrets": ("name",),
+    "initContainers": ("name",),
+    "ownerReferences": ("uid",),
+    "podIPs": ("ip",),
+    "ports": ("containerPort", "port"),
+    "reservedFor": ("uid",),
+    "resourceClaimStatuses": ("name",),
+    "resourceClaims": ("name",),
+    "schedulingGates": ("name",),
+    "secrets": ("name",),
+    "topologySpreadConstraints": ("topologyKey",),
+    "volumeDevices": ("devicePath",),
+    "volumeMounts": ("mountPath",),
+    "volumes": ("name",),
+}
+"""For each list that is a map: the field that names an item (ports have one or the other). Any other list, such as
+a node's taints or a pod's tolerations, is replaced as a whole, as the API's types say."""
+_MERGE_SETS: Final = frozenset({"finalizers", "podCIDRs"})
+"""Lists of plain values that are merged as sets."""
+
+
+def apply_patch(kind: Kind, media_type: str, patch: Any, obj: Json) -> Json:
+    """The object after a patch of that media type, already decoded by ``decode_patch``."""
+    if media_type == JSON_PATCH:
+        return _json_patch(kind, patch, obj)
+    if not isinstance(patch, dict):
+        raise bad_request("a merge patch must be an object")
+    result: Json = merge(obj, patch) if media_type == MERGE_PATCH else strategic_merge(obj, patch)
+    return result
+
+
+def decode_patch(kind: Kind, media_type: str, body: bytes, decode: Any) -> Any:
+    """A patch's body; refuses media types that this kind does not take."""
+    accepted = tuple(m for m in _ALL if not (kind.custom and m == STRATEGIC_PATCH))
+    if media_type not in accepted:
+        raise unsupported_media_type(media_type, accepted)
+    try:
+        return yaml.safe_load(body) if media_type == APPLY_PATCH else decode(body)
+    except (ValueError, yaml.YAMLError) as error:
+        raise bad_request(f"error decoding patch: {error}") from error
+
+
+def _json_patch(kind: Kind, patch: Any, obj: Json) -> Json:
+    try:
+        result = jsonpatch.apply_patch(obj, patch)
+    except jsonpatch.JsonPatchTestFailed as error:
+        raise APIError(422, "Invalid", "the server rejected our request due to an error in our request") from error
+    except (jsonpatch.JsonPatchConflict, jsonpointer.JsonPointerException) as error:
+        raise APIError(422, "Invalid", "the server rejected our request due to an error in our request") from error
+    except (jsonpatch.JsonPatchException, KeyError, TypeError) as error:
+        raise bad_request(str(error)) from error
+    if not isinstance(result, dict):
+        raise bad_request(f"the patch does not leave a {kind.kind} behind")
+    return result
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """RFC 7396: objects merge, null removes, everything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merge(result.get(name), value)
+    return result
+
+
+def strategic_merge(target: Any, patch: Any, field: str = "") -> Any:
+    """Kubernetes' own merge: like ``merge``, but lists that are maps are merged item by item."""
+    if isinstance(patch, dict):
+        return _merge_maps(target if isinstance(target, dict) else {}, patch)
+    if isinstance(patch, list):
+        return _merge_lists(target if isinstance(target, list) else [], patch, field)
+    return patch
+
+
+def _merge_maps(target: Json, patch: Json) -> Json:
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {name: value for name, value in patch.items() if name != "$patch"}
+    if directive == "delete":
+        return {}
+    result = dict(target)
+    removed = {name.partition("/")[2]: value for name, value in patch.items() if name.startswith("$deleteFrom")}
+    order = {name.partition("/")[2]: value for name, value in patch.items() if name.startswith("$setElementOrder")}
+    for name, value in patch.items():
+        if name.startswith("$"):
+            if name == "$retainKeys":
+                result = {kept: result[kept] for kept in result if kept in value}
+        elif value is None:
+            result.pop(name, None)
+        else:
+            result[name] = strategic_merge(result.get(name), value, name)
+    for name, values in removed.items():
+        result[name] = [item for item in result.get(name, []) if item not in values]
+    for name, wanted in order.items():
+        if name in result:
+            result[name] = _ordered(result[name], wanted, name)
+    return result
+
+
+def _merge_lists(target: list[Any], patch: list[Any], field: str) -> list[Any]:
+    keys = _MERGE_KEYS.get(field)
+    if field in _MERGE_SETS:
+        return [*target, *(value for value in patch if value not in target)]
+    if keys is None or not all(isinstance(item, dict) for item in patch):
+        return patch
+    if any(item.get("$patch") == "replace" for item in patch):
+        return [item for item in patch if item.get("$patch") != "replace"]
+    result = {_name(item, keys): item for item in target}
+    for item in patch:
+        name = _name(item, keys)
+        if item.get("$patch") == "delete":
+            result.pop(name, None)
+        else:
+            result[name] = _merge_maps(result.get(name, {}), item)
+    return list(result.values())
+
+
+def _name(item: Json, keys: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(item.get(key) for key in keys)
+
+
+def _ordered(items: list[Any], wanted: list[Any], field: str) -> list[Any]:
+    """``items`` in the order that a client says it knows; what it doesn't know goes to the end."""
+    keys = _MERGE_KEYS.get(field)
+    if keys is None:
+        ranks: dict[Any, int] = {value: rank for rank, value in enumerate(wanted)}
+        return sorted(items, key=lambda item: ranks.get(item, len(ranks)))
+    ranks = {_name(item, keys): rank for rank, item in enumerate(wanted)}
+    return sorted(items, key=lambda item: ranks.get(_name(item, keys), len(ranks)))

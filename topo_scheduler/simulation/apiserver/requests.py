@@ -1,0 +1,95 @@
+"""What a request asks for, read from its method, path and query alone, and a record of what was asked.
+
+The attributes are those of ``k8s.io/apiserver/pkg/endpoints/request``: RBAC rules are written in their terms, so the
+record shows exactly which permissions a client needs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote
+
+_VERBS: Final[Mapping[str, tuple[str, str]]] = {
+    "GET": ("get", "list"),
+    "HEAD": ("get", "list"),
+    "POST": ("create", "create"),
+    "PUT": ("update", "update"),
+    "PATCH": ("patch", "patch"),
+    "DELETE": ("delete", "deletecollection"),
+}
+"""The verb with a name in the path, and without one."""
+_OF_NAMESPACES: Final = frozenset({"status", "finalize"})
+_TRUE: Final = frozenset({"1", "true", "t"})
+
+
+def is_true(value: str | None) -> bool:
+    """A boolean of a query, in any spelling that Go accepts."""
+    return value is not None and value.lower() in _TRUE
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInfo:
+    """A request's attributes. ``resource`` is empty for paths outside the API proper, such as ``/version``."""
+
+    verb: str
+    path: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+    @property
+    def full_resource(self) -> str:
+        """Resource and subresource as RBAC writes them."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def read_request(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
+    """The attributes of a request."""
+    parts = [unquote(part) for part in path.strip("/").split("/")]
+    group_parts = {"api": 2, "apis": 3}.get(parts[0], 0)
+    if not group_parts or len(parts) <= group_parts:
+        return RequestInfo(method.lower(), path)
+    group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
+    namespace, rest = "", parts[group_parts:]
+    if rest[0] == "namespaces" and len(rest) > 1:
+        namespace = rest[1]
+        if len(rest) > 2 and rest[2] not in _OF_NAMESPACES:
+            rest = rest[2:]
+    resource, name, subresource = (*rest, "", "")[:3]
+    verb = _VERBS.get(method, (method.lower(),) * 2)[0 if name else 1]
+    if verb == "list" and is_true(query.get("watch")):
+        verb = "watch"
+    if not name and verb in ("list", "watch", "deletecollection"):
+        name = _selected_name(query.get("fieldSelector", ""))
+    return RequestInfo(verb, path, group, version, resource, subresource, namespace, name)
+
+
+def _selected_name(fields: str) -> str:
+    """A list of one name is authorized as that name."""
+    clauses = (clause.partition("=") for clause in fields.split(","))
+    return next((value.lstrip("=") for label, _, value in clauses if label == "metadata.name"), "")
+
+
+@dataclass(slots=True)
+class RequestLog:
+    """The last requests that were made, oldest first."""
+
+    entries: deque[RequestInfo] = field(default_factory=lambda: deque(maxlen=100_000))
+
+    def add(self, info: RequestInfo) -> None:
+        """Remember one."""
+        self.entries.append(info)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.entries.clear()
+
+    def permissions(self) -> set[tuple[str, str, str]]:
+        """Every ``(verb, group, resource/subresource)`` that was asked for."""
+        return {(entry.verb, entry.group, entry.full_resource) for entry in self.entries if entry.resource}

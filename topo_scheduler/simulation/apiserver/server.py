@@ -1,0 +1,266 @@
+"""The embedded API server: the store behind HTTP, in this process, on this event loop.
+
+It is an ordinary HTTP/1.1 server on a port of the loopback interface, so whatever speaks to Kubernetes speaks to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from . import handlers, reading
+from .call import Answer, Call
+from .discovery import UNSTORED, discover
+from .encoding import encode
+from .errors import APIError, bad_request, no_such_path
+from .faults import BreakWatch, Delay, Disconnect, Fault, Faults, Refuse, Truncate
+from .objects import Json
+from .rbac import ADMIN, ANONYMOUS, Tokens, User, authorize, impersonated
+from .requests import RequestInfo, RequestLog, read_request
+from .store import Store
+from .watching import Over, Stream
+
+_log = logging.getLogger(__name__)
+_HEALTH: Final = ("/healthz", "/livez", "/readyz")
+_MAX_BODY: Final = 3 * 2**20
+_JSON: Final = "application/json"
+
+
+class EmbeddedAPIServer:
+    """A Kubernetes API server in this process.
+
+    Without ``rbac`` everyone may do everything. With it, requests need a token: the one in ``kubeconfig()`` is the
+    administrator's, others come from the ``serviceaccounts/token`` subresource. kubectl sends no token over plain
+    HTTP; ``anonymous`` is who it is then. ``bookmark_seconds`` is how long a quiet watch waits before it says how
+    far it has come.
+    """
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        *,
+        rbac: bool = False,
+        anonymous: User = ANONYMOUS,
+        bookmark_seconds: float = 60.0,
+    ) -> None:
+        self.store = store or Store()
+        self.faults = Faults()
+        self.requests = RequestLog()
+        self.tokens = Tokens(anonymous)
+        self.streams: set[Stream] = set()
+        """The watches that are open."""
+        self.rbac = rbac
+        self.bookmark_seconds = bookmark_seconds
+        self._admin_token = self.tokens.issue(ADMIN)
+        self._server: web.Server | None = None
+        self._runner: web.ServerRunner | None = None
+        self._site: web.SockSite | None = None
+        self._address: tuple[str, int] | None = None
+
+    # Life
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Listen; port 0 takes any that is free."""
+        # Whoever waits in a watch of a client that has gone is to learn so at once, hence the cancellation.
+        self._server = web.Server(self._handle, access_log=None, handler_cancellation=True)
+        self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await self._listen(host, port)
+
+    async def stop(self) -> None:
+        """End every connection and stop listening; the store keeps what it has."""
+        self._abort_connections()
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._runner = self._site = self._server = None
+
+    async def go_away(self) -> None:
+        """Be down: cut all connections and refuse new ones until ``come_back``."""
+        if self._site is not None:
+            await self._site.stop()
+            self._site = None
+        self._abort_connections()
+
+    async def come_back(self) -> None:
+        """Serve again, on the port of before."""
+        if self._site is None and self._address is not None:
+            await self._listen(*self._address)
+
+    async def outage(self, seconds: float) -> None:
+        """Be down for so long."""
+        await self.go_away()
+        await asyncio.sleep(seconds)
+        await self.come_back()
+
+    async def __aenter__(self) -> EmbeddedAPIServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.stop()
+
+    async def _listen(self, host: str, port: int) -> None:
+        if self._runner is None:
+            raise RuntimeError("the server was not started")
+        listening = socket.create_server((host, port), backlog=1024)
+        self._address = (host, listening.getsockname()[1])
+        self._site = web.SockSite(self._runner, listening)
+        await self._site.start()
+
+    def _abort_connections(self) -> None:
+        for connection in self._server.connections if self._server else ():
+            if connection.transport is not None:
+                connection.transport.abort()
+
+    # Use
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        if self._address is None:
+            raise RuntimeError("the server was not started")
+        return f"http://{self._address[0]}:{self._address[1]}"
+
+    def kubeconfig(self, token: str | None = None) -> Json:
+        """A kubeconfig for the administrator, or for whoever the token is."""
+        user = {"token": token or self._admin_token}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "embedded", "cluster": {"server": self.url}}],
+            "users": [{"name": "embedded", "user": user}],
+            "contexts": [
+                {"name": "embedded", "context": {"cluster": "embedded", "user": "embedded", "namespace": "default"}}
+            ],
+            "current-context": "embedded",
+        }
+
+    def write_kubeconfig(self, path: Path | str, token: str | None = None) -> Path:
+        """Write it as a file that only its owner may read; JSON is YAML."""
+        path = Path(path)
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(self.kubeconfig(token), indent=2) + "\n")
+        return path
+
+    def break_watches(self, fault: BreakWatch, resource: str | None = None) -> int:
+        """Have a fault strike the watches that are open now, of one resource or of all; returns how many."""
+        struck = [stream for stream in self.streams if resource in (None, stream.encoder.kind.id)]
+        for stream in struck:
+            stream.break_now(fault)
+        return len(struck)
+
+    # Requests
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        info = read_request(request.method, request.rel_url.raw_path, request.rel_url.query)
+        self.requests.add(info)
+        fault = self.faults.strike(info)
+        if isinstance(fault, Delay):
+            await asyncio.sleep(fault.seconds)
+        elif isinstance(fault, Disconnect) and not fault.applied:
+            return _cut(request)
+        outcome = await self._outcome(request, info, fault)
+        if isinstance(outcome, Stream):
+            return await self._stream(request, outcome)
+        if isinstance(fault, Disconnect):
+            return _cut(request)
+        if isinstance(fault, Truncate):
+            return await _truncated(request, outcome)
+        headers = {"Content-Type": outcome.media_type, **outcome.headers}
+        return web.Response(body=outcome.body, status=outcome.code, headers=headers)
+
+    async def _outcome(self, request: web.BaseRequest, info: RequestInfo, fault: Fault | None) -> Answer | Stream:
+        """Do what was asked for, or say why not."""
+        try:
+            if isinstance(fault, Refuse):
+                raise fault.error()
+            call = await self._call(request, info)
+            if info.verb != "watch":
+                return self._answer(call)
+            stream = reading.open_stream(call)
+            stream.fault = fault if isinstance(fault, BreakWatch) else None
+            return stream
+        except APIError as error:
+            return _error(error)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # A body of the right type but another shape than its kind has: a typed server would not have decoded it.
+            _log.debug("%s %s", request.method, info.path, exc_info=True)
+            return _error(bad_request(f"the body of the request cannot be handled: {error!r}"))
+
+    async def _call(self, request: web.BaseRequest, info: RequestInfo) -> Call:
+        headers = request.headers
+        user = self._user(headers, info)
+        body = await request.content.read() if request.body_exists else b""
+        if len(body) > _MAX_BODY:
+            raise APIError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MAX_BODY}")
+        return Call(
+            self.store, self.tokens, user, info, request.rel_url.query, headers.get("Accept", ""),
+            headers.get("Content-Type", ""), body, self.bookmark_seconds,
+        )  # fmt: skip
+
+    def _user(self, headers: Mapping[str, str], info: RequestInfo) -> User:
+        user = self.tokens.user(headers.get("Authorization")) if self.rbac else ADMIN
+        user = impersonated(user, headers.get("Impersonate-User"))
+        if self.rbac and info.path not in _HEALTH:
+            authorize(self.store, user, info)
+        return user
+
+    def _answer(self, call: Call) -> Answer:
+        info = call.info
+        if info.resource:
+            known = call.store.kinds.at(info.group, info.version, info.resource)
+            if known is None and (info.group, info.resource) not in UNSTORED:
+                return Answer(b"404 page not found\n", 404, "text/plain; charset=utf-8")
+            return handlers.answer(call)
+        if info.path.rstrip("/") in _HEALTH:
+            return Answer(b"ok", media_type="text/plain; charset=utf-8")
+        document = discover(info.path, self.store.kinds, call.accept)
+        if document is None:
+            raise no_such_path()
+        return Answer(encode(document[0]), media_type=document[1])
+
+    async def _stream(self, request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": _JSON})
+        await response.prepare(request)
+        self.streams.add(stream)
+        try:
+            async for piece in stream.pieces():
+                if piece:
+                    await response.write(piece)
+        except Over as over:
+            await response.write(over.last)
+            if over.cut:
+                return _cut(request)
+        except ConnectionError:
+            pass  # the client has gone; there is nobody to tell
+        finally:
+            self.streams.discard(stream)
+        return response
+
+
+def _error(error: APIError) -> Answer:
+    headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
+    return Answer(encode(error.body), error.code, headers=headers)
+
+
+def _cut(request: web.BaseRequest) -> web.StreamResponse:
+    """Close the connection; what is returned is never seen."""
+    if request.transport is not None:
+        request.transport.close()
+    return web.Response()
+
+
+async def _truncated(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+    """Send half of a body whose length was promised."""
+    response = web.StreamResponse(status=answer.code, headers={"Content-Type": answer.media_type})
+    response.content_length = len(answer.body)
+    await response.prepare(request)
+    await response.write(answer.body[: len(answer.body) // 2])
+    return _cut(request)

@@ -1,0 +1,36 @@
+"""The controllers of the embedded cluster: small, and each telling only what schedulers and users can see of it.
+
+``controllers(store)`` gives a runner for all of them::
+
+    async with controllers(server.store):
+        ...
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from topo_scheduler.simulation.apiserver import Store
+
+from . import deployment, disruption, garbage, job, nodes, replicaset, statefulset
+from .runtime import Controller, Plan, Runner
+
+ALL: Final[tuple[Controller, ...]] = (
+    garbage.NAMESPACES,
+    nodes.CONTROLLER,
+    deployment.CONTROLLER,
+    replicaset.CONTROLLER,
+    statefulset.CONTROLLER,
+    job.CONTROLLER,
+    job.ORPHANS,
+    disruption.CONTROLLER,
+    garbage.COLLECTOR,
+)
+
+
+def controllers(store: Store) -> Runner:
+    """All controllers, ready to be started."""
+    return Runner(store, ALL)
+
+
+__all__ = ["ALL", "Controller", "Plan", "Runner", "controllers"]

@@ -1,0 +1,99 @@
+"""Deployments: one ReplicaSet for each version of the template. A new version replaces the old one at once."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Final
+
+from topo_scheduler.simulation.apiserver import Key, Record, Store
+from topo_scheduler.simulation.apiserver.encoding import encode
+from topo_scheduler.simulation.apiserver.objects import Json, changed, is_deleting, meta, status, with_condition
+
+from .replicaset import KIND as REPLICA_SETS
+from .runtime import Controller, owned, owner_and_owned, owner_reference
+
+KIND: Final = "deployments.apps"
+_REVISION: Final = "deployment.kubernetes.io/revision"
+_HASH: Final = "pod-template-hash"
+_SAFE: Final = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def template_hash(template: Json) -> str:
+    """Ten letters that stand for a template."""
+    digest = hashlib.sha256(encode(template)).digest()
+    return "".join(_SAFE[byte % len(_SAFE)] for byte in digest[:10])
+
+
+def replica_set_of(deployment: Record, revision: int) -> Json:
+    """The ReplicaSet for the deployment's present template."""
+    spec = deployment["spec"]
+    mark = {_HASH: template_hash(spec["template"])}
+    labels = {**(meta(spec["template"]).get("labels") or {}), **mark}
+    selector = {**spec["selector"], "matchLabels": {**(spec["selector"].get("matchLabels") or {}), **mark}}
+    return {
+        "metadata": {
+            "name": f"{deployment.key.name}-{mark[_HASH]}",
+            "namespace": deployment.key.namespace,
+            "labels": labels,
+            "annotations": {_REVISION: str(revision)},
+            "ownerReferences": [owner_reference(deployment)],
+        },
+        "spec": {
+            "replicas": spec["replicas"],
+            "selector": selector,
+            "template": changed(spec["template"], "metadata", labels=labels),
+        },
+    }
+
+
+def status_of(deployment: Record, current: Record | None, replica_sets: list[Record], moment: datetime) -> Json:
+    """What a deployment reports of its ReplicaSets."""
+
+    def total(field: str) -> int:
+        return sum(status(rs.obj).get(field, 0) for rs in replica_sets)
+
+    wanted, available = deployment["spec"]["replicas"], total("availableReplicas")
+    enough = available >= wanted
+    conditions = status(deployment.obj).get("conditions")
+    for kind, holds, reason in (
+        ("Available", enough, "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"),
+        ("Progressing", True, "NewReplicaSetAvailable" if enough else "ReplicaSetUpdated"),
+    ):
+        told = {"type": kind, "status": str(holds), "reason": reason, "message": reason}
+        conditions = with_condition(conditions, told, moment)
+    counts = {
+        "replicas": total("replicas"),
+        "updatedReplicas": status(current.obj).get("replicas", 0) if current else 0,
+        "readyReplicas": total("readyReplicas"),
+        "availableReplicas": available,
+        "unavailableReplicas": max(wanted - available, 0),
+        "observedGeneration": deployment["metadata"]["generation"],
+    }
+    return {**{name: value for name, value in counts.items() if value}, "conditions": conditions}
+
+
+def _reconcile(store: Store, key: Key) -> float | None:
+    deployment = store.find(KIND, *key.address)
+    if deployment is None or is_deleting(deployment.obj):
+        return None
+    replica_sets = owned(store, deployment, REPLICA_SETS)
+    revision = 1 + max((int(meta(rs.obj)["annotations"][_REVISION]) for rs in replica_sets), default=0)
+    wanted = replica_set_of(deployment, revision)
+    current = next((rs for rs in replica_sets if rs.key.name == wanted["metadata"]["name"]), None)
+    if current is None:
+        store.create(REPLICA_SETS, wanted)
+    for replica_set in replica_sets:
+        scale = deployment["spec"]["replicas"] if replica_set is current else 0
+        _scale(store, replica_set, scale)
+    state = status_of(deployment, current, replica_sets, store.clock())
+    store.modify(KIND, *key.address, lambda obj: {**obj, "status": state}, subresource="status")
+    return None
+
+
+def _scale(store: Store, replica_set: Record, replicas: int) -> None:
+    if replica_set["spec"]["replicas"] != replicas:
+        store.modify(REPLICA_SETS, *replica_set.key.address, lambda obj: changed(obj, "spec", replicas=replicas))
+
+
+CONTROLLER: Final = Controller("deployment", owner_and_owned(KIND, REPLICA_SETS), _reconcile)

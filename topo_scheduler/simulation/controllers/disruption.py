@@ -1,0 +1,111 @@
+"""Disruption budgets: how many of the pods they guard may go right now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+from topo_scheduler.simulation.apiserver import Event, Key, Record, Store
+from topo_scheduler.simulation.apiserver.objects import (
+    Json,
+    controller_of,
+    is_deleting,
+    is_finished,
+    parse_timestamp,
+    spec,
+    status,
+    with_condition,
+)
+from topo_scheduler.simulation.apiserver.pods import PDB
+from topo_scheduler.simulation.apiserver.selectors import Selection, from_label_selector, matches_labels
+
+from .replicaset import is_ready
+from .runtime import Controller
+
+_FORGET: Final = timedelta(minutes=2)
+"""How long an eviction that was granted is remembered though the pod is still there."""
+
+
+def status_of(budget: Record, pods: list[Record], scale: int, moment: datetime) -> Json:
+    """The status of a budget, given the pods it selects and how many there should be."""
+    granted = _still_granted(budget, pods, moment)
+    healthy = sum(is_ready(pod) and not is_deleting(pod.obj) and pod.key.name not in granted for pod in pods)
+    expected = scale if _needs_scale(budget) else len(pods)
+    desired = _desired(budget, expected)
+    allowed = max(healthy - desired, 0) if expected > 0 else 0
+    enough = {
+        "type": "DisruptionAllowed",
+        "status": str(allowed > 0),
+        "reason": "SufficientPods" if allowed > 0 else "InsufficientPods",
+        "message": "",
+        "observedGeneration": budget["metadata"]["generation"],
+    }
+    return {
+        "observedGeneration": budget["metadata"]["generation"],
+        "disruptionsAllowed": allowed,
+        "currentHealthy": healthy,
+        "desiredHealthy": desired,
+        "expectedPods": expected,
+        "conditions": with_condition(status(budget.obj).get("conditions"), enough, moment),
+        **({"disruptedPods": granted} if granted else {}),
+    }
+
+
+def _still_granted(budget: Record, pods: list[Record], moment: datetime) -> dict[str, str]:
+    there = {pod.key.name for pod in pods if not is_deleting(pod.obj)}
+    granted: dict[str, str] = status(budget.obj).get("disruptedPods") or {}
+    return {n: at for n, at in granted.items() if n in there and moment - parse_timestamp(at) < _FORGET}
+
+
+def _needs_scale(budget: Record) -> bool:
+    return "maxUnavailable" in spec(budget.obj) or isinstance(spec(budget.obj).get("minAvailable"), str)
+
+
+def _desired(budget: Record, expected: int) -> int:
+    body = spec(budget.obj)
+    if "maxUnavailable" in body:
+        return max(expected - _share(body["maxUnavailable"], expected), 0)
+    return _share(body.get("minAvailable", 1), expected)
+
+
+def _share(value: int | str, whole: int) -> int:
+    """A number, or a percentage rounded up."""
+    return -(-int(value.rstrip("%")) * whole // 100) if isinstance(value, str) else int(value)
+
+
+def _scale(store: Store, pods: list[Record]) -> int:
+    """How many pods the controllers of these pods want to have."""
+    owners = {owner["uid"]: owner for pod in pods if (owner := controller_of(pod.obj))}
+    total = sum(controller_of(pod.obj) is None for pod in pods)
+    for uid in owners:
+        found = store.by_uid(uid)
+        body = spec(found[1].obj) if found else {}
+        total += int(body.get("replicas") or body.get("parallelism") or 0)
+    return total
+
+
+def _concerns(store: Store, table: str, event: Event) -> Iterable[Key]:
+    if table == PDB:
+        yield event.key
+    elif table == "pods":
+        for budget in store.list(PDB, Selection(event.key.namespace)):
+            yield budget.key
+
+
+def _reconcile(store: Store, key: Key) -> float | None:
+    budget = store.find(PDB, *key.address)
+    if budget is None:
+        return None
+    clauses = from_label_selector(spec(budget.obj).get("selector"))
+    pods = [
+        pod
+        for pod in store.list("pods", Selection(key.namespace, clauses or ()))
+        if clauses is not None and not is_finished(pod.obj) and matches_labels(clauses, pod["metadata"].get("labels"))
+    ]
+    state = status_of(budget, pods, _scale(store, pods), store.clock())
+    store.modify(PDB, *key.address, lambda obj: {**obj, "status": state}, subresource="status")
+    return _FORGET.total_seconds() if state.get("disruptedPods") else None
+
+
+CONTROLLER: Final = Controller("disruption", _concerns, _reconcile)

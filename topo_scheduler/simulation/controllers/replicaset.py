@@ -1,0 +1,52 @@
+"""ReplicaSets: so many pods of one template. Pods that are over are not counted and not cleaned up, as in reality."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from topo_scheduler.simulation.apiserver import Key, Record, Store
+from topo_scheduler.simulation.apiserver.objects import condition, is_deleting, is_finished
+
+from .runtime import Controller, Plan, carry_out, owned, owner_and_owned, pod_of
+
+KIND: Final = "replicasets.apps"
+
+
+def plan(replica_set: Record, pods: list[Record]) -> Plan:
+    """What a ReplicaSet wants, given its pods."""
+    live = [pod for pod in pods if not is_finished(pod.obj) and not is_deleting(pod.obj)]
+    wanted, generation = replica_set["spec"]["replicas"], replica_set["metadata"]["generation"]
+    ready = sum(is_ready(pod) for pod in live)
+    missing = max(wanted - len(live), 0)
+    status = {
+        "replicas": len(live) + missing,
+        "fullyLabeledReplicas": len(live) + missing,
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "observedGeneration": generation,
+    }
+    return Plan(
+        create=[pod_of(replica_set, f"{replica_set.key.name}-") for _ in range(missing)],
+        delete=sorted(live, key=_worth)[: max(len(live) - wanted, 0)],
+        status={name: value for name, value in status.items() if value or name == "replicas"},
+    )
+
+
+def is_ready(pod: Record) -> bool:
+    """Whether a pod's Ready condition is true."""
+    return (condition(pod.obj, "Ready") or {}).get("status") == "True"
+
+
+def _worth(pod: Record) -> tuple[bool, bool, int]:
+    """The least is deleted first: without a node, then not ready, then the youngest."""
+    return bool(pod["spec"].get("nodeName")), is_ready(pod), -pod.revision
+
+
+def _reconcile(store: Store, key: Key) -> float | None:
+    replica_set = store.find(KIND, *key.address)
+    if replica_set is not None and not is_deleting(replica_set.obj):
+        carry_out(store, replica_set, plan(replica_set, owned(store, replica_set)))
+    return None
+
+
+CONTROLLER: Final = Controller("replicaset", owner_and_owned(KIND), _reconcile)

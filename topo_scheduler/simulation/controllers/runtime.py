@@ -1,0 +1,187 @@
+"""How controllers run: an event says whose turn it is, and whoever's turn it is looks at the whole state again.
+
+Controllers remember nothing. What they know is in the store, so the order of events, duplicates and restarts do not
+matter. A controller is two functions: whom an event concerns, and what is to be done for one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from topo_scheduler.simulation.apiserver import APIError, Event, Key, Record, Store
+from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
+from topo_scheduler.simulation.apiserver.objects import Json, controller_of
+
+_log = logging.getLogger(__name__)
+_RETRY_SECONDS: Final = 1.0
+_BREATH: Final = 64
+"""Reconciliations in a row before others on the event loop get their turn."""
+
+Concerns = Callable[[Store, str, Event], Iterable[Key]]
+Reconcile = Callable[[Store, Key], float | None]
+"""Does what is to be done; may return after how many seconds it wants to look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """A name, whom an event concerns, and what to do."""
+
+    name: str
+    concerns: Concerns
+    reconcile: Reconcile
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a controller wants for one of its objects, as a value."""
+
+    create: Sequence[Json] = ()
+    delete: Sequence[Record] = ()
+    release: Sequence[Record] = ()
+    """Pods that are counted in the status and no longer need to be kept for that."""
+    status: Json = field(default_factory=dict)
+
+
+def owner_and_owned(owner_table: str, owned_table: str = "pods") -> Concerns:
+    """An event concerns the object itself, or the controller of the object that changed."""
+
+    def concerns(store: Store, table: str, event: Event) -> Iterable[Key]:
+        if table == owner_table:
+            yield event.key
+        elif table == owned_table:
+            kind = store.kind(owner_table)
+            for record in (event.before, event.after):
+                owner = controller_of(record.obj) if record else None
+                if owner and owner["kind"] == kind.kind and owner["apiVersion"] == kind.api_version:
+                    yield Key(event.key.namespace, owner["name"])
+
+    return concerns
+
+
+def owned(store: Store, owner: Record, table: str = "pods") -> list[Record]:
+    """What an object controls, in the order of creation."""
+    uid = owner["metadata"]["uid"]
+    found = (store.find(t, *key.address) for t, key in store.dependents(uid) if t == table)
+    return [record for record in found if record and (controller_of(record.obj) or {}).get("uid") == uid]
+
+
+def owner_reference(owner: Record) -> Json:
+    """The reference that makes ``owner`` the controller of something."""
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner.key.name,
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def pod_of(
+    owner: Record,
+    name: str,
+    *,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    finalizers: Sequence[str] = (),
+) -> Json:
+    """A pod of the owner's template and marks of its own; a name that ends in a dash is completed by the server."""
+    template = owner["spec"]["template"]
+    given = template.get("metadata") or {}
+    metadata = {
+        "generateName" if name.endswith("-") else "name": name,
+        "namespace": owner.key.namespace,
+        "ownerReferences": [owner_reference(owner)],
+        "labels": {**(given.get("labels") or {}), **(labels or {})},
+        "annotations": {**(given.get("annotations") or {}), **(annotations or {})},
+        "finalizers": list(finalizers),
+    }
+    return {"metadata": metadata, "spec": template["spec"]}
+
+
+def carry_out(store: Store, owner: Record, plan: Plan, *, table: str = "pods") -> None:
+    """Do what a plan says, but for the release."""
+    for obj in plan.create:
+        store.create(table, obj, owner.key.namespace)
+    for record in plan.delete:
+        store.delete(table, *record.key.address, DeleteOptions(propagation="Background"))
+    kind = store.kinds.of(owner["apiVersion"], owner["kind"])
+    if kind is not None:
+        store.modify(kind, *owner.key.address, lambda obj: {**obj, "status": plan.status}, subresource="status")
+
+
+class Runner:
+    """Runs controllers on a store, from ``start`` to ``stop``, on the running event loop."""
+
+    def __init__(self, store: Store, controllers: Sequence[Controller]) -> None:
+        self._store = store
+        self._controllers = controllers
+        self._due: dict[tuple[int, Key], None] = {}
+        self._wake = asyncio.Event()
+        self._timers: dict[tuple[int, Key], asyncio.TimerHandle] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look at everything that is there, and from then on at what changes."""
+        self._store.observe(self._notice)
+        for kind in {kind.table: kind for kind in self._store.kinds}.values():
+            for record in self._store.list(kind):
+                self._notice(kind.table, Event(None, record, record.revision))
+        self._task = asyncio.create_task(self._run(), name="controllers")
+
+    async def stop(self) -> None:
+        """Stop looking."""
+        self._store.ignore(self._notice)
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    async def __aenter__(self) -> Runner:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.stop()
+
+    def _notice(self, table: str, event: Event) -> None:
+        for number, controller in enumerate(self._controllers):
+            for key in controller.concerns(self._store, table, event):
+                self._enqueue(number, key)
+
+    def _enqueue(self, number: int, key: Key) -> None:
+        self._due[number, key] = None
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            for _ in range(min(_BREATH, len(self._due))):
+                number, key = entry = next(iter(self._due))
+                del self._due[entry]
+                self._reconcile(number, key)
+            if not self._due:
+                self._wake.clear()
+            await asyncio.sleep(0)
+
+    def _reconcile(self, number: int, key: Key) -> None:
+        controller, again = self._controllers[number], None
+        if timer := self._timers.pop((number, key), None):
+            timer.cancel()
+        try:
+            again = controller.reconcile(self._store, key)
+        except APIError as error:
+            _log.debug("%s of %s: %s", controller.name, key, error)
+            again = _RETRY_SECONDS
+        except Exception:  # one object that no controller can read must not stop the others
+            _log.exception("%s of %s", controller.name, key)
+        if again is not None:
+            loop = asyncio.get_running_loop()
+            self._timers[number, key] = loop.call_later(again, self._enqueue, number, key)

@@ -1,0 +1,79 @@
+"""StatefulSets: pods with ordinals, in order unless they may be managed in parallel."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from topo_scheduler.simulation.apiserver import Key, Record, Store
+from topo_scheduler.simulation.apiserver.objects import Json, is_deleting, is_finished
+
+from .deployment import template_hash
+from .replicaset import is_ready
+from .runtime import Controller, Plan, carry_out, owned, owner_and_owned, pod_of
+
+KIND: Final = "statefulsets.apps"
+_REVISION: Final = "controller-revision-hash"
+_INDEX: Final = "apps.kubernetes.io/pod-index"
+
+
+def plan(stateful_set: Record, pods: list[Record]) -> Plan:
+    """What a StatefulSet wants, given its pods: one step, or in parallel all steps at once."""
+    spec, name = stateful_set["spec"], stateful_set.key.name
+    revision = f"{name}-{template_hash(spec['template'])}"
+    there = {int(pod["metadata"]["labels"][_INDEX]): pod for pod in pods}
+    replicas, parallel = spec["replicas"], spec["podManagementPolicy"] == "Parallel"
+    create: list[Json] = []
+    delete: list[Record] = []
+    for index in range(replicas):
+        pod = there.get(index)
+        if pod is None:
+            create.append(_pod(stateful_set, index, revision))
+        elif is_finished(pod.obj) and not is_deleting(pod.obj):
+            delete.append(pod)
+        elif is_ready(pod) and not is_deleting(pod.obj):
+            continue
+        if not parallel:
+            break
+    settled = parallel or not (create or delete)
+    if settled and (surplus := [there[index] for index in sorted(there, reverse=True) if index >= replicas]):
+        delete += surplus if parallel else surplus[:1]
+    elif settled and all(is_ready(pod) for pod in there.values()):
+        outdated = (
+            there[i] for i in sorted(there, reverse=True) if there[i]["metadata"]["labels"][_REVISION] != revision
+        )
+        delete += [pod for pod in [next(outdated, None)] if pod is not None]
+    delete = [pod for pod in delete if not is_deleting(pod.obj)]
+    return Plan(create, delete, status=_status(stateful_set, pods, len(create), revision))
+
+
+def _pod(stateful_set: Record, index: int, revision: str) -> Json:
+    name = f"{stateful_set.key.name}-{index}"
+    labels = {"statefulset.kubernetes.io/pod-name": name, _INDEX: str(index), _REVISION: revision}
+    pod = pod_of(stateful_set, name, labels=labels)
+    subdomain = {"subdomain": stateful_set["spec"]["serviceName"]} if stateful_set["spec"].get("serviceName") else {}
+    return {**pod, "spec": {**pod["spec"], "hostname": name, **subdomain}}
+
+
+def _status(stateful_set: Record, pods: list[Record], created: int, revision: str) -> Json:
+    ready = sum(is_ready(pod) for pod in pods)
+    updated = created + sum(pod["metadata"]["labels"][_REVISION] == revision for pod in pods)
+    counts = {
+        "replicas": len(pods) + created,
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+        "currentReplicas": updated,
+        "updatedReplicas": updated,
+        "observedGeneration": stateful_set["metadata"]["generation"],
+    }
+    kept = {name: value for name, value in counts.items() if value or name in ("replicas", "availableReplicas")}
+    return {**kept, "currentRevision": revision, "updateRevision": revision, "collisionCount": 0}
+
+
+def _reconcile(store: Store, key: Key) -> float | None:
+    stateful_set = store.find(KIND, *key.address)
+    if stateful_set is not None and not is_deleting(stateful_set.obj):
+        carry_out(store, stateful_set, plan(stateful_set, owned(store, stateful_set)))
+    return None
+
+
+CONTROLLER: Final = Controller("statefulset", owner_and_owned(KIND), _reconcile)

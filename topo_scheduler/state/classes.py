@@ -1,0 +1,91 @@
+"""Pod classes: pods that ask for the same share one class, and everything about fitting is computed once per class."""
+
+from dataclasses import dataclass
+
+from topo_scheduler.api.objects import NodeAffinity, Pod, PreferredTerm, Toleration
+from topo_scheduler.state.resources import CPU, GPU, Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class PodClass:
+    """What decides on which nodes a pod may run, and how many fit there.
+
+    ``amounts`` pairs of resource column and amount, the GPU account included. ``models`` GPU models that will do,
+    empty for any. ``bandwidth`` Mbit/s that a node must not be known to lack.
+    """
+
+    amounts: Amounts
+    selector: tuple[tuple[str, str], ...] = ()
+    affinity: NodeAffinity | None = None
+    tolerations: frozenset[Toleration] = frozenset()
+    models: tuple[str, ...] = ()
+    bandwidth: int = 0
+
+    def amount(self, column: int) -> int:
+        """Return how much of one resource a pod asks."""
+        return next((amount for at, amount in self.amounts if at == column), 0)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one pod."""
+        return self.amount(GPU)
+
+    @property
+    def scarce(self) -> int:
+        """The column that placements of this class are judged by: GPUs where it asks for any, else CPU."""
+        return GPU if self.gpus else CPU
+
+    @property
+    def preferred(self) -> tuple[PreferredTerm, ...]:
+        """Preferred node affinity."""
+        return self.affinity.preferred if self.affinity else ()
+
+
+def pod_class(pod: Pod, amounts: Amounts, models: tuple[str, ...], bandwidth: int) -> PodClass:
+    """Return the class of a pod; equal classes compare equal."""
+    spec = pod.spec
+    return PodClass(
+        amounts=amounts,
+        selector=tuple(sorted(spec.node_selector.items())),
+        affinity=spec.affinity.node_affinity if spec.affinity else None,
+        tolerations=frozenset(spec.tolerations),
+        models=models,
+        bandwidth=bandwidth,
+    )
+
+
+def unsupported(pod: Pod) -> str:
+    """Return which constraint of a pod this scheduler can't honour yet, or an empty string.
+
+    Such a pod is refused: placing it as if the constraint were absent would put it where it must not be.
+    """
+    spec = pod.spec
+    if spec.affinity and spec.affinity.pod_affinity and spec.affinity.pod_affinity.required:
+        return "required pod affinity"
+    if spec.affinity and spec.affinity.pod_anti_affinity and spec.affinity.pod_anti_affinity.required:
+        return "required pod anti-affinity"
+    if any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints):
+        return "topologySpreadConstraints with DoNotSchedule"
+    if any(port.host_port for container in (*spec.containers, *spec.init_containers) for port in container.ports):
+        return "host ports"
+    if any(volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in spec.volumes):
+        return "persistent volume claims"
+    if spec.resource_claims or any(container.resources.claims for container in spec.containers):
+        return "resource claims (dynamic resource allocation)"
+    if spec.scheduling_group is not None:
+        return "schedulingGroup (native pod groups)"
+    if spec.workload_ref is not None:
+        return "workloadRef (native pod groups)"
+    return ""
+
+
+def ignored_preferences(pod: Pod) -> str:
+    """Return which soft preference of a pod is not taken into account yet, or an empty string."""
+    affinity = pod.spec.affinity
+    if affinity and affinity.pod_affinity and affinity.pod_affinity.preferred:
+        return "preferred pod affinity"
+    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.preferred:
+        return "preferred pod anti-affinity"
+    if any(constraint.when_unsatisfiable != "DoNotSchedule" for constraint in pod.spec.topology_spread_constraints):
+        return "topologySpreadConstraints with ScheduleAnyway"
+    return ""

@@ -1,0 +1,88 @@
+"""The Decision: what was decided on a workload, on which state, and why. Events, logs and metrics are views of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from topo_scheduler.state.fabric import Path
+
+
+class Verdict(StrEnum):
+    """Outcome of one attempt."""
+
+    PLACED = "placed"
+    UNSCHEDULABLE = "unschedulable"
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreParts:
+    """Score in thousandths, in parts before weighting."""
+
+    availability: int
+    alignment: int
+    utilization: int
+    history: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRule:
+    """What the size rule asks of a gang.
+
+    ``nodes`` distinct nodes it uses at least; ``leaves`` fewest leaves that could hold it if all its nodes were empty;
+    ``depth`` of the domain those leaves must share (0: the whole fabric); ``domain`` that depth's name.
+    """
+
+    nodes: int
+    leaves: int
+    depth: int
+    domain: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One member's place."""
+
+    uid: str
+    namespace: str
+    name: str
+    row: int
+    node: str
+    rank: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One attempt to place a workload.
+
+    ``generation`` of the state it was made on; ``members`` how many were to be placed; ``reasons`` nodes by reason;
+    ``domain_reasons`` first reason by domain that lost; ``sentence`` the reason in the words of the domain.
+    """
+
+    id: int
+    workload: str
+    name: str
+    generation: int
+    verdict: Verdict
+    members: int
+    seats: tuple[Seat, ...] = ()
+    rule: SizeRule | None = None
+    score: ScoreParts | None = None
+    leaves: tuple[Path, ...] = ()
+    candidates: int = 0
+    nodes: int = 0
+    reasons: Mapping[str, int] | None = None
+    domain_reasons: tuple[tuple[Path, str], ...] = ()
+    sentence: str = ""
+    room_helps: bool = True
+    """False when not even empty nodes would do: only other nodes or another configuration can help."""
+
+    @property
+    def message(self) -> str:
+        """The line every user greps for, then the domain's sentence."""
+        if self.verdict is not Verdict.UNSCHEDULABLE:
+            return self.sentence
+        histogram = ", ".join(sorted(f"{count} {reason}" for reason, count in (self.reasons or {}).items()))
+        line = f"0/{self.nodes} nodes are available" + (f": {histogram}." if histogram else ".")
+        return f"{line} {self.sentence}" if self.sentence else line

@@ -1,0 +1,280 @@
+"""The fabric: where each node hangs, kept as an order of rows.
+
+Nodes are ordered by their path (outermost domain first, then the node's name, numbers in names compared as numbers).
+So every domain of every level is one contiguous range, a level is an array of offsets, and neighbouring domains are
+neighbouring ranges. A domain is identified by its whole path: two spines may both have a ``leaf-1``.
+
+A node that lacks a level hangs under a child called ``unlabelled`` of its known parent.
+"""
+
+import re
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+
+from topo_scheduler.api.config import Fabric as FabricConfig
+from topo_scheduler.api.labels import LEVELS, UNLABELLED, network_families, zone_family
+from topo_scheduler.state.nodes import Int64
+
+Path = tuple[str, ...]
+NaturalKey = tuple[tuple[int, int, str], ...]
+
+
+@lru_cache(maxsize=262_144)
+def natural_key(name: str) -> NaturalKey:
+    """Return a sort key by which ``leaf-2`` comes before ``leaf-10``."""
+    parts = re.split(r"(\d+)", name)
+    return tuple((1, int(part), part) if part.isdigit() else (0, 0, part) for part in parts)
+
+
+def _path_key(path: Path) -> tuple[tuple[bool, NaturalKey], ...]:
+    # The unlabelled come after all that have a name.
+    return tuple((name == UNLABELLED, natural_key(name)) for name in path)
+
+
+class LevelReader:
+    """Reads a node's place from its labels: one name a level, None where it is not told."""
+
+    def __init__(self, config: FabricConfig) -> None:
+        self.names: tuple[str, ...] = tuple(level.name for level in config.levels) or LEVELS
+        self._own = tuple(level.labels for level in config.levels)
+        zones = zone_family(config.families)
+        around = dict(zones.keys) if zones else {}
+        self._families = [
+            (family, [{**family.keys, **around}.get(level, "") for level in self.names])
+            for family in network_families(config.families)
+        ]
+        self._around = [around.get(level, "") for level in self.names]
+
+    def read(self, labels: Mapping[str, str]) -> tuple[str | None, ...]:
+        """Return the name of the domain at each level of ``names``."""
+        if self._own:
+            return tuple(next((labels[k] for k in keys if labels.get(k)), None) for keys in self._own)
+        keys = self._around
+        for family, keys_of_family in self._families:
+            if family.applies(labels):
+                keys = keys_of_family
+                break
+        return tuple([labels.get(key) or None for key in keys])
+
+
+@dataclass(slots=True)
+class Leaf:
+    """An innermost domain and its rows in order of node name."""
+
+    path: Path
+    key: object
+    members: list[tuple[NaturalKey, str, int]] = field(default_factory=list)
+    rows: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def refresh(self) -> None:
+        """Bring the array in line with the members."""
+        self.rows = np.fromiter((row for _, _, row in self.members), np.int64, len(self.members))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The fabric as arrays. D levels, outermost first; L leaves; N nodes.
+
+    ``order`` int64[N]: rows in order. ``offsets`` int64[L+1]: a leaf's range of ``order``. ``domains[d]`` int64[n+1]: a
+    domain's range of leaves at level d, for the root too as the first entry (so ``domains[0]`` is [0, L],
+    ``domains[-1]`` has one leaf each). ``aligned`` int64[L]: 1 where every level of the leaf's path is labelled.
+    ``leaf_of_row`` int64[rows]: a row's leaf, -1 where there is no node. ``position`` int64[rows]: a row's place in
+    ``order``.
+    """
+
+    generation: int
+    levels: tuple[str, ...]
+    paths: tuple[Path, ...]
+    order: Int64
+    offsets: Int64
+    domains: tuple[Int64, ...]
+    aligned: Int64
+    leaf_of_row: Int64
+    position: Int64
+
+    @property
+    def depth(self) -> int:
+        """Number of levels."""
+        return len(self.levels)
+
+    def domain_path(self, depth: int, index: int) -> Path:
+        """Return the path of a domain; depth 0 is the whole fabric, with the empty path."""
+        return self.paths[int(self.domains[depth][index])][:depth]
+
+    def domain_of_leaf(self, depth: int, leaf: int) -> int:
+        """Return the index at this depth of the domain a leaf lies in."""
+        return int(np.searchsorted(self.domains[depth], leaf, side="right")) - 1
+
+    def find(self, name: str) -> list[tuple[int, int]]:
+        """Return (depth, index) of the domains whose path ends in ``name`` (parts separated by slashes)."""
+        wanted = tuple(name.split("/"))
+        found = []
+        for depth in range(len(wanted), self.depth + 1):
+            for index in range(len(self.domains[depth]) - 1):
+                path = self.domain_path(depth, index)
+                if path[depth - len(wanted) :] == wanted:
+                    found.append((depth, index))
+        return found
+
+
+class Fabric:
+    """Keeps the order while nodes come, go and change their labels."""
+
+    def __init__(self, config: FabricConfig) -> None:
+        self.reader = LevelReader(config)
+        self.generation = 0
+        self._place: dict[int, tuple[str, tuple[str | None, ...]]] = {}
+        self._carried = [0] * len(self.reader.names)
+        self._active: tuple[int, ...] = ()
+        self._leaves: dict[Path, Leaf] = {}
+        self._sorted: list[tuple[object, Path]] = []
+        self._stale_leaves: set[Path] = set()
+        self._rebuild = False
+        self._layout: Layout | None = None
+
+    def put(self, row: int, name: str, labels: Mapping[str, str]) -> bool:
+        """Hang a node where its labels say; return whether that changed anything."""
+        place = self.reader.read(labels)
+        known = self._place.get(row)
+        if known == (name, place):
+            return False
+        if known is not None:
+            self.remove(row)
+        self._place[row] = (name, place)
+        self._count(place, 1)
+        if not self._rebuild:
+            self._insert(row, name, self._path(place))
+        self._touch()
+        return True
+
+    def remove(self, row: int) -> None:
+        """Take a node out of the fabric."""
+        known = self._place.pop(row, None)
+        if known is None:
+            return
+        name, place = known
+        if not self._rebuild:
+            self._delete(row, name, self._path(place))
+        self._count(place, -1)
+        self._touch()
+
+    def layout(self, rows: int) -> Layout:
+        """Return the fabric as arrays; ``rows`` is the length of the node table."""
+        if self._layout is not None and len(self._layout.leaf_of_row) == rows:
+            return self._layout
+        if self._rebuild:
+            self._build()
+        self._layout = self._lay_out(rows)
+        return self._layout
+
+    def unlabelled(self) -> list[str]:
+        """Return the names of the nodes whose place is not fully told, in order."""
+        return sorted(
+            (name for name, place in self._place.values() if any(place[level] is None for level in self._levels())),
+            key=natural_key,
+        )
+
+    # ------------------------------------------------------------ inside
+
+    def _levels(self) -> tuple[int, ...]:
+        # Without any label there is still one leaf, so that rules have a domain to hold in.
+        return self._active or (len(self.reader.names) - 1,)
+
+    def _path(self, place: tuple[str | None, ...]) -> Path:
+        return tuple(place[level] or UNLABELLED for level in self._levels())
+
+    def _count(self, place: tuple[str | None, ...], step: int) -> None:
+        carried = self._carried
+        turned = False
+        for level, name in enumerate(place):
+            if name is not None:
+                before = carried[level]
+                carried[level] = before + step
+                turned = turned or not before or not before + step
+        if turned:
+            # A level appeared or vanished: every path changes.
+            self._active = tuple(level for level, count in enumerate(carried) if count)
+            self._rebuild = True
+
+    def _touch(self) -> None:
+        self.generation += 1
+        self._layout = None
+
+    def _insert(self, row: int, name: str, path: Path) -> None:
+        leaf = self._leaves.get(path)
+        if leaf is None:
+            leaf = self._leaves[path] = Leaf(path, _path_key(path))
+            insort(self._sorted, (leaf.key, path))
+        insort(leaf.members, (natural_key(name), name, row))
+        self._stale_leaves.add(path)
+
+    def _delete(self, row: int, name: str, path: Path) -> None:
+        leaf = self._leaves[path]
+        del leaf.members[bisect_left(leaf.members, (natural_key(name), name, row))]
+        self._stale_leaves.add(path)
+        if not leaf.members:
+            del self._leaves[path]
+            del self._sorted[bisect_left(self._sorted, (leaf.key, path))]
+
+    def _build(self) -> None:
+        self._leaves = {}
+        for row, (name, place) in self._place.items():
+            path = self._path(place)
+            leaf = self._leaves.get(path)
+            if leaf is None:
+                leaf = self._leaves[path] = Leaf(path, _path_key(path))
+            leaf.members.append((natural_key(name), name, row))
+        for leaf in self._leaves.values():
+            leaf.members.sort()
+        self._sorted = sorted((leaf.key, path) for path, leaf in self._leaves.items())
+        self._stale_leaves = set(self._leaves)
+        self._rebuild = False
+
+    def _lay_out(self, rows: int) -> Layout:
+        for path in self._stale_leaves:
+            if path in self._leaves:
+                self._leaves[path].refresh()
+        self._stale_leaves.clear()
+        paths = tuple(path for _, path in self._sorted)
+        arrays = [self._leaves[path].rows for path in paths]
+        order = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
+        sizes = np.fromiter((len(array) for array in arrays), np.int64, len(arrays))
+        offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
+        leaf_of_row = np.full(rows, -1, np.int64)
+        leaf_of_row[order] = np.repeat(np.arange(len(paths), dtype=np.int64), sizes)
+        position = np.full(rows, -1, np.int64)
+        position[order] = np.arange(len(order), dtype=np.int64)
+        levels = tuple(self.reader.names[level] for level in self._levels())
+        return Layout(
+            generation=self.generation,
+            levels=levels,
+            paths=paths,
+            order=order,
+            offsets=offsets,
+            domains=_domains(paths, len(levels)),
+            aligned=np.fromiter((UNLABELLED not in path for path in paths), np.int64, len(paths)),
+            leaf_of_row=leaf_of_row,
+            position=position,
+        )
+
+
+def _domains(paths: Iterable[Path], depth: int) -> tuple[Int64, ...]:
+    starts: list[list[int]] = [[] for _ in range(depth + 1)]
+    previous: Path | None = None
+    count = 0
+    for leaf, path in enumerate(paths):
+        count += 1
+        common = 0
+        if previous is None:
+            starts[0].append(0)
+        else:
+            while path[common] == previous[common]:
+                common += 1
+        for level in range(common + 1, depth + 1):
+            starts[level].append(leaf)
+        previous = path
+    return tuple(np.array([*level, count] if level else [0], np.int64) for level in starts)

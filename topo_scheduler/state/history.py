@@ -1,0 +1,70 @@
+"""How placements in each leaf went lately: outcomes that fade with time. Empty, and so neutral, after a restart."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from topo_scheduler.state.fabric import Path
+
+HALF_LIFE: Final = 3600.0
+"""Seconds after which an outcome counts half."""
+NEUTRAL: Final = 1000
+
+
+_ONE: Final = 1 << 20
+_STEPS: Final = 16
+_FADE: Final = tuple(round(_ONE * 0.5 ** (step / _STEPS)) for step in range(_STEPS))
+_FORGOTTEN: Final = _ONE // 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    good: int
+    bad: int
+    step: int
+
+
+class History:
+    """Decayed outcomes by leaf. Good: a pod completed. Bad: a bind failed, a node refused a pod, or a node failed.
+
+    Fading goes in whole steps of a sixteenth of the half-life, in integers, so that every machine gets the same score;
+    it is reckoned from the last outcome, so that looking changes nothing.
+    """
+
+    def __init__(self, half_life: float = HALF_LIFE) -> None:
+        self._step = half_life / _STEPS
+        self._records: dict[Path, _Record] = {}
+
+    def note(self, leaf: Path, now: float, *, good: bool) -> None:
+        """Record an outcome at a time in seconds."""
+        record = self._faded(leaf, now)
+        if record is None:
+            if good:
+                return  # without failures the record is neutral: nothing to keep
+            record = _Record(0, 0, int(now // self._step))
+        self._records[leaf] = _Record(record.good + _ONE * good, record.bad + _ONE * (not good), record.step)
+
+    def score(self, leaf: Path, now: float) -> int:
+        """Return thousandths: 1000 when nothing bad is known, less the more of the recent outcomes were bad."""
+        record = self._faded(leaf, now)
+        if record is None:
+            return NEUTRAL
+        return NEUTRAL * (record.good + _ONE) // (record.good + record.bad + _ONE)
+
+    def known(self) -> tuple[Path, ...]:
+        """Return the leaves with anything but a neutral record."""
+        return tuple(self._records)
+
+    def _faded(self, leaf: Path, now: float) -> _Record | None:
+        record = self._records.get(leaf)
+        if record is None:
+            return None
+        passed = int(now // self._step) - record.step
+        if passed > 0:
+            halvings, rest = divmod(passed, _STEPS)
+            good = (record.good * _FADE[rest] >> 20) >> halvings
+            bad = (record.bad * _FADE[rest] >> 20) >> halvings
+            record = _Record(good, bad, record.step + passed)
+        if record.bad < _FORGOTTEN:
+            del self._records[leaf]
+            return None
+        return record

@@ -1,0 +1,112 @@
+"""The ledger: what every pod holds of its node, assumed or confirmed.
+
+A pod's entry goes: (none) -assume-> assumed -confirm-> confirmed -release-> (none), or assumed -release-> (none)
+when its bind
+failed; a pod bound by others appears confirmed. Nothing is promised about the order in which the API server tells:
+every operation may be repeated, and a later truth replaces an earlier one. The sum of the entries of a row is what
+the node table has as requested, always.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from topo_scheduler.state.nodes import NodeTable
+from topo_scheduler.state.resources import Amounts
+
+
+@dataclass(slots=True)
+class Entry:
+    """What one pod holds. ``row`` is -1 while its node is not known."""
+
+    node: str
+    row: int
+    amounts: Amounts
+    assumed: bool
+    daemon: bool
+    bandwidth: int
+
+
+class Ledger:
+    """All entries by pod uid, and the only writer of the node table's ``requested``."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+        self._entries: dict[str, Entry] = {}
+        self._by_node: dict[str, set[str]] = {}
+        self.assumed = 0
+        """Entries assumed and not yet confirmed."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, uid: str) -> Entry | None:
+        """Return a pod's entry."""
+        return self._entries.get(uid)
+
+    def items(self) -> Iterator[tuple[str, Entry]]:
+        """Iterate over uid and entry."""
+        return iter(self._entries.items())
+
+    def on_node(self, name: str) -> frozenset[str]:
+        """Return the uids of the pods that hold something of a node."""
+        return frozenset(self._by_node.get(name, ()))
+
+    def assume(self, uid: str, node: str, amounts: Amounts, bandwidth: int = 0) -> None:
+        """Hold room for a pod that is about to be bound."""
+        if uid in self._entries:
+            raise ValueError(f"pod {uid} already has an entry")
+        self._add(uid, Entry(node, -1, amounts, True, False, bandwidth))
+
+    def confirm(self, uid: str, node: str, amounts: Amounts, *, daemon: bool = False, bandwidth: int = 0) -> bool:
+        """Take over what the API server says of a bound pod; return whether anything differs from what was believed."""
+        known = self._entries.get(uid)
+        if known is not None and known.node == node and (known.assumed or known.amounts == amounts):
+            # What was assumed may hold GPUs that the pod's spec does not show.
+            self.assumed -= known.assumed
+            known.assumed = False
+            return False
+        if known is not None:
+            self.release(uid)
+        self._add(uid, Entry(node, -1, amounts, False, daemon, bandwidth))
+        return True
+
+    def release(self, uid: str) -> Entry | None:
+        """Give back what a pod held."""
+        entry = self._entries.pop(uid, None)
+        if entry is None:
+            return None
+        self.assumed -= entry.assumed
+        pods = self._by_node[entry.node]
+        pods.discard(uid)
+        if not pods:
+            del self._by_node[entry.node]
+        if entry.row >= 0:
+            self._nodes.charge(entry.row, entry.amounts, sign=-1, daemon=entry.daemon)
+            self._nodes.reserved_bandwidth[entry.row] -= entry.bandwidth
+        return entry
+
+    def node_added(self, name: str, row: int) -> None:
+        """Charge a node that appeared with the pods that are bound to it already."""
+        for uid in sorted(self._by_node.get(name, ())):
+            self._charge(self._entries[uid], row)
+
+    def node_removed(self, name: str) -> None:
+        """Keep the pods of a node that vanished, charged to nothing, until they vanish too or it returns."""
+        for uid in self._by_node.get(name, ()):
+            self._entries[uid].row = -1
+
+    def _add(self, uid: str, entry: Entry) -> None:
+        self._entries[uid] = entry
+        self._by_node.setdefault(entry.node, set()).add(uid)
+        self.assumed += entry.assumed
+        row = self._nodes.row_of.get(entry.node)
+        if row is not None:
+            self._charge(entry, row)
+
+    def _charge(self, entry: Entry, row: int) -> None:
+        if entry.row >= 0:
+            return
+        entry.row = row
+        self._nodes.widen()
+        self._nodes.charge(row, entry.amounts, daemon=entry.daemon)
+        self._nodes.reserved_bandwidth[row] += entry.bandwidth

@@ -1,0 +1,266 @@
+"""Nodes as arrays: one row a node, rows never move while the node lives.
+
+Every write goes through `NodeTable`, which notes the row in one of two logs: ``capacity`` (what is free changed) and
+``facts`` (labels, taints, readiness, allocatable). Caches read the logs instead of comparing nodes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from topo_scheduler.api.objects import Node, Quantity, Taint
+from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
+from topo_scheduler.state.changes import ChangeLog
+from topo_scheduler.state.resources import Amounts, ResourceTable
+
+Int64 = npt.NDArray[np.int64]
+UNKNOWN = -1
+"""Bandwidth or model that no label tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLabels:
+    """Which labels tell a node's GPU model and its bandwidth; the first one present wins."""
+
+    gpu_model: tuple[str, ...]
+    bandwidth: tuple[str, ...]
+
+
+class NodeTable:
+    """All nodes. ``allocatable``, ``requested`` and ``daemons`` are int64 of shape (rows, resources)."""
+
+    def __init__(self, resources: ResourceTable, labels: NodeLabels, rows: int = 256) -> None:
+        self.resources = resources
+        self.read = labels
+        columns = max(16, len(resources))
+        self.allocatable: Int64 = np.zeros((rows, columns), np.int64)
+        self.requested: Int64 = np.zeros((rows, columns), np.int64)
+        self.daemons: Int64 = np.zeros((rows, columns), np.int64)
+        """The part of ``requested`` that DaemonSets hold: there even when a node is otherwise empty."""
+        self.exists: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
+        self.ready: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
+        self.unschedulable: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
+        self.model: Int64 = np.full(rows, UNKNOWN, np.int64)
+        self.bandwidth: Int64 = np.full(rows, UNKNOWN, np.int64)
+        self.reserved_bandwidth: Int64 = np.zeros(rows, np.int64)
+        self.taint_set: Int64 = np.zeros(rows, np.int64)
+        self.names: list[str] = [""] * rows
+        self.uids: list[str] = [""] * rows
+        self.labels: list[Mapping[str, str]] = [{} for _ in range(rows)]
+        self.row_of: dict[str, int] = {}
+        self._facts: list[tuple[object, ...]] = [()] * rows
+        self._allocatable_rows: dict[tuple[tuple[str, Quantity], ...], Int64] = {}
+        self.models: list[str] = []
+        self.taint_sets: list[tuple[Taint, ...]] = [()]
+        self.capacity_changes = ChangeLog()
+        self.facts_changes = ChangeLog()
+        self._free = list(range(rows - 1, -1, -1))
+        self._model_id: dict[str, int] = {}
+        self._taint_set_id: dict[tuple[Taint, ...], int] = {(): 0}
+        self._value_id: dict[str, int] = {}
+        self.values: list[str] = []
+        self._label_columns: dict[str, Int64] = {}
+
+    def __len__(self) -> int:
+        return len(self.row_of)
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, used or not: the length of every array."""
+        return len(self.exists)
+
+    # ------------------------------------------------------------ nodes in and out
+
+    def put(self, node: Node) -> tuple[int, bool, list[str]]:
+        """Take over a node's facts.
+
+        Returns:
+            Its row, whether anything that counts differs from what was known (a heartbeat does not count), and
+            messages on what could not be read (the rest of the node is used all the same).
+        """
+        name = node.metadata.name
+        ready = all(condition.status == "True" for condition in node.status.conditions if condition.type == "Ready")
+        facts = (
+            node.metadata.uid,
+            ready,
+            node.spec.unschedulable,
+            node.metadata.labels,
+            node.spec.taints,
+            node.status.allocatable or node.status.capacity,
+        )
+        row = self.row_of.get(name)
+        problems: list[str] = []
+        if row is None:
+            row = self._new_row(name)
+        elif self._facts[row] == facts:
+            return row, False, problems
+        self._facts[row] = facts
+        self.uids[row] = node.metadata.uid
+        self.ready[row] = ready
+        self.unschedulable[row] = node.spec.unschedulable
+        self._put_labels(row, node.metadata.labels, problems)
+        self._put_taints(row, tuple(node.spec.taints))
+        self._put_allocatable(row, node, problems)
+        self.facts_changes.append(row)
+        self.capacity_changes.append(row)
+        return row, True, [f"node {name}: {problem}" for problem in problems]
+
+    def remove(self, name: str) -> int | None:
+        """Forget a node; return the row it had. What was charged to the row is zeroed: the ledger keeps the pods."""
+        row = self.row_of.pop(name, None)
+        if row is None:
+            return None
+        for array in (self.allocatable, self.requested, self.daemons):
+            array[row] = 0
+        self.exists[row] = self.ready[row] = self.unschedulable[row] = False
+        self.model[row] = self.bandwidth[row] = UNKNOWN
+        self.reserved_bandwidth[row] = self.taint_set[row] = 0
+        self.names[row] = self.uids[row] = ""
+        self.labels[row] = {}
+        self._facts[row] = ()
+        for column in self._label_columns.values():
+            column[row] = UNKNOWN
+        self._free.append(row)
+        self.facts_changes.append(row)
+        self.capacity_changes.append(row)
+        return row
+
+    # ------------------------------------------------------------ charges
+
+    def charge(self, row: int, amounts: Amounts, *, sign: int = 1, daemon: bool = False) -> None:
+        """Add (or with sign -1 take away) what a pod holds of a node."""
+        requested = self.requested[row]
+        for column, amount in amounts:
+            requested[column] += sign * amount
+        if daemon:
+            for column, amount in amounts:
+                self.daemons[row, column] += sign * amount
+            self.facts_changes.append(row)
+        self.capacity_changes.append(row)
+
+    def overdrawn(self, row: int, amounts: Amounts | None = None) -> list[str]:
+        """Return the names of the resources of which more is charged than the node has; of ``amounts``, where given."""
+        over = np.flatnonzero(self.requested[row] > self.allocatable[row])
+        asked = None if amounts is None else {column for column, _ in amounts}
+        return [self.resources.names[column] for column in over.tolist() if asked is None or column in asked]
+
+    def widen(self) -> None:
+        """Make room for resource columns that were added since."""
+        missing = len(self.resources) - self.allocatable.shape[1]
+        if missing > 0:
+            pad = ((0, 0), (0, max(missing, 8)))
+            self.allocatable = np.pad(self.allocatable, pad)
+            self.requested = np.pad(self.requested, pad)
+            self.daemons = np.pad(self.daemons, pad)
+
+    # ------------------------------------------------------------ labels as columns
+
+    def value_id(self, value: str) -> int:
+        """Return the integer that stands for a label value; equal strings, equal integers."""
+        found = self._value_id.get(value)
+        if found is None:
+            found = self._value_id[value] = len(self.values)
+            self.values.append(value)
+        return found
+
+    def label_column(self, key: str) -> Int64:
+        """Return the value ids of one label by row (int64[rows], -1 where absent). Kept up to date from then on."""
+        column = self._label_columns.get(key)
+        if column is None:
+            column = np.full(self.rows, UNKNOWN, np.int64)
+            for row in self.row_of.values():
+                value = self.labels[row].get(key)
+                if value is not None:
+                    column[row] = self.value_id(value)
+            self._label_columns[key] = column
+        return column
+
+    def model_id(self, name: str) -> int:
+        """Return the integer that stands for a GPU model, -1 when no node has it."""
+        return self._model_id.get(name, UNKNOWN)
+
+    # ------------------------------------------------------------ inside
+
+    def _new_row(self, name: str) -> int:
+        if not self._free:
+            self._grow()
+        row = self._free.pop()
+        self.row_of[name] = row
+        self.names[row] = name
+        self.exists[row] = True
+        return row
+
+    def _grow(self) -> None:
+        old = self.rows
+        for attribute in ("allocatable", "requested", "daemons"):
+            setattr(self, attribute, np.pad(getattr(self, attribute), ((0, old), (0, 0))))
+        for attribute in ("exists", "ready", "unschedulable", "taint_set", "reserved_bandwidth"):
+            setattr(self, attribute, np.pad(getattr(self, attribute), (0, old)))
+        for attribute in ("model", "bandwidth"):
+            setattr(self, attribute, np.pad(getattr(self, attribute), (0, old), constant_values=UNKNOWN))
+        for key, column in self._label_columns.items():
+            self._label_columns[key] = np.pad(column, (0, old), constant_values=UNKNOWN)
+        self.names += [""] * old
+        self.uids += [""] * old
+        self.labels += [{} for _ in range(old)]
+        self._facts += [()] * old
+        self._free = list(range(2 * old - 1, old - 1, -1))
+        # Every cache is as long as these arrays: all of them start over.
+        self.facts_changes.restart()
+        self.capacity_changes.restart()
+
+    def _put_labels(self, row: int, labels: Mapping[str, str], problems: list[str]) -> None:
+        self.labels[row] = labels
+        for key, column in self._label_columns.items():
+            value = labels.get(key)
+            column[row] = UNKNOWN if value is None else self.value_id(value)
+        model = next((labels[key] for key in self.read.gpu_model if labels.get(key)), None)
+        self.model[row] = UNKNOWN if model is None else self._intern_model(model)
+        self.bandwidth[row] = UNKNOWN
+        told = next((key for key in self.read.bandwidth if key in labels), None)
+        if told is not None:
+            try:
+                self.bandwidth[row] = parse_bandwidth(labels[told])
+            except QuantityError as error:
+                problems.append(f"label {told}: {error}; its bandwidth counts as unknown")
+
+    def _intern_model(self, name: str) -> int:
+        found = self._model_id.get(name)
+        if found is None:
+            found = self._model_id[name] = len(self.models)
+            self.models.append(name)
+        return found
+
+    def _put_taints(self, row: int, taints: tuple[Taint, ...]) -> None:
+        found = self._taint_set_id.get(taints)
+        if found is None:
+            found = self._taint_set_id[taints] = len(self.taint_sets)
+            self.taint_sets.append(taints)
+        self.taint_set[row] = found
+
+    def _put_allocatable(self, row: int, node: Node, problems: list[str]) -> None:
+        quantities = dict(node.status.allocatable or node.status.capacity)
+        key = tuple(quantities.items())
+        if (known := self._allocatable_rows.get(key)) is not None and len(known) == self.allocatable.shape[1]:
+            self.allocatable[row] = known
+            return
+        amounts: dict[int, int] = {}
+        while quantities:
+            try:
+                amounts = self.resources.amounts(quantities)
+                break
+            except QuantityError as error:
+                name = str(error).split(":", 1)[0]
+                problems.append(f"allocatable {error}; it counts as 0")
+                del quantities[name]
+        self.widen()
+        allocatable = self.allocatable[row]
+        allocatable[:] = 0
+        for column, amount in amounts.items():
+            allocatable[column] = amount
+        if len(quantities) == len(key):
+            if len(self._allocatable_rows) > 1024:
+                self._allocatable_rows.clear()
+            self._allocatable_rows[key] = allocatable.copy()

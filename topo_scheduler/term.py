@@ -1,0 +1,387 @@
+"""One term of leadership: reflectors feed the engine, the engine decides, workers write.
+
+The engine runs on the event loop between two awaits, so there is one writer and nothing to lock. All tasks of a term
+live in one TaskGroup: when leadership ends they all end, binds already sent included.
+"""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.kube.binder import Binder, BindRequest, Outcome
+from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.conditions import ConditionWriter
+from topo_scheduler.kube.errors import KubeError
+from topo_scheduler.kube.events import EventRecorder, ObjectReference
+from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
+from topo_scheduler.kube.owners import Missing, OwnerDirectory
+from topo_scheduler.kube.reflector import Reflector
+from topo_scheduler.kube.resources import NODES, OWNER_KINDS, PODS
+from topo_scheduler.kube.sinks import Deleted
+from topo_scheduler.observability.logs import log_decision
+from topo_scheduler.observability.metrics import Metrics
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import (
+    Announce,
+    Bind,
+    BindOutcome,
+    Complain,
+    Evict,
+    Instruction,
+    MarkUnschedulable,
+    PodRef,
+    Tell,
+)
+from topo_scheduler.scheduling.queue import Place
+from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.state.workloads import Stage
+
+log = logging.getLogger(__name__)
+
+DRAIN_SECONDS: Final = 25.0
+"""Longest wait at the end of a term for binds in flight; below the 30 s a pod usually has to terminate."""
+STEP_SECONDS: Final = 0.005
+"""Longest time decisions hold the event loop at a stretch."""
+OWNER_RETRY_SECONDS: Final = 5.0
+OWNERS_SECONDS: Final = 10.0
+"""Longest wait for the lists of workloads: a kind that is not served, or not allowed, must not hold up all others."""
+
+_OUTCOMES: Final = {
+    Outcome.BOUND: BindOutcome.BOUND,
+    Outcome.TAKEN: BindOutcome.TAKEN,
+    Outcome.GONE: BindOutcome.GONE,
+    Outcome.REJECTED: BindOutcome.REJECTED,
+    # Certain or not: what was decided stays decided, and is written again to the same node.
+    Outcome.UNBOUND: BindOutcome.UNKNOWN,
+    Outcome.UNKNOWN: BindOutcome.UNKNOWN,
+}
+
+
+class Term:
+    """Schedules while this replica leads. Built for one term and not used again."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        client: Client,
+        metrics: Metrics,
+        events: EventRecorder,
+        *,
+        allowed: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        connection = configuration.scheduler.client_connection
+        self._clock = clock
+        self._metrics = metrics
+        self._owners = OwnerDirectory(client, on_change=self._owner_changed)
+        self.engine = Engine(configuration, self._resolve)
+        self._binder = Binder(
+            client, concurrency=connection.max_binds_in_flight, timeout=connection.bind_timeout, allowed=allowed
+        )
+        self._workers = connection.max_binds_in_flight
+        self._bind_timeout = connection.bind_timeout
+        self._events = events
+        self._conditions = ConditionWriter(client, busy=self.busy)
+        self._evictor = Evictor(client)
+        self._nodes = Reflector(client, NODES, _NodeSink(self))
+        self._pods = Reflector(client, PODS, _PodSink(self))
+        self._reflectors: dict[str, Reflector[Any]] = {
+            "nodes": self._nodes,
+            "pods": self._pods,
+            **{kind.plural: Reflector(client, kind, self._owners.sink(kind)) for kind in OWNER_KINDS},
+        }
+        self._binds: deque[Bind] = deque()
+        self._bind_ready = asyncio.Semaphore(0)
+        self._wake = asyncio.Event()
+        self._fetching: set[str] = set()
+        self._draining = False
+        self._group: asyncio.TaskGroup | None = None
+        self._passing: set[asyncio.Task[None]] = set()
+
+    # ------------------------------------------------------------ the life of a term
+
+    async def run(self, leading: asyncio.Event, *, clean_handover: bool) -> None:
+        """Schedule until cancelled; then let binds in flight end.
+
+        Args:
+            leading: set once decisions are made.
+            clean_handover: False when a former leader may still have binds on the wire: they are waited out first.
+        """
+        async with asyncio.TaskGroup() as background:
+            self._group = background
+            tasks = [background.create_task(work, name=name) for name, work in self._background()]
+            try:
+                await self._fill(clean_handover)
+                leading.set()
+                await self._decide()
+            finally:
+                leading.clear()
+                await self._drain()
+                for task in tasks:
+                    task.cancel()
+                for task in self._passing:
+                    task.cancel()
+
+    def _background(self) -> list[tuple[str, Any]]:
+        return [
+            *((f"reflect {name}", reflector.run()) for name, reflector in self._reflectors.items()),
+            *((f"bind {number}", self._bind_worker()) for number in range(self._workers)),
+            ("owners", self._owners.run()),
+            ("conditions", self._conditions.run()),
+        ]
+
+    async def _fill(self, clean_handover: bool) -> None:
+        """Wait until every cache is filled, and until nothing of a former leader can arrive any more."""
+        await self._nodes.synced.wait()
+        await self._pods.synced.wait()
+        await self._await_owners()
+        if not clean_handover:
+            log.info("waiting for binds of the former leader to land", extra={"seconds": self._bind_timeout})
+            await asyncio.sleep(self._bind_timeout)
+            await self._pods.relist()
+        world = self.engine.world
+        unlabelled = world.fabric.unlabelled()
+        log.info(
+            "caches filled, scheduling",
+            extra={"nodes": len(world.nodes), "pods": len(self._pods), "leaves": len(world.layout.paths)},
+        )
+        if unlabelled:
+            log.warning(
+                "%d of %d nodes do not tell their place in the fabric: they share domains called unlabelled",
+                len(unlabelled),
+                len(world.nodes),
+                extra={"examples": unlabelled[:5]},
+            )
+
+    async def _await_owners(self) -> None:
+        """Give the lists of workloads a moment; what they would have told is asked for one by one otherwise."""
+        try:
+            async with asyncio.timeout(OWNERS_SECONDS):
+                for kind in OWNER_KINDS:
+                    await self._reflectors[kind.plural].synced.wait()
+        except TimeoutError:
+            log.warning("scheduling without lists of %s: each owner is asked for instead", self._unsynced())
+
+    async def _decide(self) -> None:
+        """Take steps whenever there is something to do."""
+        while True:
+            self._wake.clear()
+            now = self._clock()
+            for instruction in self.engine.step(now, time.perf_counter, STEP_SECONDS):
+                self._carry_out(instruction)
+            self._fetch_owners()
+            if self.engine.pending_work:
+                await asyncio.sleep(0)
+                continue
+            due = self.engine.next_due()
+            timeout = None if due is None or due == float("inf") else max(0.0, due - self._clock())
+            try:
+                async with asyncio.timeout(timeout):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def _drain(self) -> None:
+        """Write no bind that was not begun, and wait for those that were."""
+        self._draining = True
+        self._binds.clear()
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._binder.drain()
+                # What the last binds have to tell; what else would be decided now is not carried out any more.
+                for instruction in self.engine.step(self._clock(), time.perf_counter, 0.0):
+                    if isinstance(instruction, Tell | Complain):
+                        self._carry_out(instruction)
+        except TimeoutError:
+            log.error("binds were still in flight when this term ended", extra={"binds": self._binder.in_flight})
+
+    # ------------------------------------------------------------ facts in
+
+    def configure(self, configuration: Configuration) -> None:
+        """Take over a changed TopologySchedulerConfig."""
+        self.engine.configure(configuration)
+        self._wake.set()
+
+    def pods_applied(self, pods: Sequence[Pod]) -> None:
+        """Pods appeared or changed."""
+        self.engine.pods_applied(pods, self._clock())
+        for pod in pods:
+            if pod.spec.node_name:
+                self._conditions.forget(pod.metadata.uid)
+        self._wake.set()
+
+    def pods_deleted(self, references: Sequence[Deleted]) -> None:
+        """Pods vanished."""
+        now = self._clock()
+        for reference in references:
+            self.engine.pod_deleted(reference.uid, now)
+            self._conditions.forget(reference.uid)
+        self._wake.set()
+
+    def nodes_applied(self, nodes: Sequence[Node]) -> None:
+        """Nodes appeared or changed."""
+        self.engine.nodes_applied(nodes, self._clock())
+        self._wake.set()
+
+    def nodes_deleted(self, references: Sequence[Deleted]) -> None:
+        """Nodes vanished."""
+        for reference in references:
+            self.engine.node_deleted(reference.name, reference.uid)
+        self._wake.set()
+
+    def _owner_changed(self, uid: str) -> None:
+        self.engine.owner_changed(uid, self._clock())
+        self._wake.set()
+
+    def _resolve(self, pod: Pod) -> Lineage | None:
+        if pod.metadata.controller is None:
+            return Lineage()
+        chain = self._owners.resolve(pod.metadata)
+        if isinstance(chain, Missing):
+            return None
+        return Lineage(chain.owners, chain.broken if chain.forbidden else "")
+
+    def _fetch_owners(self) -> None:
+        """Ask for the owners of pods that wait for them; one task a controller."""
+        for pod in self.engine.unresolved():
+            controller = pod.metadata.controller
+            if controller is not None and controller.uid not in self._fetching:
+                self._fetching.add(controller.uid)
+                self._start(self._fetch_owner(pod, controller.uid), f"owner {controller.uid}")
+
+    async def _fetch_owner(self, pod: Pod, uid: str) -> None:
+        while True:
+            try:
+                await self._owners.complete(pod.metadata)
+                break
+            except KubeError as error:
+                log.warning("owners of pod %s are not known yet: %s", pod.key, error)
+                await asyncio.sleep(OWNER_RETRY_SECONDS)
+        self._fetching.discard(uid)
+        self._owner_changed(uid)
+
+    # ------------------------------------------------------------ instructions out
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Bind():
+                self._binds.append(instruction)
+                self._bind_ready.release()
+            case Tell(pod, warning, reason, message):
+                action = "Binding" if reason == "Scheduled" else "Scheduling"
+                self._events.record(_regarding(pod), "Warning" if warning else "Normal", reason, message, action)
+            case MarkUnschedulable(pod, message):
+                pending = self.engine.pending_pod(pod.uid)
+                if pending is not None:
+                    self._conditions.set_unschedulable(pending, message)
+            case Announce(decision, seconds):
+                self._metrics.decided(decision, seconds)
+                log_decision(decision, seconds)
+            case Complain(message):
+                log.warning(message)
+            case Evict(pod, message):
+                self._start(self._evict(pod, message), f"evict {pod.uid}")
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Run something that ends by itself as part of this term."""
+        assert self._group is not None
+        task = self._group.create_task(work, name=name)
+        self._passing.add(task)
+        task.add_done_callback(self._passing.discard)
+
+    async def _bind_worker(self) -> None:
+        while True:
+            await self._bind_ready.acquire()
+            if self._binds:
+                await self._bind(self._binds.popleft())
+
+    async def _bind(self, bind: Bind) -> None:
+        pod = bind.pod
+        refused = self.engine.may_bind(pod.uid)
+        if refused:
+            self.engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, refused, self._clock())
+            self._wake.set()
+            return
+        result = await self._binder.bind(BindRequest(pod.namespace, pod.name, pod.uid, bind.node, bind.annotations))
+        now = self._clock()
+        self._metrics.bound(result.outcome.value, result.latency)
+        if result.outcome is Outcome.BOUND:
+            self._metrics.latency.observe(now - bind.queued)
+            self._conditions.forget(pod.uid)
+        else:
+            log.warning(
+                "bind of %s/%s to %s: %s", pod.namespace, pod.name, bind.node, result.message or result.outcome.value
+            )
+        self.engine.bind_finished(pod.uid, _OUTCOMES[result.outcome], result.message, now)
+        self._wake.set()
+
+    async def _evict(self, pod: PodRef, message: str) -> None:
+        result = await self._evictor.evict(pod.namespace, pod.name, pod.uid)
+        log.warning("evicting %s/%s: %s: %s", pod.namespace, pod.name, message, result.outcome.value)
+        if result.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.FAILED):
+            log.error("pod %s/%s stays bound without its gang: %s", pod.namespace, pod.name, result.message)
+
+    # ------------------------------------------------------------ what is observed
+
+    def busy(self) -> bool:
+        """Return whether binds are under way, behind which everything else stands back."""
+        return not self._draining and bool(self._binds or self._binder.in_flight)
+
+    def not_synced(self) -> str:
+        """Return which caches are not filled yet, or an empty string."""
+        needed: dict[str, Reflector[Any]] = {"nodes": self._nodes, "pods": self._pods}
+        return ", ".join(name for name, reflector in needed.items() if not reflector.synced.is_set())
+
+    def _unsynced(self) -> str:
+        return ", ".join(name for name, reflector in self._reflectors.items() if not reflector.synced.is_set())
+
+    def staleness(self) -> dict[str, float]:
+        """Return the seconds since the last sign of life of each watch."""
+        now = time.monotonic()
+        return {name: reflector.staleness(now) for name, reflector in self._reflectors.items()}
+
+    def pending_pods(self) -> dict[str, int]:
+        """Return how many pods wait, by the place of their workload in the queue."""
+        counts = dict.fromkeys((place.value for place in Place), 0)
+        for workload in self.engine.workloads:
+            place = self.engine.queue.place(workload.id)
+            if place is not None:
+                counts[place.value] += sum(m.stage is Stage.PENDING for m in workload.members.values())
+        return counts
+
+
+def _regarding(pod: PodRef) -> ObjectReference:
+    return ObjectReference("v1", "Pod", pod.namespace, pod.name, pod.uid)
+
+
+class _PodSink:
+    def __init__(self, term: Term) -> None:
+        self._term = term
+
+    def applied(self, objects: Sequence[Pod]) -> None:
+        self._term.pods_applied(objects)
+
+    def deleted(self, references: Sequence[Deleted]) -> None:
+        self._term.pods_deleted(references)
+
+    def synced(self) -> None:
+        """Waited for by the reflector's own event."""
+
+
+class _NodeSink:
+    def __init__(self, term: Term) -> None:
+        self._term = term
+
+    def applied(self, objects: Sequence[Node]) -> None:
+        self._term.nodes_applied(objects)
+
+    def deleted(self, references: Sequence[Deleted]) -> None:
+        self._term.nodes_deleted(references)
+
+    def synced(self) -> None:
+        """Waited for by the reflector's own event."""
