@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import asyncio
 import os
 
 import pytest
@@ -9,6 +10,10 @@ from hypothesis import settings
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("local", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+# Else the first who asks for "the current loop" makes one that nobody closes, and a warning comes up in another test.
+asyncio.set_event_loop(None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -122,7 +122,7 @@ def test_a_command_exists_with_its_options(where: str, line: str) -> None:
 
 
 def _options(command: click.Command) -> set[str]:
-    parameters = command.get_params(click.Context(command))
+    parameters = command.get_params(click.Context(command, **command.context_settings))
     return {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)}
 
 

@@ -20,7 +20,7 @@ from topo_scheduler.state.decision import Decision, Seat
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
 ROLL_BACK_AFTER: Final = 3.0
-"""Seconds a gang may stay half bound without room for the rest before it is rolled back."""
+"""Seconds a gang may stay half bound without getting on before it is rolled back."""
 WRITE_AGAIN_AFTER: Final = 1.0
 """Seconds before a bind of unknown end is written again."""
 
@@ -214,6 +214,8 @@ class Outcomes:
     def backoff(self, workload: Workload) -> float:
         """Return the seconds to wait before a workload whose binds failed is tried again."""
         first, most = self._config.pod_initial_backoff_seconds, self._config.pod_max_backoff_seconds
+        if workload.half_bound_since is not None:
+            most = min(most, ROLL_BACK_AFTER / 3)  # it must be tried again before its time is up
         return float(min(most, first * 2 ** min(20, max(0, workload.attempts - 1))))
 
 
