@@ -270,8 +270,10 @@ def commands() -> dict[str, click.Command]:
 
 
 def _help(command: click.Command, name: str) -> str:
-    width = {"terminal_width": 100, "max_content_width": 100}
-    with click.Context(command, info_name=name, **command.context_settings, **width) as context:
+    context = click.Context(
+        command, info_name=name, terminal_width=100, max_content_width=100, **command.context_settings
+    )
+    with context:
         return "\n".join(line.rstrip() for line in command.get_help(context).splitlines()).rstrip()
 
 

@@ -51,7 +51,6 @@ async def test_bare_pods_are_never_evicted(cluster: Cluster, start_replica: Star
     await cluster.wait_bound("crew", 2)
 
 
-@pytest.mark.xfail(strict=True, reason="only lack of room starts the clock of a gang that is half bound")
 async def test_members_whose_gang_is_refused_for_good_are_evicted(
     cluster: Cluster, start_replica: StartReplica
 ) -> None:
