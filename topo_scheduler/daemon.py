@@ -118,7 +118,7 @@ class Daemon:
     async def _contend(self) -> None:
         election = self.configuration.scheduler.leader_election
         if not election.leader_elect:
-            await self._lead(lambda: True, clean=True)
+            await self._lead(lambda: True)
             return
         elector = LeaderElector(
             self.client,
@@ -129,15 +129,17 @@ class Daemon:
             renew_deadline=election.renew_deadline,
             retry_period=election.retry_period,
         )
-        await elector.run(lambda: self._lead(elector.holds, clean=elector.clean_handover))
+        await elector.run(
+            lambda: self._lead(elector.holds, 0.0 if elector.clean_handover else elector.handover_seconds)
+        )
 
-    async def _lead(self, allowed: Callable[[], bool], *, clean: bool) -> None:
+    async def _lead(self, allowed: Callable[[], bool], handover: float = 0.0) -> None:
         # Not above: with it come the kernels, which must be compiled while health is served, in `run`.
         from topo_scheduler.term import Term
 
         self.term = Term(self.configuration, self.client, self.metrics, self.events, allowed=allowed, clock=self._clock)
         try:
-            await self.term.run(self.leading, clean_handover=clean)
+            await self.term.run(self.leading, handover=handover)
         finally:
             self.leading.clear()
             self.term = None

@@ -105,18 +105,19 @@ class Term:
 
     # ------------------------------------------------------------ the life of a term
 
-    async def run(self, leading: asyncio.Event, *, clean_handover: bool) -> None:
+    async def run(self, leading: asyncio.Event, *, handover: float = 0.0) -> None:
         """Schedule until cancelled; then let binds in flight end.
 
         Args:
             leading: set once decisions are made.
-            clean_handover: False when a former leader may still have binds on the wire: they are waited out first.
+            handover: seconds for which a former leader may go on believing that it leads, which are waited out, and
+                at least as long as a bind takes; 0 when none can have binds on the wire.
         """
         async with asyncio.TaskGroup() as background:
             self._group = background
             tasks = [background.create_task(work, name=name) for name, work in self._background()]
             try:
-                await self._fill(clean_handover)
+                await self._fill(handover)
                 leading.set()
                 await self._decide()
             finally:
@@ -135,14 +136,15 @@ class Term:
             ("conditions", self._conditions.run()),
         ]
 
-    async def _fill(self, clean_handover: bool) -> None:
+    async def _fill(self, handover: float) -> None:
         """Wait until every cache is filled, and until nothing of a former leader can arrive any more."""
         await self._nodes.synced.wait()
         await self._pods.synced.wait()
         await self._await_owners()
-        if not clean_handover:
-            log.info("waiting for binds of the former leader to land", extra={"seconds": self._bind_timeout})
-            await asyncio.sleep(self._bind_timeout)
+        if handover:
+            wait = max(handover, self._bind_timeout)
+            log.info("the Lease was not released: waiting for binds of a former leader to land, %g s", wait)
+            await asyncio.sleep(wait)
             await self._pods.relist()
         world = self.engine.world
         unlabelled = world.fabric.unlabelled()
