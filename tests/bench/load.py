@@ -20,7 +20,7 @@ async def load(nodes: int = 5000, bound: int = 20_000, rate: int = 100, seconds:
             after_list = process.memory_info().rss
             watch = asyncio.create_task(server.binds(version, rate * seconds, seconds + 30))
             cpu = sum(process.cpu_times()[:2])
-            before = process.io_counters().read_chars
+            before = process.io_counters()
             began = time.monotonic()
             for second in range(seconds):
                 names = (f"l-{second}-{i}" for i in range(rate))
@@ -28,6 +28,7 @@ async def load(nodes: int = 5000, bound: int = 20_000, rate: int = 100, seconds:
                 await asyncio.sleep(max(0.0, began + second + 1 - time.monotonic()))
             seen = await watch
             spent = time.monotonic() - began
+            after = process.io_counters()
             return {
                 "nodes": nodes,
                 "pods_bound_before": bound,
@@ -35,7 +36,8 @@ async def load(nodes: int = 5000, bound: int = 20_000, rate: int = 100, seconds:
                 "rss_mb_after_load": round(process.memory_info().rss / 2**20, 1),
                 "decisions_per_s": round(len(seen) / spent, 1),
                 "cpu_cores": round((sum(process.cpu_times()[:2]) - cpu) / spent, 2),
-                "received_mb_per_s": round((process.io_counters().read_chars - before) / spent / 1e6, 2),
+                "received_mb_per_s": round((after.read_chars - before.read_chars) / spent / 1e6, 2),
+                "sent_mb_per_s": round((after.write_chars - before.write_chars) / spent / 1e6, 2),
             }
 
 
