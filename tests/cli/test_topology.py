@@ -11,7 +11,7 @@ def test_the_tree(served: Served) -> None:
     answer = run("topology", "--kubeconfig", served.kubeconfig)
     assert answer.exit_code == 0, answer.output
     lines = answer.output.splitlines()
-    assert lines[0].startswith("cluster  61 of 64 GPUs free, 5% used, fragmentation 0.4"), lines[0]
+    assert lines[0].startswith("cluster  37 of 64 GPUs free, 5% used, fragmentation 0.14"), lines[0]
     assert "8 nodes, 3 not available" in lines[0]
     assert [line[4:11] for line in lines if "─ spine-" in line] == ["spine-1", "spine-2"]
     assert any("node-1 " in line and "■■■□□□□□" in line and "5 of 8 free" in line for line in lines)
@@ -32,7 +32,7 @@ def test_json(served: Served) -> None:
     served.bind("worker", "node-1")
     answer = run("topology", "--kubeconfig", served.kubeconfig, "-o", "json")
     root = json.loads(answer.output)
-    assert root["gpus"] == {"capacity": 64, "used": 3, "free": 61, "onEmptyNodes": 32}
+    assert root["gpus"] == {"capacity": 64, "used": 3, "free": 37, "onEmptyNodes": 32}
     leaf = root["domains"][0]["domains"][0]
     assert (leaf["path"], leaf["type"], leaf["connected"]) == ("spine-1/leaf-1", "leaf", ["spine-1/leaf-2"])
     node = leaf["nodes"][0]

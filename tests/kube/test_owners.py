@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from topo_scheduler.api.objects import ObjectMeta, OwnerReference
-from topo_scheduler.kube.discovery import Discovery, server_version
+from topo_scheduler.kube.discovery import Discovery
 from topo_scheduler.kube.errors import Unreachable
 from topo_scheduler.kube.owners import Chain, Missing, OwnerDirectory
 from topo_scheduler.kube.resources import CRONJOBS, JOBS
@@ -347,9 +347,3 @@ async def test_the_bulk_of_kubectl_apply_is_not_kept() -> None:
         w.annotate("ray", "kubectl.kubernetes.io/last-applied-configuration", "x" * 9_999, kind="rayclusters.ray.io")
         (owner,) = (await directory(w).complete(of(reference(ray)))).owners
         assert owner.annotations == {"topology.scheduler/from": "ray"}
-
-
-@virtual_time
-async def test_the_servers_version_is_read() -> None:
-    async with world() as w:
-        assert await server_version(w.client) >= (1, 30)

@@ -2,11 +2,15 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 
+from tests.helpers import make_node
+from tests.scheduling.driver import Driver
 from tests.scheduling.planning import Small, grid, small_of
 from tests.scheduling.reference import Machine, Want
 from tests.scheduling.test_planner_reference import clusters
+from topo_scheduler.api.objects import Node
 from topo_scheduler.scheduling.survey import survey
 
 
@@ -37,6 +41,13 @@ def test_nothing_free_is_not_fragmented() -> None:
     assert {domain.fragmentation for domain in survey(small.world)} == {0.0}
 
 
+@pytest.mark.parametrize("away", [make_node("b", "s1/l1", ready=False), make_node("b", "s1/l1", unschedulable=True)])
+def test_nothing_of_a_node_that_is_away_is_free(away: Node) -> None:
+    d = Driver([make_node("a", "s1/l1"), away])
+    (cluster, *_) = survey(d.engine.world)
+    assert (cluster.capacity, cluster.free, cluster.whole, cluster.fragmentation) == (16, 8, 8, 0.0)
+
+
 def test_a_cluster_without_nodes_has_no_domains() -> None:
     assert list(survey(Small([]).world)) == []
 
@@ -50,10 +61,10 @@ def test_every_level_adds_up_to_the_whole(machines: list[Machine]) -> None:
     whole = domains[0]
     for level in {domain.level for domain in domains}:
         inside = [domain for domain in domains if domain.level == level]
-        for what in ("capacity", "used", "whole"):
+        for what in ("capacity", "used", "free", "whole"):
             assert sum(getattr(domain, what) for domain in inside) == getattr(whole, what)
         names = Counter(name for domain in inside for name in domain.nodes)
         assert names == Counter(machine.name for machine in machines)
     for domain in domains:
         assert 0 <= domain.fragmentation <= 1
-        assert domain.free >= 0
+        assert 0 <= domain.whole <= domain.free <= domain.capacity

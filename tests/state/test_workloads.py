@@ -23,7 +23,6 @@ def test_the_first_pod_makes_the_workload_and_the_last_one_ends_it() -> None:
     made = all_.join(workload("g"), member("a"))
     assert all_.join(workload("g"), member("b")) is made
     assert len(all_) == 1
-    assert made.missing == 1
     assert all_.leave("a") is made
     assert all_.of_pod("a") is None
     assert all_.leave("b") is made

@@ -297,13 +297,6 @@ class Job(Base):
     status: JobStatus = field(default_factory=JobStatus)
 
 
-class ConfigMap(Base):
-    """A ConfigMap."""
-
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
-    data: dict[str, str] = {}
-
-
 # ---------------------------------------------------------------- list and watch
 
 

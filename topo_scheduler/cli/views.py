@@ -38,8 +38,8 @@ class NodeView:
 
     @property
     def free(self) -> int:
-        """GPUs not in use, whether or not a pod may have them."""
-        return max(0, self.capacity - self.used)
+        """GPUs a pod may have: none of a node that is not ready, or cordoned."""
+        return 0 if self.state else max(0, self.capacity - self.used)
 
     @property
     def state(self) -> str:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
@@ -24,13 +23,6 @@ MISSING_SECONDS = 60.0
 TIMEOUT_SECONDS = 10.0
 
 
-class Version(NamedTuple):
-    """The version of the API server, as in ``v1.34.2``."""
-
-    major: int
-    minor: int
-
-
 class _Kind(Base):
     name: str = ""
     kind: str = ""
@@ -42,13 +34,7 @@ class _Kinds(Base):
     resources: list[_Kind] | None = None
 
 
-class _VersionInfo(Base):
-    major: str = ""
-    minor: str = ""
-
-
 _kinds = msgspec.json.Decoder(_Kinds)
-_version = msgspec.json.Decoder(_VersionInfo)
 
 
 class Discovery:
@@ -89,11 +75,3 @@ class Discovery:
             for served in decode(_kinds, answer).resources or []
             if "/" not in served.name and "get" in served.verbs
         }
-
-
-async def server_version(client: Client) -> Version:
-    """The version of the API server: older ones do not do all that newer ones do."""
-    answer = await retried(lambda: client.request("GET", "/version", timeout=TIMEOUT_SECONDS), attempts=4, longest=5.0)
-    info = decode(_version, answer)
-    digits = "".join(character for character in info.minor if character.isdecimal())  # some vendors say "29+"
-    return Version(int(info.major or 0), int(digits or 0))

@@ -13,7 +13,9 @@ from topo_scheduler.state.resources import GPU
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """One domain. GPUs: ``capacity``, ``used``, and ``whole``, those on nodes where none is used.
+    """One domain. GPUs: ``capacity``, ``used``, ``free`` and ``whole``, the free ones of nodes where none is used.
+
+    Nothing of a node that is not ready, or cordoned, is free.
 
     ``level`` its type (``cluster`` for the whole), ``nodes`` their names in order, ``connected`` the paths of the
     domains next to it under the same parent.
@@ -23,6 +25,7 @@ class Domain:
     path: Path
     capacity: int
     used: int
+    free: int
     whole: int
     nodes: tuple[str, ...]
     connected: tuple[Path, ...]
@@ -33,11 +36,6 @@ class Domain:
         return self.path[-1] if self.path else "cluster"
 
     @property
-    def free(self) -> int:
-        """GPUs not in use."""
-        return max(0, self.capacity - self.used)
-
-    @property
     def utilization(self) -> float:
         """Share of the GPUs in use, 0 where there are none."""
         return self.used / self.capacity if self.capacity else 0.0
@@ -45,8 +43,7 @@ class Domain:
     @property
     def fragmentation(self) -> float:
         """1 - largest gang of whole nodes that fits / free GPUs; 0 when nothing is free."""
-        # A node that others overdrew makes less free on the whole than its neighbours have.
-        return max(0.0, 1 - self.whole / self.free) if self.free else 0.0
+        return 1 - self.whole / self.free if self.free else 0.0
 
 
 def survey(world: World) -> Iterator[Domain]:
@@ -55,19 +52,21 @@ def survey(world: World) -> Iterator[Domain]:
     capacity = nodes.allocatable[layout.order, GPU]
     used = nodes.requested[layout.order, GPU]
     usable = nodes.ready[layout.order] & ~nodes.unschedulable[layout.order]
-    whole = np.where((used == 0) & usable, capacity, 0)
+    free = np.where(usable, np.maximum(0, capacity - used), 0)
+    whole = np.where(used == 0, free, 0)
     names = [nodes.names[int(row)] for row in layout.order]
     for depth in range(layout.depth + 1):
         level = layout.levels[depth - 1] if depth else "cluster"
         ranges = layout.offsets[layout.domains[depth]]
-        sums = [_sums(values, ranges) for values in (capacity, used, whole)]
+        sums = [_sums(values, ranges) for values in (capacity, used, free, whole)]
         for index in range(len(ranges) - 1):
             yield Domain(
                 level=level,
                 path=layout.domain_path(depth, index),
                 capacity=int(sums[0][index]),
                 used=int(sums[1][index]),
-                whole=int(sums[2][index]),
+                free=int(sums[2][index]),
+                whole=int(sums[3][index]),
                 nodes=tuple(names[int(ranges[index]) : int(ranges[index + 1])]),
                 connected=tuple(_neighbours(layout, depth, index)),
             )

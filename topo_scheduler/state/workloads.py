@@ -96,11 +96,6 @@ class Workload:
         )
 
     @property
-    def missing(self) -> int:
-        """Members that do not exist yet."""
-        return max(0, self.size - len(self.members))
-
-    @property
     def priority(self) -> int:
         """The lowest priority of a member: the whole can't go before any part of it."""
         return min((member.priority for member in self.members.values()), default=0)
