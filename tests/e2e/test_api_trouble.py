@@ -133,7 +133,7 @@ async def test_deletions_missed_while_a_watch_was_dead_are_noticed(
     cluster.server.break_watches(BreakWatch("drop"))
     for node in ("s1-l1-1", "s1-l1-2"):
         cluster.server.store.delete("pods", f"held-{node}", "default")
-    cluster.server.store.create("nodes", objects.node("late", spine="s1", leaf="l1"))
+    cluster.server.store.create("nodes", objects.node("late", spine="s1", leaf="l1", model="H100"))
     cluster.server.store.compact()
     for rule in away:
         cluster.server.faults.remove(rule)

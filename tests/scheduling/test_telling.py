@@ -96,8 +96,18 @@ def test_a_gang_over_several_leaves_is_told_their_parent() -> None:
     d.step()
     assert d.told(pods[0])[0].endswith(
         "The gang needs 2 leaves in 1 spine with room for 4 pods of 8 GPUs; the most free is s1 with room for 3."
-    ) or d.told(pods[0])[0].endswith(
-        "The gang needs 2 leaves in 1 spine with room for 4 pods of 8 GPUs; the most free is s1 with room for 3."
+    )
+
+
+def test_a_gang_between_two_gpu_models_is_told_that_it_needs_one() -> None:
+    d = Driver([make_node("a", "s1/l1", model="A"), make_node("b", "s1/l1", model="A"), make_node("c", "s1/l1")])
+    d.apply(make_pod("x", gpus=8, node="a", scheduler="o"))
+    pods = gang(2)
+    d.apply(*pods)
+    d.step()
+    assert d.told(pods[0])[0].endswith(
+        "The gang needs 1 leaf with room for 2 pods of 8 GPUs on nodes of one GPU model;"
+        " the most free is s1/l1 with room for 1."
     )
 
 

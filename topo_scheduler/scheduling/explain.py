@@ -81,7 +81,8 @@ def sentence(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> st
     where = "/".join(layout.domain_path(_depth(layout, rule), best)) or "the cluster"
     needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} {_plural(layout.levels[-1])} in 1 {rule.domain}"
     most = f"the most free is {where} with room for {int(held[best])}" if len(held) and held[best] else "none has room"
-    return f"The gang needs {needs} with room for {wanted}; {most}."
+    alike = " on nodes of one GPU model" if len(planner.views_for(ask)) > 1 else ""
+    return f"The gang needs {needs} with room for {wanted}{alike}; {most}."
 
 
 def _depth(layout: Layout, rule: SizeRule) -> int:
