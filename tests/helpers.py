@@ -8,16 +8,12 @@ from typing import Final
 
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import (
-    Affinity,
     Container,
     Job,
     JobSpec,
     JobStatus,
     Node,
-    NodeAffinity,
     NodeCondition,
-    NodeSelector,
-    NodeSelectorTerm,
     NodeSpec,
     NodeStatus,
     ObjectMeta,
@@ -26,10 +22,10 @@ from topo_scheduler.api.objects import (
     PodSpec,
     PodStatus,
     Quantity,
-    Requirement,
     ResourceRequirements,
     Taint,
 )
+from topo_scheduler.api.selectors import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
 
 SCHEDULER: Final = "topology-aware-scheduler"
 NVIDIA: Final = "nvidia.com/gpu"

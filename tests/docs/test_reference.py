@@ -6,9 +6,10 @@ import pytest
 
 from tests.docs.generate import PAGES, REFERENCE, ROOT, commands, metric_names
 from topo_scheduler.api.annotations import KNOWN, Enforcement, Strategy
-from topo_scheduler.api.objects import Affinity, Container, ContainerPort, Pod, PodAffinity, PodSpec, Volume
-from topo_scheduler.api.objects import TopologySpreadConstraint as Spread
+from topo_scheduler.api.objects import Container, ContainerPort, Pod, PodSpec, Volume
 from topo_scheduler.api.reasons import NodeReason, Reason
+from topo_scheduler.api.selectors import Affinity, PodAffinity, PodAffinityTerm
+from topo_scheduler.api.selectors import TopologySpreadConstraint as Spread
 from topo_scheduler.cli.main import COMMANDS
 from topo_scheduler.state.classes import unsupported
 from topo_scheduler.state.decision import Verdict
@@ -70,7 +71,7 @@ def test_every_command_can_be_had() -> None:
 
 
 def _refused() -> dict[str, Pod]:
-    one = PodAffinity(required=[b"{}"])  # type: ignore[list-item]
+    one = PodAffinity(required=[PodAffinityTerm()])
     specs = {
         "affinity": PodSpec(affinity=Affinity(pod_affinity=one)),
         "anti-affinity": PodSpec(affinity=Affinity(pod_anti_affinity=one)),

@@ -5,7 +5,7 @@ import pytest
 from tests.helpers import make_node, term, where
 from tests.scheduling.planning import Small, gang, grid, pods, single
 from topo_scheduler.api.annotations import Strategy
-from topo_scheduler.api.objects import NodeAffinity, PreferredTerm
+from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
 from topo_scheduler.scheduling.ask import Ask, Placement
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.resources import GPU, PODS

@@ -20,17 +20,9 @@ from tests.helpers import (
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.annotations import WRITTEN, annotation_names
 from topo_scheduler.api.config import SchedulerConfig
-from topo_scheduler.api.objects import (
-    Affinity,
-    Container,
-    ContainerPort,
-    Pod,
-    PodSpec,
-    ResourceRequirements,
-    TopologySpreadConstraint,
-    Volume,
-)
+from topo_scheduler.api.objects import Container, ContainerPort, Pod, PodSpec, ResourceRequirements, Volume
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.selectors import Affinity, TopologySpreadConstraint
 from topo_scheduler.scheduling.understand import Lineage, Understood, charged_amounts, understand
 from topo_scheduler.state.resources import GPU, ResourceTable
 

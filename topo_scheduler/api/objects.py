@@ -7,17 +7,12 @@ Names are those of the Kubernetes API in snake_case; absent fields have the API'
 
 from typing import Any, Literal
 
-from msgspec import Raw, Struct, field
+from msgspec import Raw, field
+
+from topo_scheduler.api.base import Base, Value
+from topo_scheduler.api.selectors import Affinity, TopologySpreadConstraint
 
 Quantity = str | int | float
-
-
-class Base(Struct, rename="camel", omit_defaults=True):
-    """Common decoding rules: camelCase on the wire, defaults left out when encoded."""
-
-
-class Value(Struct, rename="camel", omit_defaults=True, frozen=True):
-    """The same rules for parts that are compared and hashed."""
 
 
 class OwnerReference(Value, frozen=True):
@@ -58,57 +53,7 @@ class PartialObject(Base):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
 
 
-# ---------------------------------------------------------------- selectors
-
-
-class Requirement(Value, frozen=True):
-    """A node selector requirement (``In``, ``NotIn``, ``Exists``, ``DoesNotExist``, ``Gt``, ``Lt``)."""
-
-    key: str = ""
-    operator: str = ""
-    values: tuple[str, ...] = ()
-
-
-class NodeSelectorTerm(Value, frozen=True):
-    """Requirements that must all hold; an empty term matches nothing."""
-
-    match_expressions: tuple[Requirement, ...] = ()
-    match_fields: tuple[Requirement, ...] = ()
-
-
-class NodeSelector(Value, frozen=True):
-    """Terms of which one must hold."""
-
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
-
-
-class PreferredTerm(Value, frozen=True):
-    """A node selector term with a weight from 1 to 100."""
-
-    weight: int = 0
-    preference: NodeSelectorTerm = NodeSelectorTerm()
-
-
-class NodeAffinity(Value, frozen=True):
-    """``spec.affinity.nodeAffinity``."""
-
-    required: NodeSelector | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: tuple[PreferredTerm, ...] = field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
-
-
-class PodAffinity(Base):
-    """``podAffinity`` or ``podAntiAffinity``: kept undecoded until they are implemented."""
-
-    required: list[Raw] = field(default_factory=list, name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: list[Raw] = field(default_factory=list, name="preferredDuringSchedulingIgnoredDuringExecution")
-
-
-class Affinity(Base):
-    """``spec.affinity``."""
-
-    node_affinity: NodeAffinity | None = None
-    pod_affinity: PodAffinity | None = None
-    pod_anti_affinity: PodAffinity | None = None
+# ---------------------------------------------------------------- pods
 
 
 class Toleration(Value, frozen=True):
@@ -118,16 +63,6 @@ class Toleration(Value, frozen=True):
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
-
-
-class TopologySpreadConstraint(Base):
-    """``spec.topologySpreadConstraints[]``, as far as is needed to refuse it."""
-
-    topology_key: str = ""
-    when_unsatisfiable: str = ""
-
-
-# ---------------------------------------------------------------- pods
 
 
 class ResourceRequirements(Base):

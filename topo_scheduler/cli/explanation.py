@@ -14,8 +14,9 @@ from topo_scheduler.api.annotations import (
     SCORE,
     written_number,
 )
+from topo_scheduler.api.base import Base
 from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.objects import Base, Pod
+from topo_scheduler.api.objects import Pod
 from topo_scheduler.cli.common import Failure
 from topo_scheduler.cli.snapshot import TIMEOUT_SECONDS, build_engine, list_all, list_cluster
 from topo_scheduler.kube.client import Client, decode

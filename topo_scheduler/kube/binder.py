@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from topo_scheduler.api.objects import Base, Pod
+from topo_scheduler.api.base import Base
+from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import (
     ApiError,

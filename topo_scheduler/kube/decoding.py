@@ -11,7 +11,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from topo_scheduler.api.objects import Base, ListMeta, ObjectMeta, PartialObject, Status
+from topo_scheduler.api.base import Base
+from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject, Status
 from topo_scheduler.kube.errors import Undecodable
 from topo_scheduler.kube.resources import Object, Resource
 

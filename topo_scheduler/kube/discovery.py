@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from topo_scheduler.api.objects import Base, PartialObject
+from topo_scheduler.api.base import Base
+from topo_scheduler.api.objects import PartialObject
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import NotFound, retried
 from topo_scheduler.kube.resources import Resource, group_version_path

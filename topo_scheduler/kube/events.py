@@ -16,7 +16,7 @@ from typing import Literal, NoReturn
 
 import msgspec
 
-from topo_scheduler.api.objects import Base
+from topo_scheduler.api.base import Base
 from topo_scheduler.kube.client import MERGE_PATCH, Client
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, retried
 from topo_scheduler.kube.lane import Lane

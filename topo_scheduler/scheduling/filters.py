@@ -6,16 +6,19 @@ in the order in which its reason is given: a node counts for the first filter th
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from topo_scheduler.api.objects import NodeSelectorTerm, Requirement, Taint, Toleration
+from topo_scheduler.api.objects import Taint, Toleration
 from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
 from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.selectors import SelectorError, as_int64, check_requirement
 
 Bool = npt.NDArray[np.bool_]
 UNSCHEDULABLE_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -75,7 +78,7 @@ def _affinity(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
 
 def term_matches(nodes: NodeTable, term: NodeSelectorTerm, rows: Int64) -> Bool:
     """Return which rows a node selector term matches; an empty term matches none."""
-    if not term.match_expressions and not term.match_fields:
+    if not _well_formed(term):
         return np.zeros(len(rows), np.bool_)
     matched = np.ones(len(rows), np.bool_)
     for requirement in term.match_expressions:
@@ -83,6 +86,18 @@ def term_matches(nodes: NodeTable, term: NodeSelectorTerm, rows: Int64) -> Bool:
     for requirement in term.match_fields:
         matched &= _field_matches(nodes, requirement, rows)
     return matched
+
+
+@lru_cache(maxsize=4096)
+def _well_formed(term: NodeSelectorTerm) -> bool:
+    """Return whether a term is one that can match: not empty, and nothing in it that Kubernetes can't parse."""
+    try:
+        for requirement in term.match_expressions:
+            check_requirement(requirement)
+    except SelectorError:
+        return False
+    fields_ok = all(one.operator in ("In", "NotIn") and len(one.values) == 1 for one in term.match_fields)
+    return fields_ok and bool(term.match_expressions or term.match_fields)
 
 
 def _expression_matches(nodes: NodeTable, requirement: Requirement, rows: Int64) -> Bool:
@@ -104,27 +119,21 @@ def _expression_matches(nodes: NodeTable, requirement: Requirement, rows: Int64)
 
 
 def _compares(nodes: NodeTable, requirement: Requirement, column: Int64) -> Bool:
-    bound = _as_int(requirement.values[0]) if len(requirement.values) == 1 else None
+    bound = as_int64(requirement.values[0])
     result = np.zeros(len(column), np.bool_)
-    if bound is None:
-        return result
     for value_id in np.unique(column[column != UNKNOWN]):
-        value = _as_int(nodes.values[int(value_id)])
-        if value is not None and (value > bound if requirement.operator == "Gt" else value < bound):
-            result |= column == value_id
+        value = as_int64(nodes.values[int(value_id)])
+        if value is not None and bound is not None:
+            result |= (column == value_id) & (value > bound if requirement.operator == "Gt" else value < bound)
     return result
 
 
-def _as_int(text: str) -> int | None:
-    digits = text[1:] if text[:1] in "+-" else text
-    return int(text) if digits.isascii() and digits.isdigit() else None
-
-
 def _field_matches(nodes: NodeTable, requirement: Requirement, rows: Int64) -> Bool:
-    if requirement.key != "metadata.name" or requirement.operator not in ("In", "NotIn"):
-        return np.zeros(len(rows), np.bool_)
-    wanted = [nodes.row_of[name] for name in requirement.values if name in nodes.row_of]
-    inside: Bool = np.isin(rows, np.array(wanted, np.int64))
+    # Nodes have one field; of any other the value is empty.
+    wanted = requirement.values[0]
+    inside: Bool = np.full(len(rows), wanted == "", np.bool_)
+    if requirement.key == "metadata.name":
+        inside = rows == nodes.row_of.get(wanted, UNKNOWN)
     return inside if requirement.operator == "In" else ~inside
 
 

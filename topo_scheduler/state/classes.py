@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from topo_scheduler.api.objects import NodeAffinity, Pod, PreferredTerm, Toleration
+from topo_scheduler.api.objects import Pod, Toleration
+from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
 from topo_scheduler.state.resources import CPU, GPU, Amounts
 
 

@@ -1,0 +1,129 @@
+"""Label selectors, compiled once: what Kubernetes' own parser refuses is refused here.
+
+Source of the rules: ``k8s.io/apimachinery/pkg/labels``.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from topo_scheduler.api.selectors import LabelSelector, Requirement
+
+OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
+COMPARING: Final = ("Gt", "Lt")
+_LIMIT: Final = 2**63
+_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+class SelectorError(ValueError):
+    """A selector that Kubernetes would not take; the message names the key and what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One condition on one label."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether labels meet the condition."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return value is not None and value in self.values
+            case "NotIn":
+                return value is None or value not in self.values
+            case "Exists":
+                return value is not None
+        return value is None
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Conditions that must all hold: none of them selects everything, ``nothing`` nothing."""
+
+    clauses: tuple[Clause, ...] = ()
+    nothing: bool = False
+
+    @property
+    def everything(self) -> bool:
+        """Whether there is no condition at all."""
+        return not self.clauses and not self.nothing
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether labels are selected."""
+        return not self.nothing and all(clause.matches(labels) for clause in self.clauses)
+
+    def narrowed(self, labels: Iterable[tuple[str, str]]) -> "Selector":
+        """Return a selector that wants these labels as well."""
+        if self.nothing:
+            return self
+        more = {Clause(key, "In", frozenset((value,))) for key, value in labels}
+        return Selector(_in_order({*self.clauses, *more}))
+
+
+EVERYTHING: Final = Selector()
+NOTHING: Final = Selector(nothing=True)
+
+
+def compile_selector(selector: LabelSelector | None) -> Selector:
+    """Compile a label selector; None selects nothing.
+
+    Raises:
+        SelectorError: an operator, a key or a value that is not allowed.
+    """
+    if selector is None:
+        return NOTHING
+    clauses = {Clause(key, "In", frozenset((value,))) for key, value in selector.match_labels.items()}
+    for key, value in selector.match_labels.items():
+        check_requirement(Requirement(key, "In", (value,)))
+    for requirement in selector.match_expressions:
+        if requirement.operator not in OPERATORS:
+            raise SelectorError(f"{requirement.operator!r} is not an operator of a label selector")
+        check_requirement(requirement)
+        clauses.add(Clause(requirement.key, requirement.operator, frozenset(requirement.values)))
+    return Selector(_in_order(clauses))
+
+
+def check_requirement(requirement: Requirement) -> None:
+    """Check operator, key and values as Kubernetes does.
+
+    Raises:
+        SelectorError: what is wrong.
+    """
+    key, operator, values = requirement.key, requirement.operator, requirement.values
+    prefix, slash, name = key.rpartition("/")
+    domain_ok = not slash or (len(prefix) <= 253 and _DOMAIN.fullmatch(prefix) is not None)
+    if not _NAME.fullmatch(name) or not domain_ok:
+        raise SelectorError(f"{key!r} is not a label key")
+    if operator in ("In", "NotIn"):
+        if not values:
+            raise SelectorError(f"{key}: {operator} needs at least one value")
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            raise SelectorError(f"{key}: {operator} takes no values")
+    elif operator in COMPARING:
+        if len(values) != 1 or as_int64(values[0]) is None:
+            raise SelectorError(f"{key}: {operator} needs one integer")
+    else:
+        raise SelectorError(f"{key}: {operator!r} is not an operator")
+    for value in values:
+        if value and not _NAME.fullmatch(value):
+            raise SelectorError(f"{key}: {value!r} is not a label value")
+
+
+def as_int64(text: str) -> int | None:
+    """Return the integer a label value stands for, None when it is none or does not fit 64 bits."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    value = int(text)
+    return value if -_LIMIT <= value < _LIMIT else None
+
+
+def _in_order(clauses: Iterable[Clause]) -> tuple[Clause, ...]:
+    return tuple(sorted(clauses, key=lambda clause: (clause.key, clause.operator, sorted(clause.values))))
