@@ -23,11 +23,14 @@ BIN_VARIABLE = "TOPO_CONTROLPLANE_BIN"
 HERE = Path(__file__).resolve().parent
 
 PROGRAMS: dict[str, tuple[str, ...]] = {
-    "go": ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "keygen"),
+    "go": ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "keygen", "kube-filters"),
     "go-kwok": ("kwok",),
     "go-oldest": ("kube-apiserver-oldest",),
 }
-"""The Go modules of this folder and the programs each of them builds."""
+"""The Go modules of the control plane and the programs each of them builds."""
+
+PEERS: dict[str, tuple[str, ...]] = {"go-kai": ("kai-scheduler", "kai-binder")}
+"""The Go modules of other schedulers: the benchmark asks for them, and nothing else builds them."""
 
 
 class ControlPlaneUnavailable(RuntimeError):
@@ -50,7 +53,7 @@ def build(dest: Path | None = None, *, modules: Iterable[str] = modules_for()) -
     if dest is None and named:
         return _named_directory(Path(named), wanted)
     go = _go_command()
-    dest = dest if dest is not None else _cache_directory(go)
+    dest = dest if dest is not None else _cache_directory(go, wanted)
     if _missing(dest, wanted):
         dest.mkdir(parents=True, exist_ok=True)
         with _locked(dest / ".lock"):
@@ -68,8 +71,12 @@ def kubernetes_version(module: str) -> str:
     return found[1]
 
 
+def _programs(module: str) -> tuple[str, ...]:
+    return (PROGRAMS | PEERS)[module]
+
+
 def _missing(directory: Path, modules: Iterable[str]) -> list[str]:
-    programs = [name for module in modules for name in PROGRAMS[module]]
+    programs = [name for module in modules for name in _programs(module)]
     return [name for name in programs if not os.access(directory / name, os.X_OK)]
 
 
@@ -96,18 +103,21 @@ def _go_command() -> str:
     return go
 
 
-def _cache_directory(go: str) -> Path:
+def _cache_directory(go: str, modules: Iterable[str]) -> Path:
     root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "topo-scheduler" / "controlplane" / _fingerprint(go)
+    return root / "topo-scheduler" / "controlplane" / _fingerprint(go, modules)
 
 
-def _fingerprint(go: str) -> str:
-    """Name everything a build is made of: the toolchain, the modules' versions, the sources and the flags here."""
+def _fingerprint(go: str, modules: Iterable[str]) -> str:
+    """Name everything a build is made of: the toolchain, the modules' versions, the sources and the flags here.
+
+    A peer counts only where it is asked for: its next version leaves the control plane as it is.
+    """
     target = subprocess.run(
         [go, "env", "GOVERSION", "GOOS", "GOARCH"], cwd=HERE / "go", check=True, capture_output=True
     )
     digest = hashlib.sha256(target.stdout)
-    for module in PROGRAMS:
+    for module in (*PROGRAMS, *(peer for peer in PEERS if peer in modules)):
         digest.update(_link_flags(module).encode())
         sources = (p for p in (HERE / module).rglob("*") if p.name in ("go.mod", "go.sum") or p.suffix == ".go")
         for path in sorted(sources):
@@ -116,7 +126,7 @@ def _fingerprint(go: str) -> str:
 
 
 def _build_module(go: str, module: str, dest: Path) -> None:
-    print(f"controlplane: building {', '.join(PROGRAMS[module])} (minutes, the first time)", file=sys.stderr)
+    print(f"controlplane: building {', '.join(_programs(module))} (minutes, the first time)", file=sys.stderr)
     with tempfile.TemporaryDirectory(dir=dest, prefix=".building-") as staging:
         command = [go, "build", "-trimpath", "-buildvcs=false", "-ldflags", _link_flags(module), "-o", staging + "/"]
         done = subprocess.run(
@@ -134,14 +144,14 @@ def _build_module(go: str, module: str, dest: Path) -> None:
                 "module proxy (or a filled module cache) and some 6 GB of disk. The end of its output:\n"
                 + done.stdout[-3000:]
             )
-        for program in PROGRAMS[module]:
+        for program in _programs(module):
             (Path(staging) / program).replace(dest / program)
 
 
 def _link_flags(module: str) -> str:
     """Leave out debug symbols, and say the version: without that clients are told v0.0.0."""
     flags = ["-s", "-w"]
-    if module != "go-kwok":
+    if module in ("go", "go-oldest"):
         version = kubernetes_version(module)
         major, minor = version.removeprefix("v").split(".")[:2]
         values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
