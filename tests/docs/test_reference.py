@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs.generate import PAGES, REFERENCE, ROOT, commands, metric_names
 from topo_scheduler.api.annotations import KNOWN, Enforcement, Strategy
-from topo_scheduler.api.objects import Container, ContainerPort, Pod, PodSpec, Volume
+from topo_scheduler.api.objects import ClaimSource, Container, ContainerPort, Pod, PodSpec, Volume
 from topo_scheduler.api.reasons import NodeReason, Reason
 from topo_scheduler.api.selectors import Affinity, PodAffinity, PodAffinityTerm
 from topo_scheduler.api.selectors import TopologySpreadConstraint as Spread
@@ -77,7 +77,7 @@ def _refused() -> dict[str, Pod]:
         "anti-affinity": PodSpec(affinity=Affinity(pod_anti_affinity=one)),
         "spread": PodSpec(topology_spread_constraints=[Spread(when_unsatisfiable="DoNotSchedule")]),
         "ports": PodSpec(containers=[Container(ports=[ContainerPort(host_port=80)])]),
-        "claims": PodSpec(volumes=[Volume(persistent_volume_claim={})]),
+        "claims": PodSpec(volumes=[Volume(persistent_volume_claim=ClaimSource("c"))]),
         "ephemeral": PodSpec(volumes=[Volume(ephemeral={})]),
         "devices": PodSpec(resource_claims=[object()]),  # type: ignore[list-item]
         "group": PodSpec(scheduling_group={}),

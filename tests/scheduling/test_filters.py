@@ -84,7 +84,7 @@ TAINT = Taint("dedicated", "ml", "NoSchedule")
         (Toleration("dedicated", "Equal", "ml", "NoExecute"), False),
         (Toleration("dedicated", "Exists", effect="NoExecute"), False),
         (Toleration("other", "Exists"), False),
-        (Toleration("", "Equal", "ml"), False),
+        (Toleration("", "Equal", "ml"), True),  # no API server takes it, but that is what it would mean
         (Toleration(), False),
         (Toleration("dedicated", "Gt", "ml"), False),
     ],

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.helpers import NVIDIA, make_pod
 from topo_scheduler.api.objects import Container, Pod, PodSpec, Quantity, ResourceRequirements
 from topo_scheduler.api.quantity import QuantityError
-from topo_scheduler.state.resources import CPU, GPU, MEMORY, PODS, ResourceTable, as_amounts, pod_amounts
+from topo_scheduler.state.requests import pod_amounts
+from topo_scheduler.state.resources import CPU, GPU, MEMORY, PODS, ResourceTable, as_amounts
 
 MI = 2**20
 GI = 2**30
@@ -39,8 +40,8 @@ def test_the_frontend_of_the_documentation() -> None:
 def test_the_kata_pod_of_the_documentation() -> None:
     # Pod Overhead: 2000m and 200Mi of containers, 250m and 120Mi of overhead, 2250m and 320Mi in all.
     containers = [
-        container(limits={"cpu": "500m", "memory": "100Mi"}),
-        container(limits={"cpu": "1500m", "memory": "100Mi"}),
+        container({"cpu": "500m", "memory": "100Mi"}),
+        container({"cpu": "1500m", "memory": "100Mi"}),
     ]
     kata = pod(containers, overhead={"cpu": "250m", "memory": "120Mi"})
     assert asked(kata) == {CPU: 2250, MEMORY: 320 * MI, PODS: 1}
@@ -111,9 +112,10 @@ def test_a_pod_asks_for_the_most_that_runs_at_any_moment_of_its_start(
         assert amounts.get(column, 0) == (peak + overhead.get(name, 0)) * scale
 
 
-def test_a_limit_without_a_request_is_the_request() -> None:
-    amounts = asked(pod([container({"cpu": "1"}, {"cpu": "2", NVIDIA: 4})]))
-    assert (amounts[CPU], amounts[GPU]) == (1000, 4)
+def test_requests_count_and_not_limits() -> None:
+    # The API server writes the request where there is a limit alone.
+    amounts = asked(pod([container({"cpu": "1", NVIDIA: 4}, {"cpu": "2", NVIDIA: 4, "memory": "1Gi"})]))
+    assert (amounts[CPU], amounts[GPU], amounts.get(MEMORY)) == (1000, 4, None)
 
 
 def test_gpus_of_all_vendors_count_for_one_account_and_each_for_its_own() -> None:

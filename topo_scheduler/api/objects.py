@@ -77,6 +77,14 @@ class ContainerPort(Base):
     """``ports[]`` of a container."""
 
     host_port: int = 0
+    host_ip: str = field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class ContainerRestartRule(Base):
+    """``restartPolicyRules[]`` of a container."""
+
+    action: str = ""
 
 
 class Container(Base):
@@ -85,15 +93,55 @@ class Container(Base):
     name: str = ""
     resources: ResourceRequirements = field(default_factory=ResourceRequirements)
     restart_policy: str | None = None
+    restart_policy_rules: list[ContainerRestartRule] = []
     ports: list[ContainerPort] = []
+
+
+class ClaimSource(Base):
+    """``persistentVolumeClaim`` of a volume."""
+
+    claim_name: str = ""
+
+
+class GCEDisk(Base):
+    """``gcePersistentDisk``."""
+
+    pd_name: str = ""
+    read_only: bool = False
+
+
+class AWSDisk(Base):
+    """``awsElasticBlockStore``."""
+
+    volume_id: str = field(default="", name="volumeID")
+
+
+class ISCSIDisk(Base):
+    """``iscsi`` of a volume."""
+
+    iqn: str = ""
+    read_only: bool = False
+
+
+class RBDDisk(Base):
+    """``rbd`` of a volume."""
+
+    monitors: list[str] = []
+    pool: str = ""
+    image: str = ""
+    read_only: bool = False
 
 
 class Volume(Base):
     """``spec.volumes[]``: the kinds that can tie a pod to a node."""
 
     name: str = ""
-    persistent_volume_claim: dict[str, Any] | None = None
+    persistent_volume_claim: ClaimSource | None = None
     ephemeral: dict[str, Any] | None = None
+    gce_persistent_disk: GCEDisk | None = None
+    aws_elastic_block_store: AWSDisk | None = None
+    iscsi: ISCSIDisk | None = None
+    rbd: RBDDisk | None = None
 
 
 class Named(Value, frozen=True):
@@ -122,6 +170,7 @@ class PodSpec(Base):
     volumes: list[Volume] = []
     resource_claims: list[Named] = []
     host_network: bool = False
+    host_users: bool | None = None
     scheduling_group: dict[str, Any] | None = None
     workload_ref: dict[str, Any] | None = None
 
@@ -135,6 +184,14 @@ class PodCondition(Base):
     message: str = ""
 
 
+class ContainerStatus(Base):
+    """``status.containerStatuses[]``: what a container has of its node while it is resized."""
+
+    name: str = ""
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Quantity] = {}
+
+
 class PodStatus(Base):
     """``status`` of a pod."""
 
@@ -143,6 +200,10 @@ class PodStatus(Base):
     message: str = ""
     nominated_node_name: str = ""
     conditions: list[PodCondition] = []
+    container_statuses: list[ContainerStatus] = []
+    init_container_statuses: list[ContainerStatus] = []
+    resources: ResourceRequirements | None = None
+    allocated_resources: dict[str, Quantity] = {}
 
 
 class Pod(Base):
@@ -194,6 +255,7 @@ class NodeStatus(Base):
     allocatable: dict[str, Quantity] = {}
     capacity: dict[str, Quantity] = {}
     conditions: list[NodeCondition] = []
+    declared_features: list[str] = []
 
 
 class Node(Base):

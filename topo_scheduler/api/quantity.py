@@ -4,6 +4,7 @@ Every comparison of the scheduler is between integers, so a quantity is turned i
 as Kubernetes rounds requests: CPU in milli-CPU, everything else in whole units (bytes, GPUs, pods).
 """
 
+import math
 import re
 from fractions import Fraction
 from functools import lru_cache
@@ -43,8 +44,8 @@ def _exact(value: str | int | float) -> Fraction:
 
 
 @lru_cache(maxsize=8192)
-def parse_quantity(value: str | int | float, scale: int = 1) -> int:
-    """Return a quantity times ``scale``, rounded up.
+def parse_exact(value: str | int | float, scale: int = 1) -> int | Fraction:
+    """Return a quantity times ``scale``, a fraction where it is no whole number.
 
     Args:
         value: as written in the manifest (``"500m"``, ``"16Gi"``, ``2``).
@@ -54,10 +55,14 @@ def parse_quantity(value: str | int | float, scale: int = 1) -> int:
         QuantityError: malformed, negative, or above ``MAX_VALUE`` after scaling.
     """
     exact = _exact(value) * scale
-    result = -(-exact.numerator // exact.denominator)
-    if result > MAX_VALUE:
+    if exact > MAX_VALUE:
         raise QuantityError(f"{value!r} is larger than any node can be")
-    return result
+    return int(exact) if exact.denominator == 1 else exact
+
+
+def parse_quantity(value: str | int | float, scale: int = 1) -> int:
+    """Return the same rounded up."""
+    return math.ceil(parse_exact(value, scale))
 
 
 _BANDWIDTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(?:b|bps|bit|bit/s|bits)", re.IGNORECASE | re.ASCII)

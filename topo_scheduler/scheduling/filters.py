@@ -47,12 +47,13 @@ def tolerated(taint: Taint, tolerations: frozenset[Toleration]) -> bool:
     return any(
         (not t.effect or t.effect == taint.effect)
         and (not t.key or t.key == taint.key)
-        and (t.operator == "Exists" or (bool(t.key) and t.operator in ("Equal", "") and t.value == taint.value))
+        and (t.operator == "Exists" or (t.operator in ("Equal", "") and t.value == taint.value))
         for t in tolerations
     )
 
 
-def _taints(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+def tolerates(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+    """Return which rows have no taint that keeps the class away."""
     accepted = np.array(
         [
             all(t.effect not in ("NoSchedule", "NoExecute") or tolerated(t, cls.tolerations) for t in taints)
@@ -63,7 +64,8 @@ def _taints(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
     return accepted[nodes.taint_set[rows]]
 
 
-def _affinity(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+def matches_affinity(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+    """Return which rows match the class's node selector and required node affinity."""
     accepted = np.ones(len(rows), np.bool_)
     for key, value in cls.selector:
         accepted &= nodes.label_column(key)[rows] == nodes.value_id(value)
@@ -137,6 +139,13 @@ def _field_matches(nodes: NodeTable, requirement: Requirement, rows: Int64) -> B
     return inside if requirement.operator == "In" else ~inside
 
 
+def _features(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+    wanted = cls.constraints.features if cls.constraints else frozenset()
+    if not wanted:
+        return np.ones(len(rows), np.bool_)
+    return np.array([wanted <= nodes.features[int(row)] for row in rows], np.bool_)
+
+
 def _model(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
     if not cls.models:
         return np.ones(len(rows), np.bool_)
@@ -154,8 +163,9 @@ def _bandwidth(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
 FILTERS: Final[Sequence[Filter]] = (
     Filter(NodeReason.UNSCHEDULABLE, _schedulable),
     Filter(NodeReason.NOT_READY, _ready),
-    Filter(NodeReason.TAINT, _taints),
-    Filter(NodeReason.AFFINITY, _affinity),
+    Filter(NodeReason.TAINT, tolerates),
+    Filter(NodeReason.AFFINITY, matches_affinity),
+    Filter(NodeReason.FEATURES, _features),
     Filter(NodeReason.GPU_MODEL, _model),
     Filter(NodeReason.BANDWIDTH, _bandwidth),
 )

@@ -20,7 +20,8 @@ from topo_scheduler.api.objects import Job, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.state.classes import PodClass, ignored_preferences, pod_class, unsupported
-from topo_scheduler.state.resources import GPU, ResourceTable, as_amounts, pod_amounts
+from topo_scheduler.state.requests import pod_amounts
+from topo_scheduler.state.resources import GPU, ResourceTable, as_amounts
 from topo_scheduler.state.workloads import Member, Workload
 
 INDEX_LABELS: Final = ("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index")

@@ -11,11 +11,14 @@ from topo_scheduler.api.annotations import RESERVED_BANDWIDTH, written_number
 from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.quantity import QuantityError
+from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.understand import charged_amounts
+from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.fabric import Fabric, Layout, Path
 from topo_scheduler.state.history import History
 from topo_scheduler.state.ledger import Entry, Ledger
 from topo_scheduler.state.nodes import NodeLabels, NodeTable
+from topo_scheduler.state.residents import Residents
 from topo_scheduler.state.resources import PODS, ResourceTable, as_amounts
 
 REFUSALS: Final = ("OutOf", "UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity")
@@ -29,7 +32,9 @@ class World:
         self.resources = ResourceTable(config.gpu_resources)
         self.nodes = NodeTable(self.resources, NodeLabels(config.gpu_model_labels, config.bandwidth_labels))
         self.fabric = Fabric(config.topology)
-        self.ledger = Ledger(self.nodes)
+        self.residents = Residents()
+        self.around = Surroundings(self.nodes, self.residents)
+        self.ledger = Ledger(self.nodes, self.residents)
         self.history = History()
         self.improvements = 0
         """How many events so far could have made a placement possible."""
@@ -93,13 +98,14 @@ class World:
         """
         uid, node = pod.metadata.uid, pod.spec.node_name
         known = self.ledger.get(uid)
+        profile = profile_of(self.residents, pod)
         here = known is not None and known.node == node
         problems = []
         try:
             charged = charged_amounts(pod, self.resources)
         except QuantityError as error:
             if here:
-                return self.ledger.confirm(uid, node, known.amounts if known else ()), []
+                return self.ledger.confirm(uid, node, known.amounts if known else (), profile=profile), []
             problems.append(f"pod {pod.key}: {error}; it is taken to hold nothing but a place on node {node}")
             charged = {PODS: 1}
         amounts = as_amounts(charged)
@@ -109,7 +115,7 @@ class World:
             self.ledger.release(uid)  # bound by somebody else to the very node, without our annotations
         controller = pod.metadata.controller
         daemon = controller is not None and controller.kind == "DaemonSet"
-        changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, bandwidth=bandwidth)
+        changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, bandwidth=bandwidth, profile=profile)
         if changed and daemon:
             self._change_rules()
         if changed and before >= 0:

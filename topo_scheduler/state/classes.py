@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from topo_scheduler.api.objects import Pod, Toleration
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
+from topo_scheduler.state.constraints import Constraints
+from topo_scheduler.state.residents import Term
 from topo_scheduler.state.resources import CPU, GPU, Amounts
 
 
@@ -12,7 +14,8 @@ class PodClass:
     """What decides on which nodes a pod may run, and how many fit there.
 
     ``amounts`` pairs of resource column and amount, the GPU account included. ``models`` GPU models that will do,
-    empty for any. ``bandwidth`` Mbit/s that a node must not be known to lack.
+    empty for any. ``bandwidth`` Mbit/s that a node must not be known to lack. ``repelled`` anti-affinity of other pods
+    that is meant for this one.
     """
 
     amounts: Amounts
@@ -21,6 +24,8 @@ class PodClass:
     tolerations: frozenset[Toleration] = frozenset()
     models: tuple[str, ...] = ()
     bandwidth: int = 0
+    constraints: Constraints | None = None
+    repelled: frozenset[Term] = frozenset()
 
     def amount(self, column: int) -> int:
         """Return how much of one resource a pod asks."""
@@ -42,7 +47,9 @@ class PodClass:
         return self.affinity.preferred if self.affinity else ()
 
 
-def pod_class(pod: Pod, amounts: Amounts, models: tuple[str, ...], bandwidth: int) -> PodClass:
+def pod_class(
+    pod: Pod, amounts: Amounts, models: tuple[str, ...], bandwidth: int, constraints: Constraints | None = None
+) -> PodClass:
     """Return the class of a pod; equal classes compare equal."""
     spec = pod.spec
     return PodClass(
@@ -52,6 +59,7 @@ def pod_class(pod: Pod, amounts: Amounts, models: tuple[str, ...], bandwidth: in
         tolerations=frozenset(spec.tolerations),
         models=models,
         bandwidth=bandwidth,
+        constraints=constraints,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from topo_scheduler.state.nodes import NodeTable
+from topo_scheduler.state.residents import Profile, Residents
 from topo_scheduler.state.resources import Amounts
 
 
@@ -24,13 +25,15 @@ class Entry:
     assumed: bool
     daemon: bool
     bandwidth: int
+    profile: Profile | None = None
 
 
 class Ledger:
-    """All entries by pod uid, and the only writer of the node table's ``requested``."""
+    """All entries by pod uid, and the only writer of the node table's ``requested`` and of the residents."""
 
-    def __init__(self, nodes: NodeTable) -> None:
+    def __init__(self, nodes: NodeTable, residents: Residents | None = None) -> None:
         self._nodes = nodes
+        self._residents = residents if residents is not None else Residents()
         self._entries: dict[str, Entry] = {}
         self._by_node: dict[str, set[str]] = {}
         self.assumed = 0
@@ -51,23 +54,36 @@ class Ledger:
         """Return the uids of the pods that hold something of a node."""
         return frozenset(self._by_node.get(name, ()))
 
-    def assume(self, uid: str, node: str, amounts: Amounts, bandwidth: int = 0) -> None:
+    def assume(self, uid: str, node: str, amounts: Amounts, bandwidth: int = 0, profile: Profile | None = None) -> None:
         """Hold room for a pod that is about to be bound."""
         if uid in self._entries:
             raise ValueError(f"pod {uid} already has an entry")
-        self._add(uid, Entry(node, -1, amounts, True, False, bandwidth))
+        self._add(uid, Entry(node, -1, amounts, True, False, bandwidth, profile))
 
-    def confirm(self, uid: str, node: str, amounts: Amounts, *, daemon: bool = False, bandwidth: int = 0) -> bool:
+    def confirm(
+        self,
+        uid: str,
+        node: str,
+        amounts: Amounts,
+        *,
+        daemon: bool = False,
+        bandwidth: int = 0,
+        profile: Profile | None = None,
+    ) -> bool:
         """Take over what the API server says of a bound pod; return whether anything differs from what was believed."""
         known = self._entries.get(uid)
         if known is not None and known.node == node and (known.assumed or known.amounts == amounts):
             # What was assumed may hold GPUs that the pod's spec does not show.
             self.assumed -= known.assumed
             known.assumed = False
+            if profile is not known.profile:
+                self._look(known, -1)
+                known.profile = profile
+                self._look(known, 1)
             return False
         if known is not None:
             self.release(uid)
-        self._add(uid, Entry(node, -1, amounts, False, daemon, bandwidth))
+        self._add(uid, Entry(node, -1, amounts, False, daemon, bandwidth, profile))
         return True
 
     def release(self, uid: str) -> Entry | None:
@@ -83,6 +99,7 @@ class Ledger:
         if entry.row >= 0:
             self._nodes.charge(entry.row, entry.amounts, sign=-1, daemon=entry.daemon)
             self._nodes.reserved_bandwidth[entry.row] -= entry.bandwidth
+            self._look(entry, -1)
         return entry
 
     def node_added(self, name: str, row: int) -> None:
@@ -93,6 +110,7 @@ class Ledger:
     def node_removed(self, name: str) -> None:
         """Keep the pods of a node that vanished, charged to nothing, until they vanish too or it returns."""
         for uid in self._by_node.get(name, ()):
+            self._look(self._entries[uid], -1)
             self._entries[uid].row = -1
 
     def _add(self, uid: str, entry: Entry) -> None:
@@ -110,3 +128,8 @@ class Ledger:
         self._nodes.widen()
         self._nodes.charge(row, entry.amounts, daemon=entry.daemon)
         self._nodes.reserved_bandwidth[row] += entry.bandwidth
+        self._look(entry, 1)
+
+    def _look(self, entry: Entry, change: int) -> None:
+        if entry.row >= 0 and entry.profile is not None:
+            self._residents.change(entry.row, entry.profile, change)

@@ -49,6 +49,8 @@ class NodeTable:
         self.names: list[str] = [""] * rows
         self.uids: list[str] = [""] * rows
         self.labels: list[Mapping[str, str]] = [{} for _ in range(rows)]
+        self.features: list[frozenset[str]] = [frozenset()] * rows
+        """Features that nodes declare."""
         self.row_of: dict[str, int] = {}
         self._facts: list[tuple[object, ...]] = [()] * rows
         self._allocatable_rows: dict[tuple[tuple[str, Quantity], ...], Int64] = {}
@@ -89,6 +91,7 @@ class NodeTable:
             node.metadata.labels,
             node.spec.taints,
             node.status.allocatable or node.status.capacity,
+            node.status.declared_features,
         )
         row = self.row_of.get(name)
         problems: list[str] = []
@@ -100,6 +103,7 @@ class NodeTable:
         self.uids[row] = node.metadata.uid
         self.ready[row] = ready
         self.unschedulable[row] = node.spec.unschedulable
+        self.features[row] = frozenset(node.status.declared_features)
         self._put_labels(row, node.metadata.labels, problems)
         self._put_taints(row, tuple(node.spec.taints))
         self._put_allocatable(row, node, problems)
@@ -119,6 +123,7 @@ class NodeTable:
         self.reserved_bandwidth[row] = self.taint_set[row] = 0
         self.names[row] = self.uids[row] = ""
         self.labels[row] = {}
+        self.features[row] = frozenset()
         self._facts[row] = ()
         for column in self._label_columns.values():
             column[row] = UNKNOWN
@@ -205,6 +210,7 @@ class NodeTable:
         self.names += [""] * old
         self.uids += [""] * old
         self.labels += [{} for _ in range(old)]
+        self.features += [frozenset()] * old
         self._facts += [()] * old
         self._free = list(range(2 * old - 1, old - 1, -1))
         # Every cache is as long as these arrays: all of them start over.

@@ -145,13 +145,13 @@ func (f *filters) answer(line []byte) (a answer) {
 		a.Error = err.Error()
 		return a
 	}
-	existing, errs := decodePods(s.Pods)
-	pending, pendingErrs := decodePods(s.Pending)
-	for name, err := range errs {
-		a.Error = fmt.Sprintf("pod %s: %v", name, err)
-		return a
+	existing, broken := decodePods(s.Pods)
+	pending, brokenPending := decodePods(s.Pending)
+	err := f.load(&s, existing, pending)
+	for name, why := range broken {
+		err = errors.Join(err, fmt.Errorf("pod %s: %w", name, why))
 	}
-	if err := f.load(&s, existing, pending); err != nil {
+	if err != nil {
 		a.Error = err.Error()
 		return a
 	}
@@ -161,15 +161,12 @@ func (f *filters) answer(line []byte) (a answer) {
 			a.Reasons[name][node.Name] = reason
 		}
 	}
-	for name, err := range pendingErrs {
+	for name, err := range brokenPending {
 		everywhere(name, err.Error())
 	}
 	for _, pod := range pending {
 		name := pod.Namespace + "/" + pod.Name
-		a.Feasible[name], a.Reasons[name] = []string{}, map[string]string{}
-		for _, node := range s.Nodes {
-			a.Reasons[name][node.Name] = "NodeAffinity: node(s) didn't satisfy plugin(s) [NodeAffinity]"
-		}
+		everywhere(name, "NodeAffinity: node(s) didn't satisfy plugin(s) [NodeAffinity]")
 		if err := f.try(pod, a.Reasons[name]); err != "" {
 			everywhere(name, err)
 			continue

@@ -1,0 +1,1 @@
+"""Our filters beside kube-scheduler's own: random and hand-written snapshots, the same answer for every pair."""

@@ -1,0 +1,149 @@
+"""Counts of neighbours hold however pods come and go."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topo_scheduler.state import residents as module
+from topo_scheduler.state.residents import Claim, Disk, Port, Profile, Residents, Term
+from topo_scheduler.state.selectors import EVERYTHING, NOTHING, Clause, Selector
+
+ROWS = 6
+LABELS = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["a", "b"]))
+NAMESPACES = st.sampled_from(["x", "y"])
+CLAUSES = st.builds(
+    Clause,
+    st.sampled_from(["app", "tier"]),
+    st.sampled_from(["In", "NotIn"]),
+    st.sets(st.sampled_from(["a", "b"]), min_size=1).map(frozenset),
+)
+SELECTORS = st.one_of(st.just(NOTHING), st.builds(Selector, st.lists(CLAUSES, max_size=2).map(tuple)))
+
+
+def profile(residents: Residents, namespace: str = "x", **labels: str) -> Profile:
+    return residents.profile(namespace, labels)
+
+
+def test_pods_that_look_alike_are_one() -> None:
+    residents = Residents()
+    first = profile(residents, app="a")
+    assert profile(residents, app="a") is first
+    assert profile(residents, app="b") is not first
+    assert profile(residents, "y", app="a") is not first
+
+
+def test_a_profile_that_nobody_has_is_forgotten() -> None:
+    residents = Residents()
+    for number in range(100):
+        passing = profile(residents, job=str(number))
+        residents.change(0, passing, 1)
+        residents.change(0, passing, -1)
+    assert list(residents.all()) == []
+    del passing
+    assert len(residents._profiles) <= 100
+    residents._log.clear()
+    assert len(residents._profiles) == 0
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, ROWS - 1), NAMESPACES, LABELS, st.booleans(), st.sampled_from([1, 1, -1]), st.booleans()
+        ),
+        max_size=30,
+    ),
+    st.lists(st.tuples(SELECTORS, st.one_of(st.none(), NAMESPACES.map(lambda name: frozenset((name,))))), max_size=2),
+    st.booleans(),
+)
+def test_a_tally_counts_as_one_that_counts_anew(
+    changes: list[tuple[int, str, dict[str, str], bool, int, bool]],
+    conditions: list[tuple[Selector, frozenset[str] | None]],
+    living: bool,
+) -> None:
+    residents = Residents()
+    tally = residents.tally(tuple(conditions), living=living)
+    here: Counter[tuple[int, Profile]] = Counter()
+    for row, namespace, labels, terminating, change, look in changes:
+        one = residents.profile(namespace, labels, terminating=terminating)
+        if change < 0 and not here[row, one]:
+            continue
+        residents.change(row, one, change)
+        here[row, one] += change
+        if look:
+            tally.counts(ROWS)
+    wanted = [0] * ROWS
+    for (row, one), count in here.items():
+        matches = all(
+            (names is None or one.namespace in names) and selector.matches(one.labels) for selector, names in conditions
+        )
+        wanted[row] += count * (matches and not (living and one.terminating))
+    assert tally.counts(ROWS).tolist() == wanted
+
+
+def test_a_tally_that_fell_behind_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEEP", 4)
+    residents = Residents()
+    tally = residents.tally(((EVERYTHING, None),))
+    one = profile(residents)
+    residents.change(1, one, 1)
+    assert tally.counts(3).tolist() == [0, 1, 0]
+    for _ in range(20):
+        residents.change(2, one, 1)
+        residents.change(2, one, -1)
+    residents.change(0, one, 1)
+    assert tally.counts(3).tolist() == [1, 1, 0]
+    assert tally.counts(5).tolist() == [1, 1, 0, 0, 0], "the node table grew"
+
+
+def test_what_a_pod_holds_is_found_on_its_row_until_it_leaves() -> None:
+    residents = Residents()
+    term = Term(EVERYTHING, frozenset(("x",)), "zone")
+    port = Port("0.0.0.0", "TCP", 80)
+    one = residents.profile("x", {}, ports=(port,), repels=(term,), claims=(Claim("data"), Claim("p-scratch", "uid")))
+    residents.change(3, one, 1)
+    residents.change(3, one, 1)
+    assert residents.special == {3: {one: 2}}
+    assert residents.repelling == {term: {3: 2}}
+    assert residents.claimed == {("x", "data"): 2}, "a generic ephemeral claim is nobody else's"
+    residents.change(3, one, -2)
+    assert not residents.special
+    assert not residents.repelling
+    assert not residents.claimed
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "conflict"),
+    [
+        (Port("0.0.0.0", "TCP", 80), Port("10.0.0.1", "TCP", 80), True),
+        (Port("10.0.0.1", "TCP", 80), Port("10.0.0.1", "TCP", 80), True),
+        (Port("10.0.0.1", "TCP", 80), Port("10.0.0.2", "TCP", 80), False),
+        (Port("0.0.0.0", "TCP", 80), Port("0.0.0.0", "UDP", 80), False),
+        (Port("0.0.0.0", "TCP", 80), Port("0.0.0.0", "TCP", 81), False),
+    ],
+)
+def test_host_ports(one: Port, other: Port, conflict: bool) -> None:
+    assert one.conflicts(other) is conflict
+    assert other.conflicts(one) is conflict
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "conflict"),
+    [
+        (Disk("gce", frozenset("d"), read_only=True), Disk("gce", frozenset("d"), read_only=True), False),
+        (Disk("gce", frozenset("d"), read_only=True), Disk("gce", frozenset("d")), True),
+        (Disk("gce", frozenset("d")), Disk("gce", frozenset("e")), False),
+        (
+            Disk("aws", frozenset("d"), shared_read=False, read_only=True),
+            Disk("aws", frozenset("d"), shared_read=False, read_only=True),
+            True,
+        ),
+        (Disk("rbd", frozenset("ab"), ("p", "i")), Disk("rbd", frozenset("bc"), ("p", "i")), True),
+        (Disk("rbd", frozenset("ab"), ("p", "i")), Disk("rbd", frozenset("bc"), ("p", "j")), False),
+        (Disk("iscsi", frozenset("d")), Disk("gce", frozenset("d")), False),
+    ],
+)
+def test_disks(one: Disk, other: Disk, conflict: bool) -> None:
+    assert one.conflicts(other) is conflict
+    assert other.conflicts(one) is conflict

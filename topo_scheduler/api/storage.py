@@ -1,0 +1,177 @@
+"""Objects of storage, as far as they decide where a pod may run."""
+
+from msgspec import field
+
+from topo_scheduler.api.base import Base
+from topo_scheduler.api.objects import AWSDisk, GCEDisk, ObjectMeta, Quantity, ResourceRequirements
+from topo_scheduler.api.selectors import LabelSelector, NodeSelector
+
+DEFAULT_MODE = "Filesystem"
+
+
+class PersistentVolumeClaimSpec(Base):
+    """``spec`` of a claim."""
+
+    access_modes: list[str] = []
+    resources: ResourceRequirements = field(default_factory=ResourceRequirements)
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    volume_mode: str = DEFAULT_MODE
+    volume_attributes_class_name: str = ""
+    selector: LabelSelector | None = None
+
+
+class PersistentVolumeClaimStatus(Base):
+    """``status`` of a claim."""
+
+    phase: str = ""
+
+
+class PersistentVolumeClaim(Base):
+    """A PersistentVolumeClaim."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PersistentVolumeClaimSpec = field(default_factory=PersistentVolumeClaimSpec)
+    status: PersistentVolumeClaimStatus = field(default_factory=PersistentVolumeClaimStatus)
+
+
+class ClaimReference(Base):
+    """``spec.claimRef`` of a volume."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class CSISource(Base):
+    """``spec.csi`` of a volume."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class VolumeNodeAffinity(Base):
+    """``spec.nodeAffinity`` of a volume."""
+
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(Base):
+    """``spec`` of a volume."""
+
+    capacity: dict[str, Quantity] = {}
+    access_modes: list[str] = []
+    claim_ref: ClaimReference | None = None
+    storage_class_name: str = ""
+    volume_mode: str = DEFAULT_MODE
+    volume_attributes_class_name: str = ""
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CSISource | None = None
+    gce_persistent_disk: GCEDisk | None = None
+    aws_elastic_block_store: AWSDisk | None = None
+
+
+class PersistentVolumeStatus(Base):
+    """``status`` of a volume."""
+
+    phase: str = ""
+
+
+class PersistentVolume(Base):
+    """A PersistentVolume."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: PersistentVolumeSpec = field(default_factory=PersistentVolumeSpec)
+    status: PersistentVolumeStatus = field(default_factory=PersistentVolumeStatus)
+
+
+class TopologyRequirement(Base):
+    """One label of ``allowedTopologies``."""
+
+    key: str = ""
+    values: list[str] = []
+
+
+class TopologyTerm(Base):
+    """Labels that must all fit; an empty term fits no node."""
+
+    match_label_expressions: list[TopologyRequirement] = []
+
+
+class StorageClass(Base):
+    """A StorageClass."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: list[TopologyTerm] = []
+
+
+class CSINodeAllocatable(Base):
+    """How many volumes of a driver a node can have; None for no limit."""
+
+    count: int | None = None
+
+
+class CSINodeDriver(Base):
+    """A driver on a node."""
+
+    name: str = ""
+    allocatable: CSINodeAllocatable | None = None
+
+
+class CSINodeSpec(Base):
+    """``spec`` of a CSINode."""
+
+    drivers: list[CSINodeDriver] = []
+
+
+class CSINode(Base):
+    """A CSINode; it has its node's name."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: CSINodeSpec = field(default_factory=CSINodeSpec)
+
+
+class CSIDriverSpec(Base):
+    """``spec`` of a CSIDriver."""
+
+    storage_capacity: bool = False
+
+
+class CSIDriver(Base):
+    """A CSIDriver."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: CSIDriverSpec = field(default_factory=CSIDriverSpec)
+
+
+class CSIStorageCapacity(Base):
+    """What a storage class still has for some nodes."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: Quantity | None = None
+    maximum_volume_size: Quantity | None = None
+
+
+class VolumeAttachmentSource(Base):
+    """``spec.source`` of an attachment."""
+
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(Base):
+    """``spec`` of an attachment."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: VolumeAttachmentSource = field(default_factory=VolumeAttachmentSource)
+
+
+class VolumeAttachment(Base):
+    """A volume that is, or is to be, attached to a node."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: VolumeAttachmentSpec = field(default_factory=VolumeAttachmentSpec)

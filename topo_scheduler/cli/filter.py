@@ -1,0 +1,41 @@
+"""``topo-scheduler filter``: where pods may go by Kubernetes' own rules, from a file."""
+
+import json
+from pathlib import Path
+
+import click
+
+from topo_scheduler.cli.common import USAGE, Failure
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--snapshot",
+    "path",
+    required=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="JSON or YAML: {nodes, pods, pending, namespaces, pvs, pvcs, storageClasses, …}, or a kubectl List.",
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+def command(path: Path, output: str) -> None:
+    """Tell on which nodes each pending pod could run by the rules of Kubernetes alone, and why not on the others.
+
+    Asks no cluster. Each pod is looked at by itself, as kube-scheduler would filter nodes for it: gangs, fabric,
+    readiness and this scheduler's annotations have no say.
+    """
+    from topo_scheduler.cli.filtering import SnapshotError, filter_snapshot, read_snapshot
+
+    try:
+        answer = filter_snapshot(read_snapshot(path))
+    except SnapshotError as error:
+        raise Failure(str(error), USAGE) from error
+    if output == "json":
+        click.echo(json.dumps({"feasible": answer.feasible, "reasons": answer.reasons}, indent=2))
+        return
+    for pod, nodes in answer.feasible.items():
+        click.echo(f"{pod}: {len(nodes)} of {len(nodes) + len(answer.reasons[pod])} nodes")
+        for node in nodes:
+            click.echo(f"  {node}")
+        for node, reason in answer.reasons[pod].items():
+            click.echo(f"  {node}  {reason}")

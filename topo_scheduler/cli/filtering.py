@@ -1,0 +1,192 @@
+"""What Kubernetes' own rules say of pods and nodes in a snapshot: no cluster is asked, nothing of ours has a say."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import yaml
+
+from topo_scheduler.api.config import SchedulerConfig
+from topo_scheduler.api.objects import Node, ObjectMeta, PartialObject, Pod
+from topo_scheduler.api.quantity import QuantityError
+from topo_scheduler.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from topo_scheduler.scheduling.feasible import Nominated, reasons
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.classes import pod_class
+from topo_scheduler.state.constraints import check_preferences, constraints_of, profile_of
+from topo_scheduler.state.requests import pod_amounts
+from topo_scheduler.state.resources import as_amounts
+from topo_scheduler.state.selectors import SelectorError
+
+T = TypeVar("T", bound="msgspec.Struct")
+
+KINDS: Final[Mapping[str, str]] = {
+    "Node": "nodes",
+    "Namespace": "namespaces",
+    "PersistentVolume": "pvs",
+    "PersistentVolumeClaim": "pvcs",
+    "StorageClass": "storageClasses",
+    "CSINode": "csiNodes",
+    "CSIDriver": "csiDrivers",
+    "CSIStorageCapacity": "csiStorageCapacities",
+    "VolumeAttachment": "volumeAttachments",
+}
+"""Where the objects of a ``List`` belong; a Pod is pending while it has no node."""
+KEYS: Final = ("pods", "pending", *KINDS.values())
+
+
+class SnapshotError(ValueError):
+    """A snapshot that can't be read; the message names the object and what is wrong."""
+
+
+@dataclass(slots=True)
+class FilterAnswer:
+    """By pod (``namespace/name``): the nodes that would do, in order, and for each other node why not."""
+
+    feasible: dict[str, list[str]] = field(default_factory=dict)
+    reasons: dict[str, dict[str, str]] = field(default_factory=dict)
+
+
+class _Loader(yaml.SafeLoader):
+    """Leaves timestamps as they are written."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_snapshot(path: Path) -> Mapping[str, Any]:
+    """Read a snapshot, or a ``List`` as kubectl writes it, from a JSON or YAML file.
+
+    Raises:
+        SnapshotError: the file can't be read, or is neither.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SnapshotError(f"{path}: {error}") from error
+    try:
+        found = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, _Loader)
+    except (json.JSONDecodeError, yaml.YAMLError) as error:
+        raise SnapshotError(f"{path}: {error}") from error
+    if not isinstance(found, Mapping):
+        raise SnapshotError(f"{path}: an object with lists was expected, such as {{nodes, pods, pending}}")
+    return _by_kind(found) if isinstance(found.get("items"), list) else found
+
+
+def _by_kind(listed: Mapping[str, Any]) -> dict[str, list[Any]]:
+    snapshot: dict[str, list[Any]] = {key: [] for key in KEYS}
+    for item in listed["items"]:
+        kind = item.get("kind", "") if isinstance(item, Mapping) else ""
+        if kind == "Pod":
+            snapshot["pods" if (item.get("spec") or {}).get("nodeName") else "pending"].append(item)
+        elif kind in KINDS:
+            snapshot[KINDS[kind]].append(item)
+    return snapshot
+
+
+def filter_snapshot(snapshot: Mapping[str, Any]) -> FilterAnswer:
+    """Apply the rules of kube-scheduler 1.36 to each pending pod of a snapshot alone.
+
+    Args:
+        snapshot: lists of Kubernetes objects as JSON has them, under the names in `KEYS`.
+
+    Raises:
+        SnapshotError: an object can't be read; the message names it.
+    """
+    unknown = sorted(set(snapshot) - set(KEYS) - {"apiVersion", "kind", "metadata"})
+    if unknown:
+        raise SnapshotError(f"unknown key {unknown[0]!r}; there are {', '.join(KEYS)}")
+    world = _world(snapshot)
+    pending = list(_objects(snapshot, "pending", Pod))
+    waiting = [pod for pod in _objects(snapshot, "pods", Pod) if not pod.spec.node_name and not pod.finished]
+    nominated = list(_nominated(world, [*waiting, *pending]))
+    answer = FilterAnswer()
+    for pod in pending:
+        why = _why_not(world, pod, nominated)
+        answer.feasible[pod.key] = sorted(node for node, reason in why.items() if not reason)
+        answer.reasons[pod.key] = {node: str(reason) for node, reason in sorted(why.items()) if reason}
+    return answer
+
+
+def _why_not(world: World, pod: Pod, nominated: list[Nominated]) -> dict[str, str]:
+    try:
+        amounts = as_amounts(pod_amounts(world.resources, pod))
+        constraints = constraints_of(pod)
+        check_preferences(pod)
+    except (QuantityError, SelectorError) as error:
+        return dict.fromkeys(world.nodes.row_of, str(error))
+    world.nodes.widen()
+    cls = pod_class(pod, amounts, (), 0, constraints)
+    others = [one for one in nominated if one.uid != pod.metadata.uid and one.priority >= pod.spec.priority]
+    why = reasons(world.around, cls, profile_of(world.residents, pod), others, ours=False)
+    if pod.spec.node_name:
+        wrong = "node(s) didn't match the requested node name"
+        why = {node: reason if node == pod.spec.node_name else reason or wrong for node, reason in why.items()}
+    return why
+
+
+def _nominated(world: World, pods: list[Pod]) -> Iterator[Nominated]:
+    for pod in pods:
+        row = world.nodes.row_of.get(pod.status.nominated_node_name)
+        if row is not None:
+            try:
+                amounts = as_amounts(pod_amounts(world.resources, pod))
+            except QuantityError as error:
+                raise SnapshotError(f"{pod.key}: {error}") from error
+            yield Nominated(row, pod.spec.priority, pod.metadata.uid, profile_of(world.residents, pod), amounts)
+
+
+def _world(snapshot: Mapping[str, Any]) -> World:
+    world = World(SchedulerConfig())
+    for node in _objects(snapshot, "nodes", Node):
+        world.put_node(node, 0.0)
+    around = world.around
+    around.namespaces = {
+        one.metadata.name: one.metadata.labels for one in _objects(snapshot, "namespaces", PartialObject)
+    }
+    storage = around.storage
+    storage.claims = {_key(one.metadata): one for one in _objects(snapshot, "pvcs", PersistentVolumeClaim)}
+    storage.volumes = {one.metadata.name: one for one in _objects(snapshot, "pvs", PersistentVolume)}
+    storage.classes = {one.metadata.name: one for one in _objects(snapshot, "storageClasses", StorageClass)}
+    storage.csi_nodes = {one.metadata.name: one for one in _objects(snapshot, "csiNodes", CSINode)}
+    storage.drivers = {one.metadata.name: one for one in _objects(snapshot, "csiDrivers", CSIDriver)}
+    capacities = _objects(snapshot, "csiStorageCapacities", CSIStorageCapacity)
+    storage.capacities = {_key(one.metadata): one for one in capacities}
+    attachments = _objects(snapshot, "volumeAttachments", VolumeAttachment)
+    storage.attachments = {one.metadata.name: one for one in attachments}
+    for pod in _objects(snapshot, "pods", Pod):
+        if pod.spec.node_name and not pod.finished:
+            world.bound(pod)
+    return world
+
+
+def _key(metadata: ObjectMeta) -> tuple[str, str]:
+    return metadata.namespace, metadata.name
+
+
+def _objects(snapshot: Mapping[str, Any], key: str, kind: type[T]) -> Iterator[T]:
+    for item in snapshot.get(key) or ():
+        try:
+            found = msgspec.convert(item, kind)
+        except msgspec.ValidationError as error:
+            metadata = item.get("metadata") if isinstance(item, Mapping) else None
+            names = [metadata.get(part) for part in ("namespace", "name")] if isinstance(metadata, Mapping) else []
+            name = "/".join(str(part) for part in names if part)
+            raise SnapshotError(f"{key}: {name or 'an object without a name'}: {error}") from error
+        if isinstance(found, Pod) and not found.metadata.uid:
+            found.metadata.uid = f"{found.metadata.namespace}/{found.metadata.name}"
+        yield found

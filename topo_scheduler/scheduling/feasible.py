@@ -1,0 +1,127 @@
+"""Every rule of Kubernetes at once: where may a pod go, by its class and by what is there now, and why not elsewhere.
+
+The rules, their order and their corner cases are those of kube-scheduler 1.36 with its default plugins.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.reasons import NodeReason, insufficient
+from topo_scheduler.scheduling.filters import FILTERS, Bool
+from topo_scheduler.scheduling.neighbours import NEIGHBOUR_FILTERS, ON_NODE, Extra, Surroundings, counts_anywhere
+from topo_scheduler.scheduling.volume_limits import ClaimError
+from topo_scheduler.scheduling.volumes import volume_rejections
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.residents import Profile
+from topo_scheduler.state.resources import GPU, Amounts
+
+OURS: Final = frozenset({NodeReason.NOT_READY, NodeReason.GPU_MODEL, NodeReason.BANDWIDTH})
+"""Reasons that kube-scheduler does not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nominated:
+    """A pod that waits for a node to be cleared for it, and counts there as if it ran."""
+
+    row: int
+    priority: int
+    uid: str
+    profile: Profile
+    amounts: Amounts
+
+
+class Reasons:
+    """For each row the first reason why it will not do, empty while there is none."""
+
+    def __init__(self, rows: Int64) -> None:
+        self.rows = rows
+        self.texts: list[str] = [""] * len(rows)
+        self.left: Bool = np.ones(len(rows), np.bool_)
+
+    def reject(self, rejected: Bool, reason: str) -> None:
+        """Note a reason for the rows that have none yet."""
+        for at in np.flatnonzero(self.left & rejected).tolist():
+            self.texts[at] = reason
+        self.left &= ~rejected
+
+
+def reasons(
+    around: Surroundings,
+    cls: PodClass,
+    profile: Profile,
+    nominated: Sequence[Nominated] = (),
+    *,
+    ours: bool = True,
+) -> dict[str, str]:
+    """Return why each node will not do for a pod, by name; empty for those that will.
+
+    Args:
+        around: everything there is.
+        cls: the pod's class.
+        profile: what others see of the pod.
+        nominated: pods of equal or higher priority that are nominated to nodes; each counts on its own node only.
+        ours: whether rules count that kube-scheduler does not have.
+    """
+    nodes = around.nodes
+    rows = np.flatnonzero(nodes.exists).astype(np.int64)
+    cls = replace(cls, repelled=around.repelled(profile))
+    found = Reasons(rows)
+    try:
+        # With the nominated pods as well as without them: nobody knows whether they will really come.
+        for row in sorted({one.row for one in nominated}):
+            there = [one for one in nominated if one.row == row]
+            alone = Reasons(np.array([row], np.int64))
+            _evaluate(around, _with(around, cls, profile, there), alone, there, ours)
+            found.reject(rows == row if alone.texts[0] else np.zeros(len(rows), np.bool_), alone.texts[0])
+        _evaluate(around, cls, found, (), ours)
+    except ClaimError as error:
+        return dict.fromkeys((nodes.names[row] for row in rows.tolist()), str(error))
+    return {nodes.names[row]: text for row, text in zip(rows.tolist(), found.texts, strict=True)}
+
+
+def _with(around: Surroundings, cls: PodClass, profile: Profile, nominated: Sequence[Nominated]) -> PodClass:
+    constraints = cls.constraints
+    looks = bool(constraints and (constraints.affinity or constraints.anti_affinity))
+    if not looks and not any(counts_anywhere(around, term) for term in cls.repelled):
+        return replace(cls, repelled=frozenset())  # kube-scheduler asks nobody then
+    labels = around.namespaces.get(profile.namespace, {})
+    terms = {term for one in nominated for term in one.profile.repels if term.matches(profile, labels)}
+    return replace(cls, repelled=cls.repelled | terms)
+
+
+def _evaluate(around: Surroundings, cls: PodClass, found: Reasons, nominated: Sequence[Nominated], ours: bool) -> None:
+    rows = found.rows
+    extra: Extra = [(one.row, one.profile) for one in nominated]
+    rules = [rule for rule in FILTERS if ours or rule.reason not in OURS]
+    last = [rule for rule in rules if rule.reason is NodeReason.FEATURES]
+    for rule in rules:
+        if rule not in last:
+            found.reject(~rule.accepts(around.nodes, cls, rows), rule.reason)
+    for neighbour in NEIGHBOUR_FILTERS:
+        if neighbour.reason in ON_NODE:
+            found.reject(~neighbour.accepts(around, cls, rows, extra), neighbour.reason)
+    _lacking(around, cls, found, nominated, ours)
+    for reason, rejected in volume_rejections(around, cls, rows, extra, lambda: found.left):
+        found.reject(rejected, reason)
+    for neighbour in NEIGHBOUR_FILTERS:
+        if neighbour.reason not in ON_NODE:
+            found.reject(~neighbour.accepts(around, cls, rows, extra), neighbour.reason)
+    for rule in last:
+        found.reject(~rule.accepts(around.nodes, cls, rows), rule.reason)
+
+
+def _lacking(around: Surroundings, cls: PodClass, found: Reasons, nominated: Sequence[Nominated], ours: bool) -> None:
+    nodes = around.nodes
+    free = nodes.allocatable[found.rows] - nodes.requested[found.rows]
+    for one in nominated:
+        for column, amount in one.amounts:
+            free[found.rows == one.row, column] -= amount
+    for column, amount in cls.amounts:
+        if column == GPU and not ours:
+            continue  # the account of all GPUs together, those promised by annotation included
+        name = "GPUs" if column == GPU else nodes.resources.names[column]
+        found.reject(free[:, column] < amount, insufficient(name))

@@ -1,0 +1,232 @@
+"""Filters that look at the pods which are there: host ports, disks, affinity, anti-affinity, spread.
+
+Each does what the plugin of kube-scheduler 1.36 does that is named beside it. ``extra`` are pods counted as if they
+ran already: those nominated to a row of equal or higher priority.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.scheduling.filters import Bool, matches_affinity, tolerates
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.constraints import Constraints, Spread
+from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
+from topo_scheduler.state.residents import Condition, Disk, Port, Profile, Residents, Term
+from topo_scheduler.state.storage import Storage
+
+Extra = Sequence[tuple[int, Profile]]
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """Everything around a pod that decides where it may go. ``namespaces`` their labels by name."""
+
+    nodes: NodeTable
+    residents: Residents
+    namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    storage: Storage = field(default_factory=Storage)
+
+    def repelled(self, profile: Profile) -> frozenset[Term]:
+        """Return the anti-affinity of residents that is meant for pods of a profile."""
+        labels = self.namespaces.get(profile.namespace, {})
+        return frozenset(term for term in self.residents.repelling if term.matches(profile, labels))
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourFilter:
+    """A rule and the reason it gives for the nodes it rejects."""
+
+    reason: NodeReason
+    accepts: Callable[[Surroundings, PodClass, Int64, Extra], Bool]
+
+
+# ---------------------------------------------------------------- on the node itself
+
+
+def _ports(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+    """NodePorts."""
+    wanted = cls.constraints.ports if cls.constraints else ()
+
+    def taken(profile: Profile) -> bool:
+        return any(have.conflicts(want) for have in profile.ports for want in wanted)
+
+    return _without(around, rows, extra, taken, wanted)
+
+
+def _disks(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+    """VolumeRestrictions, as far as it looks at one node."""
+    wanted = cls.constraints.disks if cls.constraints else ()
+
+    def taken(profile: Profile) -> bool:
+        return any(have.conflicts(want) for have in profile.disks for want in wanted)
+
+    return _without(around, rows, extra, taken, wanted)
+
+
+def _without(
+    around: Surroundings,
+    rows: Int64,
+    extra: Extra,
+    taken: Callable[[Profile], bool],
+    wanted: tuple[Port, ...] | tuple[Disk, ...],
+) -> Bool:
+    """Return the rows where nobody is of whom ``taken`` is true."""
+    if not wanted:
+        return np.ones(len(rows), np.bool_)
+    closed = {row for row, here in around.residents.special.items() if any(taken(profile) for profile in here)}
+    closed |= {row for row, profile in extra if taken(profile)}
+    accepted: Bool = ~np.isin(rows, np.array(sorted(closed), np.int64))
+    return accepted
+
+
+# ---------------------------------------------------------------- affinity
+
+
+def _affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+    """InterPodAffinity: the pod's own affinity."""
+    constraints = cls.constraints
+    if constraints is None or not constraints.affinity:
+        return np.ones(len(rows), np.bool_)
+    conditions = tuple(_condition(around, term) for term in constraints.affinity)
+    counts = _counts(around, conditions, extra)
+    labelled = np.ones(len(rows), np.bool_)
+    found = np.ones(len(rows), np.bool_)
+    nobody = True
+    for term in constraints.affinity:
+        here, sums = _by_domain(around.nodes, term.topology_key, counts)
+        labelled &= here[rows]
+        found &= sums[rows] > 0
+        nobody &= not counts[here].any()
+    # The first of a series with affinity to itself may go anywhere.
+    first = nobody and constraints.self_affine and _own(constraints, conditions)
+    return labelled if first else labelled & found
+
+
+def _own(constraints: Constraints, conditions: Iterable[Condition]) -> bool:
+    return all(namespaces is None or constraints.namespace in namespaces for _, namespaces in conditions)
+
+
+def _anti_affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+    """InterPodAffinity: the pod's own anti-affinity."""
+    accepted = np.ones(len(rows), np.bool_)
+    for term in cls.constraints.anti_affinity if cls.constraints else ():
+        counts = _counts(around, (_condition(around, term),), extra)
+        _, sums = _by_domain(around.nodes, term.topology_key, counts)
+        accepted &= sums[rows] == 0
+    return accepted
+
+
+def _repelled(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+    """InterPodAffinity: the anti-affinity of pods that are there."""
+    accepted = np.ones(len(rows), np.bool_)
+    for term in cls.repelled:
+        counts = np.zeros(around.nodes.rows, np.int64)
+        for row, count in around.residents.repelling.get(term, {}).items():
+            counts[row] = count
+        for row, profile in extra:
+            counts[row] += term in profile.repels
+        _, sums = _by_domain(around.nodes, term.topology_key, counts)
+        accepted &= sums[rows] == 0
+    return accepted
+
+
+def counts_anywhere(around: Surroundings, term: Term) -> bool:
+    """Return whether a resident with this anti-affinity sits on a node that has its label."""
+    column = around.nodes.label_column(term.topology_key)
+    return any(column[row] != UNKNOWN for row in around.residents.repelling.get(term, ()))
+
+
+def _condition(around: Surroundings, term: Term) -> Condition:
+    """Return selector and namespaces of a pod's own term."""
+    # As in kube-scheduler, a selector that is content with no labels at all means every namespace.
+    if term.namespace_selector.matches({}):
+        return term.selector, None
+    named = {name for name, labels in around.namespaces.items() if term.namespace_selector.matches(labels)}
+    return term.selector, term.namespaces | named
+
+
+def _counts(around: Surroundings, conditions: tuple[Condition, ...], extra: Extra) -> Int64:
+    tally = around.residents.tally(conditions)
+    counts = tally.counts(around.nodes.rows)
+    if extra:
+        counts = counts.copy()
+        for row, profile in extra:
+            counts[row] += tally.matches(profile)
+    return counts
+
+
+def _by_domain(nodes: NodeTable, key: str, counts: Int64) -> tuple[Bool, Int64]:
+    """Return for each row whether it has the label, and the sum over the rows with the same value (0 without one)."""
+    column = nodes.label_column(key)
+    here: Bool = column != UNKNOWN
+    sums = np.bincount(column[here], weights=counts[here], minlength=1).astype(np.int64)
+    return here, np.where(here, sums[np.where(here, column, 0)], 0)
+
+
+# ---------------------------------------------------------------- spread
+
+
+def _spread_labels(around: Surroundings, cls: PodClass, rows: Int64, _: Extra) -> Bool:
+    """PodTopologySpread: nodes that lack a label of a constraint."""
+    accepted = np.ones(len(rows), np.bool_)
+    for constraint in cls.constraints.spread if cls.constraints else ():
+        accepted &= around.nodes.label_column(constraint.topology_key)[rows] != UNKNOWN
+    return accepted
+
+
+def _spread(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+    """PodTopologySpread: nodes where the skew would be too large."""
+    constraints = cls.constraints.spread if cls.constraints else ()
+    accepted = np.ones(len(rows), np.bool_)
+    if not constraints:
+        return accepted
+    nodes = around.nodes
+    everything = np.arange(nodes.rows, dtype=np.int64)
+    labelled = nodes.exists & _spread_labels(around, cls, everything, ())
+    for constraint in constraints:
+        counted = labelled.copy()
+        if constraint.honor_affinity:
+            counted &= matches_affinity(nodes, cls, everything)
+        if constraint.honor_taints:
+            counted &= tolerates(nodes, cls, everything)
+        column = nodes.label_column(constraint.topology_key)
+        counts = _living(around, cls, constraint, extra)
+        sums = np.bincount(column[counted], weights=counts[counted], minlength=len(nodes.values) + 1).astype(np.int64)
+        domains = np.unique(column[counted])
+        least = int(sums[domains].min()) if len(domains) >= constraint.min_domains and len(domains) else 0
+        here = np.where(column[rows] == UNKNOWN, 0, sums[column[rows]])
+        accepted &= here + int(constraint.self_match) - least <= constraint.max_skew
+    return accepted
+
+
+def _living(around: Surroundings, cls: PodClass, constraint: Spread, extra: Extra) -> Int64:
+    """Pods the constraint counts by row."""
+    rows = around.nodes.rows
+    own = frozenset((cls.constraints.namespace,)) if cls.constraints else frozenset()
+    # kube-scheduler counts nobody for an empty selector, except who is nominated.
+    none = constraint.selector.everything
+    tally = around.residents.tally(((constraint.selector, own),), living=True)
+    counts = np.zeros(rows, np.int64) if none else tally.counts(rows)
+    if extra:
+        counts = counts.copy()
+        for row, profile in extra:
+            counts[row] += profile.namespace in own and constraint.selector.matches(profile.labels)
+    return counts
+
+
+ON_NODE: Final = frozenset({NodeReason.PORTS, NodeReason.DISK})
+"""Reasons that depend on nobody but the pods of the node itself."""
+
+NEIGHBOUR_FILTERS: Final[Sequence[NeighbourFilter]] = (
+    NeighbourFilter(NodeReason.PORTS, _ports),
+    NeighbourFilter(NodeReason.DISK, _disks),
+    NeighbourFilter(NodeReason.SPREAD_LABEL, _spread_labels),
+    NeighbourFilter(NodeReason.SPREAD, _spread),
+    NeighbourFilter(NodeReason.POD_AFFINITY, _affinity),
+    NeighbourFilter(NodeReason.POD_ANTI_AFFINITY, _anti_affinity),
+    NeighbourFilter(NodeReason.REPELLED, _repelled),
+)

@@ -1,0 +1,334 @@
+"""Filters that look at claims and volumes, as kube-scheduler 1.36 does in the plugins named beside them.
+
+Of in-tree volumes those are translated to CSI that `topo_scheduler.state.migration` names.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
+from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologyTerm
+from topo_scheduler.scheduling.filters import Bool, term_matches
+from topo_scheduler.scheduling.neighbours import Extra, Surroundings
+from topo_scheduler.scheduling.volume_limits import ClaimError, within_limits
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.constraints import Constraints
+from topo_scheduler.state.migration import MIGRATED, plugin_of, translated_terms
+from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.residents import Claim
+from topo_scheduler.state.selectors import EVERYTHING, Selector, SelectorError, compile_selector
+from topo_scheduler.state.storage import (
+    READ_WRITE_ONCE_POD,
+    SELECTED_NODE,
+    WAIT_FOR_FIRST_CONSUMER,
+    Storage,
+    belongs,
+    class_of_claim,
+    is_bound,
+    size_of,
+)
+
+ZONE_LABELS: Final = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+"""Labels of volumes that bind to a zone, and the label of nodes that stands in for the older ones."""
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+
+
+def claims_of(storage: Storage, constraints: Constraints) -> list[PersistentVolumeClaim]:
+    """Return the claims a pod uses; VolumeBinding and VolumeZone, as far as they look at no node.
+
+    Raises:
+        ClaimError: a claim is missing, lost, being deleted, not the pod's, or not bound yet and not to be waited for.
+    """
+    found = [_claim(storage, constraints.namespace, claim) for claim in constraints.claims]
+    for claim in found:
+        if is_bound(claim):
+            continue
+        if claim.spec.volume_name or not _waits(storage, claim):
+            raise ClaimError("pod has unbound immediate PersistentVolumeClaims")
+    return found
+
+
+def _claim(storage: Storage, namespace: str, wanted: Claim) -> PersistentVolumeClaim:
+    claim = storage.claims.get((namespace, wanted.name))
+    if claim is None:
+        if wanted.owner:
+            raise ClaimError(
+                f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{wanted.name}"'
+            )
+        raise ClaimError(f'persistentvolumeclaim "{wanted.name}" not found')
+    if claim.status.phase == "Lost":
+        raise ClaimError(f'persistentvolumeclaim "{wanted.name}" bound to a volume that does not exist')
+    if claim.metadata.deletion_timestamp is not None:
+        raise ClaimError(f'persistentvolumeclaim "{wanted.name}" is being deleted')
+    controller = claim.metadata.controller
+    if wanted.owner and (controller is None or controller.uid != wanted.owner):
+        raise ClaimError(f'persistentvolumeclaim "{wanted.name}" was not created for this pod')
+    return claim
+
+
+def _waits(storage: Storage, claim: PersistentVolumeClaim) -> bool:
+    name = class_of_claim(claim)
+    known = storage.classes.get(name) if name else None
+    if known is not None and known.volume_binding_mode is None:
+        raise ClaimError(f"VolumeBindingMode not set for StorageClass {name}")
+    return known is not None and known.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+
+
+# ---------------------------------------------------------------- by node
+
+
+def volume_rejections(
+    around: Surroundings, cls: PodClass, rows: Int64, extra: Extra, left: Callable[[], Bool]
+) -> Iterator[tuple[NodeReason, Bool]]:
+    """Yield reasons, and which rows each rejects; ``left`` tells which nothing has rejected so far.
+
+    Raises:
+        ClaimError: no node will do, and why. As in kube-scheduler, a single node on which something can't be told
+            is enough for that.
+    """
+    constraints = cls.constraints
+    if constraints is None or not (constraints.claims or constraints.disks):
+        return
+    storage = around.storage
+    claims = claims_of(storage, constraints)
+    yield NodeReason.CLAIM_IN_USE, np.full(len(rows), _in_use(around, constraints, claims, extra), np.bool_)
+    yield NodeReason.VOLUME_LIMIT, ~within_limits(around, constraints, rows, extra, left())
+    bound = [claim for claim in claims if is_bound(claim)]
+    volumes = [storage.volumes.get(claim.spec.volume_name) for claim in bound]
+    known = [volume for volume in volumes if volume is not None]
+    if len(known) < len(volumes):
+        raise ClaimError("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+    near = np.ones(len(rows), np.bool_)
+    for volume in known:
+        near &= _reaches_bound(around, volume, rows, left() & near)
+    yield NodeReason.VOLUME_NODE, ~near
+    waiting = [claim for claim in claims if not is_bound(claim)]
+    if waiting:
+        yield from _provided(around, waiting, rows)
+    zoned = np.ones(len(rows), np.bool_)
+    for claim, used in zip(claims, constraints.claims, strict=True):
+        if is_bound(claim) and not used.owner:
+            zoned &= _in_zone(around, storage.volumes[claim.spec.volume_name], rows)
+    yield NodeReason.VOLUME_ZONE, ~zoned
+
+
+def _in_use(around: Surroundings, constraints: Constraints, claims: list[PersistentVolumeClaim], extra: Extra) -> bool:
+    """VolumeRestrictions: ReadWriteOncePod."""
+    single = {
+        claim.metadata.name
+        for claim, used in zip(claims, constraints.claims, strict=True)
+        if not used.owner and READ_WRITE_ONCE_POD in claim.spec.access_modes
+    }
+    conflicts = sum((constraints.namespace, name) in around.residents.claimed for name in single)
+    if conflicts or constraints.disks:
+        # Nominated pods count only where the plugin has something to check at all.
+        conflicts += sum(claim.name in single and not claim.owner for _, who in extra for claim in who.claims)
+    return conflicts > 0
+
+
+def _reaches(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Bool:
+    """Return which rows a volume's node affinity allows."""
+    affinity = volume.spec.node_affinity
+    required = affinity.required if affinity else None
+    return _any_matches(around, required.node_selector_terms if required else None, rows)
+
+
+def _reaches_bound(around: Surroundings, volume: PersistentVolume, rows: Int64, left: Bool) -> Bool:
+    """Return the same for a volume in use: as its CSI driver sees it where the node has that."""
+    reached = _reaches(around, volume, rows)
+    plugin = plugin_of(volume)
+    if plugin is None:
+        return reached
+    csi_nodes = (around.storage.csi_nodes.get(around.nodes.names[int(row)]) for row in rows)
+    plugins = (node.metadata.annotations.get(MIGRATED, "").split(",") if node else () for node in csi_nodes)
+    migrated = np.array([plugin.name in there for there in plugins], np.bool_)
+    try:
+        translated = _any_matches(around, translated_terms(volume, plugin), rows)
+    except ValueError as error:
+        if (left & migrated).any():
+            raise ClaimError(str(error)) from error
+        return reached
+    return np.where(migrated, translated, reached)
+
+
+def _any_matches(around: Surroundings, terms: tuple[NodeSelectorTerm, ...] | None, rows: Int64) -> Bool:
+    if terms is None:
+        return np.ones(len(rows), np.bool_)
+    matched = np.zeros(len(rows), np.bool_)
+    for term in terms:
+        matched |= _labels_match(around, term, rows)
+    return matched
+
+
+def _labels_match(around: Surroundings, term: NodeSelectorTerm, rows: Int64) -> Bool:
+    # The node is looked at without its name here, and then conditions on it hold.
+    fields_ok = all(one.operator in ("In", "NotIn") and len(one.values) == 1 for one in term.match_fields)
+    if term.match_fields and fields_ok and not term.match_expressions:
+        return np.ones(len(rows), np.bool_)
+    if not fields_ok:
+        return np.zeros(len(rows), np.bool_)
+    return term_matches(around.nodes, NodeSelectorTerm(term.match_expressions), rows)
+
+
+def _in_zone(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Bool:
+    """VolumeZone."""
+    nodes = around.nodes
+    columns = {label: nodes.label_column(label)[rows] for label in ZONE_LABELS}
+    unzoned = np.all([column == UNKNOWN for column in columns.values()], axis=0)
+    accepted = np.ones(len(rows), np.bool_)
+    for label, newer in ZONE_LABELS.items():
+        written = volume.metadata.labels.get(label)
+        zones = [zone.strip() for zone in written.split("__")] if written is not None else []
+        if not zones or not all(zones):
+            continue
+        column = np.where(columns[label] == UNKNOWN, columns[newer], columns[label])
+        accepted &= np.isin(column, np.array([nodes.value_id(zone) for zone in zones], np.int64))
+    result: Bool = accepted | unzoned
+    return result
+
+
+# ---------------------------------------------------------------- claims that wait for a node
+
+
+def _provided(
+    around: Surroundings, claims: list[PersistentVolumeClaim], rows: Int64
+) -> Iterator[tuple[NodeReason, Bool]]:
+    """VolumeBinding: a volume that is there, or room to make one."""
+    names = np.array([around.nodes.names[int(row)] for row in rows], object)
+    elsewhere = np.zeros(len(rows), np.bool_)
+    chosen = [claim for claim in claims if SELECTED_NODE in claim.metadata.annotations]
+    for claim in chosen:
+        elsewhere |= names != claim.metadata.annotations[SELECTED_NODE]
+    free = [claim for claim in claims if SELECTED_NODE not in claim.metadata.annotations]
+    to_make = [[*chosen, *missing] for missing in _unmatched(around, free, rows)]
+    possible = {claim.metadata.name: _makes(around, claim, rows) for claim in claims}
+    none, full = elsewhere.copy(), np.zeros(len(rows), np.bool_)
+    for at, wanted in enumerate(to_make):
+        for claim in wanted:
+            makes, room = possible[claim.metadata.name]
+            if not makes[at]:
+                none[at] = True
+                break
+            if not room[at]:
+                full[at] = True
+                break
+    yield NodeReason.VOLUME_NONE, none
+    yield NodeReason.VOLUME_SPACE, full
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """A volume that a claim could be bound to, and the rows it can be used on."""
+
+    name: str
+    reserved: bool
+    reaches: Bool
+
+
+def _unmatched(
+    around: Surroundings, claims: list[PersistentVolumeClaim], rows: Int64
+) -> list[list[PersistentVolumeClaim]]:
+    """Return for each row the claims for which no volume is there that could be bound."""
+    ordered = sorted(claims, key=lambda claim: size_of(claim.spec.resources.requests.get("storage")))
+    options = [(claim, list(_options(around, claim, rows))) for claim in ordered]
+    result: list[list[PersistentVolumeClaim]] = []
+    for at in range(len(rows)):
+        taken: set[str] = set()
+        missing = []
+        for claim, there in options:
+            found = _match(there, taken, at)
+            if found is None:
+                missing.append(claim)
+            else:
+                taken.add(found)
+        result.append(missing)
+    return result
+
+
+def _match(options: list[_Option], taken: set[str], at: int) -> str | None:
+    free = [one for one in options if one.name not in taken]
+    # A volume that is reserved for the claim is the only one, wherever it is.
+    reserved = next((one for one in free if one.reserved), None)
+    if reserved is not None:
+        return reserved.name if reserved.reaches[at] else None
+    return next((one.name for one in free if one.reaches[at]), None)
+
+
+def _options(around: Surroundings, claim: PersistentVolumeClaim, rows: Int64) -> Iterator[_Option]:
+    """Yield the volumes a claim could be bound to, smallest first."""
+    spec = claim.spec
+    least = size_of(spec.resources.requests.get("storage"))
+    try:
+        selector = compile_selector(spec.selector) if spec.selector is not None else EVERYTHING
+    except SelectorError as error:
+        raise ClaimError(f'persistentvolumeclaim "{claim.metadata.name}": selector: {error}') from error
+    for volume in around.storage.volumes_of_class(class_of_claim(claim)):
+        its = volume.spec
+        reserved = belongs(volume, claim)
+        if (
+            (its.claim_ref is None or reserved)
+            and size_of(its.capacity.get("storage")) >= least
+            and its.volume_mode == spec.volume_mode
+            and its.volume_attributes_class_name == spec.volume_attributes_class_name
+            and volume.metadata.deletion_timestamp is None
+            and (reserved or _is_free(volume, claim, selector))
+        ):
+            yield _Option(volume.metadata.name, reserved, _reaches(around, volume, rows))
+
+
+def _is_free(volume: PersistentVolume, claim: PersistentVolumeClaim, selector: Selector) -> bool:
+    return (
+        volume.status.phase == "Available"
+        and selector.matches(volume.metadata.labels)
+        and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
+    )
+
+
+def _makes(around: Surroundings, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:
+    """Return where a volume could be made for a claim, and where there is room for it."""
+    name = class_of_claim(claim)
+    storage_class = around.storage.classes.get(name)
+    if storage_class is None:
+        raise ClaimError(f"failed to find storage class {name}")
+    if storage_class.provisioner in ("", NO_PROVISIONER):
+        nowhere = np.zeros(len(rows), np.bool_)
+        return nowhere, nowhere
+    allowed = np.ones(len(rows), np.bool_)
+    if storage_class.allowed_topologies:
+        allowed = np.zeros(len(rows), np.bool_)
+        for term in storage_class.allowed_topologies:
+            allowed |= _in_topology(around, term, rows)
+    return allowed, _has_room(around, claim, storage_class, rows)
+
+
+def _in_topology(around: Surroundings, term: TopologyTerm, rows: Int64) -> Bool:
+    wanted = tuple(Requirement(one.key, "In", tuple(one.values)) for one in term.match_label_expressions)
+    return term_matches(around.nodes, NodeSelectorTerm(wanted), rows)
+
+
+def _has_room(around: Surroundings, claim: PersistentVolumeClaim, storage_class: StorageClass, rows: Int64) -> Bool:
+    driver = around.storage.drivers.get(storage_class.provisioner)
+    wanted = claim.spec.resources.requests.get("storage")
+    if wanted is None or driver is None or not driver.spec.storage_capacity:
+        return np.ones(len(rows), np.bool_)
+    room = np.zeros(len(rows), np.bool_)
+    for capacity in around.storage.capacities.values():
+        limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
+        if capacity.storage_class_name != storage_class.metadata.name or capacity.node_topology is None:
+            continue
+        try:
+            selector = compile_selector(capacity.node_topology)
+        except SelectorError:
+            continue
+        if limit is not None and size_of(limit) >= size_of(wanted):
+            room |= np.array([selector.matches(around.nodes.labels[int(row)]) for row in rows], np.bool_)
+    return room

@@ -1,0 +1,195 @@
+"""What a pod demands of nodes because of other pods: ports, affinity, anti-affinity, spread, claims, features."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from topo_scheduler.api.objects import Container, Pod, Volume
+from topo_scheduler.api.selectors import PodAffinity, PodAffinityTerm
+from topo_scheduler.state.residents import ANY_ADDRESS, Claim, Disk, Port, Profile, Residents, Term
+from topo_scheduler.state.selectors import Selector, SelectorError, compile_selector
+
+RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
+USER_NAMESPACES_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
+"""Node features that a pod's spec can call for, named as nodes declare them (Kubernetes 1.36)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One topologySpreadConstraint with DoNotSchedule. ``self_match``: the pod counts itself."""
+
+    max_skew: int
+    topology_key: str
+    selector: Selector
+    min_domains: int
+    honor_affinity: bool
+    honor_taints: bool
+    self_match: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """Everything of a pod that looks at other pods, at volumes or at features of a node.
+
+    ``self_affine``: its own labels meet all its affinity terms; with the right namespace it may be the first of its
+    kind.
+    """
+
+    namespace: str
+    ports: tuple[Port, ...] = ()
+    affinity: tuple[Term, ...] = ()
+    self_affine: bool = False
+    anti_affinity: tuple[Term, ...] = ()
+    spread: tuple[Spread, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    disks: tuple[Disk, ...] = ()
+    features: frozenset[str] = frozenset()
+
+
+def constraints_of(pod: Pod) -> Constraints | None:
+    """Return a pod's constraints, None where it has none.
+
+    Raises:
+        SelectorError: names the field and what is wrong with its selector.
+    """
+    spec, namespace, labels = pod.spec, pod.metadata.namespace, pod.metadata.labels
+    affinity = _terms(spec.affinity.pod_affinity if spec.affinity else None, namespace, "podAffinity")
+    found = Constraints(
+        namespace=namespace,
+        ports=ports_of(pod),
+        affinity=affinity,
+        self_affine=bool(affinity) and all(term.selector.matches(labels) for term in affinity),
+        anti_affinity=_terms(spec.affinity.pod_anti_affinity if spec.affinity else None, namespace, "podAntiAffinity"),
+        spread=tuple(_spread(pod)),
+        claims=tuple(claims_of(pod)),
+        disks=disks_of(pod),
+        features=frozenset(_features(pod)),
+    )
+    return None if found == Constraints(namespace) else found
+
+
+def check_preferences(pod: Pod) -> None:
+    """Check what a pod merely prefers: kube-scheduler leaves a pod alone whose preferences it can't parse.
+
+    Raises:
+        SelectorError: names the field and what is wrong with its selector.
+    """
+    affinity = pod.spec.affinity
+    for field, terms in (
+        ("podAffinity", affinity.pod_affinity if affinity else None),
+        ("podAntiAffinity", affinity.pod_anti_affinity if affinity else None),
+    ):
+        for number, weighted in enumerate(terms.preferred if terms else ()):
+            try:
+                _term(weighted.pod_affinity_term, pod.metadata.namespace)
+            except SelectorError as error:
+                raise SelectorError(f"affinity.{field} preference {number + 1}: {error}") from None
+
+
+def profile_of(residents: Residents, pod: Pod) -> Profile:
+    """Return what others see of a pod. Anti-affinity that can't be read keeps nobody away."""
+    affinity = pod.spec.affinity
+    try:
+        repels = _terms(affinity.pod_anti_affinity if affinity else None, pod.metadata.namespace, "podAntiAffinity")
+    except SelectorError:
+        repels = ()
+    return residents.profile(
+        pod.metadata.namespace,
+        pod.metadata.labels,
+        terminating=pod.metadata.deletion_timestamp is not None,
+        ports=ports_of(pod),
+        repels=repels,
+        claims=tuple(claims_of(pod)),
+        disks=disks_of(pod),
+    )
+
+
+def ports_of(pod: Pod) -> tuple[Port, ...]:
+    """Return the ports of the host a pod takes: those of containers and of sidecars."""
+    sidecars = (one for one in pod.spec.init_containers if one.restart_policy == "Always")
+    containers: Iterable[Container] = (*pod.spec.containers, *sidecars)
+    return tuple(
+        Port(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
+        for container in containers
+        for port in container.ports
+        if port.host_port > 0
+    )
+
+
+def claims_of(pod: Pod) -> Iterator[Claim]:
+    """Yield the claims a pod uses, those made for its generic ephemeral volumes included."""
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            yield Claim(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            yield Claim(f"{pod.metadata.name}-{volume.name}", pod.metadata.uid)
+
+
+def disks_of(pod: Pod) -> tuple[Disk, ...]:
+    """Return the inline volumes of a pod on which Kubernetes allows no second writer."""
+    return tuple(disk for volume in pod.spec.volumes if (disk := _disk(volume)) is not None)
+
+
+def _disk(volume: Volume) -> Disk | None:
+    if (gce := volume.gce_persistent_disk) is not None:
+        return Disk("gce", frozenset((gce.pd_name,)), read_only=gce.read_only)
+    if (aws := volume.aws_elastic_block_store) is not None:
+        return Disk("aws", frozenset((aws.volume_id,)), shared_read=False)
+    if (iscsi := volume.iscsi) is not None:
+        return Disk("iscsi", frozenset((iscsi.iqn,)), read_only=iscsi.read_only)
+    if (rbd := volume.rbd) is not None:
+        return Disk("rbd", frozenset(rbd.monitors), (rbd.pool, rbd.image), read_only=rbd.read_only)
+    return None
+
+
+def _terms(affinity: PodAffinity | None, namespace: str, field: str) -> tuple[Term, ...]:
+    if affinity is None:
+        return ()
+    terms = []
+    for number, term in enumerate(affinity.required):
+        try:
+            terms.append(_term(term, namespace))
+        except SelectorError as error:
+            raise SelectorError(f"affinity.{field} term {number + 1}: {error}") from None
+    return tuple(terms)
+
+
+def _term(term: PodAffinityTerm, namespace: str) -> Term:
+    # Without namespaces and selector the pod's own is meant.
+    named = term.namespaces or ([namespace] if term.namespace_selector is None else [])
+    return Term(
+        compile_selector(term.label_selector),
+        frozenset(named),
+        term.topology_key,
+        compile_selector(term.namespace_selector),
+    )
+
+
+def _spread(pod: Pod) -> Iterator[Spread]:
+    labels = pod.metadata.labels
+    for number, constraint in enumerate(pod.spec.topology_spread_constraints):
+        if constraint.when_unsatisfiable != "DoNotSchedule":
+            continue
+        try:
+            selector = compile_selector(constraint.label_selector)
+        except SelectorError as error:
+            raise SelectorError(f"topologySpreadConstraints {number + 1}: {error}") from None
+        if present := [(key, labels[key]) for key in constraint.match_label_keys if key in labels]:
+            selector = selector.narrowed(present)
+        yield Spread(
+            max_skew=constraint.max_skew,
+            topology_key=constraint.topology_key,
+            selector=selector,
+            min_domains=1 if constraint.min_domains is None else constraint.min_domains,
+            honor_affinity=constraint.node_affinity_policy != "Ignore",
+            honor_taints=constraint.node_taints_policy == "Honor",
+            self_match=selector.matches(labels),
+        )
+
+
+def _features(pod: Pod) -> Iterator[str]:
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    if any(rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules):
+        yield RESTART_ALL
+    if pod.spec.host_network and pod.spec.host_users is False:
+        yield USER_NAMESPACES_HOST_NETWORK

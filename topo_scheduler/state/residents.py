@@ -1,0 +1,248 @@
+"""Who sits where, as neighbours see it: labels, host ports, claims, and whom a pod keeps away.
+
+Pods that look alike share one profile, so a selector is tried once per profile and not once per pod. A tally counts
+the pods a selector matches by row and reads the log of arrivals and departures from where it stopped. Profiles that
+nobody has any more are forgotten.
+"""
+
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from topo_scheduler.state.selectors import NOTHING, Selector
+
+Int64 = npt.NDArray[np.int64]
+ANY_ADDRESS: Final = "0.0.0.0"
+KEEP: Final = 65536
+"""Entries of the log kept at least; a tally that is further behind counts anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port of the host that a pod takes."""
+
+    address: str
+    protocol: str
+    number: int
+
+    def conflicts(self, other: "Port") -> bool:
+        """Return whether both can't be on one node."""
+        same = self.number == other.number and self.protocol == other.protocol
+        return same and (self.address == other.address or ANY_ADDRESS in (self.address, other.address))
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A volume that Kubernetes lets one pod of a node use, or several as long as all only read."""
+
+    kind: str
+    names: frozenset[str]
+    place: tuple[str, ...] = ()
+    shared_read: bool = True
+    read_only: bool = False
+
+    def conflicts(self, other: "Disk") -> bool:
+        """Return whether both can't be used on one node."""
+        same = self.kind == other.kind and self.place == other.place and bool(self.names & other.names)
+        return same and not (self.shared_read and self.read_only and other.read_only)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A PersistentVolumeClaim a pod uses; ``owner`` the uid it must belong to where it is a generic ephemeral one."""
+
+    name: str
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Pods of some namespaces that a selector matches, counted by the domains of one node label."""
+
+    selector: Selector
+    namespaces: frozenset[str]
+    topology_key: str
+    namespace_selector: Selector = NOTHING
+
+    def matches(self, profile: "Profile", namespace_labels: Mapping[str, str]) -> bool:
+        """Return whether a pod is meant, whose namespace has these labels."""
+        there = profile.namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
+        return there and self.selector.matches(profile.labels)
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Profile:
+    """What neighbours see of a pod; equal ones are one object, made by `Residents.profile`.
+
+    ``repels`` is its required anti-affinity.
+    """
+
+    namespace: str
+    labels: Mapping[str, str]
+    terminating: bool
+    ports: tuple[Port, ...]
+    repels: tuple[Term, ...]
+    claims: tuple[Claim, ...]
+    disks: tuple[Disk, ...]
+    matched: dict[int, bool] = field(default_factory=dict)
+    """By number of a tally, whether it is counted there."""
+
+    @property
+    def special(self) -> bool:
+        """Whether it holds something of a node that is counted by no resource."""
+        return bool(self.ports or self.disks or self.claims)
+
+
+Condition = tuple[Selector, frozenset[str] | None]
+"""A selector and the namespaces in which it looks, None for all of them."""
+
+
+_numbers = itertools.count()
+
+
+class Tally:
+    """Pods that meet all of some conditions, by row."""
+
+    def __init__(self, residents: "Residents", conditions: tuple[Condition, ...], *, living: bool) -> None:
+        self._residents = residents
+        self._conditions = conditions
+        self._living = living
+        self._number = next(_numbers)
+        self._counts: Int64 = np.zeros(0, np.int64)
+        self._at = -1
+
+    def counts(self, rows: int) -> Int64:
+        """Return int64[rows], up to date; not to be written to."""
+        residents = self._residents
+        if self._at == residents.position and len(self._counts) >= rows:
+            return self._counts[:rows]
+        fresh = residents.since(self._at)
+        if fresh is None or len(self._counts) < rows:
+            self._counts = np.zeros(rows, np.int64)
+            fresh = residents.all()
+        for row, profile, change in fresh:
+            if self.matches(profile):
+                self._counts[row] += change
+        self._at = residents.position
+        return self._counts[:rows]
+
+    def matches(self, profile: Profile) -> bool:
+        """Return whether pods of a profile are counted."""
+        found = profile.matched.get(self._number)
+        if found is None:
+            found = profile.matched[self._number] = self._tried(profile)
+        return found
+
+    def _tried(self, profile: Profile) -> bool:
+        if self._living and profile.terminating:
+            return False
+        return all(
+            (namespaces is None or profile.namespace in namespaces) and selector.matches(profile.labels)
+            for selector, namespaces in self._conditions
+        )
+
+
+Change = tuple[int, Profile, int]
+"""Row, profile, and by how many pods more or fewer."""
+
+
+class Residents:
+    """Profiles of the pods on each row of the node table."""
+
+    def __init__(self) -> None:
+        self.special: dict[int, dict[Profile, int]] = {}
+        """By row, the profiles with ports, disks or claims, and how many pods have them."""
+        self.repelling: dict[Term, dict[int, int]] = {}
+        """Required anti-affinity of residents: by term, the rows of who has it, and how many."""
+        self.claimed: dict[tuple[str, str], int] = {}
+        """How many residents name each claim, by namespace and name."""
+        self._profiles: WeakValueDictionary[tuple[object, ...], Profile] = WeakValueDictionary()
+        self._here: dict[int, dict[Profile, int]] = {}
+        self._log: list[Change] = []
+        self._base = 0
+        self._tallies: dict[tuple[object, ...], Tally] = {}
+
+    @property
+    def position(self) -> int:
+        """Where a reader that is up to date stands."""
+        return self._base + len(self._log)
+
+    def profile(
+        self,
+        namespace: str,
+        labels: Mapping[str, str],
+        *,
+        terminating: bool = False,
+        ports: tuple[Port, ...] = (),
+        repels: tuple[Term, ...] = (),
+        claims: tuple[Claim, ...] = (),
+        disks: tuple[Disk, ...] = (),
+    ) -> Profile:
+        """Return the profile of pods like this."""
+        key = (namespace, tuple(sorted(labels.items())), terminating, ports, repels, claims, disks)
+        found = self._profiles.get(key)
+        if found is None:
+            found = Profile(namespace, labels, terminating, ports, repels, claims, disks)
+            self._profiles[key] = found
+        return found
+
+    def tally(self, conditions: tuple[Condition, ...], *, living: bool = False) -> Tally:
+        """Return the count of pods that meet all conditions; ``living`` leaves out those being deleted."""
+        key = (conditions, living)
+        found = self._tallies.get(key)
+        if found is None:
+            if len(self._tallies) > 1024:
+                self._forget_tallies()
+            found = self._tallies[key] = Tally(self, conditions, living=living)
+        return found
+
+    def since(self, position: int) -> Iterable[Change] | None:
+        """Return what changed since a position, None when that is forgotten."""
+        start = position - self._base
+        return None if start < 0 else self._log[start:]
+
+    def all(self) -> Iterator[Change]:
+        """Return everybody here as if they had just arrived."""
+        return ((row, profile, count) for row, here in self._here.items() for profile, count in here.items())
+
+    def _forget_tallies(self) -> None:
+        self._tallies.clear()
+        for profile in self._profiles.values():
+            profile.matched.clear()
+
+    def change(self, row: int, profile: Profile, change: int) -> None:
+        """Note that so many more pods of a profile are on a row, or fewer."""
+        _count(self._here, row, profile, change)
+        if profile.ports or profile.disks or profile.claims:
+            _count(self.special, row, profile, change)
+        for term in profile.repels:
+            _count(self.repelling, term, row, change)
+        for claim in profile.claims:
+            if claim.owner:
+                continue
+            key = (profile.namespace, claim.name)
+            left = self.claimed[key] = self.claimed.get(key, 0) + change
+            if not left:
+                del self.claimed[key]
+        self._log.append((row, profile, change))
+        if len(self._log) > 2 * KEEP:
+            del self._log[:KEEP]
+            self._base += KEEP
+
+
+Outer = TypeVar("Outer", bound=Hashable)
+Inner = TypeVar("Inner", bound=Hashable)
+
+
+def _count(index: dict[Outer, dict[Inner, int]], outer: Outer, inner: Inner, change: int) -> None:
+    counts = index.setdefault(outer, {})
+    left = counts[inner] = counts.get(inner, 0) + change
+    if not left:
+        del counts[inner]
+        if not counts:
+            del index[outer]
