@@ -264,7 +264,7 @@ class Storage:
             owner["controller"] = chance(rng, 0.97)
             if chance(rng, 0.03):
                 owner["uid"] = "another"
-            state = rng.choice(("bound", "delayed", "delayed", "local"))
+            state = rng.choice(("bound", "delayed", "delayed", "local", "bound-exclusive"))
             self._claim(metadata["namespace"], f"{metadata['name']}-{name}", state, ownerReferences=[owner])
         return {"name": name, "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}
 

@@ -102,25 +102,16 @@ CONSTRAINTS: dict[str, tuple[Json, str]] = {
             "affinity": {
                 "podAntiAffinity": {
                     "requiredDuringSchedulingIgnoredDuringExecution": [
-                        {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}
+                        {
+                            "labelSelector": {"matchLabels": {"a": "b"}},
+                            "namespaceSelector": {"matchLabels": {"team": "x"}},
+                            "topologyKey": "kubernetes.io/hostname",
+                        }
                     ]
                 }
             }
         },
-        "required pod anti-affinity",
-    ),
-    "spread": (
-        {
-            "topologySpreadConstraints": [
-                {
-                    "maxSkew": 1,
-                    "topologyKey": "kubernetes.io/hostname",
-                    "whenUnsatisfiable": "DoNotSchedule",
-                    "labelSelector": {"matchLabels": {"a": "b"}},
-                }
-            ]
-        },
-        "topologySpreadConstraints with DoNotSchedule",
+        "a namespaceSelector in pod affinity",
     ),
     "volume": (
         {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},

@@ -34,7 +34,7 @@ class Small:
         for node in nodes:
             assert self.world.put_node(node, 0) == []
         limits = Limits(Enforcement.REQUIRED, max_nodes, max_gpus)
-        self.planner = Planner(self.world.nodes, self.world.history, Policy(np.array(weights, np.int64), limits))
+        self.planner = Planner(self.world.around, self.world.history, Policy(np.array(weights, np.int64), limits))
         self._holds = 0
 
     def hold(self, node: str, *, gpus: int = 0, cpu: int = 0) -> None:

@@ -17,7 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.helpers import Owner, controlled_by, job_owner, make_job, make_node, make_pod, owner
 from tests.scheduling.driver import configured
 from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.api.objects import ContainerPort, Node, Pod
+from topo_scheduler.api.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Evict, Instruction
 from topo_scheduler.scheduling.understand import Lineage
@@ -148,14 +149,14 @@ class Cluster(RuleBasedStateMachine):
     @precondition(lambda self: self.truth_pods)
     @rule(data=st.data())
     def another_member_appears(self, data: st.DataObject) -> None:
-        pods = [uid for uid, pod in self.truth_pods.items() if pod.metadata.labels]
+        pods = [uid for uid, pod in self.truth_pods.items() if "gang" in pod.metadata.labels]
         if pods:
             self.succeed(self.truth_pods[data.draw(st.sampled_from(sorted(pods)))])
 
     def succeed(self, pod: Pod) -> None:
         """A controller makes another one like it."""
         labels = pod.metadata.labels
-        if labels:
+        if "gang" in labels:
             self.new_member(labels["gang"], 0, int(labels["size"]), int(labels["gpus"]), labels["by"])
 
     def new_member(self, name: str, number: int, size: int, gpus: int, by: str) -> None:
@@ -178,18 +179,25 @@ class Cluster(RuleBasedStateMachine):
         gpus=st.sampled_from([0, 1, 2, 4]),
         strategy=st.sampled_from(["balanced", "distributed"]),
         priority=st.integers(0, 1),
+        shy=st.sampled_from(["", "", "port", "shy", "guard"]),
     )
-    def pod_is_submitted(self, gpus: int, strategy: str, priority: int) -> None:
-        self.put_pod(
-            make_pod(
-                self.name("pod"),
-                gpus=gpus,
-                priority=priority,
-                created=self.now,
-                uid=self.name("pod"),
-                annotations={"placement-strategy": strategy, **({"gpu-count": "1"} if gpus == 0 else {})},
-            )
+    def pod_is_submitted(self, gpus: int, strategy: str, priority: int, shy: str) -> None:
+        pod = make_pod(
+            self.name("pod"),
+            gpus=gpus,
+            priority=priority,
+            created=self.now,
+            uid=self.name("pod"),
+            annotations={"placement-strategy": strategy, **({"gpu-count": "1"} if gpus == 0 else {})},
+            labels={"shy": shy} if shy else {},
         )
+        if shy == "port":
+            pod.spec.containers[0].ports = [ContainerPort(80)]
+        elif shy:
+            # The one keeps away from all of the kind, the other keeps all of the kind away from itself.
+            far = PodAffinityTerm(LabelSelector({"shy": "shy"}), topology_key="topology.scheduler/leaf")
+            pod.spec.affinity = Affinity(pod_anti_affinity=PodAffinity([far]))
+        self.put_pod(pod)
 
     @precondition(lambda self: self.truth_nodes)
     @rule(data=st.data(), gpus=st.sampled_from([0, 1, 4]), daemon=st.booleans())
@@ -380,6 +388,12 @@ class Cluster(RuleBasedStateMachine):
             for column, amount in entry.amounts:
                 requested[row, column] += amount if row >= 0 else 0
         assert np.array_equal(requested, world.nodes.requested)
+
+    @invariant()
+    def residents_are_the_pods_of_the_ledger(self) -> None:
+        world = self.engine.world
+        wanted = Counter((entry.row, entry.profile) for _, entry in world.ledger.items() if entry.row >= 0)
+        assert {(row, profile): count for row, profile, count in world.residents.all()} == dict(wanted)
 
     @invariant()
     def what_is_assumed_is_on_its_way(self) -> None:

@@ -264,7 +264,7 @@ def test_what_is_kept_by_class_is_what_would_be_found_anew(
         of(PodSpec(affinity=requires(term(fields=[where("metadata.name", "NotIn", "a")])))),
     ]
     there = world()
-    views = Views(there.nodes)
+    views = Views(there.around)
     for name, facts in steps:
         if facts is None:
             there.remove_node(name)

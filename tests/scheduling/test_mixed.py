@@ -126,7 +126,7 @@ def test_all_members_are_placed_within_the_rules_or_none_is(
         return
     event("placed")
     assert [len(rows) for rows in found.rows] == [count for _, count in groups]
-    assert check(small.world.nodes, layout, ask, found, Limits(ask.enforcement, max_nodes, max_gpus)) == ""
+    assert check(small.world.around, layout, ask, found, Limits(ask.enforcement, max_nodes, max_gpus)) == ""
     used: defaultdict[str, list[PodClass]] = defaultdict(list)
     for (cls, _), rows in zip(groups, found.rows, strict=True):
         for row in rows:

@@ -18,14 +18,14 @@ def found(small: Small, ask: Ask) -> Placement:
 
 def verdict(small: Small, ask: Ask, rows: list[list[int]], limits: Limits | None = None) -> str:
     placement = replace(found(small, ask), rows=rows)
-    return check(small.world.nodes, small.world.layout, ask, placement, limits or Limits())
+    return check(small.world.around, small.world.layout, ask, placement, limits or Limits())
 
 
 def test_what_the_planner_finds_is_right() -> None:
     small = Small(grid(2, 2, 2))
     for ask in (gang(2), gang(4), gang(3, 4)):
         placement = found(small, ask)
-        assert check(small.world.nodes, small.world.layout, ask, placement, Limits()) == ""
+        assert check(small.world.around, small.world.layout, ask, placement, Limits()) == ""
 
 
 @pytest.mark.parametrize(

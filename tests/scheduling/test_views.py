@@ -43,7 +43,7 @@ def change(world: World, what: str, name: str, amount: int) -> None:
 def test_fits_and_totals_are_those_of_the_nodes_as_they_are(told: list[tuple[str, str, int]]) -> None:
     world = Small([]).world
     classes = [pods(1), pods(2, cpu=1000), pods(0, cpu=500)]
-    views, totals = Views(world.nodes), LeafTotals(world.nodes, GPU)
+    views, totals = Views(world.around), LeafTotals(world.nodes, GPU)
     for what, name, amount in [*told, ("look", "", 0)]:
         change(world, what, name, amount)
         if what != "look":
@@ -51,7 +51,7 @@ def test_fits_and_totals_are_those_of_the_nodes_as_they_are(told: list[tuple[str
         nodes, layout = world.nodes, world.layout
         for cls in classes:
             for model in {UNKNOWN, *range(len(nodes.models))}:
-                view, anew = views.get(cls, model), Views(nodes).get(cls, model)
+                view, anew = views.get(cls, model), Views(world.around).get(cls, model)
                 for array in ("fit", "empty_fit", "eligible", "preference"):
                     assert np.array_equal(getattr(view, array), getattr(anew, array)), array
         totals.refresh(layout)
@@ -69,7 +69,7 @@ def test_models_are_listed_by_name_with_the_nameless_last() -> None:
         make_node("d", model="C", ready=False),
     ]
     small = Small(nodes)
-    view = Views(small.world.nodes).get(pods(1))
+    view = Views(small.world.around).get(pods(1))
     assert [small.world.nodes.models[model] if model >= 0 else "" for model in view.models] == ["A", "B", ""]
 
 

@@ -49,17 +49,16 @@ def decoded(spec: str) -> Pod:
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
-        ('{"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}', "pod affinity"),
         (
-            '{"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}}',
-            "anti-affinity",
+            '{"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":'
+            ' [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]}}}',
+            "namespaceSelector",
         ),
         (
-            '{"topologySpreadConstraints": [{"topologyKey": "k", "whenUnsatisfiable": "DoNotSchedule"}]}',
-            "DoNotSchedule",
+            '{"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":'
+            ' [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]}}}',
+            "namespaceSelector",
         ),
-        ('{"containers": [{"ports": [{"containerPort": 80}, {"hostPort": 80}]}]}', "host ports"),
-        ('{"initContainers": [{"ports": [{"hostPort": 80}]}]}', "host ports"),
         ('{"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}', "persistent volume claims"),
         ('{"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}', "persistent volume claims"),
         ('{"resourceClaims": [{"name": "gpu"}]}', "resource claims"),
@@ -77,7 +76,10 @@ def test_a_constraint_that_is_not_honoured_yet_is_named(spec: str, named: str) -
     [
         "{}",
         '{"volumes": [{"name": "v", "emptyDir": {}}, {"name": "c", "configMap": {"name": "x"}}]}',
-        '{"containers": [{"ports": [{"containerPort": 80}]}]}',
+        '{"containers": [{"ports": [{"containerPort": 80}, {"hostPort": 81}]}]}',
+        '{"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":'
+        ' [{"namespaceSelector": {}}]}}}',
+        '{"topologySpreadConstraints": [{"topologyKey": "k", "whenUnsatisfiable": "DoNotSchedule"}]}',
         '{"topologySpreadConstraints": [{"topologyKey": "k", "whenUnsatisfiable": "ScheduleAnyway"}]}',
         '{"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}',
         '{"affinity": {"nodeAffinity": {}}, "tolerations": [{"operator": "Exists"}], "nodeSelector": {"a": "b"}}',

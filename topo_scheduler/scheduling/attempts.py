@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from topo_scheduler.api.annotations import Strategy
 from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.explain import domain_reasons, node_reasons, sentence
+from topo_scheduler.scheduling.neighbours import looks_around
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.validation import check
 from topo_scheduler.state.classes import PodClass
@@ -18,7 +19,7 @@ from topo_scheduler.state.workloads import Member, Stage, Workload
 class Known:
     """A failure that holds until something improves."""
 
-    improvements: int
+    stamp: tuple[int, int]
     sentence: str
     reasons: dict[str, int]
     domains: tuple[tuple[tuple[str, ...], str], ...]
@@ -53,18 +54,21 @@ class Attempts:
             improvements: count of events so far that could make a placement possible.
             now: seconds.
         """
-        groups = group_by_class(members)
+        around = self.planner.around
+        groups = group_by_class([(around.seen_by(member.cls, member.profile), member) for member in members])
         ask = self._ask(workload, groups, siblings, layout)
         key = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, tuple(ask.running), tuple(ask.groups))
+        dynamic = any(looks_around(cls) for cls, _ in groups)
+        stamp = (improvements, around.residents.position if dynamic else -1)
         known = self._failures.get(key)
-        if known is None or known.improvements != improvements:
+        if known is None or known.stamp != stamp:
             outcome = self.planner.plan(ask, layout, now)
             if isinstance(outcome, Placement):
-                wrong = check(self.planner.nodes, layout, ask, outcome, self._limits(ask))
+                wrong = check(around, layout, ask, outcome, self._limits(ask))
                 if not wrong:
                     return self._placed(workload, groups, outcome, layout)
                 outcome = Failure(f"internal fault, please report it: the placement found was not valid: {wrong}")
-            known = self._explain(ask, outcome, layout, improvements)
+            known = self._explain(ask, outcome, layout, stamp)
             if len(self._failures) > 4096:
                 self._failures.clear()
             self._failures[key] = known
@@ -125,13 +129,13 @@ class Attempts:
             siblings=siblings if request.strategy is Strategy.DISTRIBUTED else (),
         )
 
-    def _explain(self, ask: Ask, failure: Failure, layout: Layout, improvements: int) -> Known:
+    def _explain(self, ask: Ask, failure: Failure, layout: Layout, stamp: tuple[int, int]) -> Known:
         domains: tuple[tuple[tuple[str, ...], str], ...] = ()
         if failure.rule is not None and ask.gang:
             domains = domain_reasons(self.planner, ask, layout, failure.rule)
         reasons = node_reasons(self.planner, ask, layout)
         text = sentence(self.planner, ask, layout, failure)
-        return Known(improvements, text, reasons, domains, failure.rule is not None)
+        return Known(stamp, text, reasons, domains, failure.rule is not None)
 
     def _placed(
         self,
@@ -185,11 +189,11 @@ class Ranks:
         return self._next
 
 
-def group_by_class(members: Sequence[Member]) -> list[tuple[PodClass, list[Member]]]:
+def group_by_class(members: Sequence[tuple[PodClass, Member]]) -> list[tuple[PodClass, list[Member]]]:
     """Return the members by class, the class that asks for most GPUs (then most CPU) first."""
     groups: dict[PodClass, list[Member]] = {}
-    for member in members:
-        groups.setdefault(member.cls, []).append(member)
+    for cls, member in members:
+        groups.setdefault(cls, []).append(member)
     if len(groups) == 1:
         return list(groups.items())
     return sorted(groups.items(), key=lambda item: (-item[0].gpus, -item[0].amount(0), item[0].amounts))

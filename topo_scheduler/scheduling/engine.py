@@ -38,6 +38,7 @@ from topo_scheduler.scheduling.queue import Order, Place, Queue
 from topo_scheduler.scheduling.understand import Lineage, seconds, understand
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
@@ -56,7 +57,7 @@ class Engine:
         self.world = World(config.scheduler)
         self.workloads = Workloads()
         self.queue = Queue()
-        self.planner = Planner(self.world.nodes, self.world.history, policy_of(config))
+        self.planner = Planner(self.world.around, self.world.history, policy_of(config))
         self.attempts = Attempts(self.planner)
         self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)
         self._resolve = resolve
@@ -196,6 +197,7 @@ class Engine:
         self._unresolved.pop(uid, None)
         understood = understand(pod, lineage, self.world.resources, now)
         member, same = understood.member, False
+        member.profile = profile_of(self.world.residents, pod)
         if found is not None:
             member.enqueued = found[1].enqueued
             same = found[1] == member and found[0].described_by(understood.workload)
@@ -289,7 +291,8 @@ class Engine:
     def _wake(self, now: float) -> None:
         """Make active what could be helped by what happened since the last step."""
         rows, everything = self.world.take_improved()
-        if not rows and not everything:
+        arrived, repelling = self.world.take_neighbours()
+        if not rows and not everything and not arrived:
             return
         index = np.array(rows, np.int64)
         helped: dict[PodClass, bool] = {}
@@ -297,7 +300,11 @@ class Engine:
             workload = self.workloads.get(id_)
             if workload is None or workload.problem:
                 continue
-            for cls in {member.cls for member in workload.at(Stage.PENDING)}:
+            waiting = workload.at(Stage.PENDING)
+            if repelling or (arrived and any(member.cls.constraints is not None for member in waiting)):
+                self.queue.activate(order_of(workload))
+                continue
+            for cls in {member.cls for member in waiting}:
                 if cls not in helped:
                     view = self.planner.views.get(cls)
                     helped[cls] = bool(len(index) and (view.fit[index] > 0).any())

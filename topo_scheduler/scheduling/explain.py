@@ -7,6 +7,7 @@ import numpy as np
 from topo_scheduler.api.reasons import NodeReason, insufficient
 from topo_scheduler.scheduling.ask import Ask, Failure
 from topo_scheduler.scheduling.filters import FILTERS
+from topo_scheduler.scheduling.neighbours import NEIGHBOUR_FILTERS, looks_around
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.size_rule import leaf_fits
 from topo_scheduler.scheduling.views import ClassView
@@ -33,6 +34,11 @@ def node_reasons(planner: Planner, ask: Ask, layout: Layout) -> dict[str, int]:
         rejected = left & ~rule.accepts(nodes, view.cls, rows)
         if rejected.any():
             counts[rule.reason] = int(rejected.sum())
+        left &= ~rejected
+    for neighbour in NEIGHBOUR_FILTERS if looks_around(view.cls) else ():
+        rejected = left & ~neighbour.accepts(planner.around, view.cls, rows, ())
+        if rejected.any():
+            counts[neighbour.reason] = int(rejected.sum())
         left &= ~rejected
     rows = rows[left]
     for column, amount in view.cls.amounts:

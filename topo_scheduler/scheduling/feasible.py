@@ -88,8 +88,7 @@ def _with(around: Surroundings, cls: PodClass, profile: Profile, nominated: Sequ
     looks = bool(constraints and (constraints.affinity or constraints.anti_affinity))
     if not looks and not any(counts_anywhere(around, term) for term in cls.repelled):
         return replace(cls, repelled=frozenset())  # kube-scheduler asks nobody then
-    labels = around.namespaces.get(profile.namespace, {})
-    terms = {term for one in nominated for term in one.profile.repels if term.matches(profile, labels)}
+    terms = {term for one in nominated for term in one.profile.repels if around.meant(term, profile)}
     return replace(cls, repelled=cls.repelled | terms)
 
 

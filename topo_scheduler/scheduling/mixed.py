@@ -123,7 +123,7 @@ def _fill(
     requests = np.zeros((len(views), nodes.allocatable.shape[1]), np.int64)
     for number, view in enumerate(views):
         requests[number, view.columns] = view.amounts
-    eligible = np.stack([view.eligible for view in views])
+    eligible = np.stack([view.open for view in views])
     counts = np.array([count for _, count in ask.groups], np.int64)
     out = np.zeros((len(views), len(rows)), np.int64)
     rows = np.ascontiguousarray(rows)

@@ -5,7 +5,7 @@ ran already: those nominated to a row of equal or higher priority.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -23,17 +23,32 @@ Extra = Sequence[tuple[int, Profile]]
 
 @dataclass(slots=True)
 class Surroundings:
-    """Everything around a pod that decides where it may go. ``namespaces`` their labels by name."""
+    """Everything around a pod that decides where it may go.
+
+    ``namespaces`` their labels by name; None when they are not known, and then anti-affinity of residents that asks
+    for labels of namespaces is taken to be meant for all.
+    """
 
     nodes: NodeTable
     residents: Residents
-    namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    namespaces: dict[str, Mapping[str, str]] | None = None
     storage: Storage = field(default_factory=Storage)
+
+    def seen_by(self, cls: PodClass, profile: Profile | None) -> PodClass:
+        """Return a pod's class with the anti-affinity of residents that is meant for it."""
+        if profile is None or not self.residents.repelling:
+            return cls
+        return replace(cls, repelled=self.repelled(profile))
 
     def repelled(self, profile: Profile) -> frozenset[Term]:
         """Return the anti-affinity of residents that is meant for pods of a profile."""
-        labels = self.namespaces.get(profile.namespace, {})
-        return frozenset(term for term in self.residents.repelling if term.matches(profile, labels))
+        return frozenset(term for term in self.residents.repelling if self.meant(term, profile))
+
+    def meant(self, term: Term, profile: Profile) -> bool:
+        """Return whether anti-affinity of a resident is meant for pods of a profile."""
+        if self.namespaces is None and not term.namespace_selector.nothing:
+            return term.selector.matches(profile.labels)
+        return term.matches(profile, (self.namespaces or {}).get(profile.namespace, {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +160,7 @@ def _condition(around: Surroundings, term: Term) -> Condition:
     # As in kube-scheduler, a selector that is content with no labels at all means every namespace.
     if term.namespace_selector.matches({}):
         return term.selector, None
-    named = {name for name, labels in around.namespaces.items() if term.namespace_selector.matches(labels)}
+    named = {name for name, labels in (around.namespaces or {}).items() if term.namespace_selector.matches(labels)}
     return term.selector, term.namespaces | named
 
 
@@ -230,3 +245,16 @@ NEIGHBOUR_FILTERS: Final[Sequence[NeighbourFilter]] = (
     NeighbourFilter(NodeReason.POD_ANTI_AFFINITY, _anti_affinity),
     NeighbourFilter(NodeReason.REPELLED, _repelled),
 )
+
+
+def looks_around(cls: PodClass) -> bool:
+    """Return whether it depends on other pods where a class may go."""
+    return cls.constraints is not None or bool(cls.repelled)
+
+
+def open_rows(around: Surroundings, cls: PodClass, rows: Int64) -> Bool:
+    """Return which rows the pods that are there leave open to the class."""
+    accepted = np.ones(len(rows), np.bool_)
+    for rule in NEIGHBOUR_FILTERS:
+        accepted &= rule.accepts(around, cls, rows, ())
+    return accepted

@@ -62,7 +62,7 @@ class Outcomes:
             # A node's bandwidth is asked once for all members of the gang that sit there.
             member.bandwidth = 0 if seat.node in with_bandwidth else workload.request.bandwidth
             with_bandwidth.add(seat.node)
-            self._world.ledger.assume(seat.uid, seat.node, member.cls.amounts, member.bandwidth)
+            self._world.ledger.assume(seat.uid, seat.node, member.cls.amounts, member.bandwidth, member.profile)
             member.stage, member.node, member.rank = Stage.ASSUMED, seat.node, seat.rank
             bind = Bind(
                 reference(member), seat.node, _annotations(workload, member, seat, decision), member.enqueued, now

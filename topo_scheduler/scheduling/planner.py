@@ -15,13 +15,15 @@ from topo_scheduler.kernels.nodes import deal, pack_nodes, spread_nodes
 from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows
 from topo_scheduler.scheduling import mixed, repair
 from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
+from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.size_rule import leaf_fits, make_rule, size_rule, spread_needed
 from topo_scheduler.scheduling.totals import LeafTotals
 from topo_scheduler.scheduling.views import ClassView, Views
+from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.history import NEUTRAL, History
-from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
+from topo_scheduler.state.nodes import UNKNOWN, Int64
 
 _STRATEGY = {Strategy.CONSOLIDATED: 0, Strategy.DISTRIBUTED: 1, Strategy.BALANCED: 2}
 
@@ -49,11 +51,12 @@ class Window:
 class Planner:
     """Plans placements on the current state. Changes nothing."""
 
-    def __init__(self, nodes: NodeTable, history: History, policy: Policy) -> None:
-        self.nodes = nodes
+    def __init__(self, around: Surroundings, history: History, policy: Policy) -> None:
+        self.around = around
+        self.nodes = around.nodes
         self.history = history
         self.policy = policy
-        self.views = Views(nodes)
+        self.views = Views(around)
         self._totals: dict[int, LeafTotals] = {}
         self._rules: dict[object, tuple[SizeRule | None, int]] = {}
         self._rules_at: tuple[int, int] = (-1, -1)
@@ -67,6 +70,11 @@ class Planner:
             now: seconds, for outcomes that fade.
         """
         if len(ask.groups) > 1:
+            if tied := next((cls for cls, _ in ask.groups if cls.constraints is not None), None):
+                return Failure(
+                    f"its pods ask for different things, and some of them for {_demand(tied)} as well, which"
+                    " this scheduler does not support together yet"
+                )
             return mixed.plan_mixed(self, ask, layout, now)
         views = self.views_for(ask)
         rule, most = self.rule(views, ask, layout)
@@ -306,6 +314,20 @@ class Planner:
 def alignment_of(rule: SizeRule, depth: int, leaves: int) -> int:
     """Return the alignment in thousandths: 1000 at the rule's level and number of leaves, less beyond."""
     return (1000 * rule.leaves // max(leaves, 1)) >> max(0, rule.depth - depth)
+
+
+def _demand(cls: PodClass) -> str:
+    constraints = cls.constraints
+    if constraints is None:
+        return "nothing"
+    named = {
+        "host ports": constraints.ports,
+        "required pod affinity": constraints.affinity,
+        "required pod anti-affinity": constraints.anti_affinity,
+        "topologySpreadConstraints": constraints.spread,
+        "disks of their own": constraints.disks,
+    }
+    return next((name for name, found in named.items() if found), "features of a node")
 
 
 def too_large(ask: Ask, most: int, limits: Limits) -> str:

@@ -20,8 +20,10 @@ from topo_scheduler.api.objects import Job, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.state.classes import PodClass, ignored_preferences, pod_class, unsupported
+from topo_scheduler.state.constraints import check_preferences, constraints_of
 from topo_scheduler.state.requests import pod_amounts
 from topo_scheduler.state.resources import GPU, ResourceTable, as_amounts
+from topo_scheduler.state.selectors import SelectorError
 from topo_scheduler.state.workloads import Member, Workload
 
 INDEX_LABELS: Final = ("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index")
@@ -106,6 +108,8 @@ def understand(pod: Pod, lineage: Lineage, resources: ResourceTable, now: float)
     if constraint := unsupported(pod):
         problems.append(f"it uses {constraint}, which this scheduler does not support yet")
     workload = _workload(pod, lineage, request, problems)
+    if workload.gang and cls.constraints is not None and (tie := cls.constraints.mutual):
+        problems.append(f"it uses {tie}, which this scheduler does not support in gangs yet")
     member = Member(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
@@ -167,7 +171,14 @@ def _class(
                     " and its node gives it no device; set limits on nvidia.com/gpu or amd.com/gpu",
                 )
             )
-    return pod_class(pod, as_amounts(amounts), tuple(sorted(request.gpu_models)), request.bandwidth), charged
+    constraints = None
+    try:
+        constraints = constraints_of(pod)
+        check_preferences(pod)
+    except SelectorError as error:
+        problems.append(str(error))
+    models = tuple(sorted(request.gpu_models))
+    return pod_class(pod, as_amounts(amounts), models, request.bandwidth, constraints), charged
 
 
 def _gpus_asked(lineage: Lineage, request: PlacementRequest, problems: list[str]) -> int | None:

@@ -11,24 +11,29 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.ask import Ask, Limits, Placement
 from topo_scheduler.scheduling.filters import eligible
+from topo_scheduler.scheduling.neighbours import Surroundings, open_rows
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import NodeTable
 
 
-def check(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
+def check(around: Surroundings, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
     """Return what is wrong with a placement, or an empty string."""
-    return _check_nodes(nodes, ask, placement) or _check_domains(nodes, layout, ask, placement, limits)
+    nodes = around.nodes
+    return _check_nodes(around, ask, placement) or _check_domains(nodes, layout, ask, placement, limits)
 
 
-def _check_nodes(nodes: NodeTable, ask: Ask, placement: Placement) -> str:
+def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
+    nodes = around.nodes
     used: Counter[tuple[int, int]] = Counter()
     for (cls, count), rows in zip(ask.groups, placement.rows, strict=True):
         if len(rows) != count:
             return f"{len(rows)} of {count} members have a node"
         distinct = np.unique(np.asarray(rows, np.int64))
-        accepted = eligible(nodes, cls, distinct)
+        accepted = eligible(nodes, cls, distinct) & open_rows(around, cls, distinct)
         if not accepted.all():
             return f"node {nodes.names[int(distinct[~accepted][0])]} may not be used"
+        if cls.constraints is not None and cls.constraints.alone and len(distinct) < len(rows):
+            return "two members that exclude each other are on one node"
         for row, number in Counter(rows).items():
             for column, amount in cls.amounts:
                 used[row, column] += amount * number

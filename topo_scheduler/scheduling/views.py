@@ -13,8 +13,9 @@ import numpy as np
 
 from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.filters import Bool, eligible, preference
+from topo_scheduler.scheduling.neighbours import Surroundings, looks_around, open_rows
 from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
+from topo_scheduler.state.nodes import UNKNOWN, Int64
 
 KEEP: Final = 1024
 """Views kept at most; the least recently used goes first."""
@@ -28,15 +29,18 @@ _numbers = itertools.count()
 class ClassView:
     """One class, on nodes of one GPU model or of any."""
 
-    def __init__(self, nodes: NodeTable, cls: PodClass, model: int) -> None:
+    def __init__(self, around: Surroundings, cls: PodClass, model: int) -> None:
         self.number = next(_numbers)
         """Tells this view from any other there ever was, for use in the keys of caches."""
         self.cls = cls
         self.model = model
-        self._nodes = nodes
+        self._around = around
+        self._nodes = around.nodes
         self.columns: Int64 = np.array([column for column, _ in cls.amounts], np.int64)
         self.amounts: Int64 = np.array([amount for _, amount in cls.amounts], np.int64)
         self.eligible: Bool = np.empty(0, np.bool_)
+        self.open: Bool = np.empty(0, np.bool_)
+        """Eligible, and not closed by the pods that are there."""
         self.fit: Int64 = np.empty(0, np.int64)
         self.empty_fit: Int64 = np.empty(0, np.int64)
         self.preference: Int64 = np.empty(0, np.int64)
@@ -44,18 +48,31 @@ class ClassView:
         """GPU models of the eligible nodes in order of name, nodes without one last."""
         self._facts_at = -1
         self._capacity_at = -1
+        self._neighbours_at = -1
+        self._looks_around = looks_around(cls)
+        self._most = 1 if cls.constraints is not None and cls.constraints.alone else 0
 
     def refresh(self) -> None:
         """Bring the arrays up to date; each is as long as the node table."""
         nodes = self._nodes
         if nodes.facts_changes.position != self._facts_at:
             self._refresh_facts()
+        if self._looks_around and self._neighbours_at != self._around.residents.position:
+            self._refresh_neighbours()
         if nodes.capacity_changes.position != self._capacity_at:
             rows = nodes.capacity_changes.since(self._capacity_at)
             self._capacity_at = nodes.capacity_changes.position
             if rows is None:
                 rows = np.arange(nodes.rows, dtype=np.int64)
-            self._fit(nodes.requested, rows, self.fit)
+            self._fit(nodes.requested, self.open, rows, self.fit)
+
+    def _refresh_neighbours(self) -> None:
+        rows = np.arange(self._nodes.rows, dtype=np.int64)
+        now = self.eligible & open_rows(self._around, self.cls, rows)
+        changed = np.flatnonzero(now != self.open).astype(np.int64)
+        self.open = now
+        self._neighbours_at = self._around.residents.position
+        self._fit(self._nodes.requested, self.open, changed, self.fit)
 
     def _refresh_facts(self) -> None:
         nodes = self._nodes
@@ -67,6 +84,7 @@ class ClassView:
             self.fit = np.zeros(nodes.rows, np.int64)
             self.empty_fit = np.zeros(nodes.rows, np.int64)
             self.preference = np.zeros(nodes.rows, np.int64)
+            self.open = np.zeros(nodes.rows, np.bool_)
             self._capacity_at = -1
         accepted = eligible(nodes, self.cls, rows)
         if self.model != ANY_MODEL:
@@ -74,23 +92,28 @@ class ClassView:
         self.eligible[rows] = accepted
         self.preference[rows] = preference(nodes, self.cls, rows)
         self.models = self._models()
-        self._fit(nodes.daemons, rows, self.empty_fit)
-        self._fit(nodes.requested, rows, self.fit)
+        self.open[rows] = accepted
+        self._neighbours_at = -1  # domains of neighbours are made of labels
+        self._fit(nodes.daemons, self.eligible, rows, self.empty_fit)
+        self._fit(nodes.requested, self.open, rows, self.fit)
 
     def _models(self) -> list[int]:
         names = self._nodes.models
         present: list[int] = np.unique(self._nodes.model[self.eligible]).tolist()
         return sorted(present, key=lambda model: (model == UNKNOWN, "" if model == UNKNOWN else names[model]))
 
-    def _fit(self, used: Int64, rows: Int64, out: Int64) -> None:
-        fit_rows(self._nodes.allocatable, used, self.columns, self.amounts, self.eligible, rows, out)
+    def _fit(self, used: Int64, usable: Bool, rows: Int64, out: Int64) -> None:
+        fit_rows(self._nodes.allocatable, used, self.columns, self.amounts, usable, rows, out)
+        if self._most:
+            out[rows] = np.minimum(out[rows], self._most)
 
 
 class Views:
     """All views by class and model."""
 
-    def __init__(self, nodes: NodeTable) -> None:
-        self._nodes = nodes
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._nodes = around.nodes
         self._views: OrderedDict[tuple[PodClass, int], ClassView] = OrderedDict()
 
     def get(self, cls: PodClass, model: int = ANY_MODEL) -> ClassView:
@@ -99,7 +122,7 @@ class Views:
         view = self._views.get(key)
         if view is None:
             self._nodes.widen()
-            view = self._views[key] = ClassView(self._nodes, cls, model)
+            view = self._views[key] = ClassView(self._around, cls, model)
             if len(self._views) > KEEP:
                 self._views.popitem(last=False)
         else:

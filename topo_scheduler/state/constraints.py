@@ -9,6 +9,7 @@ from topo_scheduler.api.selectors import PodAffinity, PodAffinityTerm
 from topo_scheduler.state.residents import ANY_ADDRESS, Claim, Disk, Port, Profile, Residents, Term
 from topo_scheduler.state.selectors import Selector, SelectorError, compile_selector
 
+HOSTNAME: Final = "kubernetes.io/hostname"
 RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
 """Node features that a pod's spec can call for, named as nodes declare them (Kubernetes 1.36)."""
@@ -44,6 +45,25 @@ class Constraints:
     claims: tuple[Claim, ...] = ()
     disks: tuple[Disk, ...] = ()
     features: frozenset[str] = frozenset()
+    apart: frozenset[str] = frozenset()
+    """Topology keys over which pods like this one keep away from each other."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether a node takes one pod like this at most."""
+        itself = any(disk.conflicts(disk) for disk in self.disks)
+        return bool(self.ports) or itself or HOSTNAME in self.apart
+
+    @property
+    def mutual(self) -> str:
+        """What ties pods like this to each other beyond one node, or an empty string."""
+        if beyond := sorted(self.apart - {HOSTNAME}):
+            return f"required pod anti-affinity over {beyond[0]} among its members"
+        if self.self_affine:
+            return "required pod affinity among its members"
+        if any(constraint.self_match for constraint in self.spread):
+            return "topologySpreadConstraints among its members"
+        return ""
 
 
 def constraints_of(pod: Pod) -> Constraints | None:
@@ -54,16 +74,18 @@ def constraints_of(pod: Pod) -> Constraints | None:
     """
     spec, namespace, labels = pod.spec, pod.metadata.namespace, pod.metadata.labels
     affinity = _terms(spec.affinity.pod_affinity if spec.affinity else None, namespace, "podAffinity")
+    apart = _terms(spec.affinity.pod_anti_affinity if spec.affinity else None, namespace, "podAntiAffinity")
     found = Constraints(
         namespace=namespace,
         ports=ports_of(pod),
         affinity=affinity,
         self_affine=bool(affinity) and all(term.selector.matches(labels) for term in affinity),
-        anti_affinity=_terms(spec.affinity.pod_anti_affinity if spec.affinity else None, namespace, "podAntiAffinity"),
+        anti_affinity=apart,
         spread=tuple(_spread(pod)),
         claims=tuple(claims_of(pod)),
         disks=disks_of(pod),
         features=frozenset(_features(pod)),
+        apart=frozenset(term.topology_key for term in apart if term.selector.matches(labels)),
     )
     return None if found == Constraints(namespace) else found
 

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from topo_scheduler.api.annotations import PlacementRequest
 from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.residents import Profile
 
 
 class Stage(StrEnum):
@@ -40,6 +41,8 @@ class Member:
     bandwidth: int = 0
     evicted: bool = False
     """Whether it was told to go, as its gang could not be completed."""
+    profile: Profile | None = None
+    """What its neighbours will see of it."""
     problem: str = ""
     """Why this pod can't be placed whatever is free; empty when it can."""
 

@@ -16,7 +16,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -80,9 +79,8 @@ type filters struct {
 }
 
 func main() {
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
-	metrics.Register() // the framework counts, and panics if it cannot
+	klog.SetLogger(klog.Logger{}) // that is none
+	metrics.Register()            // the framework counts, and panics if it cannot
 	filters, err := newFilters(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "kube-filters:", err)
