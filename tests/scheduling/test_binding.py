@@ -349,6 +349,25 @@ def test_a_gang_that_can_not_be_completed_is_rolled_back() -> None:
     assert "2 of 3 members were bound" in message
 
 
+def test_a_gang_is_not_given_up_while_a_bind_is_on_its_way() -> None:
+    # Its one bind is refused, and long afterwards the other one lands: only then is it half bound.
+    d = Driver(fabric({"s1/l1": 2}))
+    d.own(owner("ReplicaSet", "g"))
+    pods = gang(2, controlled=True)
+    d.apply(*pods)
+    d.step()
+    node = d.flight[pods[0].metadata.uid].node
+    d.answer(pods[0].metadata.uid, BindOutcome.REJECTED)
+    d.apply(make_pod("thief", gpus=8, scheduler="other", node=node))
+    d.step(11)
+    assert d.evicted() == []
+    due = d.engine.next_due()
+    assert due is None or due > d.now, "nothing to do until it lands"
+    d.answer(pods[1].metadata.uid)
+    d.step(3)
+    assert d.evicted() == ["g-1"]
+
+
 def test_bare_pods_are_never_evicted() -> None:
     d = Driver(fabric({"s1/l1": 3}))
     pods = gang(3)

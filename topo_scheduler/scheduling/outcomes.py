@@ -174,11 +174,11 @@ class Outcomes:
     # ------------------------------------------------------------ inside
 
     def _half_bound(self) -> list[tuple[Workload, float]]:
-        # What has a seat for every member waits for its binds to end.
+        # As long as binds are on their way it is not known who is bound; each that ends begins the time anew.
         found = [(workload, workload.half_bound_since) for id_ in self._half if (workload := self._workloads.get(id_))]
         half = [(workload, since) for workload, since in found if since is not None]
         self._half = {workload.id: None for workload, _ in half}
-        return [(workload, since) for workload, since in half if _seated(workload) < workload.size]
+        return [(workload, since) for workload, since in half if not workload.at(Stage.ASSUMED)]
 
     def _failed(
         self, workload: Workload, member: Member, outcome: BindOutcome, message: str, now: float
