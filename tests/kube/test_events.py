@@ -175,6 +175,20 @@ async def test_what_is_refused_is_counted_and_said_and_may_be_tried_again(caplog
         assert len(await posted(w)) == 1
 
 
+@pytest.mark.parametrize("times", [4, None], ids=["for a while", "for good"])
+@virtual_time
+async def test_a_refusal_by_rbac_is_not_believed_at_once(times: int | None) -> None:
+    # A server that has just started refuses everybody until it has read its roles.
+    async with world() as w:
+        message = 'events is forbidden: User "topo" cannot create resource "events"'
+        w.server.faults.add(Refuse(403, message=message), verb="create", times=times)
+        r = recorder(w)
+        async with running(r.run()):
+            record(r)
+            assert await r.flush(60)
+        assert (r.posted, r.failed) == ((1, 0) if times else (0, 1))
+
+
 @virtual_time
 async def test_a_full_queue_drops_the_oldest_and_counts(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:

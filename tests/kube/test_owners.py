@@ -238,6 +238,19 @@ async def test_a_missing_permission_is_said_once_and_kept_for_a_warning(caplog: 
         assert sum("grant the verb get" in record.getMessage() for record in caplog.records) == 1
 
 
+NO_ROLES_YET = Refuse(403, message='rays is forbidden: User "topo" cannot get resource "rayclusters"')
+
+
+@virtual_time
+async def test_a_server_that_has_not_read_its_roles_yet_hides_no_owner() -> None:
+    async with world() as w:
+        ray = ray_cluster(w)
+        w.server.faults.add(NO_ROLES_YET, verb="get", resource="rayclusters", times=3)
+        chain = await directory(w).complete(of(reference(ray)))
+        assert not chain.forbidden
+        assert len(chain.owners) == 1
+
+
 @pytest.mark.parametrize("fault", [Refuse(429), Refuse(500), Disconnect(), Truncate()], ids=repr)
 @virtual_time
 async def test_no_answer_is_not_an_answer(fault: Fault) -> None:

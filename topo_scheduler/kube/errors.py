@@ -134,6 +134,11 @@ def passes(error: BaseException) -> bool:
     return isinstance(error, (TooManyRequests, ServerError, Unreachable, Unauthorized))
 
 
+def lacks_rights(error: BaseException) -> bool:
+    """Whether RBAC, not admission, said no: a server that has just started does so until it has read its roles."""
+    return isinstance(error, Forbidden) and 'User "' in error.message and " cannot " in error.message
+
+
 def pause(attempt: int, error: BaseException | None, first: float, longest: float) -> float:
     """Seconds to wait after failure number ``attempt``.
 

@@ -18,7 +18,7 @@ import msgspec
 
 from topo_scheduler.api.base import Base
 from topo_scheduler.kube.client import MERGE_PATCH, Client
-from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, retried
+from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, lacks_rights, passes, retried
 from topo_scheduler.kube.lane import Lane
 from topo_scheduler.kube.resources import segment
 from topo_scheduler.kube.times import micro_time
@@ -33,6 +33,9 @@ PATIENCE_SECONDS = 8.0
 
 RETRY_SECONDS = 120.0
 """An API server that is away for less than this costs no event."""
+
+RIGHTS_SECONDS = 15.0
+"""For so long a refusal by RBAC is not believed."""
 
 TIMEOUT_SECONDS = 10.0
 NOTE_BYTES = 1024
@@ -236,9 +239,14 @@ class EventRecorder:
                 lambda: self._client.request("POST", _path(namespace), body=body, timeout=TIMEOUT_SECONDS),
                 seconds=RETRY_SECONDS,
                 longest=10.0,
+                passing=self._passing(),
             )
         except Conflict:
             logger.debug("event %s exists: an attempt without an answer had succeeded", series.name)
+
+    def _passing(self) -> Callable[[BaseException], bool]:
+        until = self._clock() + RIGHTS_SECONDS
+        return lambda error: passes(error) or (lacks_rights(error) and self._clock() < until)
 
     async def _repeat(self, series: _Series, occurrence: _Occurrence) -> bool:
         """Tell how often it was said; False if the event has expired on the server."""
@@ -252,6 +260,7 @@ class EventRecorder:
                 ),
                 seconds=RETRY_SECONDS,
                 longest=10.0,
+                passing=self._passing(),
             )
         except NotFound:
             series.count = 1

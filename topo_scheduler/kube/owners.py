@@ -24,7 +24,7 @@ from topo_scheduler.api.objects import Job, ObjectMeta, OwnerReference
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.decoding import Codec
 from topo_scheduler.kube.discovery import Discovery
-from topo_scheduler.kube.errors import Forbidden, KubeError, NotFound, Undecodable, passes, retried
+from topo_scheduler.kube.errors import Forbidden, KubeError, NotFound, Undecodable, lacks_rights, passes, retried
 from topo_scheduler.kube.resources import OWNER_KINDS, Object, Resource
 from topo_scheduler.kube.sinks import Deleted
 
@@ -43,6 +43,9 @@ TICK_SECONDS = 5.0
 
 ARRIVAL_SECONDS = 0.3
 """How long a watched owner is waited for: the watch of pods is often a little ahead of that of Jobs."""
+
+RIGHTS_SECONDS = 10.0
+"""For so long the first refusal by RBAC of a kind is not believed: a server that has just started has no roles yet."""
 
 TIMEOUT_SECONDS = 10.0
 CONCURRENCY = 8
@@ -240,13 +243,22 @@ class OwnerDirectory:
                 return Absent(f"{_say(reference)}: {reference.api_version} has no such kind")
             if resource.namespaced and not namespace:
                 return Absent(f"{_say(reference)} is in a namespace, its dependent is not")
-            return await self._get(resource, namespace, reference)
+            return await self._allowed(resource, namespace, reference)
         except NotFound:
             return Absent(f"{_say(reference)} does not exist")
         except Forbidden as error:
             return self._forbidden(reference, resource, error)
         except ValueError as error:  # the reference does not name anything
             return Absent(f"{_say(reference)}: {error}")
+
+    async def _allowed(self, resource: Resource[Any], namespace: str, reference: OwnerReference) -> Owner | Absent:
+        """Get it; the first refusal by RBAC of a kind is only believed when it is repeated for a while."""
+        return await retried(
+            lambda: self._get(resource, namespace, reference),
+            seconds=RIGHTS_SECONDS,
+            longest=2.0,
+            passing=lambda error: lacks_rights(error) and resource.described not in self._reported,
+        )
 
     async def _get(self, resource: Resource[Any], namespace: str, reference: OwnerReference) -> Owner | Absent:
         path = resource.path(namespace, reference.name)
