@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from tests.helpers import Owner, make_node
+from tests.helpers import Owner, controlled_by, make_node, make_pod
 from topo_scheduler.api.config import Configuration, load_configuration
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.reasons import Reason
@@ -21,6 +21,8 @@ from topo_scheduler.scheduling.instructions import (
 )
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.workloads import Stage
 
 CONFIG = "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec: "
 
@@ -204,3 +206,21 @@ def fabric(leaves: Mapping[str, int], gpus: int = 8) -> list[Node]:
         for path, count in leaves.items()
         for number in range(1, count + 1)
     ]
+
+
+def gang(size: int, *, controlled: bool = False, gpus: int = 8, name: str = "g") -> list[Pod]:
+    """Return the pods of a gang of whole nodes."""
+    annotations = {"gang-name": name, "gang-size": str(size)}
+    by = controlled_by("ReplicaSet", name) if controlled else None
+    return [make_pod(f"{name}-{n}", gpus=gpus, annotations=annotations, owner=by, created=n) for n in range(size)]
+
+
+def held(d: Driver, node: str, column: int = GPU) -> int:
+    """Return what pods hold of a node."""
+    return int(d.engine.world.nodes.requested[d.engine.world.nodes.row_of[node], column])
+
+
+def stage(d: Driver, pod: Pod) -> Stage | None:
+    """Return how far a pod has come, None when it is not known."""
+    found = d.engine.workloads.of_pod(pod.metadata.uid)
+    return found[1].stage if found else None

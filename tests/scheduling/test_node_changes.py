@@ -1,0 +1,106 @@
+"""Nodes that vanish, come back or are filled by others while pods are being bound to them."""
+
+from tests.helpers import make_node, make_pod
+from tests.scheduling.driver import Driver, fabric, held
+from topo_scheduler.api.objects import Container, PodSpec, ResourceRequirements
+from topo_scheduler.api.reasons import Reason
+
+
+def test_a_node_deleted_between_decision_and_bind() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    pod = make_pod("p", gpus=8)
+    d.apply(pod)
+    d.step()
+    node = d.flight[pod.metadata.uid].node
+    d.drop_node(node)
+    assert f"node {node} was deleted" in d.refused(pod.metadata.uid)
+    d.settle(1)
+    assert pod.spec.node_name not in ("", node)
+
+
+def test_a_node_made_again_under_its_name_is_another_one() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=8)
+    d.run(pod)
+    # The deletion is missed: the watch shows another uid under the name, with room for other things.
+    d.nodes(make_node("s1-l1-1", "s2/l9", uid="new", gpus=16))
+    assert held(d, "s1-l1-1") == 8, "pods that say they run there are still counted"
+    assert d.engine.world.leaf_of("s1-l1-1") == ("s2", "l9")
+    d.drop_node("s1-l1-1", "uid-s1-l1-1")
+    assert len(d.engine.world.nodes) == 1, "the deletion of the first one comes late"
+    d.delete(pod)
+    assert held(d, "s1-l1-1") == 0
+    d.drop_node("s1-l1-1", "new")
+    assert len(d.engine.world.nodes) == 0
+
+
+def test_a_node_that_comes_back_is_charged_with_the_pods_it_runs() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=8)
+    d.run(pod)
+    d.drop_node("s1-l1-1")
+    d.nodes(make_node("s1-l1-1", "s1/l1", uid="uid-s1-l1-1"))
+    assert held(d, "s1-l1-1") == 8
+    assert d.run(make_pod("q", gpus=8)) == {}
+
+
+def test_pods_told_before_their_node() -> None:
+    d = Driver()
+    d.apply(make_pod("p", gpus=8, node="s1-l1-1"))
+    d.nodes(*fabric({"s1/l1": 1}))
+    assert held(d, "s1-l1-1") == 8
+
+
+def test_what_another_scheduler_takes_between_decision_and_bind_is_seen_before_the_write() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    pod = make_pod("p", gpus=8)
+    d.apply(pod)
+    d.step()
+    node = d.flight[pod.metadata.uid].node
+    d.apply(make_pod("thief", gpus=4, scheduler="other", node=node))
+    d.step()
+    assert any(node in message and "scheduler other" in message for message in d.complaints())
+    assert "another scheduler took" in d.refused(pod.metadata.uid)
+    d.settle(1)
+    assert pod.spec.node_name not in ("", node)
+
+
+def test_what_another_scheduler_overdraws_is_told_to_the_pods_of_the_node() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=8)
+    d.run(pod)
+    d.apply(make_pod("thief", gpus=4, scheduler="other", node="s1-l1-1"))
+    d.step()
+    (message,) = d.told(pod, Reason.OVERSUBSCRIBED)
+    assert "default/thief" in message
+    assert len(d.complaints()) == 1
+
+
+def test_a_lack_of_what_the_pod_does_not_ask_for_does_not_keep_it_off() -> None:
+    # The kubelet now keeps more disk for itself than before; a pod that asks for none of it may run all the same.
+    node = make_node("n", "s/l", allocatable={"cpu": "8", "memory": "64Gi", "pods": 10, "ephemeral-storage": "10Gi"})
+    d = Driver([node])
+    hog = make_pod(
+        "hog",
+        node="n",
+        scheduler="other",
+        spec=PodSpec(containers=[Container("c", ResourceRequirements({"ephemeral-storage": "20Gi"}))]),
+    )
+    hog.spec.node_name = "n"
+    d.apply(hog)
+    pod = make_pod("p", cpu="1")
+    d.apply(pod)
+    d.step()
+    assert d.refused(pod.metadata.uid) == ""
+
+
+def test_one_pod_of_a_node_that_others_overdrew_gives_way_and_not_all() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    pods = [make_pod(f"p-{n}", gpus=4, cpu="1") for n in range(2)]
+    d.apply(*pods)
+    d.step()
+    nodes = {bind.node for bind in d.flight.values()}
+    assert len(nodes) == 1
+    d.apply(make_pod("thief", gpus=4, cpu="0", scheduler="other", node=nodes.pop()))
+    refusals = [d.refused(pod.metadata.uid) for pod in pods]
+    assert [bool(why) for why in refusals] == [True, False]
