@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.api.objects import Node, PartialObject, Pod
 from topo_scheduler.kube.binder import Binder, BindRequest, Outcome
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.conditions import ConditionWriter
@@ -21,8 +21,8 @@ from topo_scheduler.kube.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
 from topo_scheduler.kube.owners import Missing, OwnerDirectory
 from topo_scheduler.kube.reflector import Reflector
-from topo_scheduler.kube.resources import NODES, OWNER_KINDS, PODS
-from topo_scheduler.kube.sinks import Deleted
+from topo_scheduler.kube.resources import NAMESPACES, NODES, OWNER_KINDS, PODS
+from topo_scheduler.kube.sinks import Calls, Deleted
 from topo_scheduler.observability.logs import log_decision
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.scheduling.engine import Engine
@@ -88,11 +88,13 @@ class Term:
         self._events = events
         self._conditions = ConditionWriter(client, busy=self.busy)
         self._evictor = Evictor(client)
-        self._nodes = Reflector(client, NODES, _NodeSink(self))
-        self._pods = Reflector(client, PODS, _PodSink(self))
+        self._nodes = Reflector(client, NODES, Calls(self.nodes_applied, self.nodes_deleted))
+        self._pods = Reflector(client, PODS, Calls(self.pods_applied, self.pods_deleted))
+        self._namespaces = Reflector(client, NAMESPACES, Calls(self.namespaces_applied, self.namespaces_deleted))
         self._reflectors: dict[str, Reflector[Any]] = {
             "nodes": self._nodes,
             "pods": self._pods,
+            "namespaces": self._namespaces,
             **{kind.plural: Reflector(client, kind, self._owners.sink(kind)) for kind in OWNER_KINDS},
         }
         self._binds: deque[Bind] = deque()
@@ -140,6 +142,7 @@ class Term:
         """Wait until every cache is filled, and until nothing of a former leader can arrive any more."""
         await self._nodes.synced.wait()
         await self._pods.synced.wait()
+        await self._namespaces.synced.wait()
         await self._await_owners()
         if handover:
             wait = max(handover, self._bind_timeout)
@@ -234,6 +237,17 @@ class Term:
         """Nodes vanished."""
         for reference in references:
             self.engine.node_deleted(reference.name, reference.uid)
+        self._wake.set()
+
+    def namespaces_applied(self, namespaces: Sequence[PartialObject]) -> None:
+        """Namespaces appeared or changed."""
+        self.engine.namespaces_applied(namespaces)
+        self._wake.set()
+
+    def namespaces_deleted(self, references: Sequence[Deleted]) -> None:
+        """Namespaces vanished."""
+        for reference in references:
+            self.engine.namespace_deleted(reference.name)
         self._wake.set()
 
     def _owner_changed(self, uid: str) -> None:
@@ -336,8 +350,8 @@ class Term:
 
     def not_synced(self) -> str:
         """Return which caches are not filled yet, or an empty string."""
-        needed: dict[str, Reflector[Any]] = {"nodes": self._nodes, "pods": self._pods}
-        return ", ".join(name for name, reflector in needed.items() if not reflector.synced.is_set())
+        needed = ("nodes", "pods", "namespaces")
+        return ", ".join(name for name in needed if not self._reflectors[name].synced.is_set())
 
     def _unsynced(self) -> str:
         return ", ".join(name for name, reflector in self._reflectors.items() if not reflector.synced.is_set())
@@ -359,31 +373,3 @@ class Term:
 
 def _regarding(pod: PodRef) -> ObjectReference:
     return ObjectReference("v1", "Pod", pod.namespace, pod.name, pod.uid)
-
-
-class _PodSink:
-    def __init__(self, term: Term) -> None:
-        self._term = term
-
-    def applied(self, objects: Sequence[Pod]) -> None:
-        self._term.pods_applied(objects)
-
-    def deleted(self, references: Sequence[Deleted]) -> None:
-        self._term.pods_deleted(references)
-
-    def synced(self) -> None:
-        """Waited for by the reflector's own event."""
-
-
-class _NodeSink:
-    def __init__(self, term: Term) -> None:
-        self._term = term
-
-    def applied(self, objects: Sequence[Node]) -> None:
-        self._term.nodes_applied(objects)
-
-    def deleted(self, references: Sequence[Deleted]) -> None:
-        self._term.nodes_deleted(references)
-
-    def synced(self) -> None:
-        """Waited for by the reflector's own event."""

@@ -8,7 +8,6 @@ from tests.docs.generate import PAGES, REFERENCE, ROOT, commands, metric_names
 from topo_scheduler.api.annotations import KNOWN, Enforcement, Strategy
 from topo_scheduler.api.objects import ClaimSource, Pod, PodSpec, Volume
 from topo_scheduler.api.reasons import NodeReason, Reason
-from topo_scheduler.api.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from topo_scheduler.cli.main import COMMANDS
 from topo_scheduler.state.classes import unsupported
 from topo_scheduler.state.decision import Verdict
@@ -70,10 +69,7 @@ def test_every_command_can_be_had() -> None:
 
 
 def _refused() -> dict[str, Pod]:
-    one = PodAffinity(required=[PodAffinityTerm(namespace_selector=LabelSelector({"a": "b"}))])
     specs = {
-        "affinity": PodSpec(affinity=Affinity(pod_affinity=one)),
-        "anti-affinity": PodSpec(affinity=Affinity(pod_anti_affinity=one)),
         "claims": PodSpec(volumes=[Volume(persistent_volume_claim=ClaimSource("c"))]),
         "ephemeral": PodSpec(volumes=[Volume(ephemeral={})]),
         "devices": PodSpec(resource_claims=[object()]),  # type: ignore[list-item]

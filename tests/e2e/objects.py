@@ -136,6 +136,7 @@ def replicated(
 PLURALS: Final = {
     "Deployment": "deployments",
     "Job": "jobs",
+    "Namespace": "namespaces",
     "Node": "nodes",
     "Pod": "pods",
     "ReplicaSet": "replicasets",

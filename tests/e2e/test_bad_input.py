@@ -97,22 +97,6 @@ async def test_annotations_of_the_scheduler_itself_are_not_for_users(cluster: Cl
 
 
 CONSTRAINTS: dict[str, tuple[Json, str]] = {
-    "anti": (
-        {
-            "affinity": {
-                "podAntiAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": [
-                        {
-                            "labelSelector": {"matchLabels": {"a": "b"}},
-                            "namespaceSelector": {"matchLabels": {"team": "x"}},
-                            "topologyKey": "kubernetes.io/hostname",
-                        }
-                    ]
-                }
-            }
-        },
-        "a namespaceSelector in pod affinity",
-    ),
     "volume": (
         {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
         "persistent volume claims",

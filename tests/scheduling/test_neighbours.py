@@ -2,7 +2,16 @@
 
 from tests.helpers import NVIDIA, controlled_by, make_node, make_pod, owner
 from tests.scheduling.driver import Driver
-from topo_scheduler.api.objects import Container, ContainerPort, Pod, PodSpec, Quantity, ResourceRequirements
+from topo_scheduler.api.objects import (
+    Container,
+    ContainerPort,
+    ObjectMeta,
+    PartialObject,
+    Pod,
+    PodSpec,
+    Quantity,
+    ResourceRequirements,
+)
 from topo_scheduler.api.selectors import (
     Affinity,
     LabelSelector,
@@ -55,6 +64,10 @@ def spec_of(of: PodSpec) -> PodSpec:
         affinity=of.affinity,
         topology_spread_constraints=of.topology_spread_constraints,
     )
+
+
+def namespace(name: str, **labels: str) -> PartialObject:
+    return PartialObject(metadata=ObjectMeta(name=name, labels=labels))
 
 
 def test_a_host_port_is_given_once_a_node() -> None:
@@ -119,6 +132,31 @@ def test_who_runs_may_keep_others_away() -> None:
     d.delete(guard)
     d.step()
     assert d.flight[two.metadata.uid].node in ("n1", "n2")
+
+
+def test_namespaces_are_chosen_by_their_labels() -> None:
+    d = nodes("a", "b")
+    d.engine.namespaces_applied([namespace("default"), namespace("prod", stage="production")])
+    d.apply(make_pod("there", spec=spec(), labels={"app": "web"}, namespace="prod", node="n1", scheduler="other"))
+    term = PodAffinityTerm(WEB, namespace_selector=LabelSelector({"stage": "production"}), topology_key="rack")
+    far = Affinity(pod_anti_affinity=PodAffinity([term]))
+    assert d.run(make_pod("shy", spec=spec(affinity=far))) == {"shy": "n2"}
+    d.apply(make_pod("guard", spec=spec(affinity=far), node="n2", scheduler="other"))
+    both = make_pod("both", spec=spec(affinity=far), labels={"app": "web"}, namespace="prod")
+    d.apply(both)
+    d.step()
+    assert d.flight == {}, "it keeps away from the one, and the guard keeps it away from the other"
+    d.engine.namespaces_applied([namespace("prod")])
+    d.step()
+    assert both.metadata.uid in d.flight, "woken by the labels of a namespace"
+
+
+def test_what_a_guard_means_while_namespaces_are_not_known_is_everybody() -> None:
+    d = nodes("a", "b")
+    term = PodAffinityTerm(WEB, namespace_selector=LabelSelector({"stage": "production"}), topology_key="rack")
+    far = Affinity(pod_anti_affinity=PodAffinity([term]))
+    d.apply(make_pod("guard", spec=spec(affinity=far), node="n1", scheduler="other"))
+    assert d.run(web("one")) == {"one": "n2"}
 
 
 def test_a_gang_stays_away_from_who_keeps_it_away() -> None:

@@ -21,6 +21,7 @@ WRITES = {
 READS = {
     ("", "nodes"),
     ("", "pods"),
+    ("", "namespaces"),
     ("coordination.k8s.io", "leases"),
 }
 OWNERS = {(kind.group, kind.plural) for kind in OWNER_KINDS}

@@ -49,16 +49,6 @@ def decoded(spec: str) -> Pod:
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
-        (
-            '{"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":'
-            ' [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]}}}',
-            "namespaceSelector",
-        ),
-        (
-            '{"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":'
-            ' [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]}}}',
-            "namespaceSelector",
-        ),
         ('{"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}', "persistent volume claims"),
         ('{"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}', "persistent volume claims"),
         ('{"resourceClaims": [{"name": "gpu"}]}', "resource claims"),
@@ -78,7 +68,7 @@ def test_a_constraint_that_is_not_honoured_yet_is_named(spec: str, named: str) -
         '{"volumes": [{"name": "v", "emptyDir": {}}, {"name": "c", "configMap": {"name": "x"}}]}',
         '{"containers": [{"ports": [{"containerPort": 80}, {"hostPort": 81}]}]}',
         '{"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":'
-        ' [{"namespaceSelector": {}}]}}}',
+        ' [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]}}}',
         '{"topologySpreadConstraints": [{"topologyKey": "k", "whenUnsatisfiable": "DoNotSchedule"}]}',
         '{"topologySpreadConstraints": [{"topologyKey": "k", "whenUnsatisfiable": "ScheduleAnyway"}]}',
         '{"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}',

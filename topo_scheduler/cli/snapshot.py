@@ -15,9 +15,9 @@ from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.cli.common import USAGE, Failure
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.decoding import Bad, Codec
-from topo_scheduler.kube.errors import ApiError, Gone, KubeError, Misconfigured, retried
+from topo_scheduler.kube.errors import ApiError, Forbidden, Gone, KubeError, Misconfigured, retried
 from topo_scheduler.kube.owners import Missing, OwnerDirectory
-from topo_scheduler.kube.resources import NODES, PODS, Object, Resource
+from topo_scheduler.kube.resources import NAMESPACES, NODES, PODS, Object, Resource
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.scheduling.world import World
 
@@ -155,6 +155,10 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
 
     engine = Engine(configuration, resolve)
     now = time.monotonic()
+    try:
+        engine.namespaces_applied((await list_all(client, NAMESPACES))[0])
+    except Forbidden:
+        listed.problems.append("namespaces may not be listed: selectors of namespaces are taken to mean all of them")
     engine.nodes_applied(listed.nodes, now)
     engine.pods_applied(listed.pods, now)
     return engine

@@ -91,6 +91,7 @@ def _metadata(group: str, plural: str, kind: str) -> Resource[PartialObject]:
 
 PODS = Resource("", "v1", "pods", "Pod", Pod)
 NODES = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", PartialObject, namespaced=False, metadata_only=True)
 JOBS = Resource("batch", "v1", "jobs", "Job", Job)
 
 CRONJOBS = _metadata("batch", "cronjobs", "CronJob")

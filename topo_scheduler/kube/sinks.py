@@ -1,6 +1,7 @@
 """What a reflector tells, and to whom."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -26,6 +27,17 @@ class Sink(Protocol[T_contra]):
 
     def synced(self) -> None:
         """Everything of a complete list has been handed over; called after each of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls(Generic[T]):
+    """A sink made of two functions; that a list is complete is known from the reflector."""
+
+    applied: Callable[[Sequence[T]], None]
+    deleted: Callable[[Sequence[Deleted]], None]
+
+    def synced(self) -> None:
+        """Nothing to do: whoever waits for it waits for the reflector's own event."""
 
 
 class Batch(Generic[T]):

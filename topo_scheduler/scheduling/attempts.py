@@ -14,12 +14,15 @@ from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.fabric import Layout, Path
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
+Stamp = tuple[int, tuple[int, int] | None]
+"""Improvements so far and, where other pods matter, how far they are known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """A failure that holds until something improves."""
 
-    stamp: tuple[int, int]
+    stamp: Stamp
     sentence: str
     reasons: dict[str, int]
     domains: tuple[tuple[tuple[str, ...], str], ...]
@@ -59,7 +62,7 @@ class Attempts:
         ask = self._ask(workload, groups, siblings, layout)
         key = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, tuple(ask.running), tuple(ask.groups))
         dynamic = any(looks_around(cls) for cls, _ in groups)
-        stamp = (improvements, around.residents.position if dynamic else -1)
+        stamp = (improvements, around.position if dynamic else None)
         known = self._failures.get(key)
         if known is None or known.stamp != stamp:
             outcome = self.planner.plan(ask, layout, now)
@@ -129,7 +132,7 @@ class Attempts:
             siblings=siblings if request.strategy is Strategy.DISTRIBUTED else (),
         )
 
-    def _explain(self, ask: Ask, failure: Failure, layout: Layout, stamp: tuple[int, int]) -> Known:
+    def _explain(self, ask: Ask, failure: Failure, layout: Layout, stamp: Stamp) -> Known:
         domains: tuple[tuple[tuple[str, ...], str], ...] = ()
         if failure.rule is not None and ask.gang:
             domains = domain_reasons(self.planner, ask, layout, failure.rule)

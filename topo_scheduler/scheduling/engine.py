@@ -19,7 +19,7 @@ from topo_scheduler.api.annotations import (
     written_number,
 )
 from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.api.objects import Node, PartialObject, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.ask import Limits
 from topo_scheduler.scheduling.attempts import Attempts
@@ -85,6 +85,15 @@ class Engine:
     def node_deleted(self, name: str, uid: str) -> None:
         """Forget a node that was deleted."""
         self.world.remove_node(name, uid)
+
+    def namespaces_applied(self, namespaces: Iterable[PartialObject]) -> None:
+        """Take over the labels of namespaces that appeared or changed."""
+        for namespace in namespaces:
+            self.world.around.put_namespace(namespace.metadata.name, namespace.metadata.labels)
+
+    def namespace_deleted(self, name: str) -> None:
+        """Forget a namespace that was deleted."""
+        self.world.around.drop_namespace(name)
 
     def pods_applied(self, pods: Iterable[Pod], now: float) -> None:
         """Take over pods that appeared or changed, whoever schedules them."""

@@ -32,7 +32,26 @@ class Surroundings:
     nodes: NodeTable
     residents: Residents
     namespaces: dict[str, Mapping[str, str]] | None = None
+    _namespace_changes: int = 0
     storage: Storage = field(default_factory=Storage)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Where a reader that knows all neighbours stands."""
+        return self.residents.position, self._namespace_changes
+
+    def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Take over the labels of a namespace."""
+        if self.namespaces is None:
+            self.namespaces = {}
+        if self.namespaces.get(name) != labels:
+            self.namespaces[name] = labels
+            self._namespace_changes += 1
+
+    def drop_namespace(self, name: str) -> None:
+        """Forget a namespace."""
+        if self.namespaces and self.namespaces.pop(name, None) is not None:
+            self._namespace_changes += 1
 
     def seen_by(self, cls: PodClass, profile: Profile | None) -> PodClass:
         """Return a pod's class with the anti-affinity of residents that is meant for it."""

@@ -48,7 +48,7 @@ class ClassView:
         """GPU models of the eligible nodes in order of name, nodes without one last."""
         self._facts_at = -1
         self._capacity_at = -1
-        self._neighbours_at = -1
+        self._neighbours_at: tuple[int, int] | None = None
         self._looks_around = looks_around(cls)
         self._most = 1 if cls.constraints is not None and cls.constraints.alone else 0
 
@@ -57,7 +57,7 @@ class ClassView:
         nodes = self._nodes
         if nodes.facts_changes.position != self._facts_at:
             self._refresh_facts()
-        if self._looks_around and self._neighbours_at != self._around.residents.position:
+        if self._looks_around and self._neighbours_at != self._around.position:
             self._refresh_neighbours()
         if nodes.capacity_changes.position != self._capacity_at:
             rows = nodes.capacity_changes.since(self._capacity_at)
@@ -71,7 +71,7 @@ class ClassView:
         now = self.eligible & open_rows(self._around, self.cls, rows)
         changed = np.flatnonzero(now != self.open).astype(np.int64)
         self.open = now
-        self._neighbours_at = self._around.residents.position
+        self._neighbours_at = self._around.position
         self._fit(self._nodes.requested, self.open, changed, self.fit)
 
     def _refresh_facts(self) -> None:
@@ -93,7 +93,7 @@ class ClassView:
         self.preference[rows] = preference(nodes, self.cls, rows)
         self.models = self._models()
         self.open[rows] = accepted
-        self._neighbours_at = -1  # domains of neighbours are made of labels
+        self._neighbours_at = None  # domains of neighbours are made of labels
         self._fit(nodes.daemons, self.eligible, rows, self.empty_fit)
         self._fit(nodes.requested, self.open, rows, self.fit)
 

@@ -40,7 +40,7 @@ class World:
         """How many events so far could have made a placement possible."""
         self._improved: set[int] = set()
         self._rules_changed = False
-        self._neighbours_at = 0
+        self._neighbours_at = self.around.position
 
     @property
     def layout(self) -> Layout:
@@ -145,11 +145,11 @@ class World:
 
     def take_neighbours(self) -> tuple[bool, bool]:
         """Return whether pods came or went since the last call, and whether one of them keeps others away."""
-        fresh = self.residents.since(self._neighbours_at)
-        self._neighbours_at, before = self.residents.position, self._neighbours_at
-        if fresh is None:
+        before, self._neighbours_at = self._neighbours_at, self.around.position
+        fresh = self.residents.since(before[0])
+        if fresh is None or before[1] != self._neighbours_at[1]:
             return True, True
-        return self.residents.position != before, any(profile.repels for _, profile, _ in fresh)
+        return before != self._neighbours_at, any(profile.repels for _, profile, _ in fresh)
 
     def improve_all(self) -> None:
         """Note that anything may have become possible (the configuration changed)."""

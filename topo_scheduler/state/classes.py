@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from topo_scheduler.api.objects import Pod, Toleration
-from topo_scheduler.api.selectors import LabelSelector, NodeAffinity, PreferredTerm
+from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
 from topo_scheduler.state.constraints import Constraints
 from topo_scheduler.state.residents import Term
 from topo_scheduler.state.resources import CPU, GPU, Amounts
@@ -69,13 +69,6 @@ def unsupported(pod: Pod) -> str:
     Such a pod is refused: placing it as if the constraint were absent would put it where it must not be.
     """
     spec = pod.spec
-    affinity = spec.affinity
-    terms = [
-        *(affinity.pod_affinity.required if affinity and affinity.pod_affinity else ()),
-        *(affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else ()),
-    ]
-    if any(term.namespace_selector not in (None, LabelSelector()) for term in terms):
-        return "a namespaceSelector in pod affinity"
     if any(volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in spec.volumes):
         return "persistent volume claims"
     if spec.resource_claims or any(container.resources.claims for container in spec.containers):
