@@ -282,10 +282,11 @@ class Cluster:
             if rules:
                 await self.api.patch("clusterroles", role["metadata"]["name"], {"rules": rules})
 
-    async def add_namespace(self, name: str) -> None:
-        """Create a namespace that takes pods."""
+    async def add_namespace(self, name: str, **labels: str) -> None:
+        """Create a namespace that takes pods; one named e2e-… is emptied after the test."""
         if await self.api.find("namespaces", name) is None:
-            await self.api.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            metadata = {"name": name, "labels": labels}
+            await self.api.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         if not self.embedded:
 
             async def account() -> Json | None:

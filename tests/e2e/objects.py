@@ -136,7 +136,6 @@ def replicated(
 PLURALS: Final = {
     "Deployment": "deployments",
     "Job": "jobs",
-    "Namespace": "namespaces",
     "Node": "nodes",
     "Pod": "pods",
     "ReplicaSet": "replicasets",

@@ -42,10 +42,10 @@ async def test_a_host_port_is_given_once_a_node(cluster: Cluster, daemon: Replic
 
 async def test_replicas_keep_apart_and_namespaces_are_chosen_by_label(cluster: Cluster, daemon: Replica) -> None:
     await cluster.add_fabric({"s1": [3]})
-    await cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "prod", "labels": {"a": "b"}}})
-    await cluster.apply(labelled(objects.pod("there", 1, namespace="prod"), app="db"))
-    (there,) = await cluster.wait_bound("there", 1, namespace="prod")
-    selector = {"namespaceSelector": {"matchLabels": {"a": "b"}}}
+    await cluster.add_namespace("e2e-prod", stage="production")
+    await cluster.apply(labelled(objects.pod("there", 1, namespace="e2e-prod"), app="db"))
+    (there,) = await cluster.wait_bound("there", 1, namespace="e2e-prod")
+    selector = {"namespaceSelector": {"matchLabels": {"stage": "production"}}}
     for name in ("one", "two"):
         affinity = away_from("web")
         terms = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
