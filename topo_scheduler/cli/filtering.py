@@ -24,7 +24,7 @@ from topo_scheduler.api.storage import (
 from topo_scheduler.scheduling.feasible import Nominated, reasons
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import pod_class
-from topo_scheduler.state.constraints import check_preferences, constraints_of, profile_of
+from topo_scheduler.state.constraints import constraints_of, profile_of
 from topo_scheduler.state.requests import pod_amounts
 from topo_scheduler.state.resources import as_amounts
 from topo_scheduler.state.selectors import SelectorError
@@ -126,7 +126,6 @@ def _why_not(world: World, pod: Pod, nominated: list[Nominated]) -> dict[str, st
     try:
         amounts = as_amounts(pod_amounts(world.resources, pod))
         constraints = constraints_of(pod)
-        check_preferences(pod)
     except (QuantityError, SelectorError) as error:
         return dict.fromkeys(world.nodes.row_of, str(error))
     world.nodes.widen()

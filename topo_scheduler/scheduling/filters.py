@@ -98,8 +98,12 @@ def _well_formed(term: NodeSelectorTerm) -> bool:
             check_requirement(requirement)
     except SelectorError:
         return False
-    fields_ok = all(one.operator in ("In", "NotIn") and len(one.values) == 1 for one in term.match_fields)
-    return fields_ok and bool(term.match_expressions or term.match_fields)
+    return fields_well_formed(term) and bool(term.match_expressions or term.match_fields)
+
+
+def fields_well_formed(term: NodeSelectorTerm) -> bool:
+    """Return whether Kubernetes can parse the conditions of a term on fields."""
+    return all(one.operator in ("In", "NotIn") and len(one.values) == 1 for one in term.match_fields)
 
 
 def _expression_matches(nodes: NodeTable, requirement: Requirement, rows: Int64) -> Bool:

@@ -6,7 +6,7 @@ ran already: those nominated to a row of equal or higher priority.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -81,36 +81,35 @@ class NeighbourFilter:
 # ---------------------------------------------------------------- on the node itself
 
 
+Held = TypeVar("Held", Port, Disk)
+
+
 def _ports(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
     """NodePorts."""
     wanted = cls.constraints.ports if cls.constraints else ()
-
-    def taken(profile: Profile) -> bool:
-        return any(have.conflicts(want) for have in profile.ports for want in wanted)
-
-    return _without(around, rows, extra, taken, wanted)
+    return _without(around, rows, extra, wanted, lambda profile: profile.ports)
 
 
 def _disks(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
     """VolumeRestrictions, as far as it looks at one node."""
     wanted = cls.constraints.disks if cls.constraints else ()
-
-    def taken(profile: Profile) -> bool:
-        return any(have.conflicts(want) for have in profile.disks for want in wanted)
-
-    return _without(around, rows, extra, taken, wanted)
+    return _without(around, rows, extra, wanted, lambda profile: profile.disks)
 
 
 def _without(
     around: Surroundings,
     rows: Int64,
     extra: Extra,
-    taken: Callable[[Profile], bool],
-    wanted: tuple[Port, ...] | tuple[Disk, ...],
+    wanted: tuple[Held, ...],
+    held: Callable[[Profile], tuple[Held, ...]],
 ) -> Bool:
-    """Return the rows where nobody is of whom ``taken`` is true."""
+    """Return the rows where nobody holds what conflicts with what is wanted."""
     if not wanted:
         return np.ones(len(rows), np.bool_)
+
+    def taken(profile: Profile) -> bool:
+        return any(have.conflicts(want) for have in held(profile) for want in wanted)
+
     closed = {row for row, here in around.residents.special.items() if any(taken(profile) for profile in here)}
     closed |= {row for row, profile in extra if taken(profile)}
     accepted: Bool = ~np.isin(rows, np.array(sorted(closed), np.int64))
@@ -176,6 +175,8 @@ def counts_anywhere(around: Surroundings, term: Term) -> bool:
 
 def _condition(around: Surroundings, term: Term) -> Condition:
     """Return selector and namespaces of a pod's own term."""
+    if term.namespace_selector.nothing:
+        return term.selector, term.namespaces
     # As in kube-scheduler, a selector that is content with no labels at all means every namespace.
     if term.namespace_selector.matches({}):
         return term.selector, None

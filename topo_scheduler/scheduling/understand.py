@@ -20,7 +20,7 @@ from topo_scheduler.api.objects import Job, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.state.classes import PodClass, ignored_preferences, pod_class, unsupported
-from topo_scheduler.state.constraints import check_preferences, constraints_of
+from topo_scheduler.state.constraints import constraints_of
 from topo_scheduler.state.requests import pod_amounts
 from topo_scheduler.state.resources import GPU, ResourceTable, as_amounts
 from topo_scheduler.state.selectors import SelectorError
@@ -174,7 +174,6 @@ def _class(
     constraints = None
     try:
         constraints = constraints_of(pod)
-        check_preferences(pod)
     except SelectorError as error:
         problems.append(str(error))
     models = tuple(sorted(request.gpu_models))

@@ -12,12 +12,20 @@ import numpy as np
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologyTerm
-from topo_scheduler.scheduling.filters import Bool, term_matches
+from topo_scheduler.scheduling.filters import Bool, fields_well_formed, term_matches
 from topo_scheduler.scheduling.neighbours import Extra, Surroundings
 from topo_scheduler.scheduling.volume_limits import ClaimError, within_limits
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import Constraints
-from topo_scheduler.state.migration import MIGRATED, plugin_of, translated_terms
+from topo_scheduler.state.migration import (
+    BETA_REGION,
+    BETA_ZONE,
+    MIGRATED,
+    REGION,
+    ZONE,
+    plugin_of,
+    translated_terms,
+)
 from topo_scheduler.state.nodes import UNKNOWN, Int64
 from topo_scheduler.state.residents import Claim
 from topo_scheduler.state.selectors import EVERYTHING, Selector, SelectorError, compile_selector
@@ -32,12 +40,7 @@ from topo_scheduler.state.storage import (
     size_of,
 )
 
-ZONE_LABELS: Final = {
-    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
-    "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
-    "topology.kubernetes.io/region": "topology.kubernetes.io/region",
-}
+ZONE_LABELS: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION, ZONE: ZONE, REGION: REGION}
 """Labels of volumes that bind to a zone, and the label of nodes that stands in for the older ones."""
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
@@ -171,11 +174,10 @@ def _any_matches(around: Surroundings, terms: tuple[NodeSelectorTerm, ...] | Non
 
 def _labels_match(around: Surroundings, term: NodeSelectorTerm, rows: Int64) -> Bool:
     # The node is looked at without its name here, and then conditions on it hold.
-    fields_ok = all(one.operator in ("In", "NotIn") and len(one.values) == 1 for one in term.match_fields)
-    if term.match_fields and fields_ok and not term.match_expressions:
-        return np.ones(len(rows), np.bool_)
-    if not fields_ok:
+    if not fields_well_formed(term):
         return np.zeros(len(rows), np.bool_)
+    if term.match_fields and not term.match_expressions:
+        return np.ones(len(rows), np.bool_)
     return term_matches(around.nodes, NodeSelectorTerm(term.match_expressions), rows)
 
 

@@ -67,7 +67,7 @@ class Constraints:
 
 
 def constraints_of(pod: Pod) -> Constraints | None:
-    """Return a pod's constraints, None where it has none.
+    """Return a pod's constraints, None where it has none. What it merely prefers must be readable too.
 
     Raises:
         SelectorError: names the field and what is wrong with its selector.
@@ -87,10 +87,11 @@ def constraints_of(pod: Pod) -> Constraints | None:
         features=frozenset(_features(pod)),
         apart=frozenset(term.topology_key for term in apart if term.selector.matches(labels)),
     )
+    _check_preferences(pod)
     return None if found == Constraints(namespace) else found
 
 
-def check_preferences(pod: Pod) -> None:
+def _check_preferences(pod: Pod) -> None:
     """Check what a pod merely prefers: kube-scheduler leaves a pod alone whose preferences it can't parse.
 
     Raises:
