@@ -264,7 +264,7 @@ class Term:
 
     def _fetch_owners(self) -> None:
         """Ask for the owners of pods that wait for them; one task a controller."""
-        for pod in self.engine.unresolved():
+        for pod in self.engine.arrivals.unresolved():
             controller = pod.metadata.controller
             if controller is not None and controller.uid not in self._fetching:
                 self._fetching.add(controller.uid)
@@ -292,7 +292,7 @@ class Term:
                 action = "Binding" if reason == "Scheduled" else "Scheduling"
                 self._events.record(_regarding(pod), "Warning" if warning else "Normal", reason, message, action)
             case MarkUnschedulable(pod, message):
-                pending = self.engine.pending_pod(pod.uid)
+                pending = self.engine.arrivals.pending(pod.uid)
                 if pending is not None:
                     self._conditions.set_unschedulable(pending, message)
             case Announce(decision, seconds):

@@ -425,7 +425,7 @@ class Cluster(RuleBasedStateMachine):
         waiting = {w.id for w in engine.workloads if any(m.stage is Stage.PENDING for m in w.members.values())}
         assert {w.id for w in engine.workloads if engine.queue.place(w.id)} == waiting
         assert len(engine.queue) == len(waiting)
-        assert engine.unresolved() == []
+        assert engine.arrivals.unresolved() == []
 
     # ------------------------------------------------------------ what holds when all has come to rest
 

@@ -74,12 +74,12 @@ def test_pods_whose_owner_is_not_known_are_waited_for() -> None:
     d.apply(*[of_job(number) for number in range(4)])
     d.step(10)
     assert d.said == []
-    assert len(d.engine.unresolved()) == 4
+    assert len(d.engine.arrivals.unresolved()) == 4
     assert d.engine.next_due() is None
     d.own(job_owner(make_job("train", parallelism=4, annotations={"gpu-count": "32"})))
     d.step()
     assert len(d.flight) == 4
-    assert d.engine.unresolved() == []
+    assert d.engine.arrivals.unresolved() == []
 
 
 def test_a_pod_that_leaves_is_waited_for_again() -> None:

@@ -11,16 +11,12 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.annotations import (
-    GANG_ID,
-    RANK,
-    RESERVED_BANDWIDTH,
-    PlacementRequest,
     Strategy,
-    written_number,
 )
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Node, PartialObject, Pod
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.ask import Limits
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.instructions import (
@@ -32,21 +28,16 @@ from topo_scheduler.scheduling.instructions import (
     Tell,
 )
 from topo_scheduler.scheduling.outcomes import Outcomes, reference
-from topo_scheduler.scheduling.pending import PendingPods, Siblings, Told
+from topo_scheduler.scheduling.pending import Told
 from topo_scheduler.scheduling.planner import Planner, Policy
 from topo_scheduler.scheduling.queue import Order, Place, Queue
-from topo_scheduler.scheduling.understand import Lineage, seconds, understand
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
 WAIT_BEFORE_TELLING: Final = 2.0
 """Seconds a gang may lack pods before that is told: its controller is usually just making them."""
-
-Resolve = Callable[[Pod], Lineage | None]
-"""Returns a pod's owners, or None while they are not all known."""
 
 
 class Engine:
@@ -60,12 +51,16 @@ class Engine:
         self.planner = Planner(self.world.around, self.world.history, policy_of(config))
         self.attempts = Attempts(self.planner)
         self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)
-        self._resolve = resolve
-        self._pods = PendingPods()
-        self._siblings = Siblings()
         self._told = Told()
-        self._unresolved: dict[str, Pod] = {}
-        self._touched: dict[str, None] = {}
+        self.arrivals = Arrivals(
+            config.scheduler.scheduler_name,
+            self.world,
+            self.workloads,
+            self.outcomes,
+            self.attempts,
+            self._told,
+            resolve,
+        )
         self._out: list[Instruction] = []
 
     # ------------------------------------------------------------ facts in
@@ -97,41 +92,15 @@ class Engine:
 
     def pods_applied(self, pods: Iterable[Pod], now: float) -> None:
         """Take over pods that appeared or changed, whoever schedules them."""
-        for pod in pods:
-            if pod.finished:
-                self._finished(pod, now)
-            elif pod.spec.node_name:
-                self._bound(pod, now)
-            elif pod.spec.scheduler_name == self.config.scheduler.scheduler_name:
-                if pod.metadata.deletion_timestamp or pod.spec.scheduling_gates:
-                    self.pod_deleted(pod.metadata.uid, now)
-                else:
-                    self._pending(pod, now)
+        self.arrivals.applied(pods, now)
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or no longer to be placed."""
-        self.world.release(uid)
-        self.outcomes.forget(uid)
-        self._pods.drop(uid)
-        self._unresolved.pop(uid, None)
-        self._siblings.drop(uid)
-        self._told.drop(uid)
-        workload = self.workloads.leave(uid)
-        if workload is not None:
-            self._touch(workload)
+        self.arrivals.deleted(uid, now)
 
     def owner_changed(self, uid: str, now: float) -> None:
         """Understand again the pending pods below an owner that appeared or changed."""
-        for pod in self._pods.below(uid):
-            self._pending(pod, now)
-
-    def pending_pod(self, uid: str) -> Pod | None:
-        """Return a pod that is to be placed."""
-        return self._pods.get(uid)
-
-    def unresolved(self) -> list[Pod]:
-        """Return the pending pods whose owners are not all known."""
-        return list(self._unresolved.values())
+        self.arrivals.owner_changed(uid, now)
 
     def bind_finished(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         """Take over how a bind ended."""
@@ -141,14 +110,12 @@ class Engine:
         self._out += self.outcomes.bind_finished(uid, outcome, message, now)
         workload, _ = found
         if outcome in (BindOutcome.BOUND, BindOutcome.GONE):
-            self._pods.drop(uid)
+            self.arrivals.bound_at_last(uid)
         elif outcome is not BindOutcome.UNKNOWN:
-            self._siblings.drop(uid)
-            if (pod := self._pods.get(uid)) is not None:
-                self._pending(pod, now)  # the pod and its owners as they are by now
+            self.arrivals.not_bound(uid, now)
             self.queue.back_off(order_of(workload), now + self.outcomes.backoff(workload))
         if outcome is BindOutcome.GONE:
-            self._touch(workload)
+            self.arrivals.touch(workload)
 
     def may_bind(self, uid: str) -> str:
         """Return why a decided bind must not be written after all, or an empty string."""
@@ -174,7 +141,7 @@ class Engine:
                 if clock() - started > budget:
                     break
         self._out += self.outcomes.due(now)
-        out, self._out = self._out, []
+        out, self._out = [*self.arrivals.take_out(), *self._out], []
         return out
 
     def next_due(self) -> float | None:
@@ -185,101 +152,12 @@ class Engine:
     @property
     def pending_work(self) -> bool:
         """Whether `step` has something to do now."""
-        return bool(self._out or self._touched) or self.queue.has_active
-
-    # ------------------------------------------------------------ pods
-
-    def _pending(self, pod: Pod, now: float) -> None:
-        uid = pod.metadata.uid
-        found = self.workloads.of_pod(uid)
-        if found is not None and found[1].stage is Stage.BOUND:
-            return  # an older view of a pod that is bound
-        controller = pod.metadata.controller
-        lineage = self._resolve(pod)
-        owners = lineage.owners if lineage is not None else ()
-        self._pods.put(pod, [owner.uid for owner in owners] or ([controller.uid] if controller else []))
-        if found is not None and found[1].stage is Stage.ASSUMED:
-            return  # what was decided stands, unless its bind fails
-        if lineage is None:
-            self._unresolved[uid] = pod
-            return
-        self._unresolved.pop(uid, None)
-        understood = understand(pod, lineage, self.world.resources, now)
-        member, same = understood.member, False
-        member.profile = profile_of(self.world.residents, pod)
-        if found is not None:
-            member.enqueued = found[1].enqueued
-            same = found[1] == member and found[0].described_by(understood.workload)
-        workload = self.workloads.join(understood.workload, member)
-        self._warn(member, understood.warnings, workload)
-        if same:
-            return  # only its status changed, by our own condition for one
-        if found is not None:
-            self._touch(found[0])
-        self._touch(workload)
-
-    def _bound(self, pod: Pod, now: float) -> None:
-        changed, problems = self.world.bound(pod)
-        self._out += [Complain(problem) for problem in problems]
-        self._pods.drop(pod.metadata.uid)
-        self._unresolved.pop(pod.metadata.uid, None)
-        if pod.spec.scheduler_name == self.config.scheduler.scheduler_name:
-            self._bound_ours(pod, now)
-        if changed:
-            self._out += self.outcomes.check_overdrawn(pod)
-
-    def _bound_ours(self, pod: Pod, now: float) -> None:
-        uid, node = pod.metadata.uid, pod.spec.node_name
-        controller = pod.metadata.controller
-        if controller is not None:
-            self._siblings.put(controller.uid, uid, node)
-        found = self.workloads.of_pod(uid)
-        if found is not None:
-            workload, member = found
-            if member.node == node and member.stage is Stage.ASSUMED:
-                self._out += self.outcomes.bind_finished(uid, BindOutcome.BOUND, "", now)
-            elif member.node != node or member.stage is Stage.PENDING:
-                # Bound elsewhere than this process believes: by its predecessor, or by hand.
-                member.node, member.stage = node, Stage.BOUND
-                self.outcomes.forget(uid)
-                self._touch(workload)
-            self.outcomes.note_complete(workload)
-            return
-        gang = pod.metadata.annotations.get(GANG_ID, "")
-        # Anybody may write annotations on a pod of his: a gang of another namespace is not his to join.
-        if gang.startswith(f"{pod.metadata.namespace}/") or (controller is not None and gang == controller.uid):
-            workload = self.workloads.join(*found_bound(pod, gang), describes=False)
-            workload.found = True
-            self._touch(workload)
-
-    def _finished(self, pod: Pod, now: float) -> None:
-        uid = pod.metadata.uid
-        if pod.spec.node_name and self.outcomes.awaits(uid):
-            self._bound(pod, now)  # it ended before the answer to its bind came
-        entry = self.world.release(uid)
-        if pod.spec.scheduler_name == self.config.scheduler.scheduler_name:
-            self.world.ended(pod, entry, now)
-            self.pod_deleted(uid, now)
-
-    def _warn(self, member: Member, warnings: Sequence[tuple[Reason, str]], workload: Workload) -> None:
-        wanted = workload.request.preferred_domain
-        if wanted and len(self.world.nodes):
-            _, wrong = self.attempts.preferred_leaves(wanted, self.world.layout)
-            if wrong:
-                warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, f"preferred domain: {wrong}")]
-        for reason, message in warnings:
-            if self._told.is_new(member.uid, reason, message):
-                self._out.append(Tell(reference(member), True, reason, message))
+        return bool(self._out) or self.arrivals.news or self.queue.has_active
 
     # ------------------------------------------------------------ queue
 
-    def _touch(self, workload: Workload) -> None:
-        """Note that a workload changed: its place in the queue is settled with the next step."""
-        self._touched[workload.id] = None
-
     def _settle(self, now: float) -> None:
-        touched, self._touched = self._touched, {}
-        for id_ in touched:
+        for id_ in self.arrivals.take_touched():
             workload = self.workloads.get(id_)
             if workload is None:
                 self.queue.remove(id_)
@@ -336,8 +214,8 @@ class Engine:
         self._out.append(Announce(decision, clock() - before))
         if decision.verdict is Verdict.PLACED:
             self._out += self.outcomes.assume(workload, decision, now)
-            self._note_siblings(decision)
-            self._touch(workload)
+            self.arrivals.placed(decision)
+            self.arrivals.touch(workload)
             return
         self.queue.park(order_of(workload))
         workload.room_helps = decision.room_helps
@@ -352,9 +230,9 @@ class Engine:
         row_of = self.world.nodes.row_of
         siblings: list[int] = []
         if not workload.gang and workload.request.strategy is Strategy.DISTRIBUTED:
-            pod = self._pods.get(pending[0].uid)
+            pod = self.arrivals.pending(pending[0].uid)
             controller = pod.metadata.controller if pod else None
-            nodes = self._siblings.nodes(controller.uid) if controller else []
+            nodes = self.arrivals.siblings.nodes(controller.uid) if controller else []
             siblings = sorted(row_of[node] for node in nodes if node in row_of)
         decision = self.attempts.decide(workload, pending, siblings, layout, improvements, now)
         # More pods than the gang's size, or lost by one that ran whole: place the size, the rest as room comes.
@@ -362,12 +240,6 @@ class Engine:
         if decision.verdict is not Verdict.PLACED and len(pending) > least:
             decision = self.attempts.decide(workload, pending[:least], siblings, layout, improvements, now)
         return decision
-
-    def _note_siblings(self, decision: Decision) -> None:
-        for seat in decision.seats:
-            pod = self._pods.get(seat.uid)
-            if pod is not None and (controller := pod.metadata.controller) is not None:
-                self._siblings.put(controller.uid, seat.uid, seat.node)
 
     def _refuse(self, workload: Workload, pending: list[Member]) -> None:
         self.queue.park(order_of(workload))
@@ -408,27 +280,3 @@ def needed_now(workload: Workload) -> int:
 def lacking(workload: Workload, pending: Sequence[Member]) -> int:
     """Return how many pods must yet appear before the workload can be tried. A gang that ran whole waits for none."""
     return 0 if workload.complete else max(0, needed_now(workload) - len(pending))
-
-
-def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:
-    """Return a workload and member made up for a gang's pod that was found bound, as after a restart."""
-    controller = pod.metadata.controller
-    annotations = pod.metadata.annotations
-    rank = written_number(annotations, RANK)
-    member = Member(
-        uid=pod.metadata.uid,
-        namespace=pod.metadata.namespace,
-        name=pod.metadata.name,
-        cls=PodClass(()),
-        priority=pod.spec.priority,
-        created=seconds(pod.metadata.creation_timestamp),
-        enqueued=0.0,
-        controlled=controller is not None,
-        stage=Stage.BOUND,
-        node=pod.spec.node_name,
-        rank=-1 if rank is None else rank,
-        bandwidth=written_number(annotations, RESERVED_BANDWIDTH) or 0,
-    )
-    name = controller.name if controller else gang.rpartition("/")[2]
-    made_by = f"{controller.kind} {controller.name}" if controller else f"Pod {pod.metadata.name}"
-    return Workload(gang, pod.metadata.namespace, name, made_by, 1, PlacementRequest(), True), member
