@@ -1,6 +1,6 @@
 """Pods that look at other pods: where they go, what they are told, and when they are tried again."""
 
-from tests.helpers import NVIDIA, controlled_by, make_node, make_pod, owner
+from tests.helpers import NVIDIA, make_node, make_pod
 from tests.scheduling.driver import Driver
 from topo_scheduler.api.objects import (
     Container,
@@ -192,29 +192,3 @@ def test_replicas_are_spread() -> None:
     pods = [web(f"p{n}", spec(topology_spread_constraints=[constraint])) for n in range(4)]
     d.run(*pods)
     assert sum(pod.spec.node_name == "n3" for pod in pods) == 2
-
-
-def test_ties_among_members_that_can_not_be_kept_are_refused() -> None:
-    constraint = TopologySpreadConstraint("rack", "DoNotSchedule", 1, label_selector=WEB)
-    for of, words in (
-        (spec(affinity=away("rack")), "required pod anti-affinity over rack among its members"),
-        (spec(affinity=near("rack")), "required pod affinity among its members"),
-        (spec(topology_spread_constraints=[constraint]), "topologySpreadConstraints among its members"),
-    ):
-        d = nodes("a", "b")
-        pods = gang(2, of)
-        d.apply(*pods)
-        d.step()
-        assert d.flight == {}
-        assert f"it uses {words}, which this scheduler does not support in gangs yet" in d.told(pods[0])[0]
-
-
-def test_a_gang_of_different_pods_with_ports_is_told_that_this_does_not_go_together() -> None:
-    d = nodes("a", "b")
-    d.own(owner("ReplicaSet", "g", {"gang-size": "2"}))
-    by = controlled_by("ReplicaSet", "g")
-    pods = [web("one", spec(80), owner=by), make_pod("two", gpus=2, owner=by)]
-    d.apply(*pods)
-    d.step()
-    assert d.flight == {}
-    assert "some of them for host ports as well" in d.told(pods[0])[0]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from topo_scheduler.api.annotations import Enforcement, Strategy
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import ScoreParts, SizeRule
+from topo_scheduler.state.residents import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class Ask:
 
     ``groups`` pod class and number of members, most demanding first. ``running`` rows of members that run already,
     one entry a member. ``siblings`` rows of pods to keep away from when spreading. ``preferred`` leaves of the
-    preferred domain as (first, last + 1), None when there is none.
+    preferred domain as (first, last + 1), None when there is none. ``profiles`` what others see of each member of each
+    group, where members look at each other.
     """
 
     groups: Sequence[tuple[PodClass, int]]
@@ -42,6 +44,7 @@ class Ask:
     preferred: tuple[int, int] | None = None
     running: Sequence[int] = ()
     siblings: Sequence[int] = ()
+    profiles: tuple[tuple[Profile | None, ...], ...] = ()
 
     @property
     def members(self) -> int:
@@ -59,7 +62,8 @@ class Placement:
     """A place for every member.
 
     ``rows`` for each group of the ask, one row a member, in order of the fabric. ``leaves`` leaf indices used by the
-    whole gang.
+    whole gang. ``seated`` group and position of each member in turn, where members look at each other: each may be
+    where it is with those before it.
     """
 
     rows: Sequence[Sequence[int]]
@@ -67,6 +71,7 @@ class Placement:
     rule: SizeRule
     score: ScoreParts
     candidates: int
+    seated: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)

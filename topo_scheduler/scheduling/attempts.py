@@ -8,6 +8,7 @@ from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.neighbours import looks_around
 from topo_scheduler.scheduling.planner import Planner
+from topo_scheduler.scheduling.tied import is_tied
 from topo_scheduler.scheduling.validation import check
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import Decision, Seat, Verdict
@@ -60,7 +61,8 @@ class Attempts:
         around = self.planner.around
         groups = group_by_class([(around.seen_by(member.cls, member.profile), member) for member in members])
         ask = self._ask(workload, groups, siblings, layout)
-        key = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, tuple(ask.running), tuple(ask.groups))
+        wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models)
+        key = (wanted, tuple(ask.running), tuple(ask.groups), ask.profiles)
         dynamic = any(looks_around(cls) for cls, _ in groups)
         stamp = (improvements, around.position if dynamic else None)
         known = self._failures.get(key)
@@ -120,8 +122,10 @@ class Attempts:
         seated = (m for m in workload.members.values() if m.stage is not Stage.PENDING)
         running = [row_of[member.node] for member in seated if member.node in row_of]
         preferred, _ = self.preferred_leaves(request.preferred_domain, layout)
+        counts = [(cls, len(members)) for cls, members in groups]
+        tied = workload.gang and is_tied(counts)
         return Ask(
-            groups=[(cls, len(members)) for cls, members in groups],
+            groups=counts,
             gang=workload.gang,
             strategy=request.strategy,
             enforcement=request.placement or self.planner.policy.limits.enforcement,
@@ -130,6 +134,7 @@ class Attempts:
             preferred=preferred,
             running=sorted(running),
             siblings=siblings if request.strategy is Strategy.DISTRIBUTED else (),
+            profiles=tuple(tuple(m.profile for m in members) for _, members in groups) if tied else (),
         )
 
     def _explain(self, ask: Ask, failure: Failure, layout: Layout, stamp: Stamp) -> Known:

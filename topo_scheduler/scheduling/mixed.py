@@ -30,28 +30,28 @@ TRIES: Final = 512
 
 def plan_mixed(planner: "Planner", ask: Ask, layout: Layout, now: float) -> Placement | Failure:
     """Place a gang of several classes."""
-    variants = _variants(planner, ask)
+    views = variants(planner, ask)
     home = {int(layout.leaf_of_row[row]) for row in ask.running if layout.leaf_of_row[row] >= 0}
-    empty = _search(planner, variants, ask, layout, empty=True)
+    empty = _search(planner, views, ask, layout, empty=True)
     if empty is None:
         return Failure(f"the gang of {ask.total} pods is larger than the cluster: no domain holds it even when empty")
     depth, leaves, _ = empty
     rule = make_rule(layout, depth, leaves, 1)
     if home:
-        now_found = _search(planner, variants, ask, layout, near=home)
+        now_found = _search(planner, views, ask, layout, near=home)
     else:
-        now_found = _search(planner, variants, ask, layout, rule=rule)
+        now_found = _search(planner, views, ask, layout, rule=rule)
         if now_found is None and ask.enforcement is Enforcement.PREFERRED:
-            now_found = _search(planner, variants, ask, layout)
+            now_found = _search(planner, views, ask, layout)
     if now_found is None:
         return Failure("", rule)
     depth, leaves, rows = now_found
     used = sorted(home | {int(layout.leaf_of_row[row]) for group in rows for row in group})
-    return Placement(rows, used, rule, _score(planner, ask, layout, used, rule), 1)
+    return Placement(rows, used, rule, common_score(planner, ask, layout, used, rule), 1)
 
 
-def _variants(planner: "Planner", ask: Ask) -> list[list[ClassView]]:
-    """Views of every class, once a GPU model that the gang may keep to."""
+def variants(planner: "Planner", ask: Ask) -> list[list[ClassView]]:
+    """Return the views of every class, once a GPU model that the gang may keep to."""
     classes = [cls for cls, _ in ask.groups]
     with_gpus = [cls for cls in classes if cls.gpus]
     if ask.mixed_models or not with_gpus:
@@ -142,7 +142,8 @@ def _fill(
     return [np.repeat(rows, group).tolist() for group in out]
 
 
-def _score(planner: "Planner", ask: Ask, layout: Layout, leaves: list[int], rule: SizeRule) -> ScoreParts:
+def common_score(planner: "Planner", ask: Ask, layout: Layout, leaves: list[int], rule: SizeRule) -> ScoreParts:
+    """Return the score of leaves used by a gang of several classes."""
     totals = planner.totals(ask.groups[0][0].scarce, layout)
     index = np.array(leaves, np.int64)
     capacity = max(1, int(totals.capacity[index].sum()))

@@ -59,6 +59,14 @@ class Surroundings:
             return cls
         return replace(cls, repelled=self.repelled(profile))
 
+    def seen_beside(self, cls: PodClass, profile: Profile | None, extra: Extra) -> PodClass:
+        """Return the same with the anti-affinity of further pods that are counted as if they ran."""
+        if profile is None or not extra:
+            return cls
+        terms = {term for _, other in extra for term in other.repels}
+        meant = frozenset(term for term in terms if self.meant(term, profile))
+        return replace(cls, repelled=cls.repelled | meant) if meant else cls
+
     def repelled(self, profile: Profile) -> frozenset[Term]:
         """Return the anti-affinity of residents that is meant for pods of a profile."""
         return frozenset(term for term in self.residents.repelling if self.meant(term, profile))
@@ -219,23 +227,39 @@ def _spread(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> B
     accepted = np.ones(len(rows), np.bool_)
     if not constraints:
         return accepted
+    for constraint in constraints:
+        skew = skew_of(around, cls, constraint, extra)
+        column = around.nodes.label_column(constraint.topology_key)[rows]
+        here = np.where(column == UNKNOWN, 0, skew.sums[column])
+        accepted &= here + int(constraint.self_match) - skew.least <= constraint.max_skew
+    return accepted
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """How a spread constraint stands. ``sums`` pods by value of its label, ``domains`` the values that count."""
+
+    sums: Int64
+    domains: Int64
+    least: int
+
+
+def skew_of(around: Surroundings, cls: PodClass, constraint: Spread, extra: Extra = ()) -> Skew:
+    """Return how one of a class's spread constraints stands."""
     nodes = around.nodes
     everything = np.arange(nodes.rows, dtype=np.int64)
-    labelled = nodes.exists & _spread_labels(around, cls, everything, ())
-    for constraint in constraints:
-        counted = labelled.copy()
-        if constraint.honor_affinity:
-            counted &= matches_affinity(nodes, cls, everything)
-        if constraint.honor_taints:
-            counted &= tolerates(nodes, cls, everything)
-        column = nodes.label_column(constraint.topology_key)
-        counts = _living(around, cls, constraint, extra)
-        sums = np.bincount(column[counted], weights=counts[counted], minlength=len(nodes.values) + 1).astype(np.int64)
-        domains = np.unique(column[counted])
-        least = int(sums[domains].min()) if len(domains) >= constraint.min_domains and len(domains) else 0
-        here = np.where(column[rows] == UNKNOWN, 0, sums[column[rows]])
-        accepted &= here + int(constraint.self_match) - least <= constraint.max_skew
-    return accepted
+    counted = nodes.exists & _spread_labels(around, cls, everything, ())
+    if constraint.honor_affinity:
+        counted &= matches_affinity(nodes, cls, everything)
+    if constraint.honor_taints:
+        counted &= tolerates(nodes, cls, everything)
+    column = nodes.label_column(constraint.topology_key)[counted]
+    counts = _living(around, cls, constraint, extra)[counted]
+    values = len(nodes.values) + 1
+    sums = np.bincount(column, weights=counts, minlength=values).astype(np.int64)
+    domains = np.flatnonzero(np.bincount(column, minlength=values)).astype(np.int64)
+    least = int(sums[domains].min()) if len(domains) >= constraint.min_domains and len(domains) else 0
+    return Skew(sums, domains, least)
 
 
 def _living(around: Surroundings, cls: PodClass, constraint: Spread, extra: Extra) -> Int64:
@@ -272,9 +296,9 @@ def looks_around(cls: PodClass) -> bool:
     return cls.constraints is not None or bool(cls.repelled)
 
 
-def open_rows(around: Surroundings, cls: PodClass, rows: Int64) -> Bool:
+def open_rows(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra = ()) -> Bool:
     """Return which rows the pods that are there leave open to the class."""
     accepted = np.ones(len(rows), np.bool_)
     for rule in NEIGHBOUR_FILTERS:
-        accepted &= rule.accepts(around, cls, rows, ())
+        accepted &= rule.accepts(around, cls, rows, extra)
     return accepted

@@ -5,7 +5,7 @@ placements are preferred: labelled domains; the lowest level that holds the gang
 the score; the first in the order of the fabric.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,17 +13,17 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement, Strategy
 from topo_scheduler.kernels.nodes import deal, pack_nodes, spread_nodes
 from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows
-from topo_scheduler.scheduling import mixed, repair
+from topo_scheduler.scheduling import mixed, repair, tied
 from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.size_rule import leaf_fits, make_rule, size_rule, spread_needed
 from topo_scheduler.scheduling.totals import LeafTotals
 from topo_scheduler.scheduling.views import ClassView, Views
-from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.history import NEUTRAL, History
 from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.residents import Residents
 
 _STRATEGY = {Strategy.CONSOLIDATED: 0, Strategy.DISTRIBUTED: 1, Strategy.BALANCED: 2}
 
@@ -57,6 +57,8 @@ class Planner:
         self.history = history
         self.policy = policy
         self.views = Views(around)
+        self.nobody = Residents()
+        """An empty cluster's, for rules on what could be."""
         self._totals: dict[int, LeafTotals] = {}
         self._rules: dict[object, tuple[SizeRule | None, int]] = {}
         self._rules_at: tuple[int, int] = (-1, -1)
@@ -69,12 +71,9 @@ class Planner:
             layout: the fabric as it is.
             now: seconds, for outcomes that fade.
         """
+        if ask.gang and tied.is_tied(ask.groups):
+            return tied.plan_tied(self, ask, layout)
         if len(ask.groups) > 1:
-            if tied := next((cls for cls, _ in ask.groups if cls.constraints is not None), None):
-                return Failure(
-                    f"its pods ask for different things, and some of them for {_demand(tied)} as well, which"
-                    " this scheduler does not support together yet"
-                )
             return mixed.plan_mixed(self, ask, layout, now)
         views = self.views_for(ask)
         rule, most = self.rule(views, ask, layout)
@@ -111,17 +110,27 @@ class Planner:
 
     def rule(self, views: Sequence[ClassView], ask: Ask, layout: Layout) -> tuple[SizeRule | None, int]:
         """Return the size rule, computed again only when facts or the fabric changed."""
+        limits = self.limits_for(ask)
+        key = (tuple(view.number for view in views), ask.total, limits)
+        return self._remembered(key, layout, lambda: size_rule(views, layout, limits, ask.total))
+
+    def rule_of_tied(self, ask: Ask, layout: Layout) -> SizeRule | None:
+        """Return the same for a gang whose members look at each other."""
+        key = (tuple(ask.groups), ask.profiles, ask.mixed_models, self.limits_for(ask))
+        return self._remembered(key, layout, lambda: (tied.rule_of(self, ask, layout), 0))[0]
+
+    def _remembered(
+        self, key: object, layout: Layout, compute: Callable[[], tuple[SizeRule | None, int]]
+    ) -> tuple[SizeRule | None, int]:
         at = (layout.generation, self.nodes.facts_changes.position)
         if at != self._rules_at:
             self._rules.clear()
             self._rules_at = at
-        limits = self.limits_for(ask)
-        key = (tuple(view.number for view in views), ask.total, limits)
         found = self._rules.get(key)
         if found is None:
             if len(self._rules) > 4096:
                 self._rules.clear()
-            found = self._rules[key] = size_rule(views, layout, limits, ask.total)
+            found = self._rules[key] = compute()
         return found
 
     def forget_rules(self) -> None:
@@ -314,20 +323,6 @@ class Planner:
 def alignment_of(rule: SizeRule, depth: int, leaves: int) -> int:
     """Return the alignment in thousandths: 1000 at the rule's level and number of leaves, less beyond."""
     return (1000 * rule.leaves // max(leaves, 1)) >> max(0, rule.depth - depth)
-
-
-def _demand(cls: PodClass) -> str:
-    constraints = cls.constraints
-    if constraints is None:
-        return "nothing"
-    named = {
-        "host ports": constraints.ports,
-        "required pod affinity": constraints.affinity,
-        "required pod anti-affinity": constraints.anti_affinity,
-        "topologySpreadConstraints": constraints.spread,
-        "disks of their own": constraints.disks,
-    }
-    return next((name for name, found in named.items() if found), "features of a node")
 
 
 def too_large(ask: Ask, most: int, limits: Limits) -> str:

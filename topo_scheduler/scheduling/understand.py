@@ -108,8 +108,6 @@ def understand(pod: Pod, lineage: Lineage, resources: ResourceTable, now: float)
     if constraint := unsupported(pod):
         problems.append(f"it uses {constraint}, which this scheduler does not support yet")
     workload = _workload(pod, lineage, request, problems)
-    if workload.gang and cls.constraints is not None and (tie := cls.constraints.mutual):
-        problems.append(f"it uses {tie}, which this scheduler does not support in gangs yet")
     member = Member(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,

@@ -5,6 +5,7 @@ loudly: a wrong placement of a gang costs more than a late one.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -14,12 +15,16 @@ from topo_scheduler.scheduling.filters import eligible
 from topo_scheduler.scheduling.neighbours import Surroundings, open_rows
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import NodeTable
+from topo_scheduler.state.residents import Profile
 
 
 def check(around: Surroundings, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
     """Return what is wrong with a placement, or an empty string."""
     nodes = around.nodes
-    return _check_nodes(around, ask, placement) or _check_domains(nodes, layout, ask, placement, limits)
+    wrong = _check_nodes(around, ask, placement)
+    if not wrong and placement.seated:
+        wrong = holds_in_turn(around, ask, placement.rows, placement.seated)
+    return wrong or _check_domains(nodes, layout, ask, placement, limits)
 
 
 def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
@@ -29,7 +34,9 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
         if len(rows) != count:
             return f"{len(rows)} of {count} members have a node"
         distinct = np.unique(np.asarray(rows, np.int64))
-        accepted = eligible(nodes, cls, distinct) & open_rows(around, cls, distinct)
+        accepted = eligible(nodes, cls, distinct)
+        if not placement.seated:
+            accepted &= open_rows(around, cls, distinct)
         if not accepted.all():
             return f"node {nodes.names[int(distinct[~accepted][0])]} may not be used"
         if cls.constraints is not None and cls.constraints.alone and len(distinct) < len(rows):
@@ -41,6 +48,21 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
         free = int(nodes.allocatable[row, column]) - int(nodes.requested[row, column])
         if amount > free:
             return f"node {nodes.names[row]} has {free} {nodes.resources.names[column]} free, {amount} were placed"
+    return ""
+
+
+def holds_in_turn(
+    around: Surroundings, ask: Ask, rows: Sequence[Sequence[int]], seated: Sequence[tuple[int, int]]
+) -> str:
+    """Return which member may not be where it is with those before it, or an empty string."""
+    extra: list[tuple[int, Profile]] = []
+    for group, position in seated:
+        cls, profile, row = ask.groups[group][0], ask.profiles[group][position], rows[group][position]
+        seen = around.seen_beside(cls, profile, extra)
+        if not open_rows(around, seen, np.array([row], np.int64), extra).all():
+            return f"node {around.nodes.names[row]} is closed by members seated before"
+        if profile is not None:
+            extra.append((row, profile))
     return ""
 
 

@@ -1,0 +1,254 @@
+"""Gangs whose members look at each other, or are of several kinds and look at other pods."""
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import NVIDIA, controlled_by, make_node, make_pod, owner
+from tests.scheduling.driver import Driver, configured
+from tests.scheduling.test_neighbours import HOST, WEB, away, gang, near, nodes, spec, web
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.selectors import LabelSelector, PodAffinityTerm, TopologySpreadConstraint
+
+LAUNCHER = LabelSelector({"role": "launcher"})
+
+
+def spread(key: str, skew: int = 1) -> TopologySpreadConstraint:
+    return TopologySpreadConstraint(key, "DoNotSchedule", skew, label_selector=WEB)
+
+
+def racks(*of: tuple[str, str], gpus: int = 8) -> Driver:
+    """Nodes n1, n2, … at (leaf, rack)."""
+    return Driver(
+        [
+            make_node(f"n{number}", leaf, gpus=gpus, labels={HOST: f"n{number}", "rack": rack})
+            for number, (leaf, rack) in enumerate(of, 1)
+        ]
+    )
+
+
+def test_members_that_keep_apart_by_rack_get_a_rack_each() -> None:
+    d = nodes("a", "a", "b", "c")
+    where = d.run(*gang(3, spec(affinity=away("rack"))))
+    assert len(where) == 3
+    assert len({{"n1": "a", "n2": "a", "n3": "b", "n4": "c"}[node] for node in where.values()}) == 3
+    assert {"n3", "n4"} < set(where.values())
+
+
+def test_more_members_than_racks_are_refused_with_the_reason() -> None:
+    d = nodes("a", "a", "b")
+    pods = gang(3, spec(affinity=away("rack")))
+    d.apply(*pods)
+    d.step()
+    assert d.flight == {}
+    assert (
+        "have required pod anti-affinity: no domain could hold them together even if it were empty"
+        in d.told(pods[0])[0]
+    )
+
+
+def test_they_wait_for_a_rack_that_is_taken_and_are_woken() -> None:
+    d = nodes("a", "b", "c")
+    there = web("there", node="n2")
+    d.apply(there)
+    pods = gang(3, spec(affinity=away("rack")))
+    d.apply(*pods)
+    d.step()
+    assert d.flight == {}, "none or all"
+    assert "no room in 1 leaf for 3 pods that have required pod anti-affinity" in d.told(pods[0])[0].lower()
+    d.delete(there)
+    d.settle()
+    assert len(set(d.where(*pods).values())) == 3
+
+
+def test_members_that_want_to_be_together_are() -> None:
+    d = racks(("s1/l1", "a"), ("s1/l1", "b"), ("s1/l1", "b"), ("s1/l1", "c"), gpus=2)
+    where = d.run(*gang(4, spec(affinity=near("rack"))))
+    assert Counter(where.values()) == {"n2": 2, "n3": 2}
+
+
+def test_the_first_of_a_series_begins_where_all_have_room() -> None:
+    d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s1/l2", "b"), gpus=2)
+    d.apply(make_pod("busy", gpus=1, node="n1", scheduler="other"))
+    where = d.run(*gang(4, spec(affinity=near("rack"))))
+    assert Counter(where.values()) == {"n2": 2, "n3": 2}
+
+
+def test_members_are_spread_among_themselves() -> None:
+    d = nodes("a", "a", "b", "b")
+    where = d.run(*gang(6, spec(topology_spread_constraints=[spread("rack")])))
+    assert Counter("a" if node in ("n1", "n2") else "b" for node in where.values()) == {"a": 3, "b": 3}
+    by_host = nodes("a", "a", "b")
+    assert Counter(by_host.run(*gang(6, spec(topology_spread_constraints=[spread(HOST)]))).values()) == {
+        "n1": 2,
+        "n2": 2,
+        "n3": 2,
+    }
+
+
+def test_the_size_rule_reckons_with_what_ties_them() -> None:
+    d = racks(("s1/l1", "a"), ("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
+    pods = gang(2, spec(affinity=away("rack")))
+    where = d.run(*pods)
+    assert "n3" in where.values(), "two leaves of one spine, as no leaf has two racks"
+    assert "n4" not in where.values()
+
+
+def test_a_lost_member_comes_back_without_breaking_the_tie() -> None:
+    d = nodes("a", "b", "c", "c")
+    pods = gang(3, spec(affinity=away("rack")))
+    d.run(*pods)
+    lost = next(pod for pod in pods if pod.spec.node_name == "n1")
+    d.delete(lost)
+    again = web("again", spec(affinity=away("rack")), annotations={"gang-name": "g", "gang-size": "3"})
+    assert d.run(again) == {"again": "n1"}
+
+
+def several(*pods: tuple[str, Mapping[str, object]], size: int = 0) -> tuple[Driver, list[Pod]]:
+    d = nodes("a", "a", "b", "b")
+    d.own(owner("ReplicaSet", "g", {"gang-size": str(size or len(pods))}))
+    by = controlled_by("ReplicaSet", "g")
+    return d, [make_pod(name, owner=by, **more) for name, more in pods]  # type: ignore[arg-type]
+
+
+def test_different_pods_with_one_port_get_a_node_each() -> None:
+    d, pods = several(
+        ("launcher", {"spec": spec(80)}), ("worker-1", {"spec": spec(80)}), ("other", {"gpus": 8, "labels": {}})
+    )
+    where = d.run(*pods)
+    assert len(where) == 3
+    assert where["launcher"] != where["worker-1"]
+
+
+def test_workers_wait_for_their_launcher_within_one_decision() -> None:
+    worker = {"spec": spec(affinity=near("rack", LAUNCHER))}
+    d, pods = several(
+        ("worker-1", worker),
+        ("worker-2", {"spec": spec(affinity=near("rack", LAUNCHER))}),
+        ("launcher", {"cpu": "1", "labels": {"role": "launcher"}}),
+    )
+    where = d.run(*pods)
+    assert len(where) == 3
+    assert len({"a" if node in ("n1", "n2") else "b" for node in where.values()}) == 1
+
+
+def test_affinity_to_somebody_outside_is_kept_and_named_when_nobody_is_there() -> None:
+    d, pods = several(("worker", {"spec": spec(affinity=near("rack"))}), ("launcher", {"cpu": "1"}))
+    d.apply(*pods)
+    d.step()
+    assert d.flight == {}
+    assert "didn't match pod affinity rules" in d.told(pods[0])[0]
+    d.apply(web("there", node="n3"))
+    d.settle()
+    assert d.where(*pods)["worker"] in ("n3", "n4")
+
+
+def test_the_limits_per_leaf_hold_for_tied_gangs() -> None:
+    d = Driver(
+        [make_node(f"n{n}", f"s1/l{(n + 1) // 2}", labels={HOST: f"n{n}", "rack": f"r{n}"}) for n in range(1, 5)],
+        configured("{topologyConstraints: {maxNodesPerLeaf: 1}}"),
+    )
+    where = d.run(*gang(2, spec(affinity=away("rack"))))
+    assert len({(int(node[1]) + 1) // 2 for node in where.values()}) == 2
+
+
+def test_what_is_only_preferred_may_spread_further() -> None:
+    d = racks(("s1/l1", "a"), ("s1/l1", "b"), ("s2/l2", "c"))
+    d.apply(web("there", node="n2"))
+    pods = gang(2, spec(affinity=away("rack")))
+    for pod in pods:
+        pod.metadata.annotations["topology.scheduler/placement"] = "preferred"
+    assert set(d.run(*pods).values()) == {"n1", "n3"}
+
+
+@pytest.mark.parametrize("strategy", ["consolidated", "distributed"])
+def test_labels_that_tell_members_apart_are_reckoned_with(strategy: str) -> None:
+    """Only one pair of members repels each other: who sits where matters, not only how many."""
+    d = nodes("a", "a", "b")
+    term = PodAffinityTerm(LabelSelector({"pair": "x"}), topology_key="rack")
+    affinity = away("rack")
+    affinity.pod_anti_affinity.required[:] = [term]  # type: ignore[union-attr]
+    pods = gang(4, spec(affinity=affinity))
+    for number, pod in enumerate(pods):
+        pod.metadata.labels["pair"] = "x" if number == 0 else "y"
+        pod.metadata.annotations["topology.scheduler/placement-strategy"] = strategy
+    d.apply(*pods)
+    d.step()
+    where = {bind.pod.name: bind.node for bind in d.flight.values()}
+    rack = {"n1": "a", "n2": "a", "n3": "b"}
+    if where:
+        assert all(rack[where["g-0"]] != rack[node] for name, node in where.items() if name != "g-0")
+    assert len(where) in (0, 4)
+
+
+# ---------------------------------------------------------------- by trying everything
+
+
+TIES = {"apart": "away", "together": "near", "spread": "spread"}
+
+
+@st.composite
+def small(draw: st.DrawFn) -> tuple[list[tuple[str, str, int]], int, str, int]:
+    count = draw(st.integers(2, 5))
+    machines = [
+        (draw(st.sampled_from(["l1", "l2"])), draw(st.sampled_from(["a", "b", "c"])), draw(st.integers(0, 3)))
+        for _ in range(count)
+    ]
+    return machines, draw(st.integers(2, 4)), draw(st.sampled_from(sorted(TIES))), draw(st.integers(1, 2))
+
+
+def possible(machines: Sequence[tuple[str, str, int]], chosen: Sequence[int], tie: str, skew: int) -> bool:
+    """Whether members may be put on these machines one after the other."""
+    everywhere = {rack for _, rack, _ in machines}
+    count: Counter[str] = Counter()
+    used: Counter[int] = Counter()
+    for at in chosen:
+        rack = machines[at][1]
+        used[at] += 1
+        if used[at] > machines[at][2]:
+            return False
+        if tie == "apart" and count[rack]:
+            return False
+        if tie == "together" and count and not count[rack]:
+            return False
+        if tie == "spread" and count[rack] + 1 - min(count[one] for one in everywhere) > skew:
+            return False
+        count[rack] += 1
+    return True
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(small())
+def test_what_is_placed_holds_and_what_could_be_in_one_leaf_is_found(
+    case: tuple[list[tuple[str, str, int]], int, str, int],
+) -> None:
+    machines, members, tie, skew = case
+    d = Driver(
+        [
+            make_node(f"n{at}", f"s1/{leaf}", gpus=gpus, labels={HOST: f"n{at}", "rack": rack})
+            for at, (leaf, rack, gpus) in enumerate(machines)
+        ]
+    )
+    of = spec(
+        affinity={"apart": away("rack"), "together": near("rack"), "spread": None}[tie],
+        topology_spread_constraints=[spread("rack", skew)] if tie == "spread" else [],
+    )
+    assert of.containers[0].resources.requests[NVIDIA] == 1
+    pods = gang(members, of)
+    d.apply(*pods)
+    d.step()
+    chosen = [int(bind.node[1:]) for bind in d.flight.values()]
+    found = [
+        one for one in itertools.product(range(len(machines)), repeat=members) if possible(machines, one, tie, skew)
+    ]
+    leaves = {len({machines[at][0] for at in one}) for one in found}
+    if chosen:
+        assert len(chosen) == members
+        assert any(possible(machines, order, tie, skew) for order in itertools.permutations(chosen))
+        assert len({machines[at][0] for at in chosen}) == min(leaves), "as few leaves as can be"
+    else:
+        assert not found, f"{found[0]} would do"
