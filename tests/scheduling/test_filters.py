@@ -12,7 +12,8 @@ from tests.helpers import make_node, make_pod, requires, term, where
 from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.objects import Node, PodSpec, Taint, Toleration
 from topo_scheduler.api.selectors import Affinity, NodeAffinity, NodeSelectorTerm, PreferredTerm
-from topo_scheduler.scheduling.filters import eligible, preference, tolerated
+from topo_scheduler.scheduling.filters import eligible, tolerated
+from topo_scheduler.scheduling.wishes import preferred_nodes
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass, pod_class
 from topo_scheduler.state.resources import GPU, PODS
@@ -237,7 +238,7 @@ def test_preferred_terms_add_up() -> None:
     there = world(*nodes)
     rows = np.array([there.nodes.row_of[name] for name in ("both", "one", "none")], np.int64)
     cls = replace(PLAIN, affinity=wish)
-    assert preference(there.nodes, cls, rows).tolist() == [13, 10, 0]
+    assert preferred_nodes(there.nodes, cls, rows).tolist() == [13, 10, 0]
 
 
 # ---------------------------------------------------------------- kept up to date

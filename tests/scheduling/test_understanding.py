@@ -22,7 +22,7 @@ from topo_scheduler.api.annotations import WRITTEN, annotation_names
 from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.objects import ClaimSource, Container, Pod, PodSpec, ResourceRequirements, Volume
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.api.selectors import Affinity, TopologySpreadConstraint
+from topo_scheduler.api.selectors import Affinity
 from topo_scheduler.scheduling.understand import Lineage, Understood, charged_amounts, understand
 from topo_scheduler.state.resources import GPU, ResourceTable
 
@@ -228,13 +228,6 @@ def test_unknown_annotations_are_told_once_and_harm_nothing() -> None:
     (message,) = d.told(pod, Reason.ANNOTATION)
     assert "gpu-cuont" in message
     assert pod.spec.node_name
-
-
-def test_soft_wishes_that_are_left_out_are_told() -> None:
-    pod = make_pod("p", spec=spec(topology_spread_constraints=[TopologySpreadConstraint("k", "ScheduleAnyway")]))
-    found = understood(pod)
-    assert found.member.problem == ""
-    assert "ScheduleAnyway is not taken into account" in warned(found, Reason.ANNOTATION)[0]
 
 
 def test_owners_that_can_not_be_read_are_told() -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.helpers import make_pod, requires, term, where
 from topo_scheduler.api.objects import Pod, PodSpec, Toleration
-from topo_scheduler.state.classes import PodClass, ignored_preferences, pod_class, unsupported
+from topo_scheduler.state.classes import PodClass, pod_class, unsupported
 from topo_scheduler.state.resources import CPU, GPU, PODS
 
 AMOUNTS = ((CPU, 1000), (PODS, 1), (GPU, 8))
@@ -78,24 +78,3 @@ def test_a_constraint_that_is_not_honoured_yet_is_named(spec: str, named: str) -
 )
 def test_what_is_honoured_or_only_preferred_is_not_refused(spec: str) -> None:
     assert unsupported(decoded(spec)) == ""
-
-
-@pytest.mark.parametrize(
-    ("spec", "named"),
-    [
-        ('{"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}', "pod affinity"),
-        (
-            '{"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}}',
-            "anti-affinity",
-        ),
-        (
-            '{"topologySpreadConstraints": [{"topologyKey": "k", "whenUnsatisfiable": "ScheduleAnyway"}]}',
-            "ScheduleAnyway",
-        ),
-        ("{}", ""),
-    ],
-)
-def test_preferences_that_are_left_out_are_named(spec: str, named: str) -> None:
-    told = ignored_preferences(decoded(spec))
-    assert named in told
-    assert bool(told) == bool(named)

@@ -92,6 +92,7 @@ class Container(Base):
 
     name: str = ""
     resources: ResourceRequirements = field(default_factory=ResourceRequirements)
+    image: str = ""
     restart_policy: str | None = None
     restart_policy_rules: list[ContainerRestartRule] = []
     ports: list[ContainerPort] = []
@@ -249,6 +250,13 @@ class NodeCondition(Base):
     status: str = ""
 
 
+class ContainerImage(Base):
+    """``status.images[]`` of a node."""
+
+    names: list[str] = []
+    size_bytes: int = 0
+
+
 class NodeStatus(Base):
     """``status`` of a node."""
 
@@ -256,6 +264,7 @@ class NodeStatus(Base):
     capacity: dict[str, Quantity] = {}
     conditions: list[NodeCondition] = []
     declared_features: list[str] = []
+    images: list[ContainerImage] = []
 
 
 class Node(Base):

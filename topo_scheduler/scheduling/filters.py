@@ -17,7 +17,6 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
-from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.selectors import SelectorError, as_int64, check_requirement
 
 Bool = npt.NDArray[np.bool_]
@@ -181,16 +180,3 @@ def eligible(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
     for rule in FILTERS:
         accepted = accepted & rule.accepts(nodes, cls, rows)
     return accepted
-
-
-def preference(nodes: NodeTable, cls: PodClass, rows: Int64) -> Int64:
-    """Return how much the class prefers each row: int64, higher is better.
-
-    Preferred node affinity comes first; among equals, pods without GPUs keep off nodes that have some.
-    """
-    total = np.zeros(len(rows), np.int64)
-    for preferred in cls.preferred:
-        total += preferred.weight * term_matches(nodes, preferred.preference, rows)
-    if not cls.gpus:
-        total = 2 * total + (nodes.allocatable[rows, GPU] == 0)
-    return total

@@ -7,6 +7,7 @@ ran already: those nominated to a row of equal or higher priority.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from topo_scheduler.state.residents import Condition, Disk, Port, Profile, Resid
 from topo_scheduler.state.storage import Storage
 
 Extra = Sequence[tuple[int, Profile]]
+Towards = tuple[frozenset[Term], frozenset[tuple[int, Term]]]
+"""Anti-affinity of residents that is meant for a pod, and what draws it to them or away, with weights."""
 
 
 @dataclass(slots=True)
@@ -32,8 +35,9 @@ class Surroundings:
     nodes: NodeTable
     residents: Residents
     namespaces: dict[str, Mapping[str, str]] | None = None
-    _namespace_changes: int = 0
     storage: Storage = field(default_factory=Storage)
+    _namespace_changes: int = 0
+    _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
 
     @property
     def position(self) -> tuple[int, int]:
@@ -54,10 +58,22 @@ class Surroundings:
             self._namespace_changes += 1
 
     def seen_by(self, cls: PodClass, profile: Profile | None) -> PodClass:
-        """Return a pod's class with the anti-affinity of residents that is meant for it."""
-        if profile is None or not self.residents.repelling:
+        """Return a pod's class with the affinity and anti-affinity of residents that are meant for it."""
+        residents = self.residents
+        if profile is None or not (residents.repelling or residents.attracting):
             return cls
-        return replace(cls, repelled=self.repelled(profile))
+        repelled, attracted = self._meant_for(profile)
+        return replace(cls, repelled=repelled, attracted=attracted) if repelled or attracted else cls
+
+    def _meant_for(self, profile: Profile) -> Towards:
+        at = (self.residents.terms_changed, self._namespace_changes)
+        known = self._towards.get(profile)
+        if known is not None and known[0] == at:
+            return known[1]
+        attracted = frozenset(one for one in self.residents.attracting if self.meant(one[1], profile))
+        found = (self.repelled(profile), attracted)
+        self._towards[profile] = (at, found)
+        return found
 
     def seen_beside(self, cls: PodClass, profile: Profile | None, extra: Extra) -> PodClass:
         """Return the same with the anti-affinity of further pods that are counted as if they ran."""
@@ -132,13 +148,13 @@ def _affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) ->
     constraints = cls.constraints
     if constraints is None or not constraints.affinity:
         return np.ones(len(rows), np.bool_)
-    conditions = tuple(_condition(around, term) for term in constraints.affinity)
-    counts = _counts(around, conditions, extra)
+    conditions = tuple(condition_of(around, term) for term in constraints.affinity)
+    counts = pods_matching(around, conditions, extra)
     labelled = np.ones(len(rows), np.bool_)
     found = np.ones(len(rows), np.bool_)
     nobody = True
     for term in constraints.affinity:
-        here, sums = _by_domain(around.nodes, term.topology_key, counts)
+        here, sums = by_domain(around.nodes, term.topology_key, counts)
         labelled &= here[rows]
         found &= sums[rows] > 0
         nobody &= not counts[here].any()
@@ -155,8 +171,8 @@ def _anti_affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extr
     """InterPodAffinity: the pod's own anti-affinity."""
     accepted = np.ones(len(rows), np.bool_)
     for term in cls.constraints.anti_affinity if cls.constraints else ():
-        counts = _counts(around, (_condition(around, term),), extra)
-        _, sums = _by_domain(around.nodes, term.topology_key, counts)
+        counts = pods_matching(around, (condition_of(around, term),), extra)
+        _, sums = by_domain(around.nodes, term.topology_key, counts)
         accepted &= sums[rows] == 0
     return accepted
 
@@ -170,7 +186,7 @@ def _repelled(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) ->
             counts[row] = count
         for row, profile in extra:
             counts[row] += term in profile.repels
-        _, sums = _by_domain(around.nodes, term.topology_key, counts)
+        _, sums = by_domain(around.nodes, term.topology_key, counts)
         accepted &= sums[rows] == 0
     return accepted
 
@@ -181,7 +197,7 @@ def counts_anywhere(around: Surroundings, term: Term) -> bool:
     return any(column[row] != UNKNOWN for row in around.residents.repelling.get(term, ()))
 
 
-def _condition(around: Surroundings, term: Term) -> Condition:
+def condition_of(around: Surroundings, term: Term) -> Condition:
     """Return selector and namespaces of a pod's own term."""
     if term.namespace_selector.nothing:
         return term.selector, term.namespaces
@@ -192,8 +208,11 @@ def _condition(around: Surroundings, term: Term) -> Condition:
     return term.selector, term.namespaces | named
 
 
-def _counts(around: Surroundings, conditions: tuple[Condition, ...], extra: Extra) -> Int64:
-    tally = around.residents.tally(conditions)
+def pods_matching(
+    around: Surroundings, conditions: tuple[Condition, ...], extra: Extra = (), *, living: bool = False
+) -> Int64:
+    """Return the pods that meet all conditions by row (int64[rows], not to be written to)."""
+    tally = around.residents.tally(conditions, living=living)
     counts = tally.counts(around.nodes.rows)
     if extra:
         counts = counts.copy()
@@ -202,7 +221,7 @@ def _counts(around: Surroundings, conditions: tuple[Condition, ...], extra: Extr
     return counts
 
 
-def _by_domain(nodes: NodeTable, key: str, counts: Int64) -> tuple[Bool, Int64]:
+def by_domain(nodes: NodeTable, key: str, counts: Int64) -> tuple[Bool, Int64]:
     """Return for each row whether it has the label, and the sum over the rows with the same value (0 without one)."""
     column = nodes.label_column(key)
     here: Bool = column != UNKNOWN

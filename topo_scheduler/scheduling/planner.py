@@ -1,12 +1,13 @@
 """Where a workload goes: the size rule first, then the score among what it leaves, then nodes.
 
 Exact for gangs of one pod class: every window of neighbouring leaves of every domain is looked at. The order in which
-placements are preferred: labelled domains; the lowest level that holds the gang; fewest leaves; narrowest window;
-the score; the first in the order of the fabric.
+placements are preferred: labelled domains; the lowest level that holds the gang; fewest leaves; the nodes its pods
+like best; narrowest window; the score; the first in the order of the fabric. For a pod alone, where it likes best to be
+comes first.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -37,12 +38,29 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class Ground:
+    """Nodes to look at. ``fit`` int64[rows] and ``fits`` int64[leaves]: how many members each takes.
+
+    ``modest`` 0 for the nodes that the class likes best, 1 for all; ``unlabelled`` 1 where those without a full path
+    count.
+    """
+
+    number: int
+    view: ClassView
+    fit: Int64
+    fits: Int64
+    modest: int
+    unlabelled: int
+
+
+@dataclass(frozen=True, slots=True)
 class Window:
     """Leaves that hold the gang, and how they compare: lower ``order`` is better."""
 
-    order: tuple[int, int, int, int, int, int]
+    order: tuple[int, int, int, int, int, int, int]
     view: ClassView
     leaves: Int64
+    fit: Int64
     fits: Int64
     score: ScoreParts
     candidates: int
@@ -87,7 +105,7 @@ class Planner:
         window = self._best_window(views, ask, layout, rule, now)
         if window is None:
             return Failure("", rule)
-        rows = self.seat(ask, window.view, window.leaves, window.fits, layout)
+        rows = self.seat(ask, window.view, window.leaves, window.fits, layout, window.fit)
         if rows is None:
             return Failure("the leaves that hold the gang could not be filled within the limits per leaf", rule)
         return Placement([rows], window.leaves.tolist(), rule, window.score, window.candidates)
@@ -154,16 +172,34 @@ class Planner:
     def _best_window(
         self, views: Sequence[ClassView], ask: Ask, layout: Layout, rule: SizeRule, now: float
     ) -> Window | None:
-        found: list[Window] = []
-        for number, view in enumerate(views):
-            fits = leaf_fits(view, layout, self.limits_for(ask))
-            for unlabelled in (0, 1):
-                masked = self._apart(ask, layout, fits if unlabelled else fits * layout.aligned)
-                window = self._window(view, number, ask, layout, rule, masked, unlabelled, now)
-                if window is not None:
-                    found.append(window)
-                    break
+        found = [
+            window
+            for number, view in enumerate(views)
+            if (window := self._best_of(number, view, ask, layout, rule, now)) is not None
+        ]
         return min(found, key=lambda window: window.order) if found else None
+
+    def _best_of(
+        self, number: int, view: ClassView, ask: Ask, layout: Layout, rule: SizeRule, now: float
+    ) -> Window | None:
+        """Return the best window on the nodes of one view: on those the class likes best, or on all of them."""
+        limits = self.limits_for(ask)
+        grounds = [
+            Ground(number, view, fit, leaf_fits(view, layout, limits, fit=fit), modest, 0)
+            for modest, fit in enumerate(_liked(view))
+        ]
+        labelled = [replace(ground, fits=ground.fits * layout.aligned) for ground in grounds]
+        unlabelled = [replace(ground, unlabelled=1) for ground in grounds]
+        if not ask.gang:
+            # Alone, a pod goes where it likes to be, wherever that hangs.
+            tries = [[one] for pair in zip(labelled, unlabelled, strict=True) for one in pair]
+        else:
+            tries = [labelled, unlabelled]
+        for alike in tries:
+            windows = [found for ground in alike if (found := self._window(ground, ask, layout, rule, now))]
+            if windows:
+                return min(windows, key=lambda window: window.order)
+        return None
 
     def _apart(self, ask: Ask, layout: Layout, fits: Int64) -> Int64:
         """Keep to the leaves with the fewest siblings of a pod that is placed alone."""
@@ -173,17 +209,8 @@ class Planner:
         siblings = np.bincount(leaves[leaves >= 0], minlength=len(fits))
         return np.where(siblings == siblings[open_].min(), fits, 0)
 
-    def _window(
-        self,
-        view: ClassView,
-        number: int,
-        ask: Ask,
-        layout: Layout,
-        rule: SizeRule,
-        fits: Int64,
-        unlabelled: int,
-        now: float,
-    ) -> Window | None:
+    def _window(self, ground: Ground, ask: Ask, layout: Layout, rule: SizeRule, now: float) -> Window | None:
+        view, fits = ground.view, self._apart(ask, layout, ground.fits)
         depth, leaves = rule.depth, rule.leaves
         first = np.empty(len(fits), np.int64)
         last = np.empty(len(fits), np.int64)
@@ -201,8 +228,8 @@ class Planner:
         score = ScoreParts(*(int(part) for part in parts[best, :5]))
         load = int(parts[best, 5]) if ask.latency else 0
         width = int(last[best] - first[best])
-        order = (unlabelled, -depth, leaves, width, load, -score.total * 1000 + number)
-        return Window(order, view, chosen[:used].copy(), fits, score, count)
+        place = (ground.unlabelled, -depth, leaves, ground.modest, width, load, -score.total * 1000 + ground.number)
+        return Window(place, view, chosen[:used].copy(), ground.fit, fits, score, count)
 
     def _score(
         self,
@@ -318,6 +345,14 @@ class Planner:
         if pack_nodes(rows, fit, free, view.preference, amount, members, most, counts):
             return None
         return counts
+
+
+def _liked(view: ClassView) -> list[Int64]:
+    """Return how many members each row takes: where the class likes best to be, if it minds, then anywhere."""
+    if not view.choosy or not (room := view.fit > 0).any():
+        return [view.fit]
+    best = view.liking == view.liking[room].max()
+    return [np.where(best, view.fit, 0), view.fit]
 
 
 def alignment_of(rule: SizeRule, depth: int, leaves: int) -> int:

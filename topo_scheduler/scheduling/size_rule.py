@@ -16,14 +16,17 @@ from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 
 
-def leaf_fits(view: ClassView, layout: Layout, limits: Limits, *, empty: bool = False) -> Int64:
-    """Return how many members each leaf holds (int64[leaves]), now or if it were empty."""
+def leaf_fits(
+    view: ClassView, layout: Layout, limits: Limits, *, empty: bool = False, fit: Int64 | None = None
+) -> Int64:
+    """Return how many members each leaf holds (int64[leaves]): now, if it were empty, or with so many on each row."""
     out = np.zeros(len(layout.paths), np.int64)
     gpus = view.cls.gpus
     most = limits.members_per_leaf(gpus)
     if limits.max_gpus_per_leaf and gpus and most == 0:
         return out
-    fit = view.empty_fit if empty else view.fit
+    if fit is None:
+        fit = view.empty_fit if empty else view.fit
     fit_leaves(fit, layout.order, layout.offsets, limits.max_nodes_per_leaf, most, out)
     return out
 

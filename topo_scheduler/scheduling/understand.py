@@ -19,8 +19,8 @@ from topo_scheduler.api.annotations import (
 from topo_scheduler.api.objects import Job, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.state.classes import PodClass, ignored_preferences, pod_class, unsupported
-from topo_scheduler.state.constraints import constraints_of
+from topo_scheduler.state.classes import PodClass, pod_class, unsupported
+from topo_scheduler.state.constraints import constraints_of, wishes_of
 from topo_scheduler.state.requests import pod_amounts
 from topo_scheduler.state.resources import GPU, ResourceTable, as_amounts
 from topo_scheduler.state.selectors import SelectorError
@@ -97,8 +97,6 @@ def understand(pod: Pod, lineage: Lineage, resources: ResourceTable, now: float)
     warnings = [(Reason.ANNOTATION, str(problem)) for problem in unknown_annotations(chain)]
     if lineage.complaint:
         warnings.append((Reason.OWNER, lineage.complaint))
-    if soft := ignored_preferences(pod):
-        warnings.append((Reason.ANNOTATION, f"{soft} is not taken into account by this scheduler yet"))
     problems = [str(problem) for problem in request.problems]
     problems += [
         f"annotation {name} is written by the scheduler itself; remove it"
@@ -169,13 +167,13 @@ def _class(
                     " and its node gives it no device; set limits on nvidia.com/gpu or amd.com/gpu",
                 )
             )
-    constraints = None
+    constraints, wishes = None, None
     try:
-        constraints = constraints_of(pod)
+        constraints, wishes = constraints_of(pod), wishes_of(pod)
     except SelectorError as error:
         problems.append(str(error))
     models = tuple(sorted(request.gpu_models))
-    return pod_class(pod, as_amounts(amounts), models, request.bandwidth, constraints), charged
+    return pod_class(pod, as_amounts(amounts), models, request.bandwidth, constraints, wishes), charged
 
 
 def _gpus_asked(lineage: Lineage, request: PlacementRequest, problems: list[str]) -> int | None:

@@ -12,10 +12,19 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.kernels.fit import fit_rows
-from topo_scheduler.scheduling.filters import Bool, eligible, preference
+from topo_scheduler.scheduling.filters import Bool, eligible
 from topo_scheduler.scheduling.neighbours import Surroundings, looks_around, open_rows
+from topo_scheduler.scheduling.wishes import (
+    BEST,
+    deterring_taints,
+    images_there,
+    liking,
+    preferred_nodes,
+    wishes_around,
+)
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.resources import GPU
 
 KEEP: Final = 1024
 """Views kept at most; the least recently used goes first."""
@@ -43,13 +52,22 @@ class ClassView:
         """Eligible, and not closed by the pods that are there."""
         self.fit: Int64 = np.empty(0, np.int64)
         self.empty_fit: Int64 = np.empty(0, np.int64)
+        self.liking: Int64 = np.empty(0, np.int64)
+        """How much the class likes each row for what it says it would like; higher is better."""
+        self.choosy = False
+        """Whether it likes some rows more than others."""
         self.preference: Int64 = np.empty(0, np.int64)
+        """The same; among equals, pods without GPUs keep off nodes that have some; then where their images are."""
         self.models: list[int] = []
         """GPU models of the eligible nodes in order of name, nodes without one last."""
         self._facts_at = -1
         self._capacity_at = -1
         self._neighbours_at: tuple[int, int] | None = None
+        self._liking_at: object = None
+        self._affine: Int64 = np.empty(0, np.int64)
+        self._taints: Int64 = np.empty(0, np.int64)
         self._looks_around = looks_around(cls)
+        self._wishes_around = wishes_around(cls)
         self._most = 1 if cls.constraints is not None and cls.constraints.alone else 0
 
     def refresh(self) -> None:
@@ -65,6 +83,21 @@ class ClassView:
             if rows is None:
                 rows = np.arange(nodes.rows, dtype=np.int64)
             self._fit(nodes.requested, self.open, rows, self.fit)
+        liking_at = (self._facts_at, nodes.images_changed, self._around.position if self._wishes_around else None)
+        if liking_at != self._liking_at:
+            self._liking_at = liking_at
+            self._refresh_liking()
+
+    def _refresh_liking(self) -> None:
+        nodes, cls = self._nodes, self.cls
+        self.liking = liking(self._around, cls, self._affine, self._taints, self.eligible)
+        usable = self.liking[self.eligible]
+        self.choosy = len(usable) > 0 and bool((usable != usable[0]).any())
+        self.preference = self.liking
+        if not cls.gpus:
+            self.preference = 2 * self.preference + (nodes.allocatable[:, GPU] == 0)
+        if (images := images_there(nodes, cls)) is not None:
+            self.preference = (BEST + 1) * self.preference + images
 
     def _refresh_neighbours(self) -> None:
         rows = np.arange(self._nodes.rows, dtype=np.int64)
@@ -83,14 +116,16 @@ class ClassView:
             self.eligible = np.zeros(nodes.rows, np.bool_)
             self.fit = np.zeros(nodes.rows, np.int64)
             self.empty_fit = np.zeros(nodes.rows, np.int64)
-            self.preference = np.zeros(nodes.rows, np.int64)
+            self._affine = np.zeros(nodes.rows, np.int64)
+            self._taints = np.zeros(nodes.rows, np.int64)
             self.open = np.zeros(nodes.rows, np.bool_)
             self._capacity_at = -1
         accepted = eligible(nodes, self.cls, rows)
         if self.model != ANY_MODEL:
             accepted &= nodes.model[rows] == self.model
         self.eligible[rows] = accepted
-        self.preference[rows] = preference(nodes, self.cls, rows)
+        self._affine[rows] = preferred_nodes(nodes, self.cls, rows)
+        self._taints[rows] = deterring_taints(nodes, self.cls, rows)
         self.models = self._models()
         self.open[rows] = accepted
         self._neighbours_at = None  # domains of neighbours are made of labels

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from topo_scheduler.api.objects import Pod, Toleration
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
-from topo_scheduler.state.constraints import Constraints
+from topo_scheduler.state.constraints import Constraints, Wishes
 from topo_scheduler.state.residents import Term
 from topo_scheduler.state.resources import CPU, GPU, Amounts
 
@@ -15,7 +15,8 @@ class PodClass:
 
     ``amounts`` pairs of resource column and amount, the GPU account included. ``models`` GPU models that will do,
     empty for any. ``bandwidth`` Mbit/s that a node must not be known to lack. ``repelled`` anti-affinity of other pods
-    that is meant for this one.
+    that is meant for this one, ``attracted`` what draws it to them or away, with weights. ``wishes`` what it would
+    like.
     """
 
     amounts: Amounts
@@ -26,6 +27,8 @@ class PodClass:
     bandwidth: int = 0
     constraints: Constraints | None = None
     repelled: frozenset[Term] = frozenset()
+    wishes: Wishes | None = None
+    attracted: frozenset[tuple[int, Term]] = frozenset()
 
     def amount(self, column: int) -> int:
         """Return how much of one resource a pod asks."""
@@ -48,7 +51,12 @@ class PodClass:
 
 
 def pod_class(
-    pod: Pod, amounts: Amounts, models: tuple[str, ...], bandwidth: int, constraints: Constraints | None = None
+    pod: Pod,
+    amounts: Amounts,
+    models: tuple[str, ...],
+    bandwidth: int,
+    constraints: Constraints | None = None,
+    wishes: Wishes | None = None,
 ) -> PodClass:
     """Return the class of a pod; equal classes compare equal."""
     spec = pod.spec
@@ -60,6 +68,7 @@ def pod_class(
         models=models,
         bandwidth=bandwidth,
         constraints=constraints,
+        wishes=wishes,
     )
 
 
@@ -77,16 +86,4 @@ def unsupported(pod: Pod) -> str:
         return "schedulingGroup (native pod groups)"
     if spec.workload_ref is not None:
         return "workloadRef (native pod groups)"
-    return ""
-
-
-def ignored_preferences(pod: Pod) -> str:
-    """Return which soft preference of a pod is not taken into account yet, or an empty string."""
-    affinity = pod.spec.affinity
-    if affinity and affinity.pod_affinity and affinity.pod_affinity.preferred:
-        return "preferred pod affinity"
-    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.preferred:
-        return "preferred pod anti-affinity"
-    if any(constraint.when_unsatisfiable != "DoNotSchedule" for constraint in pod.spec.topology_spread_constraints):
-        return "topologySpreadConstraints with ScheduleAnyway"
     return ""

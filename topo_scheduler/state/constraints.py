@@ -9,6 +9,8 @@ from topo_scheduler.api.selectors import PodAffinity, PodAffinityTerm
 from topo_scheduler.state.residents import ANY_ADDRESS, Claim, Disk, Port, Profile, Residents, Term
 from topo_scheduler.state.selectors import Selector, SelectorError, compile_selector
 
+HARD_WEIGHT: Final = 1
+"""How much required affinity of a pod that runs draws others to it, as in kube-scheduler."""
 HOSTNAME: Final = "kubernetes.io/hostname"
 RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
@@ -66,6 +68,36 @@ class Constraints:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a pod would like of its neighbours and its node.
+
+    ``near`` weight and term of preferred affinity, the weight below 0 for anti-affinity; ``spread`` the
+    topologySpreadConstraints with ScheduleAnyway; ``images`` of its containers.
+    """
+
+    namespace: str
+    near: tuple[tuple[int, Term], ...] = ()
+    spread: tuple[Spread, ...] = ()
+    images: tuple[str, ...] = ()
+
+
+def wishes_of(pod: Pod) -> Wishes | None:
+    """Return what a pod would like, None where that is nothing.
+
+    Raises:
+        SelectorError: names the field and what is wrong with its selector.
+    """
+    namespace = pod.metadata.namespace
+    found = Wishes(
+        namespace,
+        tuple(_preferred(pod)),
+        tuple(_spread(pod, "ScheduleAnyway")),
+        tuple(_image_name(container.image) for container in pod.spec.containers if container.image),
+    )
+    return None if found == Wishes(namespace) else found
+
+
 def constraints_of(pod: Pod) -> Constraints | None:
     """Return a pod's constraints, None where it has none. What it merely prefers must be readable too.
 
@@ -81,41 +113,46 @@ def constraints_of(pod: Pod) -> Constraints | None:
         affinity=affinity,
         self_affine=bool(affinity) and all(term.selector.matches(labels) for term in affinity),
         anti_affinity=apart,
-        spread=tuple(_spread(pod)),
+        spread=tuple(_spread(pod, "DoNotSchedule")),
         claims=tuple(claims_of(pod)),
         disks=disks_of(pod),
         features=frozenset(_features(pod)),
         apart=frozenset(term.topology_key for term in apart if term.selector.matches(labels)),
     )
-    _check_preferences(pod)
+    wishes_of(pod)  # kube-scheduler leaves a pod alone whose preferences it can't parse
     return None if found == Constraints(namespace) else found
 
 
-def _check_preferences(pod: Pod) -> None:
-    """Check what a pod merely prefers: kube-scheduler leaves a pod alone whose preferences it can't parse.
-
-    Raises:
-        SelectorError: names the field and what is wrong with its selector.
-    """
+def _preferred(pod: Pod) -> Iterator[tuple[int, Term]]:
     affinity = pod.spec.affinity
-    for field, terms in (
-        ("podAffinity", affinity.pod_affinity if affinity else None),
-        ("podAntiAffinity", affinity.pod_anti_affinity if affinity else None),
+    for field, terms, sign in (
+        ("podAffinity", affinity.pod_affinity if affinity else None, 1),
+        ("podAntiAffinity", affinity.pod_anti_affinity if affinity else None, -1),
     ):
         for number, weighted in enumerate(terms.preferred if terms else ()):
             try:
-                _term(weighted.pod_affinity_term, pod.metadata.namespace)
+                yield sign * weighted.weight, _term(weighted.pod_affinity_term, pod.metadata.namespace)
             except SelectorError as error:
                 raise SelectorError(f"affinity.{field} preference {number + 1}: {error}") from None
+
+
+def _image_name(name: str) -> str:
+    """Return an image's name as nodes tell it: with a tag."""
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
 def profile_of(residents: Residents, pod: Pod) -> Profile:
     """Return what others see of a pod. Anti-affinity that can't be read keeps nobody away."""
     affinity = pod.spec.affinity
-    try:
-        repels = _terms(affinity.pod_anti_affinity if affinity else None, pod.metadata.namespace, "podAntiAffinity")
-    except SelectorError:
-        repels = ()
+    repels: tuple[Term, ...] = ()
+    attracts: tuple[tuple[int, Term], ...] = ()
+    if affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity):
+        try:
+            repels = _terms(affinity.pod_anti_affinity, pod.metadata.namespace, "podAntiAffinity")
+            wanted = _terms(affinity.pod_affinity, pod.metadata.namespace, "podAffinity")
+            attracts = (*_preferred(pod), *((HARD_WEIGHT, term) for term in wanted))
+        except SelectorError:
+            pass
     return residents.profile(
         pod.metadata.namespace,
         pod.metadata.labels,
@@ -124,6 +161,7 @@ def profile_of(residents: Residents, pod: Pod) -> Profile:
         repels=repels,
         claims=tuple(claims_of(pod)),
         disks=disks_of(pod),
+        attracts=attracts,
     )
 
 
@@ -188,10 +226,10 @@ def _term(term: PodAffinityTerm, namespace: str) -> Term:
     )
 
 
-def _spread(pod: Pod) -> Iterator[Spread]:
+def _spread(pod: Pod, kind: str) -> Iterator[Spread]:
     labels = pod.metadata.labels
     for number, constraint in enumerate(pod.spec.topology_spread_constraints):
-        if constraint.when_unsatisfiable != "DoNotSchedule":
+        if (constraint.when_unsatisfiable == "DoNotSchedule") != (kind == "DoNotSchedule"):
             continue
         try:
             selector = compile_selector(constraint.label_selector)

@@ -79,7 +79,8 @@ class Term:
 class Profile:
     """What neighbours see of a pod; equal ones are one object, made by `Residents.profile`.
 
-    ``repels`` is its required anti-affinity.
+    ``repels`` is its required anti-affinity, ``attracts`` what draws others to it, or away where the weight is
+    negative.
     """
 
     namespace: str
@@ -89,6 +90,7 @@ class Profile:
     repels: tuple[Term, ...]
     claims: tuple[Claim, ...]
     disks: tuple[Disk, ...]
+    attracts: tuple[tuple[int, Term], ...] = ()
     matched: dict[int, bool] = field(default_factory=dict)
     """By number of a tally, whether it is counted there."""
 
@@ -159,6 +161,10 @@ class Residents:
         """By row, the profiles with ports, disks or claims, and how many pods have them."""
         self.repelling: dict[Term, dict[int, int]] = {}
         """Required anti-affinity of residents: by term, the rows of who has it, and how many."""
+        self.attracting: dict[tuple[int, Term], dict[int, int]] = {}
+        """What draws others to residents, or away: by weight and term, the rows of who has it, and how many."""
+        self.terms_changed = 0
+        """How often the terms in `repelling` or `attracting` became others."""
         self.claimed: dict[tuple[str, str], int] = {}
         """How many residents name each claim, by namespace and name."""
         self._profiles: WeakValueDictionary[tuple[object, ...], Profile] = WeakValueDictionary()
@@ -182,12 +188,13 @@ class Residents:
         repels: tuple[Term, ...] = (),
         claims: tuple[Claim, ...] = (),
         disks: tuple[Disk, ...] = (),
+        attracts: tuple[tuple[int, Term], ...] = (),
     ) -> Profile:
         """Return the profile of pods like this."""
-        key = (namespace, tuple(sorted(labels.items())), terminating, ports, repels, claims, disks)
+        key = (namespace, tuple(sorted(labels.items())), terminating, ports, repels, claims, disks, attracts)
         found = self._profiles.get(key)
         if found is None:
-            found = Profile(namespace, labels, terminating, ports, repels, claims, disks)
+            found = Profile(namespace, labels, terminating, ports, repels, claims, disks, attracts)
             self._profiles[key] = found
         return found
 
@@ -220,8 +227,13 @@ class Residents:
         _count(self._here, row, profile, change)
         if profile.ports or profile.disks or profile.claims:
             _count(self.special, row, profile, change)
+        terms = len(self.repelling), len(self.attracting)
         for term in profile.repels:
             _count(self.repelling, term, row, change)
+        for attraction in profile.attracts:
+            _count(self.attracting, attraction, row, change)
+        # One pod adds terms or takes some away, never both.
+        self.terms_changed += terms != (len(self.repelling), len(self.attracting))
         for claim in profile.claims:
             if claim.owner:
                 continue

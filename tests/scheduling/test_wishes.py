@@ -1,0 +1,210 @@
+"""What pods merely prefer: it decides where there is a choice, and never keeps a pod waiting."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tests.helpers import NVIDIA, make_node, make_pod, where
+from tests.helpers import term as node_term
+from tests.scheduling.driver import Driver
+from tests.scheduling.test_neighbours import HOST, WEB, near, spec, web
+from topo_scheduler.api.objects import (
+    Container,
+    ContainerImage,
+    Node,
+    PodSpec,
+    ResourceRequirements,
+    Taint,
+    Toleration,
+)
+from topo_scheduler.api.selectors import (
+    Affinity,
+    NodeAffinity,
+    PodAffinity,
+    PodAffinityTerm,
+    PreferredTerm,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from topo_scheduler.scheduling.wishes import images_there
+
+GB = 1024**3
+
+
+def racks(*of: tuple[str, str], **more: object) -> Driver:
+    """Nodes n1, n2, … at (leaf, rack)."""
+    return Driver(
+        [
+            make_node(f"n{number}", leaf, labels={HOST: f"n{number}", "rack": rack}, **more)  # type: ignore[arg-type]
+            for number, (leaf, rack) in enumerate(of, 1)
+        ]
+    )
+
+
+def weighted(key: str, weight: int = 100) -> WeightedPodAffinityTerm:
+    return WeightedPodAffinityTerm(weight, PodAffinityTerm(WEB, topology_key=key))
+
+
+def rather_near(key: str) -> Affinity:
+    return Affinity(pod_affinity=PodAffinity(preferred=[weighted(key)]))
+
+
+def rather_away(key: str) -> Affinity:
+    return Affinity(pod_anti_affinity=PodAffinity(preferred=[weighted(key)]))
+
+
+def rather_on(key: str, value: str, weight: int = 10) -> Affinity:
+    return Affinity(node_affinity=NodeAffinity(preferred=(PreferredTerm(weight, node_term(where(key, "In", value))),)))
+
+
+def anyway(key: str) -> PodSpec:
+    return spec(topology_spread_constraints=[TopologySpreadConstraint(key, "ScheduleAnyway", 1, label_selector=WEB)])
+
+
+def with_image(name: str, gpus: int = 0) -> PodSpec:
+    requests: dict[str, str | int | float] = {NVIDIA: gpus} if gpus else {"cpu": "1"}
+    return PodSpec(containers=[Container("main", ResourceRequirements(requests, requests), image=name)])
+
+
+def holding(name: str, leaf: str, **images: int) -> Node:
+    node = make_node(name, leaf)
+    node.status.images = [ContainerImage([f"registry/{image}:latest"], size) for image, size in images.items()]
+    return node
+
+
+def test_a_pod_goes_where_it_would_rather_be_in_whatever_leaf_that_is() -> None:
+    d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
+    d.apply(make_pod("busy", gpus=4, node="n1", scheduler="other"))
+    assert d.run(make_pod("p", spec=spec(affinity=rather_on("rack", "c")))) == {"p": "n3"}
+
+
+def test_and_somewhere_else_when_there_is_no_room() -> None:
+    d = racks(("s1/l1", "a"), ("s2/l3", "c"))
+    d.apply(make_pod("full", gpus=8, node="n2", scheduler="other"))
+    assert d.run(make_pod("p", spec=spec(affinity=rather_on("rack", "c")))) == {"p": "n1"}
+
+
+def test_it_keeps_near_to_whom_it_prefers_and_away_from_whom_it_does_not() -> None:
+    d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "b"), ("s2/l4", "a"))
+    d.apply(web("there", node="n3"))
+    assert d.run(make_pod("friend", spec=spec(affinity=rather_near("rack"))))["friend"] in ("n2", "n3")
+    assert d.run(make_pod("shy", spec=spec(affinity=rather_away("rack"))))["shy"] in ("n1", "n4")
+
+
+def test_the_wishes_of_who_is_there_count_too() -> None:
+    d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
+    d.apply(make_pod("lonely", spec=spec(affinity=rather_near("rack")), node="n3", scheduler="other"))
+    assert d.run(web("p")) == {"p": "n3"}
+    other = racks(("s1/l1", "a"), ("s1/l1", "b"))
+    other.apply(make_pod("hermit", spec=spec(affinity=rather_away("rack")), node="n1", scheduler="other"))
+    assert other.run(web("p")) == {"p": "n2"}
+    needy = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
+    needy.apply(make_pod("bound", spec=spec(affinity=near("rack")), node="n2", scheduler="other"))
+    assert needy.run(web("p")) == {"p": "n2"}, "required affinity of who is there draws a little"
+
+
+def test_what_should_be_spread_anyway_is_even_and_never_waits() -> None:
+    d = racks(("s1/l1", "a"), ("s1/l1", "a"), ("s1/l1", "b"))
+    pods = [web(f"p{number}", anyway("rack")) for number in range(6)]
+    for pod in pods:
+        d.run(pod)
+    rack = {"n1": "a", "n2": "a", "n3": "b"}
+    assert Counter(rack[pod.spec.node_name] for pod in pods) == {"a": 3, "b": 3}
+    full = racks(("s1/l1", "a"), ("s1/l1", "b"))
+    full.apply(make_pod("busy", gpus=8, node="n2", scheduler="other"))
+    assert len(full.run(*[web(f"q{number}", anyway("rack")) for number in range(4)])) == 4
+
+
+def test_a_taint_that_only_deters_is_avoided_unless_tolerated() -> None:
+    deterred = make_node("n1", "s1/l1", taints=[Taint("spot", "", "PreferNoSchedule")])
+    d = Driver([deterred, make_node("n2", "s1/l2", gpus=4)])
+    d.apply(make_pod("busy", gpus=2, node="n1", scheduler="other"))
+    assert d.run(make_pod("p", gpus=4)) == {"p": "n2"}
+    assert d.run(make_pod("q", gpus=4)) == {"q": "n1"}, "rather there than nowhere"
+    tolerant = make_pod("t", gpus=1)
+    tolerant.spec.tolerations = [Toleration("spot", "Exists")]
+    assert d.run(tolerant) == {"t": "n1"}
+
+
+def test_members_of_a_gang_get_the_leaf_they_like_but_never_more_leaves_for_it() -> None:
+    d = racks(*[("s1/l1", "a")] * 2, *[("s1/l2", "b")] * 2)
+    wish = spec(affinity=rather_on("rack", "b"))
+    annotations = {"gang-name": "g", "gang-size": "2"}
+    pods = [make_pod(f"g-{number}", spec=spec(affinity=wish.affinity), annotations=annotations) for number in range(2)]
+    assert set(d.run(*pods).values()) <= {"n3", "n4"}
+    split = racks(("s1/l1", "a"), ("s1/l1", "a"), ("s1/l2", "b"), ("s1/l3", "b"))
+    whole = {NVIDIA: 8}
+    pods = [
+        make_pod(
+            f"g-{number}",
+            spec=PodSpec(containers=[Container("main", ResourceRequirements(whole, whole))], affinity=wish.affinity),  # type: ignore[arg-type]
+            annotations=annotations,
+        )
+        for number in range(2)
+    ]
+    assert set(split.run(*pods).values()) == {"n1", "n2"}, "one leaf they like less, not two that they like"
+
+
+def test_among_equal_nodes_one_that_has_the_image_is_taken() -> None:
+    d = Driver([holding("n1", "s1/l1"), holding("n2", "s1/l1", big=8 * GB), holding("n3", "s1/l1", other=8 * GB)])
+    assert d.run(make_pod("p", spec=with_image("registry/big"))) == {"p": "n2"}
+    assert d.run(make_pod("q", spec=with_image("registry/big:latest"))) == {"q": "n2"}
+    d.nodes(holding("n2", "s1/l1"), holding("n3", "s1/l1", big=8 * GB))
+    assert d.run(make_pod("r", spec=with_image("registry/big"))) == {"r": "n3"}, "images come and go"
+    d.drop_node("n3")
+    assert d.engine.world.nodes.images == {}
+
+
+@pytest.mark.parametrize(
+    ("size", "have", "points"),
+    [
+        # 100 * (size * have / nodes - 23 MiB) / (1000 MiB - 23 MiB), as kube-scheduler 1.36 reckons
+        (500 * 1024**2, 1, 23),
+        (500 * 1024**2, 2, 48),
+        (20 * 1024**2, 2, 0),
+        (4000 * 1024**2, 2, 100),
+    ],
+)
+def test_images_count_by_size_and_by_how_many_have_them(size: int, have: int, points: int) -> None:
+    nodes = [holding("n1", "s1/l1", big=size), holding("n2", "s1/l1", **({"big": size} if have == 2 else {}))]
+    d = Driver(nodes)
+    pod = make_pod("p", spec=with_image("registry/big"))
+    d.apply(pod)
+    found = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert found is not None
+    there = images_there(d.engine.world.nodes, found[1].cls)
+    assert there is not None
+    assert int(there[d.engine.world.nodes.row_of["n1"]]) == points
+
+
+def test_a_wish_that_can_not_be_parsed_refuses_the_pod_as_kube_scheduler_does() -> None:
+    d = racks(("s1/l1", "a"))
+    bad = rather_near("rack")
+    assert bad.pod_affinity is not None
+    assert bad.pod_affinity.preferred[0].pod_affinity_term.label_selector is not None
+    bad.pod_affinity.preferred[0] = WeightedPodAffinityTerm(
+        1, PodAffinityTerm(type(WEB)({"no key!": "x"}), topology_key="rack")
+    )
+    pod = make_pod("p", spec=spec(affinity=bad))
+    d.apply(pod)
+    d.step()
+    assert "affinity.podAffinity preference 1" in d.told(pod)[0]
+
+
+def test_what_is_kept_of_likings_is_what_would_be_found_anew() -> None:
+    d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
+    pod = web("p", spec(affinity=rather_away("rack")))
+    d.run(pod)
+    for number in range(4):
+        d.run(web(f"more-{number}", spec(affinity=rather_away("rack"))))
+        around, planner = d.engine.world.around, d.engine.planner
+        probe = web("probe", spec(affinity=rather_away("rack")))
+        d.apply(probe)
+        found = d.engine.workloads.of_pod(probe.metadata.uid)
+        assert found is not None
+        cls = around.seen_by(found[1].cls, found[1].profile)
+        kept = planner.views.get(cls).liking.copy()
+        anew = type(planner.views)(around).get(cls).liking
+        assert np.array_equal(kept, anew)
+        d.delete(probe)
