@@ -11,6 +11,7 @@ class NodeReason(StrEnum):
 
     NOT_READY = "node(s) were not ready"
     UNSCHEDULABLE = "node(s) were unschedulable"
+    REFUSED = "node(s) refused such a pod a moment ago"
     TAINT = "node(s) had untolerated taint(s)"
     AFFINITY = "node(s) didn't match Pod's node affinity/selector"
     FEATURES = "node(s) didn't match Pod's required features"

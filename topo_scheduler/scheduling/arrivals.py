@@ -177,7 +177,8 @@ class Arrivals:
             self._bound(pod, now)  # it ended before the answer to its bind came
         entry = self._world.release(uid)
         if pod.spec.scheduler_name == self._scheduler_name:
-            self._world.ended(pod, entry, now)
+            found = self._workloads.of_pod(uid)
+            self._world.ended(pod, entry, found[1].cls if found else None, now)
             self.deleted(uid, now)
 
     def _warn(self, member: Member, warnings: Sequence[tuple[Reason, str]], workload: Workload) -> None:

@@ -131,6 +131,7 @@ class Engine:
             clock: measures what decisions cost, for metrics and the budget; it decides nothing.
             budget: seconds after which the step ends; `pending_work` tells whether anything is left.
         """
+        self.world.fade(now)
         self._settle(now)
         self._wake(now)
         started = clock()
@@ -146,8 +147,8 @@ class Engine:
 
     def next_due(self) -> float | None:
         """Return when `step` must be called next, if nothing happens before."""
-        due = [at for at in (self.queue.next_due(), self.outcomes.next_due()) if at is not None]
-        return min(due, default=None)
+        due = (self.queue.next_due(), self.outcomes.next_due(), self.world.penalties.next_change())
+        return min((at for at in due if at is not None), default=None)
 
     @property
     def pending_work(self) -> bool:

@@ -19,7 +19,7 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.resources import GPU, Amounts
 
-OURS: Final = frozenset({NodeReason.NOT_READY, NodeReason.GPU_MODEL, NodeReason.BANDWIDTH})
+OURS: Final = frozenset({NodeReason.NOT_READY, NodeReason.REFUSED, NodeReason.GPU_MODEL, NodeReason.BANDWIDTH})
 """Reasons that kube-scheduler does not have."""
 
 

@@ -35,6 +35,12 @@ def _ready(nodes: NodeTable, _: PodClass, rows: Int64) -> Bool:
     return nodes.ready[rows]
 
 
+def _not_refusing(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+    shunned = [nodes.row_of[name] for name in cls.shunned if name in nodes.row_of]
+    accepted: Bool = ~np.isin(rows, np.array(sorted(shunned), np.int64))
+    return accepted
+
+
 def _schedulable(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
     if tolerated(UNSCHEDULABLE_TAINT, cls.tolerations):
         return np.ones(len(rows), np.bool_)
@@ -166,6 +172,7 @@ def _bandwidth(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
 FILTERS: Final[Sequence[Filter]] = (
     Filter(NodeReason.UNSCHEDULABLE, _schedulable),
     Filter(NodeReason.NOT_READY, _ready),
+    Filter(NodeReason.REFUSED, _not_refusing),
     Filter(NodeReason.TAINT, tolerates),
     Filter(NodeReason.AFFINITY, matches_affinity),
     Filter(NodeReason.FEATURES, _features),

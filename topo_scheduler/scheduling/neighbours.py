@@ -29,13 +29,15 @@ class Surroundings:
     """Everything around a pod that decides where it may go.
 
     ``namespaces`` their labels by name; None when they are not known, and then anti-affinity of residents that asks
-    for labels of namespaces is taken to be meant for all.
+    for labels of namespaces is taken to be meant for all. ``shunned`` the nodes that refused pods of
+    a class a moment ago.
     """
 
     nodes: NodeTable
     residents: Residents
     namespaces: dict[str, Mapping[str, str]] | None = None
     storage: Storage = field(default_factory=Storage)
+    shunned: Mapping[PodClass, frozenset[str]] = field(default_factory=dict)
     _namespace_changes: int = 0
     _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
 
@@ -60,6 +62,8 @@ class Surroundings:
     def seen_by(self, cls: PodClass, profile: Profile | None) -> PodClass:
         """Return a pod's class with the affinity and anti-affinity of residents that are meant for it."""
         residents = self.residents
+        if self.shunned and (nodes := self.shunned.get(cls)):
+            cls = replace(cls, shunned=nodes)
         if profile is None or not (residents.repelling or residents.attracting):
             return cls
         repelled, attracted = self._meant_for(profile)

@@ -3,7 +3,7 @@
 Parts and weights are those of its default profile: untolerated taints with PreferNoSchedule (3), preferred node
 affinity (2), preferred pod affinity and anti-affinity, that of pods which are there included (2),
 topologySpreadConstraints with ScheduleAnyway (2). Image locality is kept apart: it only decides between nodes that are
-otherwise liked alike.
+otherwise liked alike. One part is ours: nodes whose kubelets refused pods lately are liked less (3).
 """
 
 import math
@@ -20,6 +20,7 @@ from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
 BEST: Final = 100
 TAINT_WEIGHT: Final = 3
 WEIGHT: Final = 2
+REFUSAL_WEIGHT: Final = 3
 SMALL_IMAGE: Final = 23 * 1024 * 1024
 LARGE_IMAGE: Final = 1000 * 1024 * 1024
 """Bytes: images of less altogether make no difference, of more no further one. The larger is for each container."""
@@ -67,6 +68,8 @@ def liking(around: Surroundings, cls: PodClass, affine: Int64, taints: Int64, us
         total += WEIGHT * (BEST * affine // most)
     if (most := int(taints[usable].max())) > 0:
         total += TAINT_WEIGHT * (BEST - BEST * taints // most)
+    if (most := int(around.nodes.penalty[usable].max())) > 0:
+        total += REFUSAL_WEIGHT * (BEST - BEST * around.nodes.penalty // most)
     if wishes_around(cls):
         total += WEIGHT * _nearness(around, cls, usable)
         total += WEIGHT * _evenness(around, cls, usable)

@@ -5,14 +5,15 @@ asked.
 """
 
 from collections.abc import Sequence
-from typing import Final
 
 from topo_scheduler.api.annotations import RESERVED_BANDWIDTH, written_number
 from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.neighbours import Surroundings
+from topo_scheduler.scheduling.refusals import KUBELET_REFUSALS, Penalties
 from topo_scheduler.scheduling.understand import charged_amounts
+from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.fabric import Fabric, Layout, Path
 from topo_scheduler.state.history import History
@@ -20,9 +21,6 @@ from topo_scheduler.state.ledger import Entry, Ledger
 from topo_scheduler.state.nodes import NodeLabels, NodeTable
 from topo_scheduler.state.residents import Residents
 from topo_scheduler.state.resources import PODS, ResourceTable, as_amounts
-
-REFUSALS: Final = ("OutOf", "UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity")
-"""Beginnings of the ``status.reason`` of a pod that its kubelet refused."""
 
 
 class World:
@@ -36,6 +34,8 @@ class World:
         self.around = Surroundings(self.nodes, self.residents)
         self.ledger = Ledger(self.nodes, self.residents)
         self.history = History()
+        self.penalties = Penalties()
+        self._penalised: set[str] = set()
         self.improvements = 0
         """How many events so far could have made a placement possible."""
         self._improved: set[int] = set()
@@ -84,6 +84,7 @@ class World:
         if row is None or (uid and self.nodes.uids[row] != uid):
             return
         self.ledger.node_removed(name)
+        self.penalties.forget(name)
         self.fabric.remove(row)
         self.nodes.remove(name)
         self._change_rules()
@@ -131,15 +132,31 @@ class World:
             self._rules_changed |= entry.daemon
         return entry
 
-    def ended(self, pod: Pod, entry: Entry | None, now: float) -> None:
-        """Record how a pod of ours ended in the history of its leaf."""
+    def ended(self, pod: Pod, entry: Entry | None, cls: PodClass | None, now: float) -> None:
+        """Record how a pod of ours ended in the history of its leaf; ``cls`` its class, where it is known."""
         leaf = self.leaf_of(pod.spec.node_name) if entry is not None else None
         if leaf is None:
             return
         if pod.status.phase == "Succeeded":
             self.history.note(leaf, now, good=True)
-        elif pod.status.reason.startswith(REFUSALS):
+        elif pod.status.reason.startswith(KUBELET_REFUSALS):
             self.history.note(leaf, now, good=False)
+            self.penalties.refused(pod.spec.node_name, cls, now)
+            self.fade(now)
+
+    def fade(self, now: float) -> None:
+        """Bring what nodes refused up to date: nodes are left alone no longer, and penalties fade."""
+        if not self.penalties and not self._penalised:
+            return
+        levels = dict(self.penalties.levels(now))
+        for node in sorted(self._penalised | levels.keys()):
+            if (row := self.nodes.row_of.get(node)) is not None:
+                self.nodes.penalise(row, levels.get(node, 0))
+        self._penalised = set(levels)
+        for node in self.penalties.reopened(now):
+            if (row := self.nodes.row_of.get(node)) is not None:
+                self._improve(row)
+        self.around.shunned = self.penalties.shunned
 
     # ------------------------------------------------------------ improvements
 

@@ -16,7 +16,7 @@ class PodClass:
     ``amounts`` pairs of resource column and amount, the GPU account included. ``models`` GPU models that will do,
     empty for any. ``bandwidth`` Mbit/s that a node must not be known to lack. ``repelled`` anti-affinity of other pods
     that is meant for this one, ``attracted`` what draws it to them or away, with weights. ``wishes`` what it would
-    like.
+    like, ``shunned`` nodes that refused such a pod a moment ago.
     """
 
     amounts: Amounts
@@ -29,6 +29,7 @@ class PodClass:
     repelled: frozenset[Term] = frozenset()
     wishes: Wishes | None = None
     attracted: frozenset[tuple[int, Term]] = frozenset()
+    shunned: frozenset[str] = frozenset()
 
     def amount(self, column: int) -> int:
         """Return how much of one resource a pod asks."""

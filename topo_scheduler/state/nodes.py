@@ -42,6 +42,8 @@ class NodeTable:
         self.exists: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
         self.ready: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
         self.unschedulable: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
+        self.penalty: Int64 = np.zeros(rows, np.int64)
+        """How many pods each kubelet refused, as far as that is remembered."""
         self.model: Int64 = np.full(rows, UNKNOWN, np.int64)
         self.bandwidth: Int64 = np.full(rows, UNKNOWN, np.int64)
         self.reserved_bandwidth: Int64 = np.zeros(rows, np.int64)
@@ -126,6 +128,7 @@ class NodeTable:
         for array in (self.allocatable, self.requested, self.daemons):
             array[row] = 0
         self.exists[row] = self.ready[row] = self.unschedulable[row] = False
+        self.penalty[row] = 0
         self.model[row] = self.bandwidth[row] = UNKNOWN
         self.reserved_bandwidth[row] = self.taint_set[row] = 0
         self.names[row] = self.uids[row] = ""
@@ -152,6 +155,12 @@ class NodeTable:
                 self.daemons[row, column] += sign * amount
             self.facts_changes.append(row)
         self.capacity_changes.append(row)
+
+    def penalise(self, row: int, level: int) -> None:
+        """Note how many pods a node refused."""
+        if self.penalty[row] != level:
+            self.penalty[row] = level
+            self.facts_changes.append(row)
 
     def overdrawn(self, row: int, amounts: Amounts | None = None) -> list[str]:
         """Return the names of the resources of which more is charged than the node has; of ``amounts``, where given."""
@@ -209,7 +218,7 @@ class NodeTable:
         old = self.rows
         for attribute in ("allocatable", "requested", "daemons"):
             setattr(self, attribute, np.pad(getattr(self, attribute), ((0, old), (0, 0))))
-        for attribute in ("exists", "ready", "unschedulable", "taint_set", "reserved_bandwidth"):
+        for attribute in ("exists", "ready", "unschedulable", "taint_set", "reserved_bandwidth", "penalty"):
             setattr(self, attribute, np.pad(getattr(self, attribute), (0, old)))
         for attribute in ("model", "bandwidth"):
             setattr(self, attribute, np.pad(getattr(self, attribute), (0, old), constant_values=UNKNOWN))
