@@ -1,7 +1,7 @@
 """Pods that look at other pods: where they go, what they are told, and when they are tried again."""
 
 from tests.helpers import NVIDIA, make_node, make_pod
-from tests.scheduling.driver import Driver
+from tests.scheduling.driver import Driver, held
 from topo_scheduler.api.objects import (
     Container,
     ContainerPort,
@@ -192,3 +192,29 @@ def test_replicas_are_spread() -> None:
     pods = [web(f"p{n}", spec(topology_spread_constraints=[constraint])) for n in range(4)]
     d.run(*pods)
     assert sum(pod.spec.node_name == "n3" for pod in pods) == 2
+
+
+def test_who_comes_between_decision_and_bind_is_seen() -> None:
+    for mine, theirs, words in (
+        (spec(80), spec(80), "a pod with the same host port"),
+        (spec(affinity=away("rack")), spec(), "a pod it keeps away from"),
+        (spec(), spec(affinity=away("rack")), "a pod that keeps away from it"),
+    ):
+        d = nodes("a")
+        pod = web("p", mine)
+        d.apply(pod)
+        d.step()
+        uid = pod.metadata.uid
+        assert d.engine.may_bind(uid) == ""
+        d.apply(web("other", theirs, node="n1"))
+        assert words in d.refused(uid)
+        assert held(d, "n1") == 1, "only the other's GPU is taken"
+
+
+def test_members_of_one_gang_do_not_exclude_each_other_at_the_bind() -> None:
+    for of in (spec(80), spec(affinity=away(HOST)), spec(affinity=near("rack"))):
+        d = nodes("a", "a", "a")
+        pods = gang(3, of)
+        d.apply(*pods)
+        d.step()
+        assert [d.engine.may_bind(pod.metadata.uid) for pod in pods] == ["", "", ""]

@@ -15,6 +15,7 @@ from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Complain, Evict, Instruction, PodRef, Tell
+from topo_scheduler.scheduling.neighbours import crowded_out
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
@@ -87,6 +88,11 @@ class Outcomes:
         over = self._world.nodes.overdrawn(row, found[1].cls.amounts)
         if over:
             return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
+        around, member = self._world.around, found[1]
+        if member.profile is not None and (around.residents.repelling or member.cls.constraints is not None):
+            who = crowded_out(around, member.cls, member.profile, row)
+            if who:
+                return f"{who} came to node {node}, or near it, at the same moment"
         return ""
 
     def bind_finished(self, uid: str, outcome: BindOutcome, message: str, now: float) -> list[Instruction]:
