@@ -4,8 +4,16 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
+from topo_scheduler.api.groups import (
+    PLUGINS_LABEL,
+    SIGS_LABEL,
+    VERSIONS,
+    VOLCANO_ANNOTATIONS,
+    GroupApi,
+    PodGroupObject,
+)
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import (
     Container,
@@ -26,6 +34,7 @@ from topo_scheduler.api.objects import (
     Taint,
 )
 from topo_scheduler.api.selectors import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
+from topo_scheduler.state.groups import PodGroup, read_group
 
 SCHEDULER: Final = "topology-aware-scheduler"
 NVIDIA: Final = "nvidia.com/gpu"
@@ -146,6 +155,45 @@ def make_job(
         spec=JobSpec(parallelism, completions, "Indexed" if indexed else "NonIndexed"),
         status=JobStatus(succeeded=succeeded),
     )
+
+
+def make_group(
+    name: str,
+    minimum: int = 1,
+    *,
+    api: GroupApi = GroupApi.NATIVE,
+    namespace: str = "default",
+    priority: int | None = None,
+    key: str = "",
+    spec: Mapping[str, Any] | None = None,
+    status: Mapping[str, Any] | None = None,
+) -> PodGroup:
+    """Return a PodGroup as it is read; ``spec`` adds to what the other arguments say."""
+    if api is GroupApi.NATIVE:
+        told: dict[str, Any] = {"schedulingPolicy": {"gang": {"minCount": minimum}}}
+        if priority is not None:
+            told["priority"] = priority
+        if key:
+            told["schedulingConstraints"] = {"topology": [{"key": key}]}
+    else:
+        told = {"minMember": minimum}
+    obj = PodGroupObject(
+        ObjectMeta(name=name, namespace=namespace, uid=f"uid-{api}-{namespace}-{name}"),
+        {**told, **(spec or {})},
+        dict(status or {}),
+    )
+    return read_group(api, VERSIONS[api][-1], obj)
+
+
+def in_group(pod: Pod, name: str, api: GroupApi = GroupApi.NATIVE) -> Pod:
+    """Make a pod name a PodGroup, as the API has it."""
+    if api is GroupApi.NATIVE:
+        pod.spec.scheduling_group = {"podGroupName": name}
+    elif api is GroupApi.VOLCANO:
+        pod.metadata.annotations[VOLCANO_ANNOTATIONS[0]] = name
+    else:
+        pod.metadata.labels[PLUGINS_LABEL if api is GroupApi.PLUGINS else SIGS_LABEL] = name
+    return pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, PartialObject, Pod
 from topo_scheduler.kube.binder import Binder, BindRequest, Outcome
 from topo_scheduler.kube.client import Client
@@ -19,6 +20,8 @@ from topo_scheduler.kube.conditions import ConditionWriter
 from topo_scheduler.kube.errors import KubeError
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
+from topo_scheduler.kube.group_conditions import GroupConditionWriter, GroupMark
+from topo_scheduler.kube.groups import GroupDirectory
 from topo_scheduler.kube.owners import Missing, OwnerDirectory
 from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import NAMESPACES, NODES, OWNER_KINDS, PODS
@@ -33,12 +36,14 @@ from topo_scheduler.scheduling.instructions import (
     Complain,
     Evict,
     Instruction,
+    MarkGroup,
     MarkUnschedulable,
     PodRef,
     Tell,
 )
 from topo_scheduler.scheduling.queue import Place
 from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.workloads import Stage
 
 log = logging.getLogger(__name__)
@@ -50,6 +55,8 @@ STEP_SECONDS: Final = 0.005
 OWNER_RETRY_SECONDS: Final = 5.0
 OWNERS_SECONDS: Final = 10.0
 """Longest wait for the lists of workloads: a kind that is not served, or not allowed, must not hold up all others."""
+GROUPS_SECONDS: Final = 5.0
+"""Longest wait for the lists of PodGroups, after those of workloads."""
 
 _OUTCOMES: Final = {
     Outcome.BOUND: BindOutcome.BOUND,
@@ -80,6 +87,8 @@ class Term:
         self._metrics = metrics
         self._owners = OwnerDirectory(client, on_change=self._owner_changed)
         self.engine = Engine(configuration, self._resolve)
+        for api in GroupApi:  # pods are listed before it is known which PodGroups there are
+            self.engine.groups_served(api, Serving.UNKNOWN, clock(), clock())
         self._binder = Binder(
             client, concurrency=connection.max_binds_in_flight, timeout=connection.bind_timeout, allowed=allowed
         )
@@ -87,6 +96,8 @@ class Term:
         self._bind_timeout = connection.bind_timeout
         self._events = events
         self._conditions = ConditionWriter(client, busy=self.busy)
+        self._group_conditions = GroupConditionWriter(client, busy=self.busy)
+        self._groups = GroupDirectory(client, self, clock=clock)
         self._evictor = Evictor(client)
         self._nodes = Reflector(client, NODES, Calls(self.nodes_applied, self.nodes_deleted))
         self._pods = Reflector(client, PODS, Calls(self.pods_applied, self.pods_deleted))
@@ -136,6 +147,8 @@ class Term:
             *((f"bind {number}", self._bind_worker()) for number in range(self._workers)),
             ("owners", self._owners.run()),
             ("conditions", self._conditions.run()),
+            ("groups", self._groups.run()),
+            ("group conditions", self._group_conditions.run()),
         ]
 
     async def _fill(self, handover: float) -> None:
@@ -171,6 +184,11 @@ class Term:
                     await self._reflectors[kind.plural].synced.wait()
         except TimeoutError:
             log.warning("scheduling without lists of %s: each owner is asked for instead", self._unsynced())
+        try:
+            async with asyncio.timeout(GROUPS_SECONDS):
+                await self._groups.settled()
+        except TimeoutError:
+            log.warning("scheduling without lists of PodGroups: pods that name one wait for it")
 
     async def _decide(self) -> None:
         """Take steps whenever there is something to do."""
@@ -180,6 +198,8 @@ class Term:
             for instruction in self.engine.step(now, time.perf_counter, STEP_SECONDS):
                 self._carry_out(instruction)
             self._fetch_owners()
+            if self.engine.world.groups.take_wondered():
+                self._groups.ask_again()
             if self.engine.pending_work:
                 await asyncio.sleep(0)
                 continue
@@ -250,6 +270,23 @@ class Term:
             self.engine.namespace_deleted(reference.name)
         self._wake.set()
 
+    def groups_applied(self, groups: Sequence[PodGroup]) -> None:
+        """PodGroups appeared or changed."""
+        self.engine.groups_applied(groups, self._clock())
+        self._wake.set()
+
+    def groups_deleted(self, groups: Sequence[tuple[GroupKey, str]]) -> None:
+        """PodGroups vanished."""
+        now = self._clock()
+        for key, uid in groups:
+            self.engine.group_deleted(key, uid, now)
+        self._wake.set()
+
+    def groups_served(self, api: GroupApi, serving: Serving, asked: float) -> None:
+        """It is known now whether there are PodGroups of an API."""
+        self.engine.groups_served(api, serving, asked, self._clock())
+        self._wake.set()
+
     def _owner_changed(self, uid: str) -> None:
         self.engine.owner_changed(uid, self._clock())
         self._wake.set()
@@ -295,6 +332,18 @@ class Term:
                 pending = self.engine.arrivals.pending(pod.uid)
                 if pending is not None:
                     self._conditions.set_unschedulable(pending, message)
+            case MarkGroup():
+                self._group_conditions.set(
+                    GroupMark(
+                        instruction.namespace,
+                        instruction.name,
+                        instruction.uid,
+                        instruction.version,
+                        instruction.scheduled,
+                        instruction.reason,
+                        instruction.message,
+                    )
+                )
             case Announce(decision, seconds):
                 self._metrics.decided(decision, seconds)
                 log_decision(decision, seconds)
@@ -359,7 +408,8 @@ class Term:
     def staleness(self) -> dict[str, float]:
         """Return the seconds since the last sign of life of each watch."""
         now = time.monotonic()
-        return {name: reflector.staleness(now) for name, reflector in self._reflectors.items()}
+        own = {name: reflector.staleness(now) for name, reflector in self._reflectors.items()}
+        return own | self._groups.staleness(now)
 
     def pending_pods(self) -> dict[str, int]:
         """Return how many pods wait, by the place of their workload in the queue."""

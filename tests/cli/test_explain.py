@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Served, run
+from tests.crds import native_pod_group
 
 GANG = """
 apiVersion: batch/v1
@@ -121,3 +122,18 @@ def test_a_gated_pod(served: Served) -> None:
     served.create_pod("gated", schedulingGates=[{"name": "example.com/wait"}])
     assert explained(served, "gated")["state"] == "gated"
     assert "scheduling gates" in explain(served, "gated")[1]
+
+
+def test_a_pod_of_a_pod_group(served: Served) -> None:
+    store = served.server.store
+    served.create_pod("member", schedulingGroup={"podGroupName": "crew"})
+    code, text = explain(served, "member")
+    assert code == 0
+    assert "Gang crew is waiting: PodGroup default/crew of scheduling.k8s.io does not exist" in text
+    served.call(lambda: store.create("podgroups.scheduling.k8s.io", native_pod_group("crew", 3), "default"))
+    told = explained(served, "member")
+    assert (told["workload"]["gang"], told["workload"]["size"]) == (True, 3)
+    assert told["wouldTell"] == ["Gang crew is waiting for 2 of 3 pods"]
+    for number in range(2):
+        served.create_pod(f"other-{number}", schedulingGroup={"podGroupName": "crew"})
+    assert explained(served, "member")["decision"]["verdict"] == "placed"

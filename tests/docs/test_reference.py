@@ -73,7 +73,6 @@ def _refused() -> dict[str, Pod]:
         "claims": PodSpec(volumes=[Volume(persistent_volume_claim=ClaimSource("c"))]),
         "ephemeral": PodSpec(volumes=[Volume(ephemeral={})]),
         "devices": PodSpec(resource_claims=[object()]),  # type: ignore[list-item]
-        "group": PodSpec(scheduling_group={}),
         "workload": PodSpec(workload_ref={}),
     }
     return {name: Pod(spec=spec) for name, spec in specs.items()}

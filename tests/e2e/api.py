@@ -23,6 +23,10 @@ ROOTS: Final = {
     "replicasets": "/apis/apps/v1",
     "statefulsets": "/apis/apps/v1",
     "events": "/apis/events.k8s.io/v1",
+    "podgroups": "/apis/scheduling.k8s.io/v1alpha2",
+    "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
+    "podgroups.scheduling.x-k8s.io": "/apis/scheduling.x-k8s.io/v1alpha1",
+    "podgroups.scheduling.volcano.sh": "/apis/scheduling.volcano.sh/v1beta1",
     "leases": "/apis/coordination.k8s.io/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",
@@ -30,7 +34,9 @@ ROOTS: Final = {
     "clusterroles": "/apis/rbac.authorization.k8s.io/v1",
     "clusterrolebindings": "/apis/rbac.authorization.k8s.io/v1",
 }
-CLUSTER_WIDE: Final = frozenset({"nodes", "namespaces", "clusterroles", "clusterrolebindings"})
+CLUSTER_WIDE: Final = frozenset(
+    {"nodes", "namespaces", "clusterroles", "clusterrolebindings", "customresourcedefinitions"}
+)
 
 
 class ApiError(Exception):
@@ -162,4 +168,4 @@ class Api:
 def path(plural: str, namespace: str | None, name: str = "") -> str:
     """Return the path of a collection or an object."""
     scope = "" if plural in CLUSTER_WIDE or namespace is None else f"/namespaces/{namespace}"
-    return f"{ROOTS[plural]}{scope}/{plural}" + (f"/{name}" if name else "")
+    return f"{ROOTS[plural]}{scope}/{plural.partition('.')[0]}" + (f"/{name}" if name else "")

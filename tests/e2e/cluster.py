@@ -317,9 +317,49 @@ class Cluster:
             return left == 0
 
         await self.wait_until(gone, 60, "workloads deleted")
+        await self._clear_groups(used)
         await self.api.delete_all("nodes", None)
         if await self.api.find("leases", "topology-scheduler", "kube-system") is not None:
             await self.api.delete("leases", "topology-scheduler", "kube-system")
+
+    async def _clear_groups(self, namespaces: Iterable[str]) -> None:
+        """Delete PodGroups, and the definitions of those that are not Kubernetes' own."""
+        for namespace in namespaces:
+            await self.api.delete_all("podgroups", namespace)
+        for item in await self.api.list("customresourcedefinitions", None):
+            if item["metadata"]["name"].startswith("podgroups."):
+                await self.undefine(item["metadata"]["name"])
+
+        async def gone() -> bool:
+            return not await self.api.list("podgroups", None)
+
+        await self.wait_until(gone, 30, "PodGroups deleted")
+
+    async def define(self, definition: Json) -> None:
+        """Create a CustomResourceDefinition and wait until its kind is served."""
+        await self.api.create("customresourcedefinitions", definition)
+        name = definition["metadata"]["name"]
+
+        async def served() -> bool:
+            conditions = (await self.api.get("customresourcedefinitions", name))["status"].get("conditions") or []
+            if not any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+                return False
+            try:
+                await self.api.list(name, None)
+            except ApiError:
+                return False
+            return True
+
+        await self.wait_until(served, 30, f"{name} served")
+
+    async def undefine(self, name: str) -> None:
+        """Delete a CustomResourceDefinition and wait until it is gone."""
+        await self.api.delete("customresourcedefinitions", name)
+
+        async def gone() -> bool:
+            return await self.api.find("customresourcedefinitions", name) is None
+
+        await self.wait_until(gone, 30, f"{name} gone")
 
     async def _drop_finalizers(self, pod: Json) -> None:
         try:

@@ -18,6 +18,9 @@ from .api import Api
 from .cluster import Cluster
 from .replica import Replica, configured
 
+GATES = {"GenericWorkload": True, "GangScheduling": True, "TopologyAwareWorkloadScheduling": True}
+"""PodGroups are alpha in Kubernetes 1.36: off unless asked for."""
+ALPHA = ("scheduling.k8s.io/v1alpha2=true",)
 ACCOUNT = ("kube-system", "topology-scheduler")
 
 
@@ -50,7 +53,7 @@ def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane | None]:
         return
     if wanted != "real":
         pytest.fail(f"these tests run on embedded and real, not on {wanted}")
-    with ControlPlane(with_kwok=True) as plane:
+    with ControlPlane(with_kwok=True, feature_gates=GATES, runtime_config=ALPHA) as plane:
         yield plane
 
 

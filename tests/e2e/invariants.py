@@ -45,6 +45,10 @@ async def _told(cluster: Cluster) -> dict[str, list[tuple[str, str, str]]]:
 async def half_bound(cluster: Cluster) -> list[str]:
     """Return the gangs of which some members have a node and fewer than their size, counting finished ones."""
     jobs = {job["metadata"]["uid"]: job for job in await cluster.api.list("jobs", None)}
+    groups = {
+        (item["metadata"]["namespace"], item["metadata"]["name"]): item["spec"]["schedulingPolicy"].get("gang")
+        for item in await cluster.api.list("podgroups", None)
+    }
     gangs: dict[str, list[Json]] = defaultdict(list)
     sizes: dict[str, int] = {}
     for pod in await cluster.api.list("pods", None):
@@ -57,7 +61,12 @@ async def half_bound(cluster: Cluster) -> list[str]:
         if inherited.get(PREFIX + "gang") == "false":
             continue
         name, size = inherited.get(PREFIX + "gang-name"), inherited.get(PREFIX + "gang-size", "")
-        if name and size.isdecimal():
+        group = (pod["spec"].get("schedulingGroup") or {}).get("podGroupName", "")
+        named = groups.get((pod["metadata"]["namespace"], group))
+        if named:
+            id_ = f"{pod['metadata']['namespace']}/group/{group}"
+            sizes[id_] = int(named["minCount"])
+        elif name and size.isdecimal():
             id_ = f"{pod['metadata']['namespace']}/{name}"
             sizes[id_] = int(size)
         elif job is not None and PREFIX + "gpu-count" in inherited:

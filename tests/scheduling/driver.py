@@ -6,6 +6,7 @@ import msgspec
 
 from tests.helpers import Owner, controlled_by, make_node, make_pod
 from topo_scheduler.api.config import Configuration, load_configuration
+from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.engine import Engine
@@ -16,11 +17,13 @@ from topo_scheduler.scheduling.instructions import (
     Complain,
     Evict,
     Instruction,
+    MarkGroup,
     MarkUnschedulable,
     Tell,
 )
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.groups import PodGroup, Serving
 from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Stage
 
@@ -89,6 +92,16 @@ class Driver:
     def drop_node(self, name: str, uid: str = "") -> None:
         """A node vanishes."""
         self.engine.node_deleted(name, uid or f"uid-{name}")
+
+    def groups(self, *groups: PodGroup) -> None:
+        """PodGroups appear or change; their APIs are served from now on."""
+        for api in {group.key.api for group in groups}:
+            self.serve(api)
+        self.engine.groups_applied(groups, self.now)
+
+    def serve(self, api: GroupApi, serving: Serving = Serving.LISTED) -> None:
+        """It becomes known whether an API is served."""
+        self.engine.groups_served(api, serving, self.now, self.now)
 
     # ------------------------------------------------------------ steps and answers
 
@@ -180,6 +193,10 @@ class Driver:
     def complaints(self) -> list[str]:
         """Return what was complained of."""
         return [said.message for said in self.said if isinstance(said, Complain)]
+
+    def group_marks(self) -> list[MarkGroup]:
+        """Return what was to be written on PodGroups."""
+        return [said for said in self.said if isinstance(said, MarkGroup)]
 
     def decisions(self) -> list[Decision]:
         """Return the decisions made."""

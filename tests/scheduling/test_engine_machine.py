@@ -14,14 +14,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.helpers import Owner, controlled_by, job_owner, make_job, make_node, make_pod, owner
+from tests.helpers import Owner, controlled_by, in_group, job_owner, make_group, make_job, make_node, make_pod, owner
 from tests.scheduling.driver import configured
 from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import ContainerPort, Node, Pod
 from topo_scheduler.api.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Evict, Instruction
 from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.workloads import Stage
 
 NODES = st.sampled_from(["n1", "n2", "n3", "n4", "n5"])
@@ -42,6 +44,8 @@ class Cluster(RuleBasedStateMachine):
         self.seen_nodes: dict[str, Node] = {}
         self.seen_pods: dict[str, Pod] = {}
         self.owners: dict[str, Owner] = {}
+        self.groups: dict[str, PodGroup | None] = {}
+        """PodGroups by name; None where pods name one that is not there."""
         self.watch: deque[tuple[str, str, Node | Pod | None]] = deque()
         self.flight: dict[str, Bind] = {}
         self.disturbed: set[str] = set()
@@ -50,7 +54,10 @@ class Cluster(RuleBasedStateMachine):
         self.engine, self.twin = self.new_engine(), self.new_engine()
 
     def new_engine(self) -> Engine:
-        return Engine(self.config, self.resolve)
+        engine = Engine(self.config, self.resolve)
+        engine.groups_served(GroupApi.NATIVE, Serving.LISTED, 0, 0)
+        engine.groups_applied([group for group in self.groups.values() if group is not None], 0)
+        return engine
 
     def resolve(self, pod: Pod) -> Lineage | None:
         controller = pod.metadata.controller
@@ -117,13 +124,18 @@ class Cluster(RuleBasedStateMachine):
         size=st.sampled_from([1, 2, 2, 3, 3, 4]),
         gpus=st.sampled_from([1, 2, 4]),
         late=st.sampled_from([0, 0, 0, 1, 2]),
-        by=st.sampled_from(["", "ReplicaSet", "ReplicaSet", "Job"]),
+        by=st.sampled_from(["", "ReplicaSet", "ReplicaSet", "Job", "PodGroup", "PodGroup"]),
         at_once=st.booleans(),
     )
     def gang_is_submitted(self, size: int, gpus: int, late: int, by: str, at_once: bool) -> None:
         name = self.name("gang")
         if by == "Job":
             self.put_job(name, size, size * gpus)
+        elif by == "PodGroup":
+            self.owners[f"uid-{name}"] = owner("ReplicaSet", name)
+            self.groups[name] = None
+            if late != 1:
+                self.put_group(name, size)
         elif by:
             self.owners[f"uid-{name}"] = owner(by, name, {"gang-size": str(size)})
         else:
@@ -138,6 +150,23 @@ class Cluster(RuleBasedStateMachine):
         job = make_job(name, parallelism=parallelism, succeeded=succeeded, annotations={"gpu-count": str(gpus)})
         self.owners[f"uid-{name}"] = job_owner(job)
         self.both(lambda engine: engine.owner_changed(f"uid-{name}", self.now))
+
+    def put_group(self, name: str, minimum: int) -> None:
+        group = self.groups[name] = make_group(name, minimum, key="topology.scheduler/spine" if minimum == 3 else "")
+        self.both(lambda engine: engine.groups_applied([group], self.now))
+
+    @precondition(lambda self: self.groups)
+    @rule(data=st.data(), minimum=st.integers(0, 4))
+    def group_comes_changes_or_goes(self, data: st.DataObject, minimum: int) -> None:
+        name = data.draw(st.sampled_from(sorted(self.groups)))
+        known = self.groups[name]
+        if known is not None:
+            self.disturbed.add(known.key.id)
+        if minimum:
+            self.put_group(name, minimum)
+        elif known is not None:
+            self.groups[name] = None
+            self.both(lambda engine: engine.group_deleted(known.key, known.uid, self.now))
 
     @precondition(lambda self: any(one.job for one in self.owners.values()))
     @rule(data=st.data(), parallelism=st.integers(1, 4), gpus=st.integers(1, 8))
@@ -162,18 +191,17 @@ class Cluster(RuleBasedStateMachine):
     def new_member(self, name: str, number: int, size: int, gpus: int, by: str) -> None:
         annotations = {} if by else {"gang-name": name, "gang-size": str(size)}
         limits = 0 if by == "Job" and number % 2 else gpus
-        reference = controlled_by(by, name) if by else None
-        self.put_pod(
-            make_pod(
-                self.name(f"{name}-{number}"),
-                gpus=limits,
-                annotations=annotations,
-                owner=reference,
-                created=self.now,
-                uid=self.name("pod"),
-                labels={"gang": name, "size": str(size), "gpus": str(gpus), "by": by},
-            )
+        reference = controlled_by("ReplicaSet" if by == "PodGroup" else by, name) if by else None
+        pod = make_pod(
+            self.name(f"{name}-{number}"),
+            gpus=limits,
+            annotations=annotations,
+            owner=reference,
+            created=self.now,
+            uid=self.name("pod"),
+            labels={"gang": name, "size": str(size), "gpus": str(gpus), "by": by},
         )
+        self.put_pod(in_group(pod, name) if by == "PodGroup" else pod)
 
     @rule(
         gpus=st.sampled_from([0, 1, 2, 4]),
@@ -226,6 +254,9 @@ class Cluster(RuleBasedStateMachine):
     def disturb(self, pod: Pod) -> None:
         controller = pod.metadata.controller
         self.disturbed.add(controller.uid if controller else "")
+        if pod.spec.scheduling_group is not None:
+            name = str(pod.spec.scheduling_group["podGroupName"])
+            self.disturbed.add(GroupKey(GroupApi.NATIVE, "default", name).id)
 
     @precondition(lambda self: self.truth_pods)
     @rule(data=st.data())

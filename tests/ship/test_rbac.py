@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from topo_scheduler.api.config import LeaderElection
+from topo_scheduler.api.groups import PLURAL, GroupApi
 from topo_scheduler.kube.resources import OWNER_KINDS
 
 from .manifests import BASE, MANIFESTS, Object, one, read, resources
@@ -13,6 +14,7 @@ WRITES = {
     ("", "pods/binding", "create"),
     ("", "pods/status", "patch"),
     ("", "pods/eviction", "create"),
+    ("scheduling.k8s.io", "podgroups/status", "patch"),
     ("events.k8s.io", "events", "create"),
     ("events.k8s.io", "events", "patch"),
     ("coordination.k8s.io", "leases", "create"),
@@ -23,6 +25,7 @@ READS = {
     ("", "pods"),
     ("", "namespaces"),
     ("coordination.k8s.io", "leases"),
+    *((str(api), PLURAL) for api in GroupApi),
 }
 OWNERS = {(kind.group, kind.plural) for kind in OWNER_KINDS}
 AGGREGATED = {"topology.scheduler/aggregate-to-owners": "true"}

@@ -53,7 +53,6 @@ def decoded(spec: str) -> Pod:
         ('{"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]}', "persistent volume claims"),
         ('{"resourceClaims": [{"name": "gpu"}]}', "resource claims"),
         ('{"containers": [{"resources": {"claims": [{"name": "gpu"}]}}]}', "resource claims"),
-        ('{"schedulingGroup": {"podGroupName": "g"}}', "schedulingGroup"),
         ('{"workloadRef": {"name": "w", "podGroup": "g"}}', "workloadRef"),
     ],
 )

@@ -30,12 +30,18 @@ def test_the_first_pod_makes_the_workload_and_the_last_one_ends_it() -> None:
     assert all_.leave("b") is None
 
 
-def test_the_latest_wish_holds() -> None:
+def test_the_latest_wish_of_the_first_that_waits_holds() -> None:
     all_ = Workloads()
-    all_.join(workload("g", 3), member("a"))
-    wish = replace(workload("g", 5), request=PlacementRequest(strategy=Strategy.DISTRIBUTED))
-    found = all_.join(wish, member("b"))
-    assert (found.size, found.request.strategy) == (5, Strategy.DISTRIBUTED)
+    all_.join(workload("g", 3), member("b"))
+    wish = replace(workload("g", 4), request=PlacementRequest(strategy=Strategy.DISTRIBUTED))
+    found = all_.join(wish, member("a"))
+    assert (found.size, found.request.strategy) == (4, Strategy.DISTRIBUTED)
+    all_.join(workload("g", 2), member("b"))
+    assert found.size == 4, "one before it in order speaks for all, whoever came last"
+    all_.join(workload("g", 5), member("a"))
+    assert found.size == 5
+    found.members["a"].stage = Stage.BOUND
+    all_.join(workload("g", 5), member("b"))
     all_.join(workload("g", 1), member("c"), describes=False)
     assert found.size == 5, "what is made up for a pod found bound tells nothing of the wishes"
 

@@ -82,8 +82,8 @@ class PlacementRequest:
     """What a workload asks for in annotations, merged over its chain.
 
     ``gpu_count`` is as written; ``gpu_count_kind`` is the kind of the object it was written on, because on a Job it
-    is the GPUs of the whole job and elsewhere those of one pod. ``bandwidth`` is in Mbit/s, 0 when not asked.
-    ``gang`` is None when not said.
+    is the GPUs of the whole job and elsewhere those of one pod; ``gang_size_kind`` likewise. ``bandwidth`` is in
+    Mbit/s, 0 when not asked. ``gang`` is None when not said.
     """
 
     gpu_count: int | None = None
@@ -98,6 +98,7 @@ class PlacementRequest:
     gang: bool | None = None
     gang_name: str = ""
     gang_size: int | None = None
+    gang_size_kind: str = ""
     problems: tuple[Problem, ...] = ()
 
 
@@ -195,8 +196,8 @@ def read_annotations(chain: Sequence[Source]) -> PlacementRequest:
         except (ValueError, QuantityError) as error:
             problems.append(Problem(annotation, f"{source.kind} {source.name}", str(error)))
             continue
-        if attribute == "gpu_count":
-            values["gpu_count_kind"] = source.kind
+        if attribute in ("gpu_count", "gang_size"):
+            values[f"{attribute}_kind"] = source.kind
     if not values and not problems:
         return _NOTHING
     return PlacementRequest(**values, problems=tuple(problems))

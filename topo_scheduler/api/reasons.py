@@ -41,6 +41,14 @@ def insufficient(resource: str) -> str:
     return "Too many pods" if resource == "pods" else f"Insufficient {resource}"
 
 
+class GroupReason(StrEnum):
+    """``reason`` of the condition PodGroupScheduled, as kube-scheduler has them."""
+
+    SCHEDULED = "Scheduled"
+    UNSCHEDULABLE = "Unschedulable"
+    ERROR = "SchedulerError"
+
+
 class Reason(StrEnum):
     """``reason`` of the events and conditions this scheduler writes."""
 
@@ -51,6 +59,8 @@ class Reason(StrEnum):
     UNENFORCED = "GPUsWithoutLimits"
     DOMAIN_UNKNOWN = "PreferredDomainUnknown"
     OWNER = "OwnerUnreadable"
+    GROUP_CONFLICT = "GroupConflict"
+    GROUP_IGNORED = "GroupIgnored"
     BIND_FAILED = "BindFailed"
     ROLLED_BACK = "GangRolledBack"
     OVERSUBSCRIBED = "NodeOversubscribed"

@@ -16,10 +16,12 @@ from topo_scheduler.cli.common import USAGE, Failure
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.decoding import Bad, Codec
 from topo_scheduler.kube.errors import ApiError, Forbidden, Gone, KubeError, Misconfigured, retried
+from topo_scheduler.kube.groups import served_groups
 from topo_scheduler.kube.owners import Missing, OwnerDirectory
 from topo_scheduler.kube.resources import NAMESPACES, NODES, PODS, Object, Resource
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.groups import Serving, read_group
 
 if TYPE_CHECKING:
     from topo_scheduler.scheduling.engine import Engine
@@ -128,6 +130,22 @@ def build_world(listed: Listed, configuration: Configuration) -> World:
     return world
 
 
+async def _add_groups(client: Client, engine: "Engine", listed: Listed, now: float) -> None:
+    """Tell an engine of the PodGroups there are."""
+    for api, resource in (await served_groups(client)).items():
+        try:
+            objects, bad = await list_all(client, resource)
+        except Forbidden:
+            listed.problems.append(
+                f"{resource.described} may not be listed: pods that name one are taken to wait for it"
+            )
+            engine.groups_served(api, Serving.UNKNOWN, now, now)
+            continue
+        listed.problems.extend(bad)
+        engine.groups_served(api, Serving.LISTED, now, now)
+        engine.groups_applied([read_group(api, resource.version, item) for item in objects], now)
+
+
 async def build_engine(client: Client, listed: Listed, configuration: Configuration) -> "Engine":
     """Return an engine that believes what a scheduler would that started now, with the owners of pending pods known.
 
@@ -159,6 +177,7 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
         engine.namespaces_applied((await list_all(client, NAMESPACES))[0])
     except Forbidden:
         listed.problems.append("namespaces may not be listed: selectors of namespaces are taken to mean all of them")
+    await _add_groups(client, engine, listed, now)
     engine.nodes_applied(listed.nodes, now)
     engine.pods_applied(listed.pods, now)
     return engine

@@ -3,17 +3,20 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from topo_scheduler.api.annotations import GANG_ID, RANK, RESERVED_BANDWIDTH, PlacementRequest, written_number
+from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.groups import watched_api, watched_names
 from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, Tell
-from topo_scheduler.scheduling.outcomes import Outcomes, reference
+from topo_scheduler.scheduling.outcomes import Outcomes, mark_placed, reference
 from topo_scheduler.scheduling.pending import PendingPods, Siblings, Told
 from topo_scheduler.scheduling.understand import Lineage, seconds, understand
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
 Resolve = Callable[[Pod], Lineage | None]
@@ -99,13 +102,35 @@ class Arrivals:
         self.siblings.drop(uid)
         self._told.drop(uid)
         workload = self._workloads.leave(uid)
-        if workload is not None:
-            self.touch(workload)
+        if workload is None:
+            return
+        self.touch(workload)
+        if workload.speaker == uid and (waiting := workload.at(Stage.PENDING)):
+            next_one = self._pods.get(waiting[0].uid)
+            if next_one is not None:
+                self.understand(next_one, now)
 
     def owner_changed(self, uid: str, now: float) -> None:
-        """Understand again the pending pods below an owner that appeared or changed."""
+        """Understand again the pending pods below an owner, or of a PodGroup, that appeared or changed."""
         for pod in self._pods.below(uid):
             self.understand(pod, now)
+
+    def groups_applied(self, groups: Iterable[PodGroup], now: float) -> None:
+        """Take over PodGroups that appeared or changed."""
+        for group in groups:
+            if self._world.groups.put(group):
+                self._describe(self._workloads.get(group.key.id))
+                self.owner_changed(group.key.id, now)
+
+    def group_deleted(self, key: GroupKey, uid: str, now: float) -> None:
+        """Forget a PodGroup that was deleted; pods that wait go on waiting for one of its name."""
+        if self._world.groups.drop(key, uid):
+            self.owner_changed(key.id, now)
+
+    def groups_served(self, api: GroupApi, serving: Serving, asked: float, now: float) -> None:
+        """Take over whether there are PodGroups of an API, as of a moment."""
+        self._world.groups.serve(api, serving, asked)
+        self.owner_changed(watched_api(api), now)
 
     def understand(self, pod: Pod, now: float) -> None:
         """Make sense of a pending pod, again where that was done before."""
@@ -116,19 +141,21 @@ class Arrivals:
         controller = pod.metadata.controller
         lineage = self._resolve(pod)
         owners = lineage.owners if lineage is not None else ()
-        self._pods.put(pod, [owner.uid for owner in owners] or ([controller.uid] if controller else []))
+        above = [owner.uid for owner in owners] or ([controller.uid] if controller else [])
+        self._pods.put(pod, [*above, *watched_names(pod)])
         if found is not None and found[1].stage is Stage.ASSUMED:
             return  # what was decided stands, unless its bind fails
         if lineage is None:
             self._unresolved[uid] = pod
             return
         self._unresolved.pop(uid, None)
-        understood = understand(pod, lineage, self._world.resources, now)
+        since = found[1].enqueued if found is not None else now
+        understood = understand(pod, lineage, self._world.resources, since, self._world.groups)
         member, same = understood.member, False
         member.profile = profile_of(self._world.residents, pod)
         if found is not None:
-            member.enqueued = found[1].enqueued
-            same = found[1] == member and found[0].described_by(understood.workload)
+            same = found[1] == member and found[0].id == understood.workload.id
+            same = same and (not found[0].speaks(member) or found[0].described_by(understood.workload))
         workload = self._workloads.join(understood.workload, member)
         self._warn(member, understood.warnings, workload)
         if same:
@@ -162,14 +189,26 @@ class Arrivals:
                 member.node, member.stage = node, Stage.BOUND
                 self._outcomes.forget(uid)
                 self.touch(workload)
-            self._outcomes.note_complete(workload)
+            self._out += self._outcomes.note_complete(workload)
             return
         gang = pod.metadata.annotations.get(GANG_ID, "")
         # Anybody may write annotations on a pod of his: a gang of another namespace is not his to join.
         if gang.startswith(f"{pod.metadata.namespace}/") or (controller is not None and gang == controller.uid):
             workload = self._workloads.join(*found_bound(pod, gang), describes=False)
             workload.found = True
+            self._describe(workload)
             self.touch(workload)
+
+    def _describe(self, workload: Workload | None) -> None:
+        """Give a gang that was found bound what its PodGroup says, and mark that as placed if it is."""
+        if workload is None or not workload.found or (key := GroupKey.parse(workload.id)) is None:
+            return
+        group = self._world.groups.get(key)
+        if group is None or group.problem:
+            return
+        workload.group, workload.size, workload.disruption_mode = group, group.minimum, group.disruption_mode
+        if len(workload.at(Stage.BOUND)) >= group.minimum and not group.scheduled:
+            self._out += mark_placed(workload)
 
     def _finished(self, pod: Pod, now: float) -> None:
         uid = pod.metadata.uid

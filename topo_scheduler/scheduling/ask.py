@@ -32,7 +32,8 @@ class Ask:
     ``groups`` pod class and number of members, most demanding first. ``running`` rows of members that run already,
     one entry a member. ``siblings`` rows of pods to keep away from when spreading. ``preferred`` leaves of the
     preferred domain as (first, last + 1), None when there is none. ``profiles`` what others see of each member of each
-    group, where members look at each other.
+    group, where members look at each other. ``within`` depth of the domain that all members, those that run included,
+    must share whatever the enforcement: 0 for none, -1 for one that no node is in; ``level`` its name.
     """
 
     groups: Sequence[tuple[PodClass, int]]
@@ -45,6 +46,8 @@ class Ask:
     running: Sequence[int] = ()
     siblings: Sequence[int] = ()
     profiles: tuple[tuple[Profile | None, ...], ...] = ()
+    within: int = 0
+    level: str = ""
 
     @property
     def members(self) -> int:

@@ -8,6 +8,7 @@ from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.neighbours import looks_around
 from topo_scheduler.scheduling.planner import Planner
+from topo_scheduler.scheduling.ranks import give_ranks
 from topo_scheduler.scheduling.tied import is_tied
 from topo_scheduler.scheduling.validation import check
 from topo_scheduler.state.classes import PodClass
@@ -61,7 +62,7 @@ class Attempts:
         around = self.planner.around
         groups = group_by_class([(around.seen_by(member.cls, member.profile), member) for member in members])
         ask = self._ask(workload, groups, siblings, layout)
-        wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models)
+        wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within)
         key = (wanted, tuple(ask.running), tuple(ask.groups), ask.profiles)
         dynamic = any(looks_around(cls) for cls, _ in groups)
         stamp = (improvements, around.position if dynamic else None)
@@ -124,6 +125,7 @@ class Attempts:
         preferred, _ = self.preferred_leaves(request.preferred_domain, layout)
         counts = [(cls, len(members)) for cls, members in groups]
         tied = workload.gang and is_tied(counts)
+        within, level = required_level(workload, layout)
         return Ask(
             groups=counts,
             gang=workload.gang,
@@ -135,6 +137,8 @@ class Attempts:
             running=sorted(running),
             siblings=siblings if request.strategy is Strategy.DISTRIBUTED else (),
             profiles=tuple(tuple(m.profile for m in members) for _, members in groups) if tied else (),
+            within=within,
+            level=level,
         )
 
     def _explain(self, ask: Ask, failure: Failure, layout: Layout, stamp: Stamp) -> Known:
@@ -152,14 +156,21 @@ class Attempts:
         placement: Placement,
         layout: Layout,
     ) -> Decision:
-        ranks = Ranks(workload)
+        placed = [
+            (member, row)
+            for (_, members), rows in zip(groups, placement.rows, strict=True)
+            for member, row in zip(members, rows, strict=True)
+        ]
+        if len(groups) > 1:
+            order = {uid: number for number, uid in enumerate(m.uid for m in workload.at(Stage.PENDING))}
+            placed.sort(key=lambda one: order[one[0].uid])
+        ranks = give_ranks(workload, [(member, int(layout.position[row])) for member, row in placed])
         seats = []
-        for (_, members), rows in zip(groups, placement.rows, strict=True):
-            for member, row in zip(members, rows, strict=True):
-                path = layout.paths[int(layout.leaf_of_row[row])]
-                node = self.planner.nodes.names[row]
-                address = ".".join((*path, node))
-                seats.append(Seat(member.uid, member.namespace, member.name, row, node, ranks.give(member), address))
+        for member, row in placed:
+            path = layout.paths[int(layout.leaf_of_row[row])]
+            node = self.planner.nodes.names[row]
+            address = ".".join((*path, node))
+            seats.append(Seat(member.uid, member.namespace, member.name, row, node, ranks[member.uid], address))
         leaves = tuple(layout.paths[leaf] for leaf in placement.leaves)
         return Decision(
             id=self._next(),
@@ -178,23 +189,18 @@ class Attempts:
         )
 
 
-class Ranks:
-    """Gives each member a rank: the index its controller gave it, else the lowest one that nobody has."""
+def required_level(workload: Workload, layout: Layout) -> tuple[int, str]:
+    """Return the depth of the domain that all members must share, and its level's name.
 
-    def __init__(self, workload: Workload) -> None:
-        seated = [member for member in workload.members.values() if member.stage is not Stage.PENDING]
-        pending = [member for member in workload.members.values() if member.stage is Stage.PENDING]
-        self._taken = {member.rank for member in seated} | {m.index for m in pending if m.index is not None}
-        self._next = 0
-
-    def give(self, member: Member) -> int:
-        """Return the rank of a member."""
-        if member.index is not None:
-            return member.index
-        while self._next in self._taken:
-            self._next += 1
-        self._taken.add(self._next)
-        return self._next
+    Depth 0 is the whole fabric, -1 a level that no node tells.
+    """
+    if workload.tiers:
+        depth = max(0, layout.depth - workload.tiers + 1)
+        return depth, layout.levels[depth - 1] if depth else ""
+    if not workload.level:
+        return 0, ""
+    depth = layout.levels.index(workload.level) + 1 if workload.level in layout.levels else -1
+    return depth, workload.level
 
 
 def group_by_class(members: Sequence[tuple[PodClass, Member]]) -> list[tuple[PodClass, list[Member]]]:

@@ -14,8 +14,9 @@ from topo_scheduler.api.annotations import (
     Strategy,
 )
 from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, PartialObject, Pod
-from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.scheduling.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.ask import Limits
 from topo_scheduler.scheduling.attempts import Attempts
@@ -27,13 +28,14 @@ from topo_scheduler.scheduling.instructions import (
     MarkUnschedulable,
     Tell,
 )
-from topo_scheduler.scheduling.outcomes import Outcomes, reference
+from topo_scheduler.scheduling.outcomes import Outcomes, mark_group, reference
 from topo_scheduler.scheduling.pending import Told
 from topo_scheduler.scheduling.planner import Planner, Policy
 from topo_scheduler.scheduling.queue import Order, Place, Queue
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import Decision, Verdict
+from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
 WAIT_BEFORE_TELLING: Final = 2.0
@@ -97,6 +99,18 @@ class Engine:
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or no longer to be placed."""
         self.arrivals.deleted(uid, now)
+
+    def groups_applied(self, groups: Iterable[PodGroup], now: float) -> None:
+        """Take over PodGroups that appeared or changed."""
+        self.arrivals.groups_applied(groups, now)
+
+    def group_deleted(self, key: GroupKey, uid: str, now: float) -> None:
+        """Forget a PodGroup that was deleted."""
+        self.arrivals.group_deleted(key, uid, now)
+
+    def groups_served(self, api: GroupApi, serving: Serving, asked: float, now: float) -> None:
+        """Take over whether there are PodGroups of an API, as it was answered when ``asked``."""
+        self.arrivals.groups_served(api, serving, asked, now)
 
     def owner_changed(self, uid: str, now: float) -> None:
         """Understand again the pending pods below an owner that appeared or changed."""
@@ -221,10 +235,12 @@ class Engine:
         self.queue.park(order_of(workload))
         workload.room_helps = decision.room_helps
         self.outcomes.hindered(workload, now)
-        for member in pending:
-            if self._told.changed(member.uid, decision.message):
-                self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, decision.message))
-                self._out.append(MarkUnschedulable(reference(member), decision.message))
+        news = [member for member in pending if self._told.changed(member.uid, decision.message)]
+        for member in news:
+            self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, decision.message))
+            self._out.append(MarkUnschedulable(reference(member), decision.message))
+        if news and needed_now(workload):
+            self._out += mark_group(workload, GroupReason.UNSCHEDULABLE, decision.message)
 
     def _decide(self, workload: Workload, pending: list[Member], now: float) -> Decision:
         layout, improvements = self.world.layout, self.world.improvements
@@ -244,6 +260,7 @@ class Engine:
 
     def _refuse(self, workload: Workload, pending: list[Member]) -> None:
         self.queue.park(order_of(workload))
+        self._out += mark_group(workload, GroupReason.ERROR, f"Refused: {workload.problem}")
         for member in pending:
             text = f"Refused: {member.problem}" if member.problem else f"Refused with its gang: {workload.problem}"
             if self._told.changed(member.uid, text, exact=True):
@@ -252,6 +269,8 @@ class Engine:
     def _tell_incomplete(self, workload: Workload, pending: list[Member], lack: int) -> None:
         self.queue.wait(order_of(workload), None)
         text = f"Gang {workload.name} is waiting for {lack} of {workload.size} pods"
+        if workload.awaits:
+            text = f"Gang {workload.name} is waiting: {workload.awaits}"
         for member in pending:
             if self._told.changed(member.uid, text, exact=True):
                 self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
@@ -279,5 +298,10 @@ def needed_now(workload: Workload) -> int:
 
 
 def lacking(workload: Workload, pending: Sequence[Member]) -> int:
-    """Return how many pods must yet appear before the workload can be tried. A gang that ran whole waits for none."""
+    """Return how many pods must yet appear before the workload can be tried. A gang that ran whole waits for none.
+
+    One whose size is not known yet waits for at least one.
+    """
+    if workload.awaits:
+        return max(1, needed_now(workload) - len(pending))
     return 0 if workload.complete else max(0, needed_now(workload) - len(pending))

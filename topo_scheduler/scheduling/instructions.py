@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.state.decision import Decision
 
 
@@ -47,6 +47,19 @@ class MarkUnschedulable:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkGroup:
+    """Set the condition PodGroupScheduled of a PodGroup of Kubernetes. ``version`` of its API."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    scheduled: bool
+    reason: GroupReason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Evict:
     """Evict a bound member of a gang that can't be completed."""
 
@@ -69,7 +82,7 @@ class Complain:
     message: str
 
 
-Instruction = Bind | Tell | MarkUnschedulable | Evict | Announce | Complain
+Instruction = Bind | Tell | MarkUnschedulable | MarkGroup | Evict | Announce | Complain
 
 
 class BindOutcome(StrEnum):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.nodes import fill_nodes
 from topo_scheduler.scheduling.ask import Ask, Failure, Placement
-from topo_scheduler.scheduling.size_rule import leaf_fits, make_rule
+from topo_scheduler.scheduling.size_rule import leaf_fits, make_rule, named_at
 from topo_scheduler.scheduling.views import ANY_MODEL, ClassView
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.fabric import Layout
@@ -33,6 +33,10 @@ def plan_mixed(planner: "Planner", ask: Ask, layout: Layout, now: float) -> Plac
     views = variants(planner, ask)
     home = {int(layout.leaf_of_row[row]) for row in ask.running if layout.leaf_of_row[row] >= 0}
     empty = _search(planner, views, ask, layout, empty=True)
+    if empty is None and ask.within:
+        return Failure(
+            f"no {ask.level} holds the gang of {ask.total} pods even when empty, and its PodGroup asks for one"
+        )
     if empty is None:
         return Failure(f"the gang of {ask.total} pods is larger than the cluster: no domain holds it even when empty")
     depth, leaves, _ = empty
@@ -73,9 +77,12 @@ def _search(
 ) -> tuple[int, int, list[list[int]]] | None:
     limits = planner.limits_for(ask)
     fits = [np.stack([leaf_fits(view, layout, limits, empty=empty) for view in views]) for views in variants]
+    if ask.within:
+        named = named_at(layout, ask.within)
+        fits = [fit * named for fit in fits]
     needed = np.array([[count] for _, count in ask.groups], np.int64)
     used = planner.nodes.daemons if empty else planner.nodes.requested
-    for depth, width in _spreads(layout, rule):
+    for depth, width in _spreads(layout, rule, bound(layout, ask.within, near)):
         for views, variant_fits in zip(variants, fits, strict=True):
             windows = _windows(layout, depth, width, variant_fits, needed, near)
             for first in itertools.islice(windows, TRIES):
@@ -86,11 +93,19 @@ def _search(
     return None
 
 
-def _spreads(layout: Layout, rule: SizeRule | None) -> Iterator[tuple[int, int]]:
+def bound(layout: Layout, within: int, near: set[int] | None) -> int:
+    """Return the depth of the domain that must not be left; none where those that run left it before."""
+    return 0 if near and len({layout.domain_of_leaf(within, leaf) for leaf in near}) > 1 else within
+
+
+def _spreads(layout: Layout, rule: SizeRule | None, within: int) -> Iterator[tuple[int, int]]:
     if rule is not None:
         yield rule.depth, rule.leaves
         return
-    for depth in range(layout.depth - 1, -1, -1):
+    if within >= layout.depth:
+        yield layout.depth - 1, 1
+        return
+    for depth in range(layout.depth - 1, within - 1, -1):
         for width in range(1, int(np.diff(layout.domains[depth]).max(initial=0)) + 1):
             yield depth, width
 

@@ -12,9 +12,19 @@ from typing import Final
 
 from topo_scheduler.api.annotations import ADDRESS, CHARGED_GPUS, GANG_ID, RANK, RESERVED_BANDWIDTH, SCORE
 from topo_scheduler.api.config import SchedulerConfig
+from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Complain, Evict, Instruction, PodRef, Tell
+from topo_scheduler.api.reasons import GroupReason, Reason
+from topo_scheduler.scheduling.instructions import (
+    Bind,
+    BindOutcome,
+    Complain,
+    Evict,
+    Instruction,
+    MarkGroup,
+    PodRef,
+    Tell,
+)
 from topo_scheduler.scheduling.neighbours import crowded_out
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
@@ -111,23 +121,25 @@ class Outcomes:
             member.stage = Stage.BOUND
             if workload.half_bound_since is not None:
                 workload.half_bound_since = now  # it gets on: the clock starts anew
-            self.note_complete(workload)
+            marks = self.note_complete(workload)
             text = f"Successfully assigned {member.key} to {member.node}{sent.why}"
-            return [Tell(reference(member), False, Reason.SCHEDULED, text)]
+            return [*marks, Tell(reference(member), False, Reason.SCHEDULED, text)]
         return self._failed(workload, member, outcome, message, now)
 
     def forget(self, uid: str) -> None:
         """Drop a bind whose pod is gone; its end does not matter any more."""
         self._sent.pop(uid, None)
 
-    def note_complete(self, workload: Workload) -> None:
-        """Note a gang of which enough members run: from now on it is never rolled back."""
+    def note_complete(self, workload: Workload) -> list[Instruction]:
+        """Note a gang of which enough members run: from now on it is never rolled back. Return what is to be marked."""
         bound = [m.rank for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
         workload.ran.update(rank for rank in bound if rank >= 0)
-        if max(len(bound), len(workload.ran)) >= workload.size:
-            workload.complete = True
-            workload.half_bound_since = None
-            workload.attempts = 0
+        if max(len(bound), len(workload.ran)) < workload.size:
+            return []
+        first, workload.complete = not workload.complete, True
+        workload.half_bound_since = None
+        workload.attempts = 0
+        return mark_placed(workload) if first else []
 
     def hindered(self, workload: Workload, now: float) -> None:
         """Note that a member has no room, or was not bound: a gang that stays half bound is rolled back before long."""
@@ -223,6 +235,24 @@ class Outcomes:
         if workload.half_bound_since is not None:
             most = min(most, ROLL_BACK_AFTER / 3)  # it must be tried again before its time is up
         return float(min(most, first * 2 ** min(20, max(0, workload.attempts - 1))))
+
+
+def mark_placed(workload: Workload) -> list[Instruction]:
+    """Return what is to be marked of a workload of which as many run as must at once."""
+    bound = len(workload.at(Stage.BOUND))
+    text = f"{bound} pods are bound, {workload.size} at once was the minimum" if workload.gang else "its pods are bound"
+    return mark_group(workload, GroupReason.SCHEDULED, text)
+
+
+def mark_group(workload: Workload, reason: GroupReason, message: str) -> list[Instruction]:
+    """Return the condition of the workload's PodGroup, if it has one of Kubernetes."""
+    group = workload.group
+    if group is None or group.key.api is not GroupApi.NATIVE:
+        return []
+    key, placed = group.key, reason is GroupReason.SCHEDULED
+    if group.scheduled and not placed:
+        return []  # that later pods find no room does not take back that it was placed
+    return [MarkGroup(key.namespace, key.name, group.uid, group.version, placed, reason, message)]
 
 
 def _seated(workload: Workload) -> int:

@@ -17,7 +17,7 @@ from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, sco
 from topo_scheduler.scheduling import mixed, repair, tied
 from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.neighbours import Surroundings
-from topo_scheduler.scheduling.size_rule import leaf_fits, make_rule, size_rule, spread_needed
+from topo_scheduler.scheduling.size_rule import leaf_fits, make_rule, named_at, size_rule, spread_needed
 from topo_scheduler.scheduling.totals import LeafTotals
 from topo_scheduler.scheduling.views import ClassView, Views
 from topo_scheduler.state.decision import ScoreParts, SizeRule
@@ -89,6 +89,8 @@ class Planner:
             layout: the fabric as it is.
             now: seconds, for outcomes that fade.
         """
+        if ask.within < 0:
+            return Failure(f"its PodGroup asks for one {ask.level}, which no node's labels tell")
         if ask.gang and tied.is_tied(ask.groups):
             return tied.plan_tied(self, ask, layout)
         if len(ask.groups) > 1:
@@ -101,7 +103,7 @@ class Planner:
             anywhere = make_rule(layout, 0, max(1, len(layout.paths)), 1)
             return repair.plan_repair(self, ask, layout, rule or anywhere, views, now)
         if rule is None:
-            return Failure(too_large(ask, most, self.limits_for(ask)))
+            return Failure(too_large_within(ask) if ask.within and most else too_large(ask, most, self.limits_for(ask)))
         window = self._best_window(views, ask, layout, rule, now)
         if window is None:
             return Failure("", rule)
@@ -129,12 +131,12 @@ class Planner:
     def rule(self, views: Sequence[ClassView], ask: Ask, layout: Layout) -> tuple[SizeRule | None, int]:
         """Return the size rule, computed again only when facts or the fabric changed."""
         limits = self.limits_for(ask)
-        key = (tuple(view.number for view in views), ask.total, limits)
-        return self._remembered(key, layout, lambda: size_rule(views, layout, limits, ask.total))
+        key = (tuple(view.number for view in views), ask.total, limits, ask.within)
+        return self._remembered(key, layout, lambda: size_rule(views, layout, limits, ask.total, ask.within))
 
     def rule_of_tied(self, ask: Ask, layout: Layout) -> SizeRule | None:
         """Return the same for a gang whose members look at each other."""
-        key = (tuple(ask.groups), ask.profiles, ask.mixed_models, self.limits_for(ask))
+        key = (tuple(ask.groups), ask.profiles, ask.mixed_models, self.limits_for(ask), ask.within)
         return self._remembered(key, layout, lambda: (tied.rule_of(self, ask, layout), 0))[0]
 
     def _remembered(
@@ -188,6 +190,9 @@ class Planner:
             Ground(number, view, fit, leaf_fits(view, layout, limits, fit=fit), modest, 0)
             for modest, fit in enumerate(_liked(view))
         ]
+        if ask.within:
+            named = named_at(layout, ask.within)
+            grounds = [replace(ground, fits=ground.fits * named) for ground in grounds]
         labelled = [replace(ground, fits=ground.fits * layout.aligned) for ground in grounds]
         unlabelled = [replace(ground, unlabelled=1) for ground in grounds]
         if not ask.gang:
@@ -216,7 +221,7 @@ class Planner:
         last = np.empty(len(fits), np.int64)
         count = narrowest_windows(fits, layout.domains[depth], leaves, ask.members, first, last)
         if count == 0 and ask.enforcement is Enforcement.PREFERRED:
-            needed = spread_needed(fits, layout, ask.members)
+            needed = spread_needed(fits, layout, ask.members, ask.within)
             if needed is not None:
                 depth, leaves = needed
                 count = narrowest_windows(fits, layout.domains[depth], leaves, ask.members, first, last)
@@ -358,6 +363,11 @@ def _liked(view: ClassView) -> list[Int64]:
 def alignment_of(rule: SizeRule, depth: int, leaves: int) -> int:
     """Return the alignment in thousandths: 1000 at the rule's level and number of leaves, less beyond."""
     return (1000 * rule.leaves // max(leaves, 1)) >> max(0, rule.depth - depth)
+
+
+def too_large_within(ask: Ask) -> str:
+    """Return the reason for a gang that the cluster could hold, but none of the domains it must share."""
+    return f"no {ask.level} could hold the gang's {ask.total} pods even if it were empty, and its PodGroup asks for one"
 
 
 def too_large(ask: Ask, most: int, limits: Limits) -> str:

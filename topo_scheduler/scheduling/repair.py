@@ -7,7 +7,7 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.ask import Ask, Failure, Placement
-from topo_scheduler.scheduling.size_rule import leaf_fits
+from topo_scheduler.scheduling.size_rule import leaf_fits, named_at
 from topo_scheduler.scheduling.views import ClassView
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.fabric import Layout
@@ -81,6 +81,7 @@ def _choices(ask: Ask, layout: Layout, rule: SizeRule, fits: Int64, home: list[i
     else:
         low, high = layout.domains[rule.depth][domains.pop() :][:2].tolist()
         near, extra = list(range(low, high)), rule.leaves - len(home)
+    near = _inside(ask, layout, near, home)
     others = [leaf for leaf in near if leaf not in home and fits[leaf] > 0]
     others.sort(key=lambda leaf: (*_distance(layout, leaf, home), -int(fits[leaf]), leaf))
     missing = ask.members - held
@@ -92,6 +93,17 @@ def _choices(ask: Ask, layout: Layout, rule: SizeRule, fits: Int64, home: list[i
         if picked and sum(int(fits[leaf]) for leaf in picked) >= missing:
             return [sorted([*at_home, *picked])]
     return []
+
+
+def _inside(ask: Ask, layout: Layout, near: list[int], home: list[int]) -> list[int]:
+    """Keep to the domain that all must share; not where those that run left it before."""
+    domains = {layout.domain_of_leaf(ask.within, leaf) for leaf in home}
+    if not ask.within or len(domains) > 1:
+        return near
+    if not domains:
+        return [leaf for leaf, named in zip(near, named_at(layout, ask.within)[near], strict=True) if named]
+    low, high = layout.domains[ask.within][domains.pop() :][:2].tolist()
+    return [leaf for leaf in near if low <= leaf < high]
 
 
 def _distance(layout: Layout, leaf: int, home: list[int]) -> tuple[int, int]:

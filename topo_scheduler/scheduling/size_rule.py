@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.kernels.fit import fewest_leaves, fit_leaves
 from topo_scheduler.scheduling.ask import Limits
 from topo_scheduler.scheduling.views import ClassView
@@ -31,12 +32,24 @@ def leaf_fits(
     return out
 
 
-def spread_needed(fits: Int64, layout: Layout, members: int) -> tuple[int, int] | None:
+def named_at(layout: Layout, depth: int) -> Int64:
+    """Return 1 for each leaf that lies in a domain with a name at a depth (int64[leaves]).
+
+    Nodes that do not tell a level share a domain of that level for want of a better one, and nothing else.
+    """
+    named = (path[depth - 1] != UNLABELLED for path in layout.paths)
+    return np.fromiter(named, np.int64, len(layout.paths)) if depth else np.ones(len(layout.paths), np.int64)
+
+
+def spread_needed(fits: Int64, layout: Layout, members: int, within: int = 0) -> tuple[int, int] | None:
     """Return (depth, leaves): the deepest level at which one domain holds the members, and in how few leaves.
 
-    Depth counts from the outside; the innermost one asked is that of the leaves' parents.
+    Depth counts from the outside; the innermost one asked is that of the leaves' parents. The domain lies ``within``
+    one of that depth.
     """
-    for depth in range(layout.depth - 1, -1, -1):
+    if within >= layout.depth:
+        return (layout.depth - 1, 1) if len(fits) and int(fits.max()) >= members else None
+    for depth in range(layout.depth - 1, within - 1, -1):
         out = np.empty(len(layout.domains[depth]) - 1, np.int64)
         fewest_leaves(fits, layout.domains[depth], members, out)
         found = out[out > 0]
@@ -45,7 +58,9 @@ def spread_needed(fits: Int64, layout: Layout, members: int) -> tuple[int, int] 
     return None
 
 
-def size_rule(views: Sequence[ClassView], layout: Layout, limits: Limits, total: int) -> tuple[SizeRule | None, int]:
+def size_rule(
+    views: Sequence[ClassView], layout: Layout, limits: Limits, total: int, within: int = 0
+) -> tuple[SizeRule | None, int]:
     """Return what the rule asks of a gang of ``total`` members of one class.
 
     Args:
@@ -53,6 +68,7 @@ def size_rule(views: Sequence[ClassView], layout: Layout, limits: Limits, total:
         layout: the fabric.
         limits: limits in one leaf.
         total: members of the whole gang.
+        within: depth of a domain that must not be left, 0 for none.
 
     Returns:
         The rule, or None when the gang could not be held even by an empty cluster; and how many that cluster could
@@ -62,10 +78,12 @@ def size_rule(views: Sequence[ClassView], layout: Layout, limits: Limits, total:
     most = 0
     for view in views:
         empty = leaf_fits(view, layout, limits, empty=True)
+        if within:
+            empty *= named_at(layout, within)
         most = max(most, int(empty.sum()))
         for unlabelled in (0, 1):
             fits = empty if unlabelled else empty * layout.aligned
-            needed = spread_needed(fits, layout, total)
+            needed = spread_needed(fits, layout, total, within)
             if needed is not None:
                 depth, leaves = needed
                 nodes = -(-total // max(1, int(view.empty_fit.max())))

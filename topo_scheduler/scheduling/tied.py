@@ -18,10 +18,10 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.fit import fit_rows, sum_ranges
 from topo_scheduler.scheduling.ask import Ask, Failure, Placement
-from topo_scheduler.scheduling.mixed import common_score, variants
+from topo_scheduler.scheduling.mixed import bound, common_score, variants
 from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.seating import Ground, Seating, Step
-from topo_scheduler.scheduling.size_rule import make_rule
+from topo_scheduler.scheduling.size_rule import make_rule, named_at
 from topo_scheduler.scheduling.validation import holds_in_turn
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import SizeRule
@@ -148,7 +148,10 @@ def _search(
     search.allow()
     if rule is not None and not home:
         return search.within(rule.depth, rule.leaves)
-    for depth in range(layout.depth - 1, -1, -1):
+    within = bound(layout, ask.within, home)
+    if within >= layout.depth:
+        return search.within(layout.depth - 1, 1)
+    for depth in range(layout.depth - 1, within - 1, -1):
         search.allow()
         found = search.within(depth, len(layout.paths))
         if found is not None:
@@ -234,7 +237,7 @@ def _ceilings(ground: Ground, ask: Ask, layout: Layout) -> list[Int64]:
         for leaf in np.flatnonzero(ceiling).tolist():
             rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
             ceiling[leaf] = min(int(ceiling[leaf]), ground.ceiling(group, rows, all_here=False))
-        found.append(ceiling)
+        found.append(ceiling * named_at(layout, ask.within) if ask.within else ceiling)
     return found
 
 

@@ -1,7 +1,7 @@
 """From a pod and its owners to what is wanted: its class, its gang, and whatever is wrong with it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -19,14 +19,16 @@ from topo_scheduler.api.annotations import (
 from topo_scheduler.api.objects import Job, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.groups import find_group
+from topo_scheduler.scheduling.ranks import place_in_series
 from topo_scheduler.state.classes import PodClass, pod_class, unsupported
 from topo_scheduler.state.constraints import constraints_of, wishes_of
+from topo_scheduler.state.groups import Groups
 from topo_scheduler.state.requests import pod_amounts
 from topo_scheduler.state.resources import GPU, ResourceTable, as_amounts
 from topo_scheduler.state.selectors import SelectorError
 from topo_scheduler.state.workloads import Member, Workload
 
-INDEX_LABELS: Final = ("batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index")
 _PER_WHOLE: Final = ("Job", "CronJob")
 """Kinds whose gpu-count is that of all pods of the Job together."""
 
@@ -87,10 +89,19 @@ def seconds(timestamp: str | None) -> float:
     return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
 
 
-def understand(pod: Pod, lineage: Lineage, resources: ResourceTable, now: float) -> Understood:
+def understand(
+    pod: Pod, lineage: Lineage, resources: ResourceTable, enqueued: float, groups: Groups | None = None
+) -> Understood:
     """Make sense of a pending pod.
 
     Never raises: what is wrong with the pod becomes the ``problem`` of its member, and it is refused with that reason.
+
+    Args:
+        pod: the pod.
+        lineage: its owners.
+        resources: the columns of what pods ask for.
+        enqueued: when the pod was first seen, in seconds.
+        groups: the PodGroups there are; none when not given.
     """
     chain = _sources(pod, lineage)
     request = read_annotations(chain)
@@ -105,7 +116,8 @@ def understand(pod: Pod, lineage: Lineage, resources: ResourceTable, now: float)
     cls, charged = _class(pod, lineage, request, resources, problems, warnings)
     if constraint := unsupported(pod):
         problems.append(f"it uses {constraint}, which this scheduler does not support yet")
-    workload = _workload(pod, lineage, request, problems)
+    workload = _workload(pod, lineage, request, groups or Groups(), enqueued, problems, warnings)
+    series, index = place_in_series(pod)
     member = Member(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
@@ -113,8 +125,9 @@ def understand(pod: Pod, lineage: Lineage, resources: ResourceTable, now: float)
         cls=cls,
         priority=pod.spec.priority,
         created=seconds(pod.metadata.creation_timestamp),
-        enqueued=now,
-        index=_index(pod),
+        enqueued=enqueued,
+        index=index,
+        series=series,
         controlled=pod.metadata.controller is not None,
         charged_gpus=charged,
         problem="; ".join(problems),
@@ -214,58 +227,41 @@ def charged_amounts(pod: Pod, resources: ResourceTable) -> dict[int, int]:
 # ---------------------------------------------------------------- gangs
 
 
-def _workload(pod: Pod, lineage: Lineage, request: PlacementRequest, problems: list[str]) -> Workload:
+def _workload(
+    pod: Pod,
+    lineage: Lineage,
+    request: PlacementRequest,
+    groups: Groups,
+    enqueued: float,
+    problems: list[str],
+    warnings: list[tuple[Reason, str]],
+) -> Workload:
     """Return the workload the pod belongs to, by the first rule that applies."""
     controller = pod.metadata.controller
-    made_by = f"{controller.kind} {controller.name}" if controller else f"Pod {pod.metadata.name}"
-    single = Workload(
+    workload = Workload(
         id=pod.metadata.uid,
         namespace=pod.metadata.namespace,
         name=pod.metadata.name,
-        controller=made_by,
+        controller=f"{controller.kind} {controller.name}" if controller else f"Pod {pod.metadata.name}",
         size=1,
         request=request,
         gang=False,
     )
-    if request.gang is False:
-        return single
     job = lineage.owners[0].job if lineage.owners else None
-    job_size = _job_size(job) if job is not None else None
-    if request.gang_name:
-        size = request.gang_size or job_size
-        if size is None:
-            problems.append(f"it names the gang {request.gang_name} but no gang-size; add topology.scheduler/gang-size")
-            return single
-        if size == 1:
-            return single
-        name = request.gang_name
-        return replace(single, id=f"{pod.metadata.namespace}/{name}", name=name, size=size, gang=True)
-    size = request.gang_size or job_size
-    if request.gang_size and controller is None:
-        if request.gang_size > 1:
-            problems.append(
-                "it has a gang-size but neither a controller nor a gang-name; add topology.scheduler/gang-name"
-            )
-        return single
-    if size is None or size == 1 or controller is None:
-        return single
-    return replace(single, id=controller.uid, name=controller.name, size=size, gang=True)
-
-
-def _job_size(job: Job) -> int | None:
-    """Return the gang size of a Job by the Job rule, None when the rule does not apply."""
-    spec = job.spec
-    indexed = spec.completion_mode == "Indexed" and spec.completions == spec.parallelism
-    if not indexed and GPU_COUNT not in job.metadata.annotations:
-        return None
-    if spec.completions is None:
-        return max(1, spec.parallelism)
-    return max(1, min(spec.parallelism, spec.completions - job.status.succeeded))
-
-
-def _index(pod: Pod) -> int | None:
-    for label in INDEX_LABELS:
-        value = pod.metadata.labels.get(label) or pod.metadata.annotations.get(label, "")
-        if value.isdecimal() and len(value) < 10:
-            return int(value)
-    return None
+    found = find_group(pod, job, request, groups, enqueued)
+    warnings += found.warnings
+    claim = found.claim
+    if claim is None:
+        return workload
+    if claim.problem:
+        problems.append(claim.problem)
+    workload.awaits = claim.awaits
+    if claim.group is not None:
+        workload.group = claim.group
+        workload.disruption_mode = claim.group.disruption_mode
+    # A gang of one is a single pod, unless the pods that come later must be near it.
+    if claim.id and (claim.size is None or (claim.gang and (claim.size > 1 or claim.group is not None))):
+        workload.id, workload.name, workload.gang = claim.id, claim.name, True
+        workload.size = claim.size or 1
+        workload.level, workload.tiers = claim.level, claim.group.tiers if claim.group else 0
+    return workload

@@ -74,9 +74,11 @@ def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placem
         with_gpus = [row for (cls, _), rows in zip(ask.groups, placement.rows, strict=True) if cls.gpus for row in rows]
         if len({int(nodes.model[row]) for row in with_gpus}) > 1:
             return "the gang was spread over several GPU models"
+    leaves = {int(layout.leaf_of_row[row]) for row in placed}
+    if ask.within and not ask.running and len({layout.domain_of_leaf(ask.within, leaf) for leaf in leaves}) > 1:
+        return f"the gang was spread over more than one {ask.level}"
     if ask.running or ask.enforcement is Enforcement.PREFERRED:
         return ""
-    leaves = {int(layout.leaf_of_row[row]) for row in placed}
     rule = placement.rule
     if len(leaves) > rule.leaves:
         return f"{len(leaves)} leaves were used where the size rule allows {rule.leaves}"

@@ -16,6 +16,7 @@ from topo_scheduler.scheduling.understand import charged_amounts
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.fabric import Fabric, Layout, Path
+from topo_scheduler.state.groups import Groups
 from topo_scheduler.state.history import History
 from topo_scheduler.state.ledger import Entry, Ledger
 from topo_scheduler.state.nodes import NodeLabels, NodeTable
@@ -36,6 +37,7 @@ class World:
         self.history = History()
         self.penalties = Penalties()
         self._penalised: set[str] = set()
+        self.groups = Groups(self.fabric.reader.levels_by_key())
         self.improvements = 0
         """How many events so far could have made a placement possible."""
         self._improved: set[int] = set()

@@ -83,8 +83,6 @@ def unsupported(pod: Pod) -> str:
         return "persistent volume claims"
     if spec.resource_claims or any(container.resources.claims for container in spec.containers):
         return "resource claims (dynamic resource allocation)"
-    if spec.scheduling_group is not None:
-        return "schedulingGroup (native pod groups)"
     if spec.workload_ref is not None:
-        return "workloadRef (native pod groups)"
+        return "workloadRef (the Workloads of Kubernetes 1.35)"
     return ""

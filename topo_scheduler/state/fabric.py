@@ -49,6 +49,15 @@ class LevelReader:
         ]
         self._around = [around.get(level, "") for level in self.names]
 
+    def levels_by_key(self) -> dict[str, str]:
+        """Return the level that each node label tells, as the first family says that knows it."""
+        if self._own:
+            pairs = [(key, name) for name, keys in zip(self.names, self._own, strict=True) for key in keys]
+        else:
+            told = [*(keys for _, keys in self._families), self._around]
+            pairs = [(key, name) for keys in told for name, key in zip(self.names, keys, strict=True) if key]
+        return dict(reversed(pairs))
+
     def read(self, labels: Mapping[str, str]) -> tuple[str | None, ...]:
         """Return the name of the domain at each level of ``names``."""
         if self._own:

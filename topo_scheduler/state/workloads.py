@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from topo_scheduler.api.annotations import PlacementRequest
 from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.groups import Disruption, PodGroup
 from topo_scheduler.state.residents import Profile
 
 
@@ -21,7 +23,8 @@ class Stage(StrEnum):
 class Member:
     """One pod of a workload.
 
-    ``index`` the rank its controller gave it, None when it gave none; ``rank`` the one it was placed with.
+    ``index`` the number its controller gave it, None when it gave none; ``series`` of which row of such numbers it is,
+    where several controllers made the workload, the first in order first; ``rank`` the one it was placed with.
     ``controlled``: a controller makes a new pod when this one is evicted. ``bandwidth`` Mbit/s charged to its node.
     """
 
@@ -33,6 +36,7 @@ class Member:
     created: float
     enqueued: float
     index: int | None = None
+    series: tuple[int, str] = (0, "")
     controlled: bool = False
     charged_gpus: int = 0
     stage: Stage = Stage.PENDING
@@ -58,7 +62,9 @@ class Workload:
 
     ``size`` members that must be placed at once (those that run count); ``controller`` kind and name of what made
     the pods, for messages; ``complete`` whether all of it ran at some time: from then on lost members are re-placed
-    singly, before that a gang that can't be completed is rolled back.
+    singly, before that a gang that can't be completed is rolled back. ``group`` the PodGroup that says so, if one does;
+    ``level`` of the fabric of which all members must share one domain, ``tiers`` the same as a number of levels from
+    the leaf (1) outward; ``awaits`` what must appear before its size is known.
     """
 
     id: str
@@ -68,6 +74,11 @@ class Workload:
     size: int
     request: PlacementRequest
     gang: bool
+    group: PodGroup | None = None
+    level: str = ""
+    tiers: int = 0
+    awaits: str = ""
+    disruption_mode: Disruption = Disruption.POD
     members: dict[str, Member] = field(default_factory=dict)
     complete: bool = False
     attempts: int = 0
@@ -80,6 +91,18 @@ class Workload:
     """Whether a bind of the last decision failed."""
     found: bool = False
     """Whether members were found bound by an earlier process: it is not known whether it ever ran whole."""
+    speaker: str = ""
+    """The pod whose annotations speak for all: the first in order of those that wait, so that it is always the same."""
+
+    def speaks(self, member: Member) -> bool:
+        """Return whether a member speaks for all from now on."""
+        known = self.members.get(self.speaker)
+        return (
+            known is None
+            or known.uid == member.uid
+            or known.stage is not Stage.PENDING
+            or _order(member) < _order(known)
+        )
 
     def at(self, stage: Stage) -> list[Member]:
         """Return the members at a stage, in order of index, age and name."""
@@ -90,17 +113,20 @@ class Workload:
 
     def described_by(self, other: "Workload") -> bool:
         """Whether another says the same of what is wanted."""
-        return (self.size, self.gang, self.request, self.name, self.controller) == (
-            other.size,
-            other.gang,
-            other.request,
-            other.name,
-            other.controller,
+        return all(getattr(self, name) == getattr(other, name) for name in _DESCRIBED) and _alike(
+            self.group, other.group
         )
+
+    def describe(self, other: "Workload") -> None:
+        """Take over what another says of what is wanted."""
+        for name in (*_DESCRIBED, "group"):
+            setattr(self, name, getattr(other, name))
 
     @property
     def priority(self) -> int:
-        """The lowest priority of a member: the whole can't go before any part of it."""
+        """That of its PodGroup, else the lowest of a member: the whole can't go before any part of it."""
+        if self.group is not None and self.group.priority is not None:
+            return self.group.priority
         return min((member.priority for member in self.members.values()), default=0)
 
     @property
@@ -114,8 +140,17 @@ class Workload:
         return next((f"pod {m.key}: {m.problem}" for m in self.at(Stage.PENDING) if m.problem), "")
 
 
-def _order(member: Member) -> tuple[int, float, str]:
-    return (member.index if member.index is not None else 1 << 60, member.created, member.name)
+_DESCRIBED: Final = ("size", "gang", "request", "name", "controller", "level", "tiers", "awaits", "disruption_mode")
+
+
+def _alike(one: PodGroup | None, other: PodGroup | None) -> bool:
+    return one is other or (one is not None and other is not None and one.asks_as(other))
+
+
+def _order(member: Member) -> tuple[bool, tuple[int, str], int, float, str]:
+    index = member.index
+    series = member.series if index is not None else (0, "")
+    return (index is None, series, index or 0, member.created, member.name)
 
 
 class Workloads:
@@ -152,9 +187,10 @@ class Workloads:
         if known is not None and known != template.id:
             self.leave(member.uid)
         workload = self._by_id.setdefault(template.id, template)
-        if describes and workload is not template:
-            workload.size, workload.gang, workload.request = template.size, template.gang, template.request
-            workload.name, workload.controller = template.name, template.controller
+        if describes and workload.speaks(member):
+            workload.speaker = member.uid
+            if workload is not template:
+                workload.describe(template)
         workload.members[member.uid] = member
         self._of_pod[member.uid] = workload.id
         return workload

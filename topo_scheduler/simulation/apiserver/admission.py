@@ -279,6 +279,23 @@ def _admit_namespace(kind: Kind, namespace: Json, store: Lookup, moment: datetim
     return {**named, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
 
 
+def _admit_pod_group(kind: Kind, group: Json, store: Lookup, moment: datetime) -> Json:
+    """Exactly one policy, a positive count, and the number of the priority class."""
+    name, body = group["metadata"]["name"], spec(group)
+    policy = body.get("schedulingPolicy") or {}
+    if len(policy.keys() & {"gang", "basic"}) != 1:
+        raise invalid(kind, name, [("spec.schedulingPolicy", "must specify one of: `basic`, `gang`")])
+    if "gang" in policy and int((policy["gang"] or {}).get("minCount", 0)) < 1:
+        problem = "Invalid value: must be greater than or equal to 1"
+        raise invalid(kind, name, [("spec.schedulingPolicy.gang.minCount", problem)])
+    if not (wanted := body.get("priorityClassName")):
+        return group
+    found = store.find("priorityclasses.scheduling.k8s.io", wanted)
+    if found is None:
+        raise forbidden(kind.id, name, f"no PriorityClass with name {wanted} was found", kind=kind.plural)
+    return changed(group, "spec", priority=int(found["value"]))
+
+
 def _priority_class(obj: Json) -> Json:
     return {"preemptionPolicy": "PreemptLowerPriority", **obj}
 
@@ -311,5 +328,6 @@ _ON_CREATE: dict[str, Callable[[Kind, Json, Lookup, datetime], Json]] = {
     "replicasets.apps": _admit_workload,
     "statefulsets.apps": _admit_workload,
     "daemonsets.apps": _admit_workload,
+    "podgroups.scheduling.k8s.io": _admit_pod_group,
     crds.ID: _admit_crd,
 }

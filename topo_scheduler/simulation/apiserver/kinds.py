@@ -189,6 +189,8 @@ BUILT_IN: tuple[Kind, ...] = (
          generation=True, immutable=_WORKLOAD_SELECTOR),
     Kind("apps", "v1", "ControllerRevision", "controllerrevisions"),
     Kind("coordination.k8s.io", "v1", "Lease", "leases", blind_put=False, put_creates=True),
+    Kind("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups", subresources=_STATUS, generation=True,
+         immutable=(("spec", "schedulingPolicy"), ("spec", "schedulingConstraints"))),
     Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short=("pc",),
          immutable=(("value",), ("preemptionPolicy",))),
     Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", short=("pdb",), subresources=_STATUS,

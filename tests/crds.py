@@ -1,0 +1,61 @@
+"""Definitions of the PodGroups of other schedulers, cut down to what their own say of the fields that are read."""
+
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+PLUGINS: Final = "scheduling.x-k8s.io"
+VOLCANO: Final = "scheduling.volcano.sh"
+_FREE: Final = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def pod_group_definition(group: str = PLUGINS) -> Json:
+    """Return the CustomResourceDefinition of a PodGroup."""
+    spec = {"type": "object", "properties": {"minMember": {"type": "integer", "format": "int32"}}}
+    schema = {"type": "object", "properties": {"spec": {**spec, **_FREE}, "status": _FREE}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"podgroups.{group}",
+            # Groups below k8s.io are the project's own; the API server asks for this of whoever defines a kind there.
+            "annotations": {
+                "api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"
+            },
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup", "listKind": "PodGroupList"},
+            "versions": [
+                {
+                    "name": "v1beta1" if group == VOLCANO else "v1alpha1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": {"status": {}},
+                }
+            ],
+        },
+    }
+
+
+def pod_group(name: str, minimum: int, group: str = PLUGINS, namespace: str = "default", **spec: Any) -> Json:
+    """Return a PodGroup of scheduler-plugins or of Volcano."""
+    version = "v1beta1" if group == VOLCANO else "v1alpha1"
+    return {
+        "apiVersion": f"{group}/{version}",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"minMember": minimum, **spec},
+    }
+
+
+def native_pod_group(name: str, minimum: int, namespace: str = "default", **spec: Any) -> Json:
+    """Return a PodGroup of Kubernetes 1.36."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}, **spec},
+    }

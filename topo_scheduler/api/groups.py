@@ -1,0 +1,76 @@
+"""Pod groups, as users and controllers name them: the APIs that have a PodGroup, and the keys on pods.
+
+Nothing here is ours: every name is that of the project it comes from.
+"""
+
+from enum import StrEnum
+from typing import Any, Final
+
+from msgspec import field
+
+from topo_scheduler.api.base import Base
+from topo_scheduler.api.objects import ObjectMeta
+
+
+class GroupApi(StrEnum):
+    """The API groups that have a kind PodGroup, in order of precedence; the value is the group's name."""
+
+    NATIVE = "scheduling.k8s.io"
+    PLUGINS = "scheduling.x-k8s.io"
+    SIGS = "scheduling.sigs.k8s.io"
+    VOLCANO = "scheduling.volcano.sh"
+
+
+VERSIONS: Final[dict[GroupApi, tuple[str, ...]]] = {
+    GroupApi.NATIVE: ("v1", "v1beta1", "v1alpha3", "v1alpha2"),
+    GroupApi.PLUGINS: ("v1alpha1",),
+    GroupApi.SIGS: ("v1alpha1",),
+    GroupApi.VOLCANO: ("v1beta1",),
+}
+"""Versions that are understood, the newest first: of those served, the first is read."""
+
+PLURAL: Final = "podgroups"
+
+PLUGINS_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+SIGS_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
+VOLCANO_ANNOTATIONS: Final = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+VOLCANO_MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
+
+SIZED_ON_PODS: Final = (
+    ("kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"),
+    ("gang.scheduling.koordinator.sh/name", "gang.scheduling.koordinator.sh/min-available"),
+    ("pod-group.scheduling.sigs.k8s.io/name", "pod-group.scheduling.sigs.k8s.io/min-available"),
+)
+"""Keys of labels or annotations by which a pod itself says its group's name and how many pods that has."""
+
+JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
+POD_INDEX: Final = "apps.kubernetes.io/pod-index"
+
+JOBSET_NAME: Final = "jobset.sigs.k8s.io/jobset-name"
+JOBSET_JOB_INDEX: Final = "jobset.sigs.k8s.io/job-global-index"
+
+LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
+LWS_WORKER: Final = "leaderworkerset.sigs.k8s.io/worker-index"
+LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+
+KUBEFLOW_TYPE: Final = "training.kubeflow.org/replica-type"
+KUBEFLOW_INDEX: Final = "training.kubeflow.org/replica-index"
+KUBEFLOW_ROLE: Final = "training.kubeflow.org/job-role"
+LEADERS: Final = ("master", "launcher", "chief", "scheduler")
+"""Replica types that come before all others; those that serve parameters come next."""
+SERVERS: Final = ("ps", "server")
+
+VOLCANO_TASK: Final = "volcano.sh/task-spec"
+VOLCANO_INDEX: Final = "volcano.sh/task-index"
+
+GROVE_CLIQUE: Final = "grove.io/podclique"
+GROVE_INDEX: Final = "grove.io/podclique-pod-index"
+
+
+class PodGroupObject(Base):
+    """A PodGroup of any API, as it comes: what its fields mean differs between them, see ``state.groups``."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies defaults
+    status: dict[str, Any] = {}  # noqa: RUF012

@@ -1,0 +1,161 @@
+"""Tell on the PodGroups of Kubernetes whether their pods were placed: the condition PodGroupScheduled.
+
+Behind the binds (see ``lane``), the newest of several messages only. What the PodGroup says is looked at right before:
+what it says already is not written again, and one that was placed once is never called unplaced, as kube-scheduler
+has it.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from topo_scheduler.api.groups import PLURAL, GroupApi, PodGroupObject
+from topo_scheduler.kube.client import STRATEGIC_MERGE_PATCH, Client, decode
+from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, retried
+from topo_scheduler.kube.lane import Lane
+from topo_scheduler.kube.resources import Resource
+from topo_scheduler.kube.times import time as timestamp
+
+logger = logging.getLogger(__name__)
+
+CONDITION: Final = "PodGroupScheduled"
+PATIENCE_SECONDS = 4.0
+RETRY_SECONDS = 60.0
+TIMEOUT_SECONDS = 10.0
+CONFLICTS = 5
+LONGEST_MESSAGE: Final = 32_768
+"""Characters the API server takes in the message of a condition."""
+
+_encode = msgspec.json.Encoder().encode
+_group = msgspec.json.Decoder(PodGroupObject)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMark:
+    """What is to be written on a PodGroup. ``version`` of its API."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    scheduled: bool
+    reason: str
+    message: str
+
+
+class GroupConditionWriter:
+    """Writes the condition; a PodGroup is asked for and patched, nothing of it is kept."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        busy: Callable[[], bool] = lambda: False,
+        concurrency: int = 4,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.written = 0
+        self.failed = 0
+        self._client = client
+        self._clock = clock
+        self._wall = wall
+        self._waiting: dict[str, tuple[float, GroupMark]] = {}
+        self._doing: set[str] = set()
+        self._lane: Lane[GroupMark] = Lane(
+            oldest=self._oldest,
+            take=self._take,
+            do=self._write,
+            busy=busy,
+            concurrency=concurrency,
+            patience=PATIENCE_SECONDS,
+            clock=clock,
+        )
+
+    def set(self, mark: GroupMark) -> None:
+        """Write this, soon; what was to be written of the same PodGroup before is dropped."""
+        since, before = self._waiting.get(mark.uid, (self._clock(), None))
+        if before is not None and before.scheduled and not mark.scheduled:
+            return
+        self._waiting[mark.uid] = (since, mark)
+        self._lane.wake()
+
+    async def run(self) -> NoReturn:
+        """Write, until cancelled."""
+        await self._lane.run()
+
+    async def flush(self, timeout: float) -> bool:
+        """Write everything that waits, binds or not; whether that was done in time."""
+        return await self._lane.flush(timeout)
+
+    def _oldest(self) -> float | None:
+        return next((since for uid, (since, _) in self._waiting.items() if uid not in self._doing), None)
+
+    def _take(self) -> GroupMark:
+        uid = next(uid for uid in self._waiting if uid not in self._doing)
+        self._doing.add(uid)
+        return self._waiting.pop(uid)[1]
+
+    async def _write(self, mark: GroupMark) -> None:
+        try:
+            self.written += await self._patch(mark)
+        except KubeError as error:
+            self.failed += 1
+            logger.warning("PodGroup %s/%s is not marked: %s", mark.namespace, mark.name, error)
+        finally:
+            self._doing.discard(mark.uid)
+
+    async def _patch(self, mark: GroupMark) -> bool:
+        """Return whether it was written: not when the PodGroup is gone, or says as much already."""
+        resource = Resource(str(GroupApi.NATIVE), mark.version, PLURAL, "PodGroup", PodGroupObject)
+        path = resource.path(mark.namespace, mark.name)
+        for last in (*[False] * (CONFLICTS - 1), True):
+            try:
+                group = decode(_group, await self._request("GET", path))
+                body = self._body(mark, group)
+                if body is None:
+                    return False
+                await self._request("PATCH", f"{path}/status", body)
+                return True
+            except NotFound:
+                return False
+            except Conflict:
+                if last:
+                    raise
+        raise AssertionError("not reached")
+
+    def _body(self, mark: GroupMark, group: PodGroupObject) -> bytes | None:
+        known = _condition(group)
+        status, message = str(mark.scheduled), mark.message[:LONGEST_MESSAGE]
+        if group.metadata.uid != mark.uid or (known.get("status") == "True" and not mark.scheduled):
+            return None
+        if (known.get("status"), known.get("reason"), known.get("message")) == (status, mark.reason, message):
+            return None
+        turned = known.get("status") != status
+        condition = {
+            "type": CONDITION,
+            "status": status,
+            "reason": mark.reason,
+            "message": message,
+            "observedGeneration": group.metadata.generation,
+            "lastTransitionTime": timestamp(self._wall()) if turned else known.get("lastTransitionTime"),
+        }
+        metadata = {"uid": mark.uid, "resourceVersion": group.metadata.resource_version}
+        return _encode({"metadata": metadata, "status": {"conditions": [condition]}})
+
+    async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        async def send() -> bytes:
+            return await self._client.request(
+                method, path, body=body, content_type=STRATEGIC_MERGE_PATCH, timeout=TIMEOUT_SECONDS
+            )
+
+        return await retried(send, seconds=RETRY_SECONDS)
+
+
+def _condition(group: PodGroupObject) -> dict[str, Any]:
+    conditions = group.status.get("conditions") or []
+    return next((one for one in conditions if isinstance(one, dict) and one.get("type") == CONDITION), {})

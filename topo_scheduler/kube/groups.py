@@ -1,0 +1,233 @@
+"""Follow the PodGroups of every API that is served, and notice when one comes or goes.
+
+Most clusters serve none or one of these APIs, and a definition may come at any moment. So the server is asked from
+time to time which there are, and at once when a pod names a PodGroup of an API that was not there. What always holds:
+an API that is not served costs no warning and no watch; a failure to ask changes nothing that was known.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Protocol
+
+import msgspec
+
+from topo_scheduler.api.base import Base
+from topo_scheduler.api.groups import PLURAL, VERSIONS, GroupApi, PodGroupObject
+from topo_scheduler.kube.client import Client, decode
+from topo_scheduler.kube.errors import KubeError, NotFound, retried
+from topo_scheduler.kube.reflector import Reflector
+from topo_scheduler.kube.resources import Resource, group_version_path
+from topo_scheduler.kube.sinks import Deleted
+from topo_scheduler.state.groups import GroupKey, PodGroup, Serving, read_group
+
+logger = logging.getLogger(__name__)
+
+ASK_SECONDS: Final = 30.0
+"""How often it is asked which APIs are served."""
+
+SOON_SECONDS: Final = 1.0
+"""The least time between two questions, however often a pod names what is not there."""
+
+TIMEOUT_SECONDS: Final = 10.0
+
+Found = Resource[PodGroupObject]
+
+
+class GroupFacts(Protocol):
+    """Who wants to know. Called on the event loop, in order, never concurrently."""
+
+    def groups_applied(self, groups: Sequence[PodGroup]) -> None:
+        """These exist now, in this state."""
+
+    def groups_deleted(self, groups: Sequence[tuple[GroupKey, str]]) -> None:
+        """These exist no more; with their uids."""
+
+    def groups_served(self, api: GroupApi, serving: Serving, asked: float) -> None:
+        """What is known of an API, and when it was asked for."""
+
+
+class _Version(Base):
+    version: str = ""
+
+
+class _Group(Base):
+    name: str = ""
+    versions: list[_Version] = []  # noqa: RUF012 - msgspec copies defaults
+
+
+class _Groups(Base):
+    groups: list[_Group] = []  # noqa: RUF012
+
+
+class _Kind(Base):
+    name: str = ""
+    namespaced: bool = False
+    verbs: tuple[str, ...] = ()
+
+
+class _Kinds(Base):
+    resources: list[_Kind] | None = None
+
+
+_groups: Final = msgspec.json.Decoder(_Groups)
+_kinds: Final = msgspec.json.Decoder(_Kinds)
+
+
+async def served_groups(client: Client) -> dict[GroupApi, Found]:
+    """Return the PodGroups that are served, in the newest version of each API that is understood.
+
+    Raises:
+        KubeError: no answer.
+    """
+    answer = await _get(client, "/apis")
+    listed = {group.name: {one.version for one in group.versions} for group in decode(_groups, answer).groups}
+    found = {}
+    for api, versions in VERSIONS.items():
+        for version in versions:
+            if version in listed.get(api, ()) and await _has_groups(client, f"{api}/{version}"):
+                found[api] = Resource(str(api), version, PLURAL, "PodGroup", PodGroupObject)
+                break
+    return found
+
+
+async def _has_groups(client: Client, api_version: str) -> bool:
+    try:
+        answer = await _get(client, group_version_path(api_version))
+    except NotFound:
+        return False  # it went between two questions
+    kinds = decode(_kinds, answer).resources or []
+    return any(kind.name == PLURAL and kind.namespaced and {"list", "watch"} <= set(kind.verbs) for kind in kinds)
+
+
+async def _get(client: Client, path: str) -> bytes:
+    return await retried(lambda: client.request("GET", path, timeout=TIMEOUT_SECONDS), attempts=4, longest=5.0)
+
+
+@dataclass(slots=True)
+class _Followed:
+    """One API that is served."""
+
+    resource: Found
+    reflector: Reflector[PodGroupObject]
+    sink: "_Sink"
+    task: asyncio.Task[Any]
+
+
+class GroupDirectory:
+    """Keeps ``facts`` informed of all PodGroups there are."""
+
+    def __init__(self, client: Client, facts: GroupFacts, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._facts = facts
+        self._clock = clock
+        self._followed: dict[GroupApi, _Followed] = {}
+        self._answered = asyncio.Event()
+        self._again = asyncio.Event()
+
+    async def run(self) -> NoReturn:
+        """Follow what there is, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                self._again.clear()
+                asked = self._clock()
+                try:
+                    found = await served_groups(self._client)
+                except KubeError as error:
+                    logger.info("it is not known which PodGroups are served: %s", error)
+                else:
+                    self._take(found, asked, tasks)
+                    self._answered.set()
+                await self._pause(asked)
+        raise AssertionError("this ends by being cancelled")
+
+    def ask_again(self) -> None:
+        """Ask before long which APIs are served: somebody names a PodGroup of one that was not."""
+        self._again.set()
+
+    async def settled(self) -> None:
+        """Wait until it is known which APIs are served, and all their PodGroups are listed."""
+        await self._answered.wait()
+        for followed in list(self._followed.values()):
+            await followed.reflector.synced.wait()
+
+    def staleness(self, now: float) -> dict[str, float]:
+        """Return the seconds since the last sign of life of each watch."""
+        return {one.resource.described: one.reflector.staleness(now) for one in self._followed.values()}
+
+    async def _pause(self, asked: float) -> None:
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                await self._again.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(max(0.0, asked + SOON_SECONDS - self._clock()))
+
+    def _take(self, found: dict[GroupApi, Found], asked: float, tasks: asyncio.TaskGroup) -> None:
+        for api in GroupApi:
+            resource, followed = found.get(api), self._followed.get(api)
+            if followed is not None and followed.resource != resource:
+                logger.info("%s are no longer served as %s", resource_name(api), followed.resource.api_version)
+                self._leave(api)
+                followed = None
+            if resource is None:
+                self._facts.groups_served(api, Serving.ABSENT, asked)
+            elif followed is None:
+                logger.info("%s are served as %s", resource_name(api), resource.api_version)
+                self._facts.groups_served(api, Serving.UNKNOWN, asked)
+                self._follow(api, resource, tasks)
+
+    def _follow(self, api: GroupApi, resource: Found, tasks: asyncio.TaskGroup) -> None:
+        sink = _Sink(api, resource.version, self._facts, self._clock)
+        reflector = Reflector(self._client, resource, sink, clock=self._clock)
+        task = tasks.create_task(reflector.run(), name=f"reflect {resource.described}")
+        self._followed[api] = _Followed(resource, reflector, sink, task)
+
+    def _leave(self, api: GroupApi) -> None:
+        followed = self._followed.pop(api)
+        followed.task.cancel()
+        followed.sink.close()
+
+
+class _Sink:
+    """Makes sense of the PodGroups of one API."""
+
+    def __init__(self, api: GroupApi, version: str, facts: GroupFacts, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._version = version
+        self._facts = facts
+        self._clock = clock
+        self._known: dict[GroupKey, str] = {}
+        self._open = True
+
+    def applied(self, objects: Sequence[PodGroupObject]) -> None:
+        """These exist now."""
+        groups = [read_group(self._api, self._version, item) for item in objects]
+        if self._open:
+            self._known.update((group.key, group.uid) for group in groups)
+            self._facts.groups_applied(groups)
+
+    def deleted(self, references: Sequence[Deleted]) -> None:
+        """These exist no more."""
+        gone = [(GroupKey(self._api, one.namespace, one.name), one.uid) for one in references]
+        if self._open:
+            for key, _ in gone:
+                self._known.pop(key, None)
+            self._facts.groups_deleted(gone)
+
+    def synced(self) -> None:
+        """All there are have been told."""
+        if self._open:
+            self._facts.groups_served(self._api, Serving.LISTED, self._clock())
+
+    def close(self) -> None:
+        """The API is gone, and all PodGroups with it."""
+        self._open = False
+        self._facts.groups_deleted(list(self._known.items()))
+
+
+def resource_name(api: GroupApi) -> str:
+    """Return the PodGroups of an API as messages name them."""
+    return f"{PLURAL}.{api}"

@@ -1,0 +1,267 @@
+"""Which gang a pod belongs to, whoever made it: the first rule that applies holds, and a contradiction is told.
+
+In order: ``gang: "false"``; our gang-name and gang-size; the PodGroup of Kubernetes; PodGroups of other schedulers;
+groups whose size stands on the pod; labels of controllers that promise a size; the Job rule; each pod for itself.
+A group is always one of the pod's own namespace.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from topo_scheduler.api.annotations import GANG_NAME, GANG_SIZE, GPU_COUNT, MAX_GANG, PlacementRequest
+from topo_scheduler.api.groups import (
+    JOBSET_NAME,
+    LWS_GROUP,
+    LWS_NAME,
+    LWS_SIZE,
+    PLUGINS_LABEL,
+    SIGS_LABEL,
+    SIZED_ON_PODS,
+    VOLCANO_ANNOTATIONS,
+    VOLCANO_MIN_MEMBER,
+    GroupApi,
+)
+from topo_scheduler.api.objects import Job, Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.state.groups import GroupKey, Groups, PodGroup, Serving
+
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_BELOW_JOBSET: Final = ("Pod", "Job")
+"""Where a gang-size stands that is meant for one Job of a JobSet; written further out, it is that of the whole."""
+_LABELS: Final = {
+    GroupApi.PLUGINS: (PLUGINS_LABEL,),
+    GroupApi.SIGS: (SIGS_LABEL,),
+    GroupApi.VOLCANO: VOLCANO_ANNOTATIONS,
+}
+_KEYS: Final = frozenset(
+    (
+        LWS_NAME,
+        VOLCANO_MIN_MEMBER,
+        *(name for name, _ in SIZED_ON_PODS),
+        *(key for keys in _LABELS.values() for key in keys),
+    )
+)
+"""Whatever names a group: most pods carry none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one rule says of a pod's gang.
+
+    ``said`` who says so, for messages; ``size`` members at once, None while that is not known; ``named`` whether
+    somebody chose the group by its name; ``gang`` False for pods that are placed one by one; ``group`` the PodGroup
+    behind it; ``level`` of the fabric of which all members must share one domain; ``awaits`` what must appear first;
+    ``problem`` why the pod can't be placed.
+    """
+
+    said: str
+    id: str = ""
+    name: str = ""
+    size: int | None = 1
+    named: bool = False
+    gang: bool = True
+    group: PodGroup | None = None
+    level: str = ""
+    awaits: str = ""
+    problem: str = ""
+
+    def contradicts(self, other: "Claim") -> bool:
+        """Whether both can't be followed."""
+        if self.size is not None and other.size is not None and self.size != other.size:
+            return True
+        return self.named and other.named and self.name != other.name
+
+
+@dataclass(slots=True)
+class Grouping:
+    """The claim that holds, None for a pod without any, and what to warn of."""
+
+    claim: Claim | None = None
+    warnings: list[tuple[Reason, str]] = field(default_factory=list)
+
+
+def find_group(pod: Pod, job: Job | None, request: PlacementRequest, groups: Groups, since: float) -> Grouping:
+    """Return which gang a pod belongs to.
+
+    Args:
+        pod: a pending pod.
+        job: the Job that made it, None where none did.
+        request: the annotations of the pod and its owners.
+        groups: the PodGroups there are.
+        since: when the pod was first seen, in seconds.
+    """
+    unknown: list[str] = []
+    outside = list(_outside(pod, groups, since, unknown)) if _names_any(pod) else []
+    if request.gang is False:
+        told = [claim for claim in outside if claim.named and claim.size != 1]
+        warnings = [_conflict('topology.scheduler/gang: "false"', claim) for claim in told]
+        return Grouping(None, warnings)
+    ours = _ours(pod, job, request, bool(outside))
+    claims = [*([ours] if ours else []), *outside]
+    if not claims:
+        claims = list(_job_rule(pod, job))
+    if not claims:
+        return Grouping(None, [(Reason.GROUP_IGNORED, text) for text in unknown])
+    first, *others = claims
+    grouping = Grouping(first, [_conflict(_words(first), other) for other in others if first.contradicts(other)])
+    if unknown and first.size == 1:
+        grouping.warnings += [(Reason.GROUP_IGNORED, text) for text in unknown]
+    return grouping
+
+
+def names_of(pod: Pod) -> Iterator[tuple[GroupKey, str]]:
+    """Yield the PodGroups a pod names, and where it does."""
+    if pod.spec.scheduling_group is not None:
+        name = pod.spec.scheduling_group.get("podGroupName")
+        yield GroupKey(GroupApi.NATIVE, pod.metadata.namespace, str(name or "")), "spec.schedulingGroup.podGroupName"
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    for api, keys in _LABELS.items():
+        for key in keys:
+            if name := labels.get(key) or annotations.get(key):
+                yield GroupKey(api, pod.metadata.namespace, name), key
+                break
+
+
+def watched_names(pod: Pod) -> list[str]:
+    """Return what must be followed for a pod because it names PodGroups: their ids, and their APIs."""
+    if not _names_any(pod):
+        return []
+    return [text for key, _ in names_of(pod) for text in (key.id, watched_api(key.api))]
+
+
+def watched_api(api: GroupApi) -> str:
+    """Return the name under which pods that name a PodGroup of an API are found."""
+    return f"api {api}"
+
+
+def _names_any(pod: Pod) -> bool:
+    metadata = pod.metadata
+    plain = _KEYS.isdisjoint(metadata.labels) and _KEYS.isdisjoint(metadata.annotations)
+    return not plain or pod.spec.scheduling_group is not None
+
+
+# ---------------------------------------------------------------- rules
+
+
+def _ours(pod: Pod, job: Job | None, request: PlacementRequest, others: bool) -> Claim | None:
+    """Our annotations; the size may be that of the Job."""
+    namespace, controller = pod.metadata.namespace, pod.metadata.controller
+    if request.gang_name:
+        said, name = f"annotation {GANG_NAME}", request.gang_name
+        size = request.gang_size or job_size(job)
+        if size is None:
+            return Claim(said, problem=f"it names the gang {name} but no gang-size; add {GANG_SIZE}")
+        return Claim(said, f"{namespace}/{name}", name, size, named=True)
+    if request.gang_size is None:
+        return None
+    said = f"annotation {GANG_SIZE}"
+    if (jobset := pod.metadata.labels.get(JOBSET_NAME)) and request.gang_size_kind not in _BELOW_JOBSET:
+        return Claim(said, f"{namespace}/jobsets.jobset.x-k8s.io/{jobset}", jobset, request.gang_size)
+    if controller is not None:
+        return Claim(said, controller.uid, controller.name, request.gang_size)
+    if others:
+        # Whoever named a group another way told whose size this is.
+        return None
+    if request.gang_size > 1:
+        return Claim(said, problem=f"it has a gang-size but neither a controller nor a gang-name; add {GANG_NAME}")
+    return Claim(said)
+
+
+def _outside(pod: Pod, groups: Groups, since: float, unknown: list[str]) -> Iterator[Claim]:
+    """What others than we say: PodGroups, sizes on the pod, labels of controllers."""
+    for key, where in names_of(pod):
+        claim = _pod_group(key, where, groups, since)
+        if claim is not None:
+            yield claim
+        elif key.api is not GroupApi.VOLCANO or not _value(pod, VOLCANO_MIN_MEMBER):
+            unknown.append(
+                f"{where} names {key.said}, which this API server does not serve: the pod is placed for itself"
+            )
+        else:
+            yield _sized(pod, where, key.name, VOLCANO_MIN_MEMBER)
+    for name_key, size_key in SIZED_ON_PODS:
+        if name := _value(pod, name_key):
+            if _value(pod, size_key):
+                yield _sized(pod, name_key, name, size_key)
+            else:
+                unknown.append(
+                    f"{name_key} names the group {name} but {size_key} is missing: the pod is placed for itself"
+                )
+    labels = pod.metadata.labels
+    if (owner := labels.get(LWS_NAME)) and (group := labels.get(LWS_GROUP)) and _value(pod, LWS_SIZE):
+        yield _sized(pod, LWS_NAME, f"{owner}-{group}", LWS_SIZE, api="leaderworkersets.leaderworkerset.x-k8s.io")
+
+
+def _pod_group(key: GroupKey, where: str, groups: Groups, since: float) -> Claim | None:
+    """The PodGroup a pod names; None where its API is not served."""
+    native = key.api is GroupApi.NATIVE
+    serving = groups.serving(key.api, since)
+    if serving is Serving.ABSENT:
+        problem = f"{where} names {key.said}, which this API server does not serve; serve it, or name no group"
+        return Claim(key.said, problem=problem) if native else None
+    if _NAME.fullmatch(key.name) is None:
+        problem = f"{where}: {key.name!r} is not the name of a PodGroup; a pod can only join one of its own namespace"
+        return Claim(key.said, problem=problem)
+    if serving is Serving.UNKNOWN:
+        awaits = f"PodGroups of {key.api} are not listed yet"
+        return Claim(key.said, key.id, key.name, None, named=True, awaits=awaits)
+    group = groups.get(key)
+    if group is None:
+        return Claim(key.said, key.id, key.name, None, named=True, awaits=f"{key.said} does not exist")
+    level = groups.levels.get(group.level_key, "") if group.level_key else ""
+    problem = group.problem
+    if group.level_key and not level:
+        some = ", ".join(sorted(groups.levels)[:6]) or "none"
+        problem = (
+            f"{key.said} asks for the topology key {group.level_key}, which tells no level of the fabric;"
+            f" the keys that do: {some}"
+        )
+    gang = group.gang and (group.minimum > 1 or bool(level or group.tiers))
+    return Claim(key.said, key.id, key.name, group.minimum, True, gang, group, level, problem=problem)
+
+
+def _sized(pod: Pod, name_key: str, name: str, size_key: str, api: str = "") -> Claim:
+    """A group whose size stands on the pod."""
+    text = _value(pod, size_key)
+    said = f"{name_key} {name}"
+    if re.fullmatch(r"[0-9]{1,6}", text) is None or not 1 <= int(text) <= MAX_GANG:
+        problem = f"{size_key}: {text[:64]!r} is not a whole number from 1 to {MAX_GANG}"
+        return Claim(said, problem=problem)
+    id_ = f"{pod.metadata.namespace}/{api or name_key.replace('/', '.')}/{name}"
+    return Claim(said, id_, name, int(text), named=not api)
+
+
+def _job_rule(pod: Pod, job: Job | None) -> Iterator[Claim]:
+    controller, size = pod.metadata.controller, job_size(job)
+    if controller is not None and size is not None:
+        yield Claim(f"Job {controller.name}", controller.uid, controller.name, size)
+
+
+def job_size(job: Job | None) -> int | None:
+    """Return the gang size of a Job by the Job rule, None when the rule does not apply."""
+    if job is None:
+        return None
+    spec = job.spec
+    indexed = spec.completion_mode == "Indexed" and spec.completions == spec.parallelism
+    if not indexed and GPU_COUNT not in job.metadata.annotations:
+        return None
+    if spec.completions is None:
+        return max(1, spec.parallelism)
+    return max(1, min(spec.parallelism, spec.completions - job.status.succeeded))
+
+
+# ---------------------------------------------------------------- small parts
+
+
+def _value(pod: Pod, key: str) -> str:
+    return pod.metadata.labels.get(key) or pod.metadata.annotations.get(key, "")
+
+
+def _conflict(words: str, other: Claim) -> tuple[Reason, str]:
+    return Reason.GROUP_CONFLICT, f"{words} holds; {_words(other)} says otherwise and is not followed"
+
+
+def _words(claim: Claim) -> str:
+    return claim.said if claim.size is None else f"{claim.said} (size {claim.size})"
