@@ -51,6 +51,7 @@ class Reason(StrEnum):
     UNENFORCED = "GPUsWithoutLimits"
     DOMAIN_UNKNOWN = "PreferredDomainUnknown"
     OWNER = "OwnerUnreadable"
+    WAITING_FOR_VOLUMES = "WaitingForVolumes"
     BIND_FAILED = "BindFailed"
     ROLLED_BACK = "GangRolledBack"
     OVERSUBSCRIBED = "NodeOversubscribed"

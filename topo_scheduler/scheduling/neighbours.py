@@ -22,6 +22,8 @@ from topo_scheduler.state.storage import Storage
 Extra = Sequence[tuple[int, Profile]]
 Towards = tuple[frozenset[Term], frozenset[tuple[int, Term]]]
 """Anti-affinity of residents that is meant for a pod, and what draws it to them or away, with weights."""
+Position = tuple[int, int, int]
+"""How far changes of residents, of namespaces and of storage are known."""
 
 
 @dataclass(slots=True)
@@ -45,6 +47,12 @@ class Surroundings:
     def position(self) -> tuple[int, int]:
         """Where a reader that knows all neighbours stands."""
         return self.residents.position, self._namespace_changes
+
+    def position_for(self, cls: PodClass) -> Position:
+        """Where a reader stands that knows all that matters to a class that looks around."""
+        constraints = cls.constraints
+        stored = constraints is not None and bool(constraints.claims or constraints.disks)
+        return self.residents.position, self._namespace_changes, self.storage.changes if stored else 0
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Take over the labels of a namespace."""

@@ -3,7 +3,7 @@
 Of in-tree volumes those are translated to CSI that `topo_scheduler.state.migration` names.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,10 +31,9 @@ from topo_scheduler.state.residents import Claim
 from topo_scheduler.state.selectors import EVERYTHING, Selector, SelectorError, compile_selector
 from topo_scheduler.state.storage import (
     READ_WRITE_ONCE_POD,
-    SELECTED_NODE,
     WAIT_FOR_FIRST_CONSUMER,
+    ClaimKey,
     Storage,
-    belongs,
     class_of_claim,
     is_bound,
     size_of,
@@ -51,6 +50,9 @@ def claims_of(storage: Storage, constraints: Constraints) -> list[PersistentVolu
     Raises:
         ClaimError: a claim is missing, lost, being deleted, not the pod's, or not bound yet and not to be waited for.
     """
+    if storage.unlisted and constraints.claims:
+        names = ", ".join(storage.unlisted)
+        raise ClaimError(f"{names} can't be listed yet: grant get, list and watch on them to this scheduler")
     found = [_claim(storage, constraints.namespace, claim) for claim in constraints.claims]
     for claim in found:
         if is_bound(claim):
@@ -89,22 +91,40 @@ def _waits(storage: Storage, claim: PersistentVolumeClaim) -> bool:
 # ---------------------------------------------------------------- by node
 
 
+LASTING: Final = frozenset({NodeReason.VOLUME_NODE, NodeReason.VOLUME_ZONE})
+"""Reasons that hold whoever comes or goes: the volume of a claim stays where it is."""
+
+
+def uses_volumes(cls: PodClass) -> bool:
+    """Return whether claims, volumes and CSI nodes decide where a class may go."""
+    return cls.constraints is not None and bool(cls.constraints.claims or cls.constraints.disks)
+
+
+def concerned(cls: PodClass, claims: frozenset[ClaimKey], other: bool) -> bool:
+    """Return whether changes of claims, or of anything else of storage, may matter to a class."""
+    constraints = cls.constraints
+    if constraints is None or not uses_volumes(cls):
+        return False
+    return other or any((constraints.namespace, claim.name) in claims for claim in constraints.claims)
+
+
 def volume_rejections(
-    around: Surroundings, cls: PodClass, rows: Int64, extra: Extra, left: Callable[[], Bool]
+    around: Surroundings, cls: PodClass, rows: Int64, extra: Extra, left: Bool
 ) -> Iterator[tuple[NodeReason, Bool]]:
-    """Yield reasons, and which rows each rejects; ``left`` tells which nothing has rejected so far.
+    """Yield reasons, and which rows each rejects; ``left`` are those that nothing has rejected so far:
+    the caller takes away from it what is yielded, in place.
 
     Raises:
         ClaimError: no node will do, and why. As in kube-scheduler, a single node on which something can't be told
             is enough for that.
     """
     constraints = cls.constraints
-    if constraints is None or not (constraints.claims or constraints.disks):
+    if constraints is None or not uses_volumes(cls):
         return
     storage = around.storage
     claims = claims_of(storage, constraints)
     yield NodeReason.CLAIM_IN_USE, np.full(len(rows), _in_use(around, constraints, claims, extra), np.bool_)
-    yield NodeReason.VOLUME_LIMIT, ~within_limits(around, constraints, rows, extra, left())
+    yield NodeReason.VOLUME_LIMIT, ~within_limits(around, constraints, rows, extra, left)
     bound = [claim for claim in claims if is_bound(claim)]
     volumes = [storage.volumes.get(claim.spec.volume_name) for claim in bound]
     known = [volume for volume in volumes if volume is not None]
@@ -112,7 +132,7 @@ def volume_rejections(
         raise ClaimError("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
     near = np.ones(len(rows), np.bool_)
     for volume in known:
-        near &= _reaches_bound(around, volume, rows, left() & near)
+        near &= reaches_bound(around, volume, rows, left & near)
     yield NodeReason.VOLUME_NODE, ~near
     waiting = [claim for claim in claims if not is_bound(claim)]
     if waiting:
@@ -138,16 +158,16 @@ def _in_use(around: Surroundings, constraints: Constraints, claims: list[Persist
     return conflicts > 0
 
 
-def _reaches(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Bool:
+def reaches(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Bool:
     """Return which rows a volume's node affinity allows."""
     affinity = volume.spec.node_affinity
     required = affinity.required if affinity else None
     return _any_matches(around, required.node_selector_terms if required else None, rows)
 
 
-def _reaches_bound(around: Surroundings, volume: PersistentVolume, rows: Int64, left: Bool) -> Bool:
+def reaches_bound(around: Surroundings, volume: PersistentVolume, rows: Int64, left: Bool) -> Bool:
     """Return the same for a volume in use: as its CSI driver sees it where the node has that."""
-    reached = _reaches(around, volume, rows)
+    reached = reaches(around, volume, rows)
     plugin = plugin_of(volume)
     if plugin is None:
         return reached
@@ -205,86 +225,84 @@ def _provided(
     around: Surroundings, claims: list[PersistentVolumeClaim], rows: Int64
 ) -> Iterator[tuple[NodeReason, Bool]]:
     """VolumeBinding: a volume that is there, or room to make one."""
-    names = np.array([around.nodes.names[int(row)] for row in rows], object)
-    elsewhere = np.zeros(len(rows), np.bool_)
-    chosen = [claim for claim in claims if SELECTED_NODE in claim.metadata.annotations]
-    for claim in chosen:
-        elsewhere |= names != claim.metadata.annotations[SELECTED_NODE]
-    free = [claim for claim in claims if SELECTED_NODE not in claim.metadata.annotations]
-    to_make = [[*chosen, *missing] for missing in _unmatched(around, free, rows)]
-    possible = {claim.metadata.name: _makes(around, claim, rows) for claim in claims}
-    none, full = elsewhere.copy(), np.zeros(len(rows), np.bool_)
-    for at, wanted in enumerate(to_make):
-        for claim in wanted:
-            makes, room = possible[claim.metadata.name]
-            if not makes[at]:
-                none[at] = True
-                break
-            if not room[at]:
-                full[at] = True
-                break
+    storage, row_of = around.storage, around.nodes.row_of
+    none, full = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+    wanted: list[tuple[PersistentVolumeClaim, Bool]] = []
+    free: list[PersistentVolumeClaim] = []
+    for claim in claims:
+        node = storage.node_of(claim)
+        if node is None:
+            free.append(claim)
+        else:
+            none |= rows != row_of.get(node, UNKNOWN)
+            wanted.append((claim, np.ones(len(rows), np.bool_)))
+    wanted += _unmatched(around, free, rows)
+    undecided = np.ones(len(rows), np.bool_)
+    for missing, (makes, room) in [(missing, can_make(around, claim, rows)) for claim, missing in wanted]:
+        none |= undecided & missing & ~makes
+        full |= undecided & missing & makes & ~room
+        undecided &= ~missing | (makes & room)
     yield NodeReason.VOLUME_NONE, none
     yield NodeReason.VOLUME_SPACE, full
 
 
 @dataclass(frozen=True, slots=True)
-class _Option:
-    """A volume that a claim could be bound to, and the rows it can be used on."""
+class Option:
+    """A volume that a claim could be bound to."""
 
-    name: str
+    volume: PersistentVolume
     reserved: bool
-    reaches: Bool
 
 
 def _unmatched(
     around: Surroundings, claims: list[PersistentVolumeClaim], rows: Int64
-) -> list[list[PersistentVolumeClaim]]:
-    """Return for each row the claims for which no volume is there that could be bound."""
-    ordered = sorted(claims, key=lambda claim: size_of(claim.spec.resources.requests.get("storage")))
-    options = [(claim, list(_options(around, claim, rows))) for claim in ordered]
-    result: list[list[PersistentVolumeClaim]] = []
-    for at in range(len(rows)):
-        taken: set[str] = set()
-        missing = []
-        for claim, there in options:
-            found = _match(there, taken, at)
-            if found is None:
-                missing.append(claim)
-            else:
-                taken.add(found)
-        result.append(missing)
+) -> list[tuple[PersistentVolumeClaim, Bool]]:
+    """Return with each claim the rows on which no volume is there that it could be bound to, smallest claim first."""
+    taken: dict[str, Bool] = {}
+    result: list[tuple[PersistentVolumeClaim, Bool]] = []
+    for claim in by_size(claims):
+        settled, found = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+        for option in options_for(around, claim):
+            if settled.all():
+                break
+            name = option.volume.metadata.name
+            here = ~settled & ~taken[name] if name in taken else ~settled
+            reached = here & reaches(around, option.volume, rows)
+            taken[name] = taken[name] | reached if name in taken else reached
+            found |= reached
+            # A volume that is reserved for the claim is the only one, wherever it is.
+            settled |= here if option.reserved else reached
+        result.append((claim, ~found))
     return result
 
 
-def _match(options: list[_Option], taken: set[str], at: int) -> str | None:
-    free = [one for one in options if one.name not in taken]
-    # A volume that is reserved for the claim is the only one, wherever it is.
-    reserved = next((one for one in free if one.reserved), None)
-    if reserved is not None:
-        return reserved.name if reserved.reaches[at] else None
-    return next((one.name for one in free if one.reaches[at]), None)
+def by_size(claims: Iterable[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
+    """Return claims in the order in which volumes are found for them, the smallest first."""
+    return sorted(claims, key=lambda claim: size_of(claim.spec.resources.requests.get("storage")))
 
 
-def _options(around: Surroundings, claim: PersistentVolumeClaim, rows: Int64) -> Iterator[_Option]:
-    """Yield the volumes a claim could be bound to, smallest first."""
+def options_for(around: Surroundings, claim: PersistentVolumeClaim) -> list[Option]:
+    """Return the volumes a claim could be bound to: those reserved for it, then the smallest first."""
     spec = claim.spec
     least = size_of(spec.resources.requests.get("storage"))
     try:
         selector = compile_selector(spec.selector) if spec.selector is not None else EVERYTHING
     except SelectorError as error:
         raise ClaimError(f'persistentvolumeclaim "{claim.metadata.name}": selector: {error}') from error
+    found = []
     for volume in around.storage.volumes_of_class(class_of_claim(claim)):
         its = volume.spec
-        reserved = belongs(volume, claim)
+        reserved = around.storage.belongs(volume, claim)
         if (
-            (its.claim_ref is None or reserved)
+            (reserved or not around.storage.is_given(volume))
             and size_of(its.capacity.get("storage")) >= least
             and its.volume_mode == spec.volume_mode
             and its.volume_attributes_class_name == spec.volume_attributes_class_name
             and volume.metadata.deletion_timestamp is None
             and (reserved or _is_free(volume, claim, selector))
         ):
-            yield _Option(volume.metadata.name, reserved, _reaches(around, volume, rows))
+            found.append(Option(volume, reserved))
+    return sorted(found, key=lambda option: not option.reserved)
 
 
 def _is_free(volume: PersistentVolume, claim: PersistentVolumeClaim, selector: Selector) -> bool:
@@ -295,7 +313,7 @@ def _is_free(volume: PersistentVolume, claim: PersistentVolumeClaim, selector: S
     )
 
 
-def _makes(around: Surroundings, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:
+def can_make(around: Surroundings, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:
     """Return where a volume could be made for a claim, and where there is room for it."""
     name = class_of_claim(claim)
     storage_class = around.storage.classes.get(name)
