@@ -45,7 +45,7 @@ def zoned(*zones: str) -> list[Node]:
     ]
 
 
-def using(*claims: str, name: str = "p", gpus: int = 1, gang: int = 0, created: float = 0) -> Pod:
+def using(*claims: str, name: str = "p", gpus: int = 1, gang: int = 0, created: float = 0, uid: str = "") -> Pod:
     """A pod that uses claims."""
     requests: dict[str, Quantity] = {NVIDIA: gpus, "cpu": "1"}
     spec = PodSpec(
@@ -53,7 +53,7 @@ def using(*claims: str, name: str = "p", gpus: int = 1, gang: int = 0, created: 
         volumes=[Volume(f"v{number}", ClaimSource(claim)) for number, claim in enumerate(claims)],
     )
     annotations = {"gang-name": "g", "gang-size": str(gang)} if gang else {}
-    return make_pod(name, spec=spec, annotations=annotations, created=created)
+    return make_pod(name, spec=spec, annotations=annotations, created=created, uid=uid)
 
 
 def claim(

@@ -26,7 +26,7 @@ class Promised(RuleBasedStateMachine):
         name = f"c{self.made - (share and self.made > 1)}"
         if name not in self.d.claims:
             self.d.tell(claim(name, of, size=size))
-        self.d.apply(using(name, name=f"p{self.made}"))
+        self.d.apply(using(name, name=f"p{self.made}", uid=f"pod-{self.made:04}"))
 
     @rule(node=st.sampled_from(("", *NODES)), size=st.sampled_from(("1Gi", "2Gi")))
     def a_volume(self, node: str, size: str) -> None:
@@ -63,7 +63,7 @@ class Promised(RuleBasedStateMachine):
     @rule()
     def a_provisioner_gives_up(self) -> None:
         for found in self.d.claims.values():
-            if not is_bound(found) and found.metadata.annotations.pop(SELECTED_NODE, None):
+            if not is_bound(found) and found.metadata.annotations.pop(SELECTED_NODE, ""):
                 self.d.tell(found)
 
     @precondition(lambda self: self.d.flight)

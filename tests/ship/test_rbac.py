@@ -13,6 +13,8 @@ WRITES = {
     ("", "pods/binding", "create"),
     ("", "pods/status", "patch"),
     ("", "pods/eviction", "create"),
+    ("", "persistentvolumes", "patch"),
+    ("", "persistentvolumeclaims", "patch"),
     ("events.k8s.io", "events", "create"),
     ("events.k8s.io", "events", "patch"),
     ("coordination.k8s.io", "leases", "create"),
@@ -22,6 +24,13 @@ READS = {
     ("", "nodes"),
     ("", "pods"),
     ("", "namespaces"),
+    ("", "persistentvolumes"),
+    ("", "persistentvolumeclaims"),
+    ("storage.k8s.io", "storageclasses"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "csidrivers"),
+    ("storage.k8s.io", "csistoragecapacities"),
+    ("storage.k8s.io", "volumeattachments"),
     ("coordination.k8s.io", "leases"),
 }
 OWNERS = {(kind.group, kind.plural) for kind in OWNER_KINDS}
