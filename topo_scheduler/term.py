@@ -361,7 +361,7 @@ class Term:
         result = await self._volumes.write(writes)
         if result.problem:
             log.warning("volumes of %s/%s: %s", pod.namespace, pod.name, result.problem)
-        self.engine.volumes_written(pod.uid, result.versions, result.problem)
+        self.engine.volumes_written(pod.uid, result.done, result.problem)
         self._wake.set()
 
     async def _evict(self, pod: PodRef, message: str) -> None:

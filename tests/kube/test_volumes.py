@@ -31,7 +31,7 @@ async def test_a_volume_is_reserved_for_a_claim() -> None:
         reserve, _ = made(w)
         done = await VolumeWriter(w.client).write([reserve])
         assert done.problem == ""
-        assert done.versions == {"pv": w.versions("persistentvolumes")["pv"]}
+        assert done.done == [(reserve, w.versions("persistentvolumes")["pv"])]
         assert (reference(w)["name"], reference(w)["uid"]) == ("data", reserve.claim_uid)
         annotations = w.server.store.get("persistentvolumes", "pv")["metadata"]["annotations"]
         assert annotations == {"pv.kubernetes.io/bound-by-controller": "yes"}
@@ -42,7 +42,7 @@ async def test_a_node_is_selected_for_a_claim() -> None:
     async with world() as w:
         _, select = made(w)
         done = await VolumeWriter(w.client).write([select])
-        assert done.versions == {("default", "data"): w.versions("persistentvolumeclaims")["data"]}
+        assert done.done == [(select, w.versions("persistentvolumeclaims")["data"])]
         claim = w.server.store.get("persistentvolumeclaims", "data", "default")
         assert claim["metadata"]["annotations"] == {SELECTED_NODE: "n1"}
 
@@ -55,7 +55,7 @@ async def test_what_changed_meanwhile_is_not_written_to() -> None:
         w.annotate("data", "a", "b", kind="persistentvolumeclaims")
         done = await VolumeWriter(w.client).write([reserve, select])
         assert 'pv "pv" changed meanwhile' in done.problem
-        assert done.versions == {} and reference(w) == {}
+        assert done.done == [] and reference(w) == {}
         done = await VolumeWriter(w.client).write([select])
         assert 'persistentvolumeclaim "data" changed meanwhile' in done.problem
 
@@ -81,10 +81,10 @@ async def test_a_write_of_which_the_answer_was_lost_counts() -> None:
             w.server.faults.add(Disconnect(applied=True), verb="patch", resource=resource, times=1)
         done = await VolumeWriter(w.client).write([reserve, select])
         assert done.problem == ""
-        assert done.versions == {
-            "pv": w.versions("persistentvolumes")["pv"],
-            ("default", "data"): w.versions("persistentvolumeclaims")["data"],
-        }
+        assert done.done == [
+            (reserve, w.versions("persistentvolumes")["pv"]),
+            (select, w.versions("persistentvolumeclaims")["data"]),
+        ]
 
 
 @virtual_time

@@ -30,7 +30,7 @@ from topo_scheduler.api.storage import (
     VolumeNodeAffinity,
 )
 from topo_scheduler.scheduling.instructions import Instruction, PrepareVolumes
-from topo_scheduler.state.storage import BIND_COMPLETED, SELECTED_NODE, ReserveVolume, Storage
+from topo_scheduler.state.storage import BIND_COMPLETED, SELECTED_NODE, ReserveVolume, Storage, VolumeWrite
 
 HOST = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -152,7 +152,7 @@ class StorageDriver(Driver):
     def carry_out(self, pod: Pod, *, told: bool = True) -> None:
         """The server writes for a pod, or says that things have changed; told by the watch unless ``told`` is False."""
         done = self.preparing.pop(pod.metadata.uid)
-        versions: dict[str | tuple[str, str], str] = {}
+        written: list[tuple[VolumeWrite, str]] = []
         problem = ""
         for write in done.writes:
             item = self.volumes[write.volume] if isinstance(write, ReserveVolume) else self.claims[write.claim[1]]
@@ -164,15 +164,15 @@ class StorageDriver(Driver):
                 item.spec.claim_ref = ClaimReference(*write.claim, write.claim_uid)
             else:
                 item.metadata.annotations[SELECTED_NODE] = write.node
-            versions[write.volume if isinstance(write, ReserveVolume) else write.claim] = self.change(item)
+            written.append((write, self.change(item)))
             if told:
                 self.tell_as_it_is(item)
-        self.engine.volumes_written(pod.metadata.uid, versions, problem)
+        self.engine.volumes_written(pod.metadata.uid, written, problem)
 
     def fail(self, pod: Pod, problem: str) -> None:
         """The writes for a pod fail."""
         self.preparing.pop(pod.metadata.uid)
-        self.engine.volumes_written(pod.metadata.uid, {}, problem)
+        self.engine.volumes_written(pod.metadata.uid, [], problem)
 
     def provision(self) -> None:
         """Bind what was chosen: the volume controller's part and that of a provisioner that can make everything."""

@@ -21,7 +21,6 @@ from topo_scheduler.kube.resources import CLAIMS, VOLUMES
 from topo_scheduler.state.storage import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
-    ClaimKey,
     ReserveVolume,
     SelectNode,
     VolumeWrite,
@@ -46,9 +45,9 @@ class NotAllowed(KubeError):
 
 @dataclass(slots=True)
 class Written:
-    """The resourceVersions of what was written, by name of a volume or by claim; and why the rest was not."""
+    """What was written, with the resourceVersion it has since; and why the rest was not."""
 
-    versions: dict[str | ClaimKey, str] = field(default_factory=dict)
+    done: list[tuple[VolumeWrite, str]] = field(default_factory=list)
     problem: str = ""
 
 
@@ -62,16 +61,15 @@ class VolumeWriter:
 
     async def write(self, writes: Sequence[VolumeWrite]) -> Written:
         """Write in order, up to the first that fails."""
-        done = Written()
+        result = Written()
         async with self._slots:
             for write in writes:
-                key = write.volume if isinstance(write, ReserveVolume) else write.claim
                 try:
-                    done.versions[key] = await self._settle(write)
+                    result.done.append((write, await self._settle(write)))
                 except KubeError as error:
-                    done.problem = _describe(write, error)
+                    result.problem = _describe(write, error)
                     break
-        return done
+        return result
 
     async def _settle(self, write: VolumeWrite) -> str:
         """Write once; return the resourceVersion of what is there then."""

@@ -5,7 +5,7 @@ server says may come late, twice or out of order; an engine rebuilt from a fresh
 followed the watch.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -35,7 +35,7 @@ from topo_scheduler.scheduling.volumes import concerned
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import Decision, Verdict
-from topo_scheduler.state.storage import ClaimKey
+from topo_scheduler.state.storage import VolumeWrite
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
 WAIT_BEFORE_TELLING: Final = 2.0
@@ -119,9 +119,9 @@ class Engine:
         if outcome is BindOutcome.GONE:
             self.arrivals.touch(workload)
 
-    def volumes_written(self, uid: str, versions: Mapping[str | ClaimKey, str], problem: str) -> None:
+    def volumes_written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:
         """Take over what became of a PrepareVolumes: `VolumeBinding.written`."""
-        self.outcomes.volumes.written(uid, versions, problem)
+        self.outcomes.volumes.written(uid, done, problem)
 
     def may_bind(self, uid: str) -> str:
         """Return why a decided bind must not be written after all, or an empty string."""

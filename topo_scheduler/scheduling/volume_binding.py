@@ -8,7 +8,7 @@ before the volumes of all are there. If they do not come, the decision is undone
 All of this can be lost: after a restart the claims themselves tell which node or volume was chosen for them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,7 +19,15 @@ from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.volume_choice import unfit, writes_for
 from topo_scheduler.scheduling.volume_limits import ClaimError
 from topo_scheduler.state.decision import Seat
-from topo_scheduler.state.storage import SELECTED_NODE, ClaimKey, VolumeChoice, VolumeWrite, belongs, is_bound
+from topo_scheduler.state.storage import (
+    SELECTED_NODE,
+    ClaimKey,
+    ReserveVolume,
+    VolumeChoice,
+    VolumeWrite,
+    belongs,
+    is_bound,
+)
 
 TELL_AFTER: Final = 5.0
 """Seconds a pod waits for its volumes before that is told."""
@@ -93,18 +101,22 @@ class VolumeBinding:
         storage.hold(seat.uid, seat.volumes)
         return tuple(writes)
 
-    def written(self, uid: str, versions: Mapping[str | ClaimKey, str], problem: str) -> None:
+    def written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:
         """Take over what was written for a pod, and why the rest was not.
 
         Args:
             uid: the pod.
-            versions: resourceVersion by name of a volume or by claim, of what was written.
+            done: what was written, and the resourceVersion it has since.
             problem: empty when everything was written.
         """
+        storage = self._around.storage
+        for write, version in done:
+            storage.wrote(write, version)
+            if storage.choice_of(write.claim) is not None:
+                self._known[write.volume if isinstance(write, ReserveVolume) else write.claim] = version
         one = self._waiting.get(uid)
         if one is not None:
             one.writing, one.problem = False, problem
-            self._known.update(versions)
             self._seen = -1
 
     def release(self, uid: str) -> None:

@@ -13,6 +13,7 @@ import msgspec
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.quantity import QuantityError, parse_quantity
 from topo_scheduler.api.storage import (
+    ClaimReference,
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
@@ -106,6 +107,8 @@ class Storage:
     def put(self, table: dict[Key, Stored], key: Key, new: Stored) -> None:
         """Take over an object that appeared or changed, into one of the tables above."""
         old = table.get(key)
+        if old is not None and _is_older(new.metadata, old.metadata):
+            return  # from before our own write
         table[key] = new
         if old is None or not _alike(old, new):
             self._note(key)
@@ -114,6 +117,23 @@ class Storage:
         """Forget an object."""
         if table.pop(key, None) is not None:
             self._note(key)
+
+    def wrote(self, write: VolumeWrite, version: str) -> None:
+        """Take over what was written as if it had been told: nobody may be promised it before the watch tells."""
+        if isinstance(write, ReserveVolume):
+            volume = self.volumes.get(write.volume)
+            if volume is None or volume.metadata.uid != write.uid:
+                return
+            meta = msgspec.structs.replace(volume.metadata, resource_version=version)
+            spec = msgspec.structs.replace(volume.spec, claim_ref=ClaimReference(*write.claim, write.claim_uid))
+            self.put(self.volumes, write.volume, msgspec.structs.replace(volume, metadata=meta, spec=spec))
+            return
+        claim = self.claims.get(write.claim)
+        if claim is None or claim.metadata.uid != write.uid:
+            return
+        annotations = {**claim.metadata.annotations, SELECTED_NODE: write.node}
+        meta = msgspec.structs.replace(claim.metadata, resource_version=version, annotations=annotations)
+        self.put(self.claims, write.claim, msgspec.structs.replace(claim, metadata=meta))
 
     def listed(self, resource: str) -> None:
         """Note that a resource is known completely."""
@@ -185,6 +205,12 @@ class Storage:
         """Return the volumes of a storage class, smallest first."""
         found = [volume for volume in self.volumes.values() if class_of_volume(volume) == name]
         return sorted(found, key=lambda volume: (size_of(volume.spec.capacity.get("storage")), volume.metadata.name))
+
+
+def _is_older(metadata: ObjectMeta, than: ObjectMeta) -> bool:
+    """Return whether this is an earlier state of the same object."""
+    version, other = metadata.resource_version, than.resource_version
+    return metadata.uid == than.uid and version.isdecimal() and other.isdecimal() and int(version) < int(other)
 
 
 def _alike(old: Stored, new: Stored) -> bool:
