@@ -29,6 +29,8 @@ from topo_scheduler.state.storage import (
     is_bound,
 )
 
+UNANSWERED: Final = " (its write has not ended)"
+"""Added to the uid of a pod that is gone, for which something is still being written."""
 TELL_AFTER: Final = 5.0
 """Seconds a pod waits for its volumes before that is told."""
 
@@ -114,21 +116,24 @@ class VolumeBinding:
             storage.wrote(write, version)
             if storage.choice_of(write.claim) is not None:
                 self._known[write.volume if isinstance(write, ReserveVolume) else write.claim] = version
+        storage.release(uid + UNANSWERED)
         one = self._waiting.get(uid)
         if one is not None:
             one.writing, one.problem = False, problem
-            self._seen = -1
+        self._seen = -1
 
     def release(self, uid: str) -> None:
         """Give back what a pod held: it is bound, gone, or to be decided on anew."""
         storage = self._around.storage
-        storage.release(uid)
         group = self._groups.pop(uid, None)
+        one = self._waiting.pop(uid, None)
+        if one is not None and one.writing:
+            storage.hold(uid + UNANSWERED, one.choices)  # until it is known what was written
+        storage.release(uid)
         if group is None:
             return
         self._seen = -1
         del group.binds[uid]
-        one = self._waiting.pop(uid, None)
         if one is None:
             return
         del group.waiting[uid]
@@ -197,7 +202,9 @@ class VolumeBinding:
     def _ready(self, one: _Waiting, node: str, now: float) -> bool:
         if one.problem:
             raise ClaimError(one.problem)
-        ready = not one.writing and all(self._bound(choice, node) for choice in one.choices)
+        if one.writing:
+            return False  # which ends by itself, long before the time is up
+        ready = all(self._bound(choice, node) for choice in one.choices)
         if not ready and now >= one.until:
             raise ClaimError(f"not bound within {self._timeout:g} s: persistentvolumeclaims {_names(one)}")
         return ready
