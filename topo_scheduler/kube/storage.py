@@ -28,8 +28,8 @@ Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item", bound=Object)
 
 
-class _Table(Generic[Key, Item]):
-    """A sink for the objects of one kind."""
+class StorageSink(Generic[Key, Item]):
+    """Takes over the objects of one kind."""
 
     def __init__(
         self,
@@ -39,12 +39,12 @@ class _Table(Generic[Key, Item]):
         key: Callable[[ObjectMeta | Deleted], Key],
         changed: Callable[[], None],
     ) -> None:
+        self.resource = resource
         self._storage = storage
-        self._name = resource.described
         self._table = table
         self._key = key
         self._changed = changed
-        storage.unlisted[self._name] = None
+        storage.unlisted[resource.described] = None
 
     def applied(self, objects: Sequence[Item]) -> None:
         """These exist now, in this state."""
@@ -60,26 +60,25 @@ class _Table(Generic[Key, Item]):
 
     def synced(self) -> None:
         """Everything of a complete list has been handed over."""
-        self._storage.listed(self._name)
+        self._storage.listed(self.resource.described)
         self._changed()
 
 
-def storage_reflectors(client: Client, storage: Storage, changed: Callable[[], None]) -> dict[str, Reflector[Any]]:
-    """Return a reflector for each kind by the plural of its name.
+def storage_sinks(storage: Storage, changed: Callable[[], None] = lambda: None) -> tuple[StorageSink[Any, Any], ...]:
+    """Return who takes over the objects of each kind; none of them counts as listed from now on.
 
     Args:
-        client: the way to the API server.
         storage: what is kept up to date.
         changed: called after each change.
     """
 
-    def named(kind: Resource[Item], table: dict[str, Item]) -> Reflector[Item]:
-        return Reflector(client, kind, _Table(storage, kind, table, lambda meta: meta.name, changed))
+    def named(kind: Resource[Item], table: dict[str, Item]) -> StorageSink[str, Item]:
+        return StorageSink(storage, kind, table, lambda meta: meta.name, changed)
 
-    def placed(kind: Resource[Item], table: dict[tuple[str, str], Item]) -> Reflector[Item]:
-        return Reflector(client, kind, _Table(storage, kind, table, lambda meta: (meta.namespace, meta.name), changed))
+    def placed(kind: Resource[Item], table: dict[tuple[str, str], Item]) -> StorageSink[tuple[str, str], Item]:
+        return StorageSink(storage, kind, table, lambda meta: (meta.namespace, meta.name), changed)
 
-    reflectors: tuple[Reflector[Any], ...] = (
+    return (
         placed(CLAIMS, storage.claims),
         named(VOLUMES, storage.volumes),
         named(STORAGE_CLASSES, storage.classes),
@@ -88,4 +87,8 @@ def storage_reflectors(client: Client, storage: Storage, changed: Callable[[], N
         placed(CSI_CAPACITIES, storage.capacities),
         named(ATTACHMENTS, storage.attachments),
     )
-    return {reflector.resource.plural: reflector for reflector in reflectors}
+
+
+def storage_reflectors(client: Client, storage: Storage, changed: Callable[[], None]) -> dict[str, Reflector[Any]]:
+    """Return a reflector for each kind by the plural of its name; ``changed`` is called after each change."""
+    return {sink.resource.plural: Reflector(client, sink.resource, sink) for sink in storage_sinks(storage, changed)}
