@@ -193,13 +193,17 @@ def allowed_rows(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra 
     return accepted
 
 
-def reachable_rows(around: Surroundings, cls: PodClass, rows: Int64) -> Bool:
-    """Return the rows that volumes leave open to the class, whoever comes or goes: all where it uses none."""
-    reached = np.ones(len(rows), np.bool_)
+def allowed_and_reachable(around: Surroundings, cls: PodClass, rows: Int64) -> tuple[Bool, Bool]:
+    """Return `allowed_rows`, and the rows that volumes leave open to the class whoever comes or goes.
+
+    Of a claim that is not in order nothing lasts: it may be put right at any moment.
+    """
+    accepted, reached = open_rows(around, cls, rows), np.ones(len(rows), np.bool_)
     try:
-        for reason, rejected in volume_rejections(around, cls, rows, (), reached):
+        for reason, rejected in volume_rejections(around, cls, rows, (), accepted):
+            accepted &= ~rejected
             if reason in LASTING:
                 reached &= ~rejected
     except ClaimError:
-        return np.ones(len(rows), np.bool_)  # nothing that lasts: it may be put right at any moment
-    return reached
+        return np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
+    return accepted, reached

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.kernels.fit import fit_rows
-from topo_scheduler.scheduling.feasible import allowed_rows, reachable_rows
+from topo_scheduler.scheduling.feasible import allowed_and_reachable
 from topo_scheduler.scheduling.filters import Bool, eligible
 from topo_scheduler.scheduling.neighbours import Position, Surroundings, looks_around
 from topo_scheduler.scheduling.volumes import uses_volumes
@@ -114,17 +114,17 @@ class ClassView:
         rows = np.arange(self._nodes.rows, dtype=np.int64)
         now = self.eligible.copy()
         usable = rows[now]
-        now[usable] = allowed_rows(self._around, self.cls, usable)
+        now[usable], reached = allowed_and_reachable(self._around, self.cls, usable)
         changed = np.flatnonzero(now != self.open).astype(np.int64)
         self.open = now
         self._neighbours_at = self._around.position_for(self.cls)
         if self._uses_volumes:
-            self._refresh_reach(usable)
+            self._refresh_reach(usable[~reached])
         self._fit(self._nodes.requested, self.open, changed, self.fit)
 
-    def _refresh_reach(self, usable: Int64) -> None:
+    def _refresh_reach(self, unreached: Int64) -> None:
         now = np.zeros(self._nodes.rows, np.bool_)
-        now[usable] = ~reachable_rows(self._around, self.cls, usable)
+        now[unreached] = True
         changed = np.flatnonzero(now != self._unreached).astype(np.int64)
         self._unreached = now
         if len(changed):

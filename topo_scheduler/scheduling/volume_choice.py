@@ -11,13 +11,12 @@ import numpy as np
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim
 from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.volume_limits import ClaimError, within_limits
+from topo_scheduler.scheduling.volume_reach import reaches, reaches_bound
 from topo_scheduler.scheduling.volumes import (
     by_size,
     can_make,
     claims_of,
     options_for,
-    reaches,
-    reaches_bound,
 )
 from topo_scheduler.state.constraints import Constraints
 from topo_scheduler.state.nodes import Int64

@@ -12,23 +12,21 @@ import numpy as np
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologyTerm
-from topo_scheduler.scheduling.filters import Bool, fields_well_formed, term_matches
+from topo_scheduler.scheduling.filters import Bool, term_matches
 from topo_scheduler.scheduling.neighbours import Extra, Surroundings
 from topo_scheduler.scheduling.volume_limits import ClaimError, within_limits
+from topo_scheduler.scheduling.volume_reach import reached_rows, reaches_bound
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import Constraints
 from topo_scheduler.state.migration import (
     BETA_REGION,
     BETA_ZONE,
-    MIGRATED,
     REGION,
     ZONE,
-    plugin_of,
-    translated_terms,
 )
 from topo_scheduler.state.nodes import UNKNOWN, Int64
 from topo_scheduler.state.residents import Claim
-from topo_scheduler.state.selectors import EVERYTHING, Selector, SelectorError, compile_selector
+from topo_scheduler.state.selectors import EVERYTHING, SelectorError, compile_selector
 from topo_scheduler.state.storage import (
     READ_WRITE_ONCE_POD,
     WAIT_FOR_FIRST_CONSUMER,
@@ -158,49 +156,6 @@ def _in_use(around: Surroundings, constraints: Constraints, claims: list[Persist
     return conflicts > 0
 
 
-def reaches(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Bool:
-    """Return which rows a volume's node affinity allows."""
-    affinity = volume.spec.node_affinity
-    required = affinity.required if affinity else None
-    return _any_matches(around, required.node_selector_terms if required else None, rows)
-
-
-def reaches_bound(around: Surroundings, volume: PersistentVolume, rows: Int64, left: Bool) -> Bool:
-    """Return the same for a volume in use: as its CSI driver sees it where the node has that."""
-    reached = reaches(around, volume, rows)
-    plugin = plugin_of(volume)
-    if plugin is None:
-        return reached
-    csi_nodes = (around.storage.csi_nodes.get(around.nodes.names[int(row)]) for row in rows)
-    plugins = (node.metadata.annotations.get(MIGRATED, "").split(",") if node else () for node in csi_nodes)
-    migrated = np.array([plugin.name in there for there in plugins], np.bool_)
-    try:
-        translated = _any_matches(around, translated_terms(volume, plugin), rows)
-    except ValueError as error:
-        if (left & migrated).any():
-            raise ClaimError(str(error)) from error
-        return reached
-    return np.where(migrated, translated, reached)
-
-
-def _any_matches(around: Surroundings, terms: tuple[NodeSelectorTerm, ...] | None, rows: Int64) -> Bool:
-    if terms is None:
-        return np.ones(len(rows), np.bool_)
-    matched = np.zeros(len(rows), np.bool_)
-    for term in terms:
-        matched |= _labels_match(around, term, rows)
-    return matched
-
-
-def _labels_match(around: Surroundings, term: NodeSelectorTerm, rows: Int64) -> Bool:
-    # The node is looked at without its name here, and then conditions on it hold.
-    if not fields_well_formed(term):
-        return np.zeros(len(rows), np.bool_)
-    if term.match_fields and not term.match_expressions:
-        return np.ones(len(rows), np.bool_)
-    return term_matches(around.nodes, NodeSelectorTerm(term.match_expressions), rows)
-
-
 def _in_zone(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Bool:
     """VolumeZone."""
     nodes = around.nodes
@@ -258,20 +213,37 @@ def _unmatched(
     around: Surroundings, claims: list[PersistentVolumeClaim], rows: Int64
 ) -> list[tuple[PersistentVolumeClaim, Bool]]:
     """Return with each claim the rows on which no volume is there that it could be bound to, smallest claim first."""
-    taken: dict[str, Bool] = {}
+    places = np.full(around.nodes.rows, UNKNOWN, np.int64)
+    places[rows] = np.arange(len(rows), dtype=np.int64)
+    taken: dict[str, set[int]] = {}
     result: list[tuple[PersistentVolumeClaim, Bool]] = []
     for claim in by_size(claims):
         settled, found = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+        left = len(rows)
         for option in options_for(around, claim):
-            if settled.all():
+            if not left:
                 break
             name = option.volume.metadata.name
-            here = ~settled & ~taken[name] if name in taken else ~settled
-            reached = here & reaches(around, option.volume, rows)
-            taken[name] = taken[name] | reached if name in taken else reached
-            found |= reached
-            # A volume that is reserved for the claim is the only one, wherever it is.
-            settled |= here if option.reserved else reached
+            reached = reached_rows(around, option.volume)
+            if reached is not None and len(reached) == 1 and not option.reserved:
+                place = int(places[reached[0]])  # a local volume: one of thousands alike
+                if place == UNKNOWN or settled[place] or place in taken.get(name, ()):
+                    continue
+            at = np.arange(len(rows), dtype=np.int64) if reached is None else places[reached]
+            at = at[at != UNKNOWN]
+            at = at[~settled[at]]
+            if name in taken:
+                at = at[[place not in taken[name] for place in at.tolist()]]
+            if len(at):
+                found[at] = settled[at] = True
+                left -= len(at)
+                if len(claims) > 1:
+                    taken.setdefault(name, set()).update(at.tolist())
+            if option.reserved:
+                # A volume that is reserved for the claim is the only one, wherever it is.
+                free = [place for place in np.flatnonzero(~settled).tolist() if place not in taken.get(name, ())]
+                settled[free] = True
+                left -= len(free)
         result.append((claim, ~found))
     return result
 
@@ -281,36 +253,28 @@ def by_size(claims: Iterable[PersistentVolumeClaim]) -> list[PersistentVolumeCla
     return sorted(claims, key=lambda claim: size_of(claim.spec.resources.requests.get("storage")))
 
 
-def options_for(around: Surroundings, claim: PersistentVolumeClaim) -> list[Option]:
-    """Return the volumes a claim could be bound to: those reserved for it, then the smallest first."""
+def options_for(around: Surroundings, claim: PersistentVolumeClaim) -> Iterator[Option]:
+    """Yield the volumes a claim could be bound to: those reserved for it, then the smallest first.
+
+    Raises:
+        ClaimError: the claim's selector can't be read.
+    """
     spec = claim.spec
-    least = size_of(spec.resources.requests.get("storage"))
+    modes = set(spec.access_modes)
     try:
         selector = compile_selector(spec.selector) if spec.selector is not None else EVERYTHING
     except SelectorError as error:
         raise ClaimError(f'persistentvolumeclaim "{claim.metadata.name}": selector: {error}') from error
-    found = []
-    for volume in around.storage.volumes_of_class(class_of_claim(claim)):
+    for volume, reserved in around.storage.volumes_for(claim):
         its = volume.spec
-        reserved = around.storage.belongs(volume, claim)
         if (
-            (reserved or not around.storage.is_given(volume))
-            and size_of(its.capacity.get("storage")) >= least
-            and its.volume_mode == spec.volume_mode
+            its.volume_mode == spec.volume_mode
             and its.volume_attributes_class_name == spec.volume_attributes_class_name
             and volume.metadata.deletion_timestamp is None
-            and (reserved or _is_free(volume, claim, selector))
+            and (reserved or (volume.status.phase == "Available" and modes.issubset(its.access_modes)))
+            and (reserved or spec.selector is None or selector.matches(volume.metadata.labels))
         ):
-            found.append(Option(volume, reserved))
-    return sorted(found, key=lambda option: not option.reserved)
-
-
-def _is_free(volume: PersistentVolume, claim: PersistentVolumeClaim, selector: Selector) -> bool:
-    return (
-        volume.status.phase == "Available"
-        and selector.matches(volume.metadata.labels)
-        and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
-    )
+            yield Option(volume, reserved)
 
 
 def can_make(around: Surroundings, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:

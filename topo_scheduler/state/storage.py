@@ -4,7 +4,8 @@ A claim that waits for its first pod gets its volume when that pod has a node. F
 shows the same, that choice is *held* here, so that nobody decided meanwhile takes the same volume.
 """
 
-from collections.abc import Hashable
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
@@ -101,6 +102,9 @@ class Storage:
     _holds: dict[ClaimKey, tuple[VolumeChoice, set[str]]] = field(default_factory=dict)
     _held_by: dict[str, tuple[VolumeChoice, ...]] = field(default_factory=dict)
     _reserved: dict[str, ClaimKey] = field(default_factory=dict)
+    _free: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    _given: dict[ClaimKey, list[tuple[int, str]]] = field(default_factory=dict)
+    _limits: dict[str, dict[str, int]] | None = None
 
     # ------------------------------------------------------------ what is told
 
@@ -110,13 +114,35 @@ class Storage:
         if old is not None and _is_older(new.metadata, old.metadata):
             return  # from before our own write
         table[key] = new
+        if isinstance(old, PersistentVolume):
+            self._index(old, gone=True)
+        if isinstance(new, PersistentVolume):
+            self._index(new)
+        if isinstance(new, CSINode):
+            self._limits = None
         if old is None or not _alike(old, new):
             self._note(key)
 
     def drop(self, table: dict[Key, Stored], key: Key) -> None:
         """Forget an object."""
-        if table.pop(key, None) is not None:
+        old = table.pop(key, None)
+        if isinstance(old, PersistentVolume):
+            self._index(old, gone=True)
+        if isinstance(old, CSINode):
+            self._limits = None
+        if old is not None:
             self._note(key)
+
+    def limits(self) -> dict[str, dict[str, int]]:
+        """Return how many volumes of each driver a node can have, by name of the nodes that have any limit."""
+        if self._limits is None:
+            self._limits = {}
+            for name, node in self.csi_nodes.items():
+                told = ((one.name, one.allocatable) for one in node.spec.drivers)
+                limits = {driver: most.count for driver, most in told if most is not None and most.count is not None}
+                if limits:
+                    self._limits[name] = limits
+        return self._limits
 
     def wrote(self, write: VolumeWrite, version: str) -> None:
         """Take over what was written as if it had been told: nobody may be promised it before the watch tells."""
@@ -197,14 +223,45 @@ class Storage:
         reserved = self._reserved.get(volume.metadata.name)
         return reserved == (claim.metadata.namespace, claim.metadata.name) or belongs(volume, claim)
 
-    def is_given(self, volume: PersistentVolume) -> bool:
-        """Return whether a volume is reserved for any claim."""
-        return volume.spec.claim_ref is not None or volume.metadata.name in self._reserved
+    def volumes_for(self, claim: PersistentVolumeClaim) -> Iterator[tuple[PersistentVolume, bool]]:
+        """Yield the volumes of a claim's class that are large enough, and whether each is reserved for it.
 
-    def volumes_of_class(self, name: str) -> list[PersistentVolume]:
-        """Return the volumes of a storage class, smallest first."""
-        found = [volume for volume in self.volumes.values() if class_of_volume(volume) == name]
-        return sorted(found, key=lambda volume: (size_of(volume.spec.capacity.get("storage")), volume.metadata.name))
+        Those that are come first, then those that nobody has, the smallest first.
+        """
+        key, kind = (claim.metadata.namespace, claim.metadata.name), class_of_claim(claim)
+        least = size_of(claim.spec.resources.requests.get("storage"))
+        own = {name for _, name in self._given.get(key, ())}
+        if (choice := self.choice_of(key)) is not None and choice.volume:
+            own.add(choice.volume)
+        for size, name in sorted(_size_and_name(self.volumes[name]) for name in own if name in self.volumes):
+            volume = self.volumes[name]
+            if size >= least and class_of_volume(volume) == kind and self.belongs(volume, claim):
+                yield volume, True
+        free = self._free.get(kind, [])
+        for at in range(bisect_left(free, (least, "")), len(free)):
+            name = free[at][1]
+            if name not in self._reserved:
+                yield self.volumes[name], False
+
+    def _index(self, volume: PersistentVolume, *, gone: bool = False) -> None:
+        """Keep free volumes by class and given ones by claim, each the smallest first."""
+        reference = volume.spec.claim_ref
+        if reference is None:
+            kept: list[tuple[int, str]] = self._free.setdefault(class_of_volume(volume), [])
+        else:
+            kept = self._given.setdefault((reference.namespace, reference.name), [])
+        entry = _size_and_name(volume)
+        at = bisect_left(kept, entry)
+        if not gone:
+            kept.insert(at, entry)
+            return
+        del kept[at]
+        if not kept and reference is not None:
+            del self._given[reference.namespace, reference.name]
+
+
+def _size_and_name(volume: PersistentVolume) -> tuple[int, str]:
+    return size_of(volume.spec.capacity.get("storage")), volume.metadata.name
 
 
 def _is_older(metadata: ObjectMeta, than: ObjectMeta) -> bool:
