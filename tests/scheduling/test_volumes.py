@@ -453,3 +453,25 @@ def test_a_member_deleted_while_its_gang_waits_does_not_hold_up_the_others() -> 
     d.provision()
     d.step()
     assert set(d.flight) <= {pod.metadata.uid for pod in pods[:2]}
+
+
+def test_a_gang_whose_members_have_local_volumes_of_their_own() -> None:
+    d = StorageDriver(zoned("a", "a", "a", "a"))
+    names = [f"c{n}" for n in range(3)]
+    d.tell(*(claim(name, LOCAL) for name in names), *(volume(f"pv{n}", node=f"n{n}") for n in (2, 3, 4)))
+    pods = [using(name, name=f"g-{n}", gpus=8, gang=3, created=n) for n, name in enumerate(names)]
+    assert sorted(d.run(*pods).values()) == ["n2", "n3", "n4"]
+    assert len({one.spec.volume_name for one in d.claims.values()}) == 3
+
+
+def test_claims_of_others_do_not_wake_a_pod() -> None:
+    d = StorageDriver(zoned("a"))
+    pod = using("data")
+    d.run(pod)
+    before = len(d.decisions())
+    d.tell(claim("other"), claim("another"))
+    d.step()
+    assert len(d.decisions()) == before
+    d.tell(claim("data", LOCAL))
+    d.step()
+    assert len(d.decisions()) == before + 1
