@@ -128,3 +128,17 @@ async def test_replicas_of_a_stateful_set_have_claims_of_their_own(cluster: Clus
     assert [c.key.name for c in cluster.store.list("persistentvolumeclaims")] == ["data-db-0", "data-db-1"]
     used = {p.key.name: p["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] for p in cluster.pods()}
     assert used == {"db-0": "data-db-0", "db-1": "data-db-1"}
+
+
+async def test_a_claim_that_names_no_class_gets_the_default_one(cluster: Cluster) -> None:
+    marked = {"storageclass.kubernetes.io/is-default-class": "true"}
+    body = {"metadata": {"name": "usual", "annotations": marked}, "provisioner": PROVISIONER}
+    cluster.store.create("storageclasses.storage.k8s.io", body)
+    wants = claim("data", "")
+    del wants["spec"]["storageClassName"]
+    cluster.store.create("persistentvolumeclaims", wants)
+    cluster.store.create("persistentvolumeclaims", claim("without", ""))
+    await cluster.settle()
+    assert state(cluster, "data")[0] == "Bound"
+    assert cluster.store.get("persistentvolumeclaims", "data", "default")["spec"]["storageClassName"] == "usual"
+    assert state(cluster, "without") == ("Pending", "")
