@@ -102,6 +102,11 @@ class Promised(RuleBasedStateMachine):
             assert writing or (found is not None and found[1].stage is Stage.ASSUMED)
 
     @invariant()
+    def nothing_is_remembered_of_claims_that_nobody_waits_for(self) -> None:
+        held = {name for choice, _ in self.d.storage._holds.values() for name in (choice.claim, choice.volume)}
+        assert self.d.engine.outcomes.volumes._known.keys() <= held
+
+    @invariant()
     def no_pod_is_bound_before_its_volumes(self) -> None:
         for uid in self.d.flight:
             pod = self.d.pods.get(uid)

@@ -475,3 +475,38 @@ def test_claims_of_others_do_not_wake_a_pod() -> None:
     d.tell(claim("data", LOCAL))
     d.step()
     assert len(d.decisions()) == before + 1
+
+
+def test_a_pod_that_shares_a_claim_does_not_wait_for_a_write_that_failed() -> None:
+    d = StorageDriver(zoned("a"))
+    d.tell(claim("data"))
+    first, second = using("data", name="first"), using("data", name="second")
+    d.apply(first)
+    d.step()
+    d.apply(second)
+    d.step()
+    assert list(d.preparing) == [first.metadata.uid], "written once"
+    d.delete(first)
+    d.step()
+    d.fail(first, "no")
+    d.step()
+    assert d.told(second, Reason.BIND_FAILED)
+    d.settle(2)
+    assert second.spec.node_name == "n1"
+    assert d.storage.held_by(second.metadata.uid) == ()
+
+
+def test_a_pod_that_shares_a_claim_gets_what_was_written_for_one_that_is_gone() -> None:
+    d = StorageDriver(zoned("a"))
+    d.tell(claim("data"))
+    first, second = using("data", name="first"), using("data", name="second")
+    d.apply(first)
+    d.step()
+    d.apply(second)
+    d.step()
+    d.delete(first)
+    d.carry_out(first)
+    d.provision()
+    d.settle()
+    assert second.spec.node_name == "n1"
+    assert not d.told(second, Reason.BIND_FAILED)

@@ -116,7 +116,12 @@ class VolumeBinding:
             storage.wrote(write, version)
             if storage.choice_of(write.claim) is not None:
                 self._known[write.volume if isinstance(write, ReserveVolume) else write.claim] = version
+        gone = storage.held_by(uid + UNANSWERED)
+        if problem:
+            held = (*storage.held_by(uid), *gone)
+            self._abandon({choice.claim for choice in held if (choice.volume or choice.claim) not in self._known})
         storage.release(uid + UNANSWERED)
+        self._forget(gone)
         one = self._waiting.get(uid)
         if one is not None:
             one.writing, one.problem = False, problem
@@ -137,20 +142,22 @@ class VolumeBinding:
         if one is None:
             return
         del group.waiting[uid]
-        for choice in one.choices:
-            if storage.choice_of(choice.claim) is None:
-                self._known.pop(choice.claim, None)
-                self._known.pop(choice.volume, None)
-        if one.writing:
-            self._abandon({choice.claim for choice in one.choices})
+        self._forget(one.choices)
         if group.binds and not group.waiting and not group.failed:
             self._complete.append(group)
 
+    def _forget(self, choices: Iterable[VolumeChoice]) -> None:
+        """Forget what is known of claims for which nobody holds anything."""
+        for choice in choices:
+            if self._around.storage.choice_of(choice.claim) is None:
+                self._known.pop(choice.claim, None)
+                self._known.pop(choice.volume, None)
+
     def _abandon(self, claims: set[ClaimKey]) -> None:
-        """Give up on whoever waits for what a pod that is gone was to write: nobody knows whether it was."""
+        """Give up on whoever waits for what another pod was to have written, and was not."""
         for one in self._waiting.values():
             if any(choice.claim in claims for choice in one.choices):
-                one.problem = "the pod for which the volume was to be prepared is gone"
+                one.problem = "the volume could not be reserved for another pod that uses the same claim"
 
     # ------------------------------------------------------------ what came of it
 

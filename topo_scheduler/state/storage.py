@@ -205,6 +205,10 @@ class Storage:
                 self.changes += 1
                 self._fresh = True
 
+    def held_by(self, uid: str) -> tuple[VolumeChoice, ...]:
+        """Return what is held for a pod."""
+        return self._held_by.get(uid, ())
+
     def choice_of(self, claim: ClaimKey) -> VolumeChoice | None:
         """Return what is held for a claim."""
         hold = self._holds.get(claim)

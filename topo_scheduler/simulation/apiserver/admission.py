@@ -280,14 +280,19 @@ def _admit_namespace(kind: Kind, namespace: Json, store: Lookup, moment: datetim
 
 
 def _priority_class(obj: Json) -> Json:
-    return {"preemptionPolicy": "PreemptLowerPriority", **obj}
+    return {**obj, **_missing(obj, preemptionPolicy="PreemptLowerPriority")}
 
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 def _storage_class(obj: Json) -> Json:
-    return {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate", **obj}
+    return {**obj, **_missing(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")}
+
+
+def _missing(obj: Json, **defaults: str) -> Json:
+    """The defaults that an object lacks: they go behind its type, which must stay first."""
+    return {name: value for name, value in defaults.items() if name not in obj}
 
 
 def _claim(obj: Json) -> Json:
