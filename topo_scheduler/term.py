@@ -26,6 +26,8 @@ from topo_scheduler.kube.owners import Missing, OwnerDirectory
 from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import NAMESPACES, NODES, OWNER_KINDS, PODS
 from topo_scheduler.kube.sinks import Calls, Deleted
+from topo_scheduler.kube.storage import storage_reflectors
+from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.observability.logs import log_decision
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.scheduling.engine import Engine
@@ -39,11 +41,13 @@ from topo_scheduler.scheduling.instructions import (
     MarkGroup,
     MarkUnschedulable,
     PodRef,
+    PrepareVolumes,
     Tell,
 )
 from topo_scheduler.scheduling.queue import Place
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.storage import VolumeWrite
 from topo_scheduler.state.workloads import Stage
 
 log = logging.getLogger(__name__)
@@ -84,6 +88,7 @@ class Term:
     ) -> None:
         connection = configuration.scheduler.client_connection
         self._clock = clock
+        self._wake = asyncio.Event()
         self._metrics = metrics
         self._owners = OwnerDirectory(client, on_change=self._owner_changed)
         self.engine = Engine(configuration, self._resolve)
@@ -108,9 +113,11 @@ class Term:
             "namespaces": self._namespaces,
             **{kind.plural: Reflector(client, kind, self._owners.sink(kind)) for kind in OWNER_KINDS},
         }
+        self._storage = storage_reflectors(client, self.engine.world.around.storage, self._wake.set)
+        self._reflectors |= self._storage
+        self._volumes = VolumeWriter(client, allowed=allowed)
         self._binds: deque[Bind] = deque()
         self._bind_ready = asyncio.Semaphore(0)
-        self._wake = asyncio.Event()
         self._fetching: set[str] = set()
         self._draining = False
         self._group: asyncio.TaskGroup | None = None
@@ -157,6 +164,7 @@ class Term:
         await self._pods.synced.wait()
         await self._namespaces.synced.wait()
         await self._await_owners()
+        await self._await_storage()
         if handover:
             wait = max(handover, self._bind_timeout)
             log.info("the Lease was not released: waiting for binds of a former leader to land, %g s", wait)
@@ -189,6 +197,17 @@ class Term:
                 await self._groups.settled()
         except TimeoutError:
             log.warning("scheduling without lists of PodGroups: pods that name one wait for it")
+
+    async def _await_storage(self) -> None:
+        """Wait for claims and volumes, unless they can't be listed: pods without claims are not held up by that."""
+        try:
+            async with asyncio.timeout(OWNERS_SECONDS):
+                for reflector in self._storage.values():
+                    await reflector.tried.wait()
+        except TimeoutError:
+            pass
+        if unlisted := ", ".join(self.engine.world.around.storage.unlisted):
+            log.warning("pods with volume claims wait until these can be listed: %s", unlisted)
 
     async def _decide(self) -> None:
         """Take steps whenever there is something to do."""
@@ -325,6 +344,8 @@ class Term:
             case Bind():
                 self._binds.append(instruction)
                 self._bind_ready.release()
+            case PrepareVolumes(pod, writes):
+                self._start(self._prepare_volumes(pod, writes), f"volumes {pod.uid}")
             case Tell(pod, warning, reason, message):
                 action = "Binding" if reason == "Scheduled" else "Scheduling"
                 self._events.record(_regarding(pod), "Warning" if warning else "Normal", reason, message, action)
@@ -383,6 +404,13 @@ class Term:
                 "bind of %s/%s to %s: %s", pod.namespace, pod.name, bind.node, result.message or result.outcome.value
             )
         self.engine.bind_finished(pod.uid, _OUTCOMES[result.outcome], result.message, now)
+        self._wake.set()
+
+    async def _prepare_volumes(self, pod: PodRef, writes: Sequence[VolumeWrite]) -> None:
+        result = await self._volumes.write(writes)
+        if result.problem:
+            log.warning("volumes of %s/%s: %s", pod.namespace, pod.name, result.problem)
+        self.engine.volumes_written(pod.uid, result.done, result.problem)
         self._wake.set()
 
     async def _evict(self, pod: PodRef, message: str) -> None:

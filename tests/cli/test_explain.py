@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.conftest import Served, run
 from tests.crds import native_pod_group
+from topo_scheduler.simulation.demo import until
 
 GANG = """
 apiVersion: batch/v1
@@ -101,6 +102,30 @@ def test_a_gang_without_room_is_told_why(served: Served, tmp_path: Path) -> None
     code, text = explain(served, name)
     assert code == 0 and "Pod default/big-0-" in text and decision["message"] in text
     assert served.call(lambda: served.server.store.revision) == before, "nothing is written"
+
+
+def test_a_pod_with_a_claim(served: Served) -> None:
+    served.create_pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    assert explained(served, "p")["decision"]["message"].endswith('8 persistentvolumeclaim "data" not found.')
+
+    def bound_on_node_3() -> None:
+        store = served.server.store
+        named = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-3"]}
+        affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [named]}]}}
+        claim = {"metadata": {"name": "data"}, "spec": {"volumeName": "pv"}}
+        made = store.create("persistentvolumeclaims", claim, "default")
+        reference = {"namespace": "default", "name": "data", "uid": made["metadata"]["uid"]}
+        body = {"metadata": {"name": "pv"}, "spec": {"claimRef": reference, "nodeAffinity": affinity}}
+        store.create("persistentvolumes", body)
+
+    served.call(bound_on_node_3)
+    served.wait(lambda: until(served.server.store, lambda: claim_is_bound(served), 10))
+    assert explained(served, "p")["decision"]["node"] == "node-3"
+
+
+def claim_is_bound(served: Served) -> bool:
+    claim = served.server.store.get("persistentvolumeclaims", "data", "default")
+    return bool((claim.get("status") or {}).get("phase") == "Bound")
 
 
 def test_an_incomplete_gang_waits(served: Served) -> None:

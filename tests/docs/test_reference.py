@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs.generate import PAGES, REFERENCE, ROOT, commands, metric_names
 from topo_scheduler.api.annotations import KNOWN, Enforcement, Strategy
-from topo_scheduler.api.objects import ClaimSource, Pod, PodSpec, Volume
+from topo_scheduler.api.objects import Pod, PodSpec
 from topo_scheduler.api.reasons import NodeReason, Reason
 from topo_scheduler.cli.main import COMMANDS
 from topo_scheduler.state.classes import unsupported
@@ -70,8 +70,6 @@ def test_every_command_can_be_had() -> None:
 
 def _refused() -> dict[str, Pod]:
     specs = {
-        "claims": PodSpec(volumes=[Volume(persistent_volume_claim=ClaimSource("c"))]),
-        "ephemeral": PodSpec(volumes=[Volume(ephemeral={})]),
         "devices": PodSpec(resource_claims=[object()]),  # type: ignore[list-item]
         "workload": PodSpec(workload_ref={}),
     }

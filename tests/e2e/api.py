@@ -29,13 +29,24 @@ ROOTS: Final = {
     "podgroups.scheduling.volcano.sh": "/apis/scheduling.volcano.sh/v1beta1",
     "leases": "/apis/coordination.k8s.io/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
+    "persistentvolumes": "/api/v1",
+    "persistentvolumeclaims": "/api/v1",
+    "storageclasses": "/apis/storage.k8s.io/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
     "clusterroles": "/apis/rbac.authorization.k8s.io/v1",
     "clusterrolebindings": "/apis/rbac.authorization.k8s.io/v1",
 }
 CLUSTER_WIDE: Final = frozenset(
-    {"nodes", "namespaces", "clusterroles", "clusterrolebindings", "customresourcedefinitions"}
+    {
+        "nodes",
+        "namespaces",
+        "clusterroles",
+        "clusterrolebindings",
+        "customresourcedefinitions",
+        "persistentvolumes",
+        "storageclasses",
+    }
 )
 
 

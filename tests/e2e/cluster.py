@@ -318,7 +318,15 @@ class Cluster:
 
         await self.wait_until(gone, 60, "workloads deleted")
         await self._clear_groups(used)
-        await self.api.delete_all("nodes", None)
+        for namespace in used:
+            await self.api.delete_all("persistentvolumeclaims", namespace)
+
+        async def unclaimed() -> bool:
+            return not any([await self.api.list("persistentvolumeclaims", namespace) for namespace in used])
+
+        await self.wait_until(unclaimed, 30, "claims deleted")
+        for plural in ("persistentvolumes", "storageclasses", "nodes"):
+            await self.api.delete_all(plural, None)
         if await self.api.find("leases", "topology-scheduler", "kube-system") is not None:
             await self.api.delete("leases", "topology-scheduler", "kube-system")
 

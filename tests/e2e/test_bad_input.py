@@ -97,9 +97,9 @@ async def test_annotations_of_the_scheduler_itself_are_not_for_users(cluster: Cl
 
 
 CONSTRAINTS: dict[str, tuple[Json, str]] = {
-    "volume": (
-        {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]},
-        "persistent volume claims",
+    "devices": (
+        {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
+        "resource claims (dynamic resource allocation)",
     ),
 }
 

@@ -20,7 +20,7 @@ from tests.helpers import (
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.annotations import WRITTEN, annotation_names
 from topo_scheduler.api.config import SchedulerConfig
-from topo_scheduler.api.objects import ClaimSource, Container, Pod, PodSpec, ResourceRequirements, Volume
+from topo_scheduler.api.objects import Container, Pod, PodSpec, ResourceRequirements
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import Affinity
 from topo_scheduler.scheduling.understand import Lineage, Understood, charged_amounts, understand
@@ -153,7 +153,6 @@ def spec(**kwargs: object) -> PodSpec:
         (make_pod("p", annotations={"gpu-count": "many"}), "annotation topology.scheduler/gpu-count on Pod default/p"),
         (make_pod("p", annotations={"network-bandwidth": "fast"}), "such as 100Gb"),
         (make_pod("p", cpu="lots"), "container main: cpu: 'lots' is not a quantity"),
-        (make_pod("p", spec=spec(volumes=[Volume("v", ClaimSource("c"))])), "persistent volume claims"),
         (make_pod("p", annotations={"gang-name": "g"}), "add topology.scheduler/gang-size"),
         (make_pod("p", annotations={"gang-size": "2"}), "add topology.scheduler/gang-name"),
     ],

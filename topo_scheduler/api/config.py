@@ -168,6 +168,8 @@ class SchedulerConfig(Model):
     """Pause before the second attempt of a gang whose bind failed; doubled with each failure."""
     pod_max_backoff_seconds: Seconds = 10.0
     """Longest such pause."""
+    volume_bind_timeout: Seconds = 600.0
+    """How long a pod that has a node waits for its volumes to be made and bound before it is decided on anew."""
     gpu_resources: Annotated[tuple[str, ...], Field(min_length=1)] = GPU_RESOURCES
     """Extended resources that are GPUs."""
     gpu_model_labels: tuple[str, ...] = GPU_MODEL_LABELS

@@ -61,6 +61,7 @@ class Reason(StrEnum):
     OWNER = "OwnerUnreadable"
     GROUP_CONFLICT = "GroupConflict"
     GROUP_IGNORED = "GroupIgnored"
+    WAITING_FOR_VOLUMES = "WaitingForVolumes"
     BIND_FAILED = "BindFailed"
     ROLLED_BACK = "GangRolledBack"
     OVERSUBSCRIBED = "NodeOversubscribed"

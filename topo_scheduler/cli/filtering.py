@@ -159,7 +159,8 @@ def _world(snapshot: Mapping[str, Any]) -> World:
     }
     storage = around.storage
     storage.claims = {_key(one.metadata): one for one in _objects(snapshot, "pvcs", PersistentVolumeClaim)}
-    storage.volumes = {one.metadata.name: one for one in _objects(snapshot, "pvs", PersistentVolume)}
+    for volume in _objects(snapshot, "pvs", PersistentVolume):
+        storage.put(storage.volumes, volume.metadata.name, volume)
     storage.classes = {one.metadata.name: one for one in _objects(snapshot, "storageClasses", StorageClass)}
     storage.csi_nodes = {one.metadata.name: one for one in _objects(snapshot, "csiNodes", CSINode)}
     storage.drivers = {one.metadata.name: one for one in _objects(snapshot, "csiDrivers", CSIDriver)}

@@ -19,9 +19,11 @@ from topo_scheduler.kube.errors import ApiError, Forbidden, Gone, KubeError, Mis
 from topo_scheduler.kube.groups import served_groups
 from topo_scheduler.kube.owners import Missing, OwnerDirectory
 from topo_scheduler.kube.resources import NAMESPACES, NODES, PODS, Object, Resource
+from topo_scheduler.kube.storage import storage_sinks
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.groups import Serving, read_group
+from topo_scheduler.state.storage import Storage
 
 if TYPE_CHECKING:
     from topo_scheduler.scheduling.engine import Engine
@@ -178,6 +180,24 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
     except Forbidden:
         listed.problems.append("namespaces may not be listed: selectors of namespaces are taken to mean all of them")
     await _add_groups(client, engine, listed, now)
+    if any(_has_claims(pod) for pod in listed.pods if not pod.spec.node_name):
+        await _list_storage(client, engine.world.around.storage, listed)
     engine.nodes_applied(listed.nodes, now)
     engine.pods_applied(listed.pods, now)
     return engine
+
+
+def _has_claims(pod: Pod) -> bool:
+    return any(one.persistent_volume_claim is not None or one.ephemeral is not None for one in pod.spec.volumes)
+
+
+async def _list_storage(client: Client, storage: Storage, listed: Listed) -> None:
+    """List what decides about claims; of what may not be listed the storage says so itself."""
+    for sink in storage_sinks(storage):
+        try:
+            objects, problems = await list_all(client, sink.resource)
+        except Forbidden:
+            continue
+        listed.problems.extend(problems)
+        sink.applied(objects)
+        sink.synced()

@@ -74,6 +74,8 @@ class Reflector(Generic[T]):
     ) -> None:
         self.resource = resource
         self.synced = asyncio.Event()
+        self.tried = asyncio.Event()
+        """Set once it is known whether the kind can be listed at the moment: it was, or the server said no."""
         self.resource_version = ""
         self.lists = 0
         self._client = client
@@ -166,6 +168,7 @@ class Reflector(Generic[T]):
             self._interruptible = None
 
     def _warn(self, state: tenacity.RetryCallState) -> None:
+        self.tried.set()
         error = state.outcome.exception() if state.outcome else None
         advice = ""
         if isinstance(error, Forbidden):
@@ -195,6 +198,7 @@ class Reflector(Generic[T]):
         self.lists += 1
         self._sink.synced()
         self.synced.set()
+        self.tried.set()
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)

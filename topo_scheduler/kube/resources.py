@@ -10,6 +10,15 @@ from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 from topo_scheduler.api.objects import Job, Node, ObjectMeta, PartialObject, Pod
+from topo_scheduler.api.storage import (
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
 
 
 class Object(Protocol):
@@ -89,10 +98,22 @@ def _metadata(group: str, plural: str, kind: str) -> Resource[PartialObject]:
     return Resource(group, "v1", plural, kind, PartialObject, metadata_only=True)
 
 
+def _storage(plural: str, kind: str, type_: type[T], *, namespaced: bool = False) -> Resource[T]:
+    return Resource("storage.k8s.io", "v1", plural, kind, type_, namespaced=namespaced)
+
+
 PODS = Resource("", "v1", "pods", "Pod", Pod)
 NODES = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", PartialObject, namespaced=False, metadata_only=True)
 JOBS = Resource("batch", "v1", "jobs", "Job", Job)
+
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", PersistentVolumeClaim)
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume, namespaced=False)
+STORAGE_CLASSES = _storage("storageclasses", "StorageClass", StorageClass)
+CSI_NODES = _storage("csinodes", "CSINode", CSINode)
+CSI_DRIVERS = _storage("csidrivers", "CSIDriver", CSIDriver)
+CSI_CAPACITIES = _storage("csistoragecapacities", "CSIStorageCapacity", CSIStorageCapacity, namespaced=True)
+ATTACHMENTS = _storage("volumeattachments", "VolumeAttachment", VolumeAttachment)
 
 CRONJOBS = _metadata("batch", "cronjobs", "CronJob")
 REPLICASETS = _metadata("apps", "replicasets", "ReplicaSet")

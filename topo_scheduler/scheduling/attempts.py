@@ -1,23 +1,26 @@
 """One attempt to place a workload: from its pending members to a Decision, with the state as it is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from topo_scheduler.api.annotations import Strategy
 from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.explain import domain_reasons, node_reasons, sentence
-from topo_scheduler.scheduling.neighbours import looks_around
+from topo_scheduler.scheduling.neighbours import Position, looks_around
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.ranks import give_ranks
 from topo_scheduler.scheduling.tied import is_tied
 from topo_scheduler.scheduling.validation import check
+from topo_scheduler.scheduling.volume_choice import Seated, choose_volumes
+from topo_scheduler.scheduling.volume_limits import ClaimError
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.fabric import Layout, Path
+from topo_scheduler.state.storage import VolumeChoice
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
-Stamp = tuple[int, tuple[int, int] | None]
-"""Improvements so far and, where other pods matter, how far they are known."""
+Stamp = tuple[int, tuple[Position, ...]]
+"""Improvements so far and, for each class to which other pods or volumes matter, how far they are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +67,19 @@ class Attempts:
         ask = self._ask(workload, groups, siblings, layout)
         wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within)
         key = (wanted, tuple(ask.running), tuple(ask.groups), ask.profiles)
-        dynamic = any(looks_around(cls) for cls, _ in groups)
-        stamp = (improvements, around.position if dynamic else None)
+        stamp = (improvements, tuple(around.position_for(cls) for cls, _ in groups if looks_around(cls)))
         known = self._failures.get(key)
         if known is None or known.stamp != stamp:
             outcome = self.planner.plan(ask, layout, now)
             if isinstance(outcome, Placement):
                 wrong = check(around, layout, ask, outcome, self._limits(ask))
-                if not wrong:
-                    return self._placed(workload, groups, outcome, layout)
-                outcome = Failure(f"internal fault, please report it: the placement found was not valid: {wrong}")
+                if wrong:
+                    outcome = Failure(f"internal fault, please report it: the placement found was not valid: {wrong}")
+                else:
+                    try:
+                        return self._placed(workload, groups, outcome, layout, self._volumes(groups, outcome))
+                    except ClaimError as error:
+                        outcome = Failure(str(error), outcome.rule)
             known = self._explain(ask, outcome, layout, stamp)
             if len(self._failures) > 4096:
                 self._failures.clear()
@@ -145,9 +151,26 @@ class Attempts:
         domains: tuple[tuple[tuple[str, ...], str], ...] = ()
         if failure.rule is not None and ask.gang:
             domains = domain_reasons(self.planner, ask, layout, failure.rule)
-        reasons = node_reasons(self.planner, ask, layout)
+        try:
+            reasons = node_reasons(self.planner, ask, layout)
+        except ClaimError as error:
+            # Nothing else matters then: no node and no domain was looked at.
+            return Known(stamp, "", {str(error): len(self.planner.nodes)}, (), True)
         text = sentence(self.planner, ask, layout, failure)
         return Known(stamp, text, reasons, domains, failure.rule is not None)
+
+    def _volumes(
+        self, groups: Sequence[tuple[PodClass, list[Member]]], placement: Placement
+    ) -> dict[str, tuple[VolumeChoice, ...]]:
+        """Return how the claims of each member that uses any get their volumes; raises ClaimError where they can't."""
+        seats: dict[str, Seated] = {}
+        for (cls, members), rows in zip(groups, placement.rows, strict=True):
+            constraints = cls.constraints
+            if constraints is not None and (constraints.claims or constraints.disks):
+                seats |= {m.uid: (constraints, row, m.profile) for m, row in zip(members, rows, strict=True)}
+        if not seats:
+            return {}
+        return dict(zip(seats, choose_volumes(self.planner.around, list(seats.values())), strict=True))
 
     def _placed(
         self,
@@ -155,6 +178,7 @@ class Attempts:
         groups: Sequence[tuple[PodClass, list[Member]]],
         placement: Placement,
         layout: Layout,
+        volumes: Mapping[str, tuple[VolumeChoice, ...]],
     ) -> Decision:
         placed = [
             (member, row)
@@ -170,7 +194,8 @@ class Attempts:
             path = layout.paths[int(layout.leaf_of_row[row])]
             node = self.planner.nodes.names[row]
             address = ".".join((*path, node))
-            seats.append(Seat(member.uid, member.namespace, member.name, row, node, ranks[member.uid], address))
+            rank, chosen = ranks[member.uid], volumes.get(member.uid, ())
+            seats.append(Seat(member.uid, member.namespace, member.name, row, node, rank, address, chosen))
         leaves = tuple(layout.paths[leaf] for leaf in placement.leaves)
         return Decision(
             id=self._next(),

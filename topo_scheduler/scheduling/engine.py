@@ -32,10 +32,12 @@ from topo_scheduler.scheduling.outcomes import Outcomes, mark_group, reference
 from topo_scheduler.scheduling.pending import Told
 from topo_scheduler.scheduling.planner import Planner, Policy
 from topo_scheduler.scheduling.queue import Order, Place, Queue
+from topo_scheduler.scheduling.volumes import concerned
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.storage import VolumeWrite
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
 WAIT_BEFORE_TELLING: Final = 2.0
@@ -131,6 +133,10 @@ class Engine:
         if outcome is BindOutcome.GONE:
             self.arrivals.touch(workload)
 
+    def volumes_written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:
+        """Take over what became of a PrepareVolumes: `VolumeBinding.written`."""
+        self.outcomes.volumes.written(uid, done, problem)
+
     def may_bind(self, uid: str) -> str:
         """Return why a decided bind must not be written after all, or an empty string."""
         return self.outcomes.may_bind(uid)
@@ -146,6 +152,7 @@ class Engine:
             budget: seconds after which the step ends; `pending_work` tells whether anything is left.
         """
         self.world.fade(now)
+        self._check_volumes(now)
         self._settle(now)
         self._wake(now)
         started = clock()
@@ -168,6 +175,13 @@ class Engine:
     def pending_work(self) -> bool:
         """Whether `step` has something to do now."""
         return bool(self._out) or self.arrivals.news or self.queue.has_active
+
+    def _check_volumes(self, now: float) -> None:
+        """Bind the pods whose volumes are there; undo what was decided for those that will not get theirs."""
+        ready, failed = self.outcomes.volumes.check(now)
+        self._out += ready
+        for uid, why in failed:
+            self.bind_finished(uid, BindOutcome.WITHDRAWN, why, now)
 
     # ------------------------------------------------------------ queue
 
@@ -194,7 +208,8 @@ class Engine:
         """Make active what could be helped by what happened since the last step."""
         rows, everything = self.world.take_improved()
         arrived, repelling = self.world.take_neighbours()
-        if not rows and not everything and not arrived:
+        claims, stored = self.world.around.storage.take_changes()
+        if not rows and not everything and not arrived and not claims and not stored:
             return
         index = np.array(rows, np.int64)
         helped: dict[PodClass, bool] = {}
@@ -204,6 +219,9 @@ class Engine:
                 continue
             waiting = workload.at(Stage.PENDING)
             if repelling or (arrived and any(member.cls.constraints is not None for member in waiting)):
+                self.queue.activate(order_of(workload))
+                continue
+            if (claims or stored) and any(concerned(member.cls, claims, stored) for member in waiting):
                 self.queue.activate(order_of(workload))
                 continue
             for cls in {member.cls for member in waiting}:

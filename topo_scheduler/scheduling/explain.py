@@ -4,10 +4,9 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.reasons import NodeReason, insufficient
+from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.scheduling.ask import Ask, Failure
-from topo_scheduler.scheduling.filters import FILTERS
-from topo_scheduler.scheduling.neighbours import NEIGHBOUR_FILTERS, looks_around
+from topo_scheduler.scheduling.feasible import rejections
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.size_rule import leaf_fits
 from topo_scheduler.scheduling.views import ClassView
@@ -22,42 +21,23 @@ MOST_DOMAINS: Final = 16
 def node_reasons(planner: Planner, ask: Ask, layout: Layout) -> dict[str, int]:
     """Return how many nodes each reason rejects, for the most demanding class of the ask.
 
-    A node counts for the first filter that rejects it; when none does, for every resource it lacks, as kube-scheduler
-    counts it. Nodes that could take a member count for their domain, when it is a gang that can't be placed.
+    A node counts for the first filter that rejects it, as kube-scheduler counts it: for every resource it lacks where
+    it lacks several. Nodes that could take a member count for their domain, when it is a gang that can't be placed.
+
+    Raises:
+        ClaimError: something is wrong with a claim, so that no node will do.
     """
     view = planner.views.get(ask.groups[0][0])
-    nodes = planner.nodes
-    rows = np.flatnonzero(nodes.exists).astype(np.int64)
+    rows = np.flatnonzero(planner.nodes.exists).astype(np.int64)
     counts: dict[str, int] = {}
     left = np.ones(len(rows), np.bool_)
-    for rule in FILTERS:
-        rejected = left & ~rule.accepts(nodes, view.cls, rows)
+    for reason, rejected in rejections(planner.around, view.cls, rows):
         if rejected.any():
-            counts[rule.reason] = int(rejected.sum())
-        left &= ~rejected
-    for neighbour in NEIGHBOUR_FILTERS if looks_around(view.cls) else ():
-        rejected = left & ~neighbour.accepts(planner.around, view.cls, rows, ())
-        if rejected.any():
-            counts[neighbour.reason] = int(rejected.sum())
-        left &= ~rejected
-    rows = rows[left]
-    for column, amount in view.cls.amounts:
-        short = int((nodes.allocatable[rows, column] - nodes.requested[rows, column] < amount).sum())
-        if short:
-            counts[_resource_reason(planner, ask, column)] = short
-    if ask.gang and (fitting := int((view.fit[rows] > 0).sum())):
+            counts[reason] = counts.get(reason, 0) + int(rejected.sum())
+            left &= ~rejected
+    if ask.gang and (fitting := int((view.fit[rows[left]] > 0).sum())):
         counts[NodeReason.DOMAIN] = fitting
     return counts
-
-
-def _resource_reason(planner: Planner, ask: Ask, column: int) -> str:
-    resources = planner.nodes.resources
-    named = [c for c, _ in ask.groups[0][0].amounts if resources.names[c] in resources.gpu_resources]
-    name = resources.names[column]
-    if name == "gpu":
-        # The account of all GPUs: say the resource the pod names, where it names one.
-        name = resources.names[named[0]] if named else "GPUs"
-    return insufficient(name)
 
 
 def domain_reasons(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> tuple[tuple[Path, str], ...]:

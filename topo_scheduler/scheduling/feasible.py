@@ -3,7 +3,7 @@
 The rules, their order and their corner cases are those of kube-scheduler 1.36 with its default plugins.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -11,9 +11,17 @@ import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason, insufficient
 from topo_scheduler.scheduling.filters import FILTERS, Bool
-from topo_scheduler.scheduling.neighbours import NEIGHBOUR_FILTERS, ON_NODE, Extra, Surroundings, counts_anywhere
+from topo_scheduler.scheduling.neighbours import (
+    NEIGHBOUR_FILTERS,
+    ON_NODE,
+    Extra,
+    Surroundings,
+    counts_anywhere,
+    looks_around,
+    open_rows,
+)
 from topo_scheduler.scheduling.volume_limits import ClaimError
-from topo_scheduler.scheduling.volumes import volume_rejections
+from topo_scheduler.scheduling.volumes import LASTING, uses_volumes, volume_rejections
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.residents import Profile
@@ -93,34 +101,109 @@ def _with(around: Surroundings, cls: PodClass, profile: Profile, nominated: Sequ
 
 
 def _evaluate(around: Surroundings, cls: PodClass, found: Reasons, nominated: Sequence[Nominated], ours: bool) -> None:
-    rows = found.rows
+    for reason, rejected in rejections(around, cls, found.rows, nominated, ours=ours):
+        found.reject(rejected, reason)
+
+
+def rejections(
+    around: Surroundings, cls: PodClass, rows: Int64, nominated: Sequence[Nominated] = (), *, ours: bool = True
+) -> Iterator[tuple[str, Bool]]:
+    """Walk the rules in the order of kube-scheduler: yield each reason and the rows it rejects.
+
+    A row that one rule rejects is not looked at by the next; only of the resources it lacks each is a reason.
+
+    Raises:
+        ClaimError: something is wrong with a claim of the class, so that no row will do.
+    """
+    left = np.ones(len(rows), np.bool_)
+    for rule in _walk(around, cls, rows, nominated, ours, left):
+        gone = np.zeros(len(rows), np.bool_)
+        for reason, rejected in rule:
+            now = left & rejected
+            gone |= now
+            yield reason, now
+        left &= ~gone
+
+
+Rule = Iterable[tuple[str, Bool]]
+"""The reasons one rule gives, and the rows it rejects for each."""
+
+
+def _walk(
+    around: Surroundings,
+    cls: PodClass,
+    rows: Int64,
+    nominated: Sequence[Nominated],
+    ours: bool,
+    left: Bool,
+) -> Iterator[Rule]:
     extra: Extra = [(one.row, one.profile) for one in nominated]
     rules = [rule for rule in FILTERS if ours or rule.reason not in OURS]
     last = [rule for rule in rules if rule.reason is NodeReason.FEATURES]
     for rule in rules:
         if rule not in last:
-            found.reject(~rule.accepts(around.nodes, cls, rows), rule.reason)
-    for neighbour in NEIGHBOUR_FILTERS:
+            yield [(rule.reason, ~rule.accepts(around.nodes, cls, rows))]
+    for neighbour in NEIGHBOUR_FILTERS if looks_around(cls) else ():
         if neighbour.reason in ON_NODE:
-            found.reject(~neighbour.accepts(around, cls, rows, extra), neighbour.reason)
-    _lacking(around, cls, found, nominated, ours)
-    for reason, rejected in volume_rejections(around, cls, rows, extra, lambda: found.left):
-        found.reject(rejected, reason)
-    for neighbour in NEIGHBOUR_FILTERS:
+            yield [(neighbour.reason, ~neighbour.accepts(around, cls, rows, extra))]
+    yield _lacking(around, cls, rows, nominated, ours)
+    for found in volume_rejections(around, cls, rows, extra, left):
+        yield [found]
+    for neighbour in NEIGHBOUR_FILTERS if looks_around(cls) else ():
         if neighbour.reason not in ON_NODE:
-            found.reject(~neighbour.accepts(around, cls, rows, extra), neighbour.reason)
+            yield [(neighbour.reason, ~neighbour.accepts(around, cls, rows, extra))]
     for rule in last:
-        found.reject(~rule.accepts(around.nodes, cls, rows), rule.reason)
+        yield [(rule.reason, ~rule.accepts(around.nodes, cls, rows))]
 
 
-def _lacking(around: Surroundings, cls: PodClass, found: Reasons, nominated: Sequence[Nominated], ours: bool) -> None:
+def _lacking(
+    around: Surroundings, cls: PodClass, rows: Int64, nominated: Sequence[Nominated], ours: bool
+) -> list[tuple[str, Bool]]:
     nodes = around.nodes
-    free = nodes.allocatable[found.rows] - nodes.requested[found.rows]
+    free = nodes.allocatable[rows] - nodes.requested[rows]
     for one in nominated:
         for column, amount in one.amounts:
-            free[found.rows == one.row, column] -= amount
+            free[rows == one.row, column] -= amount
+    names = nodes.resources.names
+    found: dict[str, Bool] = {}
     for column, amount in cls.amounts:
-        if column == GPU and not ours:
-            continue  # the account of all GPUs together, those promised by annotation included
-        name = "GPUs" if column == GPU else nodes.resources.names[column]
-        found.reject(free[:, column] < amount, insufficient(name))
+        name = names[column]
+        if column == GPU:
+            if not ours:
+                continue  # the account of all GPUs together, those promised by annotation included
+            # Said of the resource the pod names, where it names one.
+            name = next((names[c] for c, _ in cls.amounts if names[c] in nodes.resources.gpu_resources), "GPUs")
+        short = free[:, column] < amount
+        found[name] = found[name] | short if name in found else short
+    return [(insufficient(name), short) for name, short in found.items()]
+
+
+# ---------------------------------------------------------------- what views keep
+
+
+def allowed_rows(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra = ()) -> Bool:
+    """Return which rows the pods, claims and volumes that are there leave open to the class, whatever is free."""
+    accepted = open_rows(around, cls, rows, extra)
+    if uses_volumes(cls):
+        try:
+            for _, rejected in volume_rejections(around, cls, rows, extra, accepted):
+                accepted &= ~rejected
+        except ClaimError:
+            return np.zeros(len(rows), np.bool_)
+    return accepted
+
+
+def allowed_and_reachable(around: Surroundings, cls: PodClass, rows: Int64) -> tuple[Bool, Bool]:
+    """Return `allowed_rows`, and the rows that volumes leave open to the class whoever comes or goes.
+
+    Of a claim that is not in order nothing lasts: it may be put right at any moment.
+    """
+    accepted, reached = open_rows(around, cls, rows), np.ones(len(rows), np.bool_)
+    try:
+        for reason, rejected in volume_rejections(around, cls, rows, (), accepted):
+            accepted &= ~rejected
+            if reason in LASTING:
+                reached &= ~rejected
+    except ClaimError:
+        return np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
+    return accepted, reached

@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.storage import VolumeWrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,14 @@ class Bind:
     annotations: Mapping[str, str]
     queued: float
     decided: float
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareVolumes:
+    """Tell the API server which volumes the pod's claims get; its Bind follows when they are bound."""
+
+    pod: PodRef
+    writes: tuple[VolumeWrite, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +91,7 @@ class Complain:
     message: str
 
 
-Instruction = Bind | Tell | MarkUnschedulable | MarkGroup | Evict | Announce | Complain
+Instruction = Bind | PrepareVolumes | Tell | MarkUnschedulable | MarkGroup | Evict | Announce | Complain
 
 
 class BindOutcome(StrEnum):

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.api.storage import PersistentVolume
 from topo_scheduler.scheduling.filters import Bool, matches_affinity, tolerates
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import Constraints, Spread
@@ -22,6 +23,16 @@ from topo_scheduler.state.storage import Storage
 Extra = Sequence[tuple[int, Profile]]
 Towards = tuple[frozenset[Term], frozenset[tuple[int, Term]]]
 """Anti-affinity of residents that is meant for a pod, and what draws it to them or away, with weights."""
+Position = tuple[int, int, int]
+"""How far changes of residents, of namespaces and of storage are known."""
+
+
+@dataclass(slots=True)
+class Reach:
+    """Which rows volumes can be used on, by name, as long as no node changes; None for all."""
+
+    at: int = -1
+    rows: dict[str, tuple[PersistentVolume, Int64 | None]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -38,6 +49,7 @@ class Surroundings:
     namespaces: dict[str, Mapping[str, str]] | None = None
     storage: Storage = field(default_factory=Storage)
     shunned: Mapping[PodClass, frozenset[str]] = field(default_factory=dict)
+    reach: Reach = field(default_factory=Reach)
     _namespace_changes: int = 0
     _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
 
@@ -45,6 +57,12 @@ class Surroundings:
     def position(self) -> tuple[int, int]:
         """Where a reader that knows all neighbours stands."""
         return self.residents.position, self._namespace_changes
+
+    def position_for(self, cls: PodClass) -> Position:
+        """Where a reader stands that knows all that matters to a class that looks around."""
+        constraints = cls.constraints
+        stored = constraints is not None and bool(constraints.claims or constraints.disks)
+        return self.residents.position, self._namespace_changes, self.storage.changes if stored else 0
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Take over the labels of a namespace."""

@@ -26,6 +26,7 @@ from topo_scheduler.scheduling.instructions import (
     Tell,
 )
 from topo_scheduler.scheduling.neighbours import crowded_out
+from topo_scheduler.scheduling.volume_binding import VolumeBinding
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
@@ -54,6 +55,7 @@ class Outcomes:
         self._world = world
         self._workloads = workloads
         self._config = config
+        self.volumes = VolumeBinding(world.around, config.volume_bind_timeout)
         self._sent: dict[str, _Sent] = {}
         self._again: list[tuple[float, str]] = []
         self._half: dict[str, None] = {}
@@ -64,8 +66,8 @@ class Outcomes:
         return len(self._sent)
 
     def assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
-        """Hold all seats of a decision and return the binds to be written."""
-        binds: list[Instruction] = []
+        """Hold all seats of a decision and return the binds to be written, or what goes before them."""
+        binds: list[Bind] = []
         workload.failing = False
         with_bandwidth = {m.node for m in workload.members.values() if m.bandwidth}
         for seat in decision.seats:
@@ -80,7 +82,7 @@ class Outcomes:
             )
             self._sent[seat.uid] = _Sent(bind, _where(workload, seat, decision))
             binds.append(bind)
-        return binds
+        return self.volumes.hold(decision.seats, binds, now)
 
     def awaits(self, uid: str) -> bool:
         """Return whether a bind was asked for whose end is not known."""
@@ -110,13 +112,13 @@ class Outcomes:
         sent = self._sent.get(uid)
         found = self._workloads.of_pod(uid)
         if sent is None or found is None:
-            self._sent.pop(uid, None)
+            self.forget(uid)
             return []
         workload, member = found
         if outcome is BindOutcome.UNKNOWN:
             heapq.heappush(self._again, (now + WRITE_AGAIN_AFTER, uid))
             return []
-        del self._sent[uid]
+        self.forget(uid)
         if outcome is BindOutcome.BOUND:
             member.stage = Stage.BOUND
             if workload.half_bound_since is not None:
@@ -127,8 +129,9 @@ class Outcomes:
         return self._failed(workload, member, outcome, message, now)
 
     def forget(self, uid: str) -> None:
-        """Drop a bind whose pod is gone; its end does not matter any more."""
+        """Drop a bind that has ended, or whose pod is gone; its end does not matter any more."""
         self._sent.pop(uid, None)
+        self.volumes.release(uid)
 
     def note_complete(self, workload: Workload) -> list[Instruction]:
         """Note a gang of which enough members run: from now on it is never rolled back. Return what is to be marked."""
@@ -168,6 +171,8 @@ class Outcomes:
     def next_due(self) -> float | None:
         """Return when `due` must be asked next."""
         times: list[float] = [since + ROLL_BACK_AFTER for _, since in self._half_bound()]
+        if (volumes := self.volumes.next_due()) is not None:
+            times.append(volumes)
         if self._again:
             times.append(self._again[0][0])
         return min(times, default=None)

@@ -131,12 +131,13 @@ class Planner:
     def rule(self, views: Sequence[ClassView], ask: Ask, layout: Layout) -> tuple[SizeRule | None, int]:
         """Return the size rule, computed again only when facts or the fabric changed."""
         limits = self.limits_for(ask)
-        key = (tuple(view.number for view in views), ask.total, limits, ask.within)
+        key = (tuple((view.number, view.reach_changes) for view in views), ask.total, limits, ask.within)
         return self._remembered(key, layout, lambda: size_rule(views, layout, limits, ask.total, ask.within))
 
     def rule_of_tied(self, ask: Ask, layout: Layout) -> SizeRule | None:
         """Return the same for a gang whose members look at each other."""
-        key = (tuple(ask.groups), ask.profiles, ask.mixed_models, self.limits_for(ask), ask.within)
+        reach = tuple(self.views.get(cls).reach_changes for cls, _ in ask.groups)
+        key = (tuple(ask.groups), ask.profiles, ask.mixed_models, self.limits_for(ask), ask.within, reach)
         return self._remembered(key, layout, lambda: (tied.rule_of(self, ask, layout), 0))[0]
 
     def _remembered(

@@ -7,8 +7,9 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Strategy
 from topo_scheduler.scheduling.ask import Ask
+from topo_scheduler.scheduling.feasible import allowed_rows
 from topo_scheduler.scheduling.filters import Bool
-from topo_scheduler.scheduling.neighbours import Surroundings, open_rows, skew_of
+from topo_scheduler.scheduling.neighbours import Surroundings, skew_of
 from topo_scheduler.scheduling.views import ClassView
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import HOSTNAME, Spread
@@ -177,12 +178,12 @@ class Seating:
             return []
         around, cls = self._ground.around, self._ground.classes[group]
         seen = around.seen_beside(cls, profile, self._extra)
-        candidates = candidates[open_rows(around, seen, self._rows[candidates], self._extra)]
+        candidates = candidates[allowed_rows(around, seen, self._rows[candidates], self._extra)]
         return self._best_first(group, candidates, np.array(used, np.int64))
 
     def _has_room(self, group: int, used: Int64) -> Bool:
         view = self._ground.views[group]
-        room: Bool = view.eligible[self._rows] & (self._free[:, view.columns] >= view.amounts).all(axis=1)
+        room: Bool = view.reachable[self._rows] & (self._free[:, view.columns] >= view.amounts).all(axis=1)
         if not (self._turns or self._home) or len(used) >= self._most:
             room &= np.isin(self._leaf, used)
         limits, gpus = self._limits, self._ground.classes[group].gpus

@@ -41,7 +41,7 @@ def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
         return any(cls.constraints is not None for cls, _ in groups)
     cls, members = groups[0]
     constraints = cls.constraints
-    return constraints is not None and members > 1 and bool(constraints.mutual or constraints.claims)
+    return constraints is not None and members > 1 and bool(constraints.mutual)
 
 
 def plan_tied(planner: "Planner", ask: Ask, layout: Layout) -> Placement | Failure:
@@ -92,7 +92,7 @@ def _now(planner: "Planner", ask: Ask) -> Iterator[Ground]:
         fits = []
         for view in views:
             fit = np.zeros(nodes.rows, np.int64)
-            fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, view.eligible, everything, fit)
+            fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, view.reachable, everything, fit)
             fits.append(fit)
         yield Ground(planner.around, nodes.requested, [cls for cls, _ in ask.groups], views, fits)
 
@@ -106,13 +106,13 @@ def _empty(planner: "Planner", ask: Ask) -> Iterator[Ground]:
 
 
 def _among_themselves(cls: PodClass, ask: Ask) -> PodClass:
-    """Return the class without what can only be met by pods outside the gang."""
+    """Return the class without what can only be met by pods or volumes outside the gang."""
     constraints = cls.constraints
     if constraints is None:
         return replace(cls, repelled=frozenset())
     labels = [profile.labels for profiles in ask.profiles for profile in profiles if profile is not None]
     inside = tuple(term for term in constraints.affinity if any(term.selector.matches(one) for one in labels))
-    return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=inside))
+    return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=inside, claims=()))
 
 
 def rule_of(planner: "Planner", ask: Ask, layout: Layout) -> SizeRule | None:

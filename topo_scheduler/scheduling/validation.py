@@ -11,8 +11,9 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.ask import Ask, Limits, Placement
+from topo_scheduler.scheduling.feasible import allowed_rows
 from topo_scheduler.scheduling.filters import eligible
-from topo_scheduler.scheduling.neighbours import Surroundings, open_rows
+from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import NodeTable
 from topo_scheduler.state.residents import Profile
@@ -36,7 +37,7 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
         distinct = np.unique(np.asarray(rows, np.int64))
         accepted = eligible(nodes, cls, distinct)
         if not placement.seated:
-            accepted &= open_rows(around, cls, distinct)
+            accepted &= allowed_rows(around, cls, distinct)
         if not accepted.all():
             return f"node {nodes.names[int(distinct[~accepted][0])]} may not be used"
         if cls.constraints is not None and cls.constraints.alone and len(distinct) < len(rows):
@@ -59,7 +60,7 @@ def holds_in_turn(
     for group, position in seated:
         cls, profile, row = ask.groups[group][0], ask.profiles[group][position], rows[group][position]
         seen = around.seen_beside(cls, profile, extra)
-        if not open_rows(around, seen, np.array([row], np.int64), extra).all():
+        if not allowed_rows(around, seen, np.array([row], np.int64), extra).all():
             return f"node {around.nodes.names[row]} is closed by members seated before"
         if profile is not None:
             extra.append((row, profile))

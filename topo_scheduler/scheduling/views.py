@@ -12,8 +12,10 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.kernels.fit import fit_rows
+from topo_scheduler.scheduling.feasible import allowed_and_reachable
 from topo_scheduler.scheduling.filters import Bool, eligible
-from topo_scheduler.scheduling.neighbours import Surroundings, looks_around, open_rows
+from topo_scheduler.scheduling.neighbours import Position, Surroundings, looks_around
+from topo_scheduler.scheduling.volumes import uses_volumes
 from topo_scheduler.scheduling.wishes import (
     BEST,
     deterring_taints,
@@ -49,7 +51,9 @@ class ClassView:
         self.amounts: Int64 = np.array([amount for _, amount in cls.amounts], np.int64)
         self.eligible: Bool = np.empty(0, np.bool_)
         self.open: Bool = np.empty(0, np.bool_)
-        """Eligible, and not closed by the pods that are there."""
+        """Eligible, and not closed by the pods or volumes that are there."""
+        self.reach_changes = 0
+        """How often it changed which nodes the volumes of the class can ever be used on, for use in keys too."""
         self.fit: Int64 = np.empty(0, np.int64)
         self.empty_fit: Int64 = np.empty(0, np.int64)
         self.liking: Int64 = np.empty(0, np.int64)
@@ -62,12 +66,14 @@ class ClassView:
         """GPU models of the eligible nodes in order of name, nodes without one last."""
         self._facts_at = -1
         self._capacity_at = -1
-        self._neighbours_at: tuple[int, int] | None = None
+        self._neighbours_at: Position | None = None
         self._liking_at: object = None
         self._affine: Int64 = np.empty(0, np.int64)
         self._taints: Int64 = np.empty(0, np.int64)
         self._looks_around = looks_around(cls)
         self._wishes_around = wishes_around(cls)
+        self._uses_volumes = uses_volumes(cls)
+        self._unreached: Bool = np.empty(0, np.bool_)
         self._most = 1 if cls.constraints is not None and cls.constraints.alone else 0
 
     def refresh(self) -> None:
@@ -75,7 +81,7 @@ class ClassView:
         nodes = self._nodes
         if nodes.facts_changes.position != self._facts_at:
             self._refresh_facts()
-        if self._looks_around and self._neighbours_at != self._around.position:
+        if self._looks_around and self._neighbours_at != self._around.position_for(self.cls):
             self._refresh_neighbours()
         if nodes.capacity_changes.position != self._capacity_at:
             rows = nodes.capacity_changes.since(self._capacity_at)
@@ -99,13 +105,31 @@ class ClassView:
         if (images := images_there(nodes, cls)) is not None:
             self.preference = (BEST + 1) * self.preference + images
 
+    @property
+    def reachable(self) -> Bool:
+        """Eligible, and where the volumes of the class can be used, whoever comes or goes."""
+        return self.eligible & ~self._unreached if self._uses_volumes else self.eligible
+
     def _refresh_neighbours(self) -> None:
         rows = np.arange(self._nodes.rows, dtype=np.int64)
-        now = self.eligible & open_rows(self._around, self.cls, rows)
+        now = self.eligible.copy()
+        usable = rows[now]
+        now[usable], reached = allowed_and_reachable(self._around, self.cls, usable)
         changed = np.flatnonzero(now != self.open).astype(np.int64)
         self.open = now
-        self._neighbours_at = self._around.position
+        self._neighbours_at = self._around.position_for(self.cls)
+        if self._uses_volumes:
+            self._refresh_reach(usable[~reached])
         self._fit(self._nodes.requested, self.open, changed, self.fit)
+
+    def _refresh_reach(self, unreached: Int64) -> None:
+        now = np.zeros(self._nodes.rows, np.bool_)
+        now[unreached] = True
+        changed = np.flatnonzero(now != self._unreached).astype(np.int64)
+        self._unreached = now
+        if len(changed):
+            self.reach_changes += 1
+            self._fit(self._nodes.daemons, self.eligible & ~now, changed, self.empty_fit)
 
     def _refresh_facts(self) -> None:
         nodes = self._nodes
@@ -119,6 +143,7 @@ class ClassView:
             self._affine = np.zeros(nodes.rows, np.int64)
             self._taints = np.zeros(nodes.rows, np.int64)
             self.open = np.zeros(nodes.rows, np.bool_)
+            self._unreached = np.zeros(nodes.rows, np.bool_)
             self._capacity_at = -1
         accepted = eligible(nodes, self.cls, rows)
         if self.model != ANY_MODEL:
@@ -128,6 +153,7 @@ class ClassView:
         self._taints[rows] = deterring_taints(nodes, self.cls, rows)
         self.models = self._models()
         self.open[rows] = accepted
+        self._unreached[rows] = False
         self._neighbours_at = None  # domains of neighbours are made of labels
         self._fit(nodes.daemons, self.eligible, rows, self.empty_fit)
         self._fit(nodes.requested, self.open, rows, self.fit)

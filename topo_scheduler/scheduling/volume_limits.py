@@ -1,5 +1,6 @@
 """How many volumes of each CSI driver a node can have: the plugin NodeVolumeLimits of kube-scheduler 1.36."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -26,12 +27,20 @@ def within_limits(around: Surroundings, constraints: Constraints, rows: Int64, e
     storage = around.storage
     wanted = _handles(storage, constraints.namespace, constraints.claims, constraints.disks)
     accepted = np.ones(len(rows), np.bool_)
-    attached = _attachments(storage) if wanted else {}
-    for at in np.flatnonzero(left).tolist() if wanted else ():
+    limited = storage.limits() if wanted else {}
+    if not limited:
+        return accepted
+    attached = _attachments(storage)
+    busy = {row for row, _ in extra} | around.residents.special.keys()
+    asked = Counter(wanted.values())
+    for at in np.flatnonzero(left).tolist():
         row = int(rows[at])
         name = around.nodes.names[row]
-        limits = _limits(storage, name)
-        if not limits:
+        limits = limited.get(name)
+        if limits is None:
+            continue
+        if row not in busy and name not in attached:
+            accepted[at] = all(number <= limits.get(driver, number) for driver, number in asked.items())
             continue
         used: dict[str, str] = {}
         for profile in _residents(around, row, extra):
@@ -44,12 +53,6 @@ def within_limits(around: Surroundings, constraints: Constraints, rows: Int64, e
             if new and new + sum(of == driver for of in there.values()) > most:
                 accepted[at] = False
     return accepted
-
-
-def _limits(storage: Storage, node: str) -> dict[str, int]:
-    csi_node = storage.csi_nodes.get(node)
-    drivers = csi_node.spec.drivers if csi_node else []
-    return {one.name: one.allocatable.count for one in drivers if one.allocatable and one.allocatable.count is not None}
 
 
 def _residents(around: Surroundings, row: int, extra: Extra) -> Iterator[Profile]:

@@ -3,7 +3,7 @@
 Of in-tree volumes those are translated to CSI that `topo_scheduler.state.migration` names.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,29 +12,26 @@ import numpy as np
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologyTerm
-from topo_scheduler.scheduling.filters import Bool, fields_well_formed, term_matches
+from topo_scheduler.scheduling.filters import Bool, term_matches
 from topo_scheduler.scheduling.neighbours import Extra, Surroundings
 from topo_scheduler.scheduling.volume_limits import ClaimError, within_limits
+from topo_scheduler.scheduling.volume_reach import reached_rows, reaches_bound
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import Constraints
 from topo_scheduler.state.migration import (
     BETA_REGION,
     BETA_ZONE,
-    MIGRATED,
     REGION,
     ZONE,
-    plugin_of,
-    translated_terms,
 )
 from topo_scheduler.state.nodes import UNKNOWN, Int64
 from topo_scheduler.state.residents import Claim
-from topo_scheduler.state.selectors import EVERYTHING, Selector, SelectorError, compile_selector
+from topo_scheduler.state.selectors import EVERYTHING, SelectorError, compile_selector
 from topo_scheduler.state.storage import (
     READ_WRITE_ONCE_POD,
-    SELECTED_NODE,
     WAIT_FOR_FIRST_CONSUMER,
+    ClaimKey,
     Storage,
-    belongs,
     class_of_claim,
     is_bound,
     size_of,
@@ -51,6 +48,9 @@ def claims_of(storage: Storage, constraints: Constraints) -> list[PersistentVolu
     Raises:
         ClaimError: a claim is missing, lost, being deleted, not the pod's, or not bound yet and not to be waited for.
     """
+    if storage.unlisted and constraints.claims:
+        names = ", ".join(storage.unlisted)
+        raise ClaimError(f"{names} can't be listed yet: grant get, list and watch on them to this scheduler")
     found = [_claim(storage, constraints.namespace, claim) for claim in constraints.claims]
     for claim in found:
         if is_bound(claim):
@@ -89,22 +89,40 @@ def _waits(storage: Storage, claim: PersistentVolumeClaim) -> bool:
 # ---------------------------------------------------------------- by node
 
 
+LASTING: Final = frozenset({NodeReason.VOLUME_NODE, NodeReason.VOLUME_ZONE})
+"""Reasons that hold whoever comes or goes: the volume of a claim stays where it is."""
+
+
+def uses_volumes(cls: PodClass) -> bool:
+    """Return whether claims, volumes and CSI nodes decide where a class may go."""
+    return cls.constraints is not None and bool(cls.constraints.claims or cls.constraints.disks)
+
+
+def concerned(cls: PodClass, claims: frozenset[ClaimKey], other: bool) -> bool:
+    """Return whether changes of claims, or of anything else of storage, may matter to a class."""
+    constraints = cls.constraints
+    if constraints is None or not uses_volumes(cls):
+        return False
+    return other or any((constraints.namespace, claim.name) in claims for claim in constraints.claims)
+
+
 def volume_rejections(
-    around: Surroundings, cls: PodClass, rows: Int64, extra: Extra, left: Callable[[], Bool]
+    around: Surroundings, cls: PodClass, rows: Int64, extra: Extra, left: Bool
 ) -> Iterator[tuple[NodeReason, Bool]]:
-    """Yield reasons, and which rows each rejects; ``left`` tells which nothing has rejected so far.
+    """Yield reasons, and which rows each rejects; ``left`` are those that nothing has rejected so far:
+    the caller takes away from it what is yielded, in place.
 
     Raises:
         ClaimError: no node will do, and why. As in kube-scheduler, a single node on which something can't be told
             is enough for that.
     """
     constraints = cls.constraints
-    if constraints is None or not (constraints.claims or constraints.disks):
+    if constraints is None or not uses_volumes(cls):
         return
     storage = around.storage
     claims = claims_of(storage, constraints)
     yield NodeReason.CLAIM_IN_USE, np.full(len(rows), _in_use(around, constraints, claims, extra), np.bool_)
-    yield NodeReason.VOLUME_LIMIT, ~within_limits(around, constraints, rows, extra, left())
+    yield NodeReason.VOLUME_LIMIT, ~within_limits(around, constraints, rows, extra, left)
     bound = [claim for claim in claims if is_bound(claim)]
     volumes = [storage.volumes.get(claim.spec.volume_name) for claim in bound]
     known = [volume for volume in volumes if volume is not None]
@@ -112,7 +130,7 @@ def volume_rejections(
         raise ClaimError("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
     near = np.ones(len(rows), np.bool_)
     for volume in known:
-        near &= _reaches_bound(around, volume, rows, left() & near)
+        near &= reaches_bound(around, volume, rows, left & near)
     yield NodeReason.VOLUME_NODE, ~near
     waiting = [claim for claim in claims if not is_bound(claim)]
     if waiting:
@@ -136,49 +154,6 @@ def _in_use(around: Surroundings, constraints: Constraints, claims: list[Persist
         # Nominated pods count only where the plugin has something to check at all.
         conflicts += sum(claim.name in single and not claim.owner for _, who in extra for claim in who.claims)
     return conflicts > 0
-
-
-def _reaches(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Bool:
-    """Return which rows a volume's node affinity allows."""
-    affinity = volume.spec.node_affinity
-    required = affinity.required if affinity else None
-    return _any_matches(around, required.node_selector_terms if required else None, rows)
-
-
-def _reaches_bound(around: Surroundings, volume: PersistentVolume, rows: Int64, left: Bool) -> Bool:
-    """Return the same for a volume in use: as its CSI driver sees it where the node has that."""
-    reached = _reaches(around, volume, rows)
-    plugin = plugin_of(volume)
-    if plugin is None:
-        return reached
-    csi_nodes = (around.storage.csi_nodes.get(around.nodes.names[int(row)]) for row in rows)
-    plugins = (node.metadata.annotations.get(MIGRATED, "").split(",") if node else () for node in csi_nodes)
-    migrated = np.array([plugin.name in there for there in plugins], np.bool_)
-    try:
-        translated = _any_matches(around, translated_terms(volume, plugin), rows)
-    except ValueError as error:
-        if (left & migrated).any():
-            raise ClaimError(str(error)) from error
-        return reached
-    return np.where(migrated, translated, reached)
-
-
-def _any_matches(around: Surroundings, terms: tuple[NodeSelectorTerm, ...] | None, rows: Int64) -> Bool:
-    if terms is None:
-        return np.ones(len(rows), np.bool_)
-    matched = np.zeros(len(rows), np.bool_)
-    for term in terms:
-        matched |= _labels_match(around, term, rows)
-    return matched
-
-
-def _labels_match(around: Surroundings, term: NodeSelectorTerm, rows: Int64) -> Bool:
-    # The node is looked at without its name here, and then conditions on it hold.
-    if not fields_well_formed(term):
-        return np.zeros(len(rows), np.bool_)
-    if term.match_fields and not term.match_expressions:
-        return np.ones(len(rows), np.bool_)
-    return term_matches(around.nodes, NodeSelectorTerm(term.match_expressions), rows)
 
 
 def _in_zone(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Bool:
@@ -205,97 +180,104 @@ def _provided(
     around: Surroundings, claims: list[PersistentVolumeClaim], rows: Int64
 ) -> Iterator[tuple[NodeReason, Bool]]:
     """VolumeBinding: a volume that is there, or room to make one."""
-    names = np.array([around.nodes.names[int(row)] for row in rows], object)
-    elsewhere = np.zeros(len(rows), np.bool_)
-    chosen = [claim for claim in claims if SELECTED_NODE in claim.metadata.annotations]
-    for claim in chosen:
-        elsewhere |= names != claim.metadata.annotations[SELECTED_NODE]
-    free = [claim for claim in claims if SELECTED_NODE not in claim.metadata.annotations]
-    to_make = [[*chosen, *missing] for missing in _unmatched(around, free, rows)]
-    possible = {claim.metadata.name: _makes(around, claim, rows) for claim in claims}
-    none, full = elsewhere.copy(), np.zeros(len(rows), np.bool_)
-    for at, wanted in enumerate(to_make):
-        for claim in wanted:
-            makes, room = possible[claim.metadata.name]
-            if not makes[at]:
-                none[at] = True
-                break
-            if not room[at]:
-                full[at] = True
-                break
+    storage, row_of = around.storage, around.nodes.row_of
+    none, full = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+    wanted: list[tuple[PersistentVolumeClaim, Bool]] = []
+    free: list[PersistentVolumeClaim] = []
+    for claim in claims:
+        node = storage.node_of(claim)
+        if node is None:
+            free.append(claim)
+        else:
+            none |= rows != row_of.get(node, UNKNOWN)
+            wanted.append((claim, np.ones(len(rows), np.bool_)))
+    wanted += _unmatched(around, free, rows)
+    undecided = np.ones(len(rows), np.bool_)
+    for missing, (makes, room) in [(missing, can_make(around, claim, rows)) for claim, missing in wanted]:
+        none |= undecided & missing & ~makes
+        full |= undecided & missing & makes & ~room
+        undecided &= ~missing | (makes & room)
     yield NodeReason.VOLUME_NONE, none
     yield NodeReason.VOLUME_SPACE, full
 
 
 @dataclass(frozen=True, slots=True)
-class _Option:
-    """A volume that a claim could be bound to, and the rows it can be used on."""
+class Option:
+    """A volume that a claim could be bound to."""
 
-    name: str
+    volume: PersistentVolume
     reserved: bool
-    reaches: Bool
 
 
 def _unmatched(
     around: Surroundings, claims: list[PersistentVolumeClaim], rows: Int64
-) -> list[list[PersistentVolumeClaim]]:
-    """Return for each row the claims for which no volume is there that could be bound."""
-    ordered = sorted(claims, key=lambda claim: size_of(claim.spec.resources.requests.get("storage")))
-    options = [(claim, list(_options(around, claim, rows))) for claim in ordered]
-    result: list[list[PersistentVolumeClaim]] = []
-    for at in range(len(rows)):
-        taken: set[str] = set()
-        missing = []
-        for claim, there in options:
-            found = _match(there, taken, at)
-            if found is None:
-                missing.append(claim)
-            else:
-                taken.add(found)
-        result.append(missing)
+) -> list[tuple[PersistentVolumeClaim, Bool]]:
+    """Return with each claim the rows on which no volume is there that it could be bound to, smallest claim first."""
+    places = np.full(around.nodes.rows, UNKNOWN, np.int64)
+    places[rows] = np.arange(len(rows), dtype=np.int64)
+    taken: dict[str, set[int]] = {}
+    result: list[tuple[PersistentVolumeClaim, Bool]] = []
+    for claim in by_size(claims):
+        settled, found = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+        left = len(rows)
+        for option in options_for(around, claim):
+            if not left:
+                break
+            name = option.volume.metadata.name
+            reached = reached_rows(around, option.volume)
+            if reached is not None and len(reached) == 1 and not option.reserved:
+                place = int(places[reached[0]])  # a local volume: one of thousands alike
+                if place == UNKNOWN or settled[place] or place in taken.get(name, ()):
+                    continue
+            at = np.arange(len(rows), dtype=np.int64) if reached is None else places[reached]
+            at = at[at != UNKNOWN]
+            at = at[~settled[at]]
+            if name in taken:
+                at = at[[place not in taken[name] for place in at.tolist()]]
+            if len(at):
+                found[at] = settled[at] = True
+                left -= len(at)
+                if len(claims) > 1:
+                    taken.setdefault(name, set()).update(at.tolist())
+            if option.reserved:
+                # A volume that is reserved for the claim is the only one, wherever it is.
+                free = [place for place in np.flatnonzero(~settled).tolist() if place not in taken.get(name, ())]
+                settled[free] = True
+                left -= len(free)
+        result.append((claim, ~found))
     return result
 
 
-def _match(options: list[_Option], taken: set[str], at: int) -> str | None:
-    free = [one for one in options if one.name not in taken]
-    # A volume that is reserved for the claim is the only one, wherever it is.
-    reserved = next((one for one in free if one.reserved), None)
-    if reserved is not None:
-        return reserved.name if reserved.reaches[at] else None
-    return next((one.name for one in free if one.reaches[at]), None)
+def by_size(claims: Iterable[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
+    """Return claims in the order in which volumes are found for them, the smallest first."""
+    return sorted(claims, key=lambda claim: size_of(claim.spec.resources.requests.get("storage")))
 
 
-def _options(around: Surroundings, claim: PersistentVolumeClaim, rows: Int64) -> Iterator[_Option]:
-    """Yield the volumes a claim could be bound to, smallest first."""
+def options_for(around: Surroundings, claim: PersistentVolumeClaim) -> Iterator[Option]:
+    """Yield the volumes a claim could be bound to: those reserved for it, then the smallest first.
+
+    Raises:
+        ClaimError: the claim's selector can't be read.
+    """
     spec = claim.spec
-    least = size_of(spec.resources.requests.get("storage"))
+    modes = set(spec.access_modes)
     try:
         selector = compile_selector(spec.selector) if spec.selector is not None else EVERYTHING
     except SelectorError as error:
         raise ClaimError(f'persistentvolumeclaim "{claim.metadata.name}": selector: {error}') from error
-    for volume in around.storage.volumes_of_class(class_of_claim(claim)):
+    for volume, reserved in around.storage.volumes_for(claim):
         its = volume.spec
-        reserved = belongs(volume, claim)
         if (
-            (its.claim_ref is None or reserved)
-            and size_of(its.capacity.get("storage")) >= least
-            and its.volume_mode == spec.volume_mode
+            its.volume_mode == spec.volume_mode
             and its.volume_attributes_class_name == spec.volume_attributes_class_name
             and volume.metadata.deletion_timestamp is None
-            and (reserved or _is_free(volume, claim, selector))
+            and (reserved or (volume.status.phase == "Available" and modes.issubset(its.access_modes)))
+            and (reserved or spec.selector is None or selector.matches(volume.metadata.labels))
         ):
-            yield _Option(volume.metadata.name, reserved, _reaches(around, volume, rows))
+            yield Option(volume, reserved)
 
 
-def _is_free(volume: PersistentVolume, claim: PersistentVolumeClaim, selector: Selector) -> bool:
-    return (
-        volume.status.phase == "Available"
-        and selector.matches(volume.metadata.labels)
-        and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
-    )
-
-
-def _makes(around: Surroundings, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:
+def can_make(around: Surroundings, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:
     """Return where a volume could be made for a claim, and where there is room for it."""
     name = class_of_claim(claim)
     storage_class = around.storage.classes.get(name)

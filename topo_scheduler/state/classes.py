@@ -79,8 +79,6 @@ def unsupported(pod: Pod) -> str:
     Such a pod is refused: placing it as if the constraint were absent would put it where it must not be.
     """
     spec = pod.spec
-    if any(volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in spec.volumes):
-        return "persistent volume claims"
     if spec.resource_claims or any(container.resources.claims for container in spec.containers):
         return "resource claims (dynamic resource allocation)"
     if spec.workload_ref is not None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from topo_scheduler.state.fabric import Path
+from topo_scheduler.state.storage import VolumeChoice
 
 
 class Verdict(StrEnum):
@@ -41,7 +42,7 @@ class SizeRule:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One member's place."""
+    """One member's place. ``volumes`` how its claims that waited for a node get theirs."""
 
     uid: str
     namespace: str
@@ -50,6 +51,7 @@ class Seat:
     node: str
     rank: int
     address: str
+    volumes: tuple[VolumeChoice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,20 @@
-"""Claims, volumes, storage classes and CSI facts by name, and what Kubernetes reads from one of them."""
+"""Claims, volumes, storage classes and CSI facts by name, and what Kubernetes reads from one of them.
 
+A claim that waits for its first pod gets its volume when that pod has a node. From the decision until the API server
+shows the same, that choice is *held* here, so that nobody decided meanwhile takes the same volume.
+"""
+
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
+import msgspec
+
+from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.quantity import QuantityError, parse_quantity
 from topo_scheduler.api.storage import (
+    ClaimReference,
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
@@ -15,28 +25,266 @@ from topo_scheduler.api.storage import (
 )
 
 BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
 
 
+ClaimKey = tuple[str, str]
+"""Namespace and name of a claim."""
+
+
+class _Stored(Protocol):
+    metadata: ObjectMeta
+
+
+Key = TypeVar("Key", bound=Hashable)
+Stored = TypeVar("Stored", bound=_Stored)
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeChoice:
+    """How a claim gets its volume: ``volume`` is one that is there, else one is to be made that ``node`` can use."""
+
+    claim: ClaimKey
+    volume: str = ""
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReserveVolume:
+    """A write: this volume is for that claim. ``version`` resourceVersion of the volume on which that was decided.
+
+    ``marked``: the volume is told to have been chosen by a controller, and not by whoever made it.
+    """
+
+    volume: str
+    uid: str
+    version: str
+    claim: ClaimKey
+    claim_uid: str
+    claim_version: str
+    marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SelectNode:
+    """A write: a volume for this claim is to be made that the node can use. ``version`` of the claim, as above."""
+
+    claim: ClaimKey
+    uid: str
+    version: str
+    node: str
+
+
+VolumeWrite = ReserveVolume | SelectNode
+
+
 @dataclass(slots=True)
 class Storage:
     """Everything that is known of storage. Claims by (namespace, name), all else by name."""
 
-    claims: dict[tuple[str, str], PersistentVolumeClaim] = field(default_factory=dict)
+    claims: dict[ClaimKey, PersistentVolumeClaim] = field(default_factory=dict)
     volumes: dict[str, PersistentVolume] = field(default_factory=dict)
     classes: dict[str, StorageClass] = field(default_factory=dict)
     csi_nodes: dict[str, CSINode] = field(default_factory=dict)
     drivers: dict[str, CSIDriver] = field(default_factory=dict)
     capacities: dict[tuple[str, str], CSIStorageCapacity] = field(default_factory=dict)
     attachments: dict[str, VolumeAttachment] = field(default_factory=dict)
+    unlisted: dict[str, None] = field(default_factory=dict)
+    """Resources of which there is no complete list yet: nothing can be said of a pod with claims before."""
+    changes: int = 0
+    """How often something changed so far."""
+    _fresh_claims: set[ClaimKey] = field(default_factory=set)
+    _fresh: bool = False
+    _holds: dict[ClaimKey, tuple[VolumeChoice, set[str]]] = field(default_factory=dict)
+    _held_by: dict[str, tuple[VolumeChoice, ...]] = field(default_factory=dict)
+    _reserved: dict[str, ClaimKey] = field(default_factory=dict)
+    _free: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    _given: dict[ClaimKey, list[tuple[int, str]]] = field(default_factory=dict)
+    _limits: dict[str, dict[str, int]] | None = None
 
-    def volumes_of_class(self, name: str) -> list[PersistentVolume]:
-        """Return the volumes of a storage class, smallest first."""
-        found = [volume for volume in self.volumes.values() if class_of_volume(volume) == name]
-        return sorted(found, key=lambda volume: (size_of(volume.spec.capacity.get("storage")), volume.metadata.name))
+    # ------------------------------------------------------------ what is told
+
+    def put(self, table: dict[Key, Stored], key: Key, new: Stored) -> None:
+        """Take over an object that appeared or changed, into one of the tables above."""
+        old = table.get(key)
+        if old is not None and _is_older(new.metadata, old.metadata):
+            return  # from before our own write
+        table[key] = new
+        if isinstance(old, PersistentVolume):
+            self._index(old, gone=True)
+        if isinstance(new, PersistentVolume):
+            self._index(new)
+        if isinstance(new, CSINode):
+            self._limits = None
+        if old is None or not _alike(old, new):
+            self._note(key)
+
+    def drop(self, table: dict[Key, Stored], key: Key) -> None:
+        """Forget an object."""
+        old = table.pop(key, None)
+        if isinstance(old, PersistentVolume):
+            self._index(old, gone=True)
+        if isinstance(old, CSINode):
+            self._limits = None
+        if old is not None:
+            self._note(key)
+
+    def limits(self) -> dict[str, dict[str, int]]:
+        """Return how many volumes of each driver a node can have, by name of the nodes that have any limit."""
+        if self._limits is None:
+            self._limits = {}
+            for name, node in self.csi_nodes.items():
+                told = ((one.name, one.allocatable) for one in node.spec.drivers)
+                limits = {driver: most.count for driver, most in told if most is not None and most.count is not None}
+                if limits:
+                    self._limits[name] = limits
+        return self._limits
+
+    def wrote(self, write: VolumeWrite, version: str) -> None:
+        """Take over what was written as if it had been told: nobody may be promised it before the watch tells."""
+        if isinstance(write, ReserveVolume):
+            volume = self.volumes.get(write.volume)
+            if volume is None or volume.metadata.uid != write.uid:
+                return
+            meta = msgspec.structs.replace(volume.metadata, resource_version=version)
+            spec = msgspec.structs.replace(volume.spec, claim_ref=ClaimReference(*write.claim, write.claim_uid))
+            self.put(self.volumes, write.volume, msgspec.structs.replace(volume, metadata=meta, spec=spec))
+            return
+        claim = self.claims.get(write.claim)
+        if claim is None or claim.metadata.uid != write.uid:
+            return
+        annotations = {**claim.metadata.annotations, SELECTED_NODE: write.node}
+        meta = msgspec.structs.replace(claim.metadata, resource_version=version, annotations=annotations)
+        self.put(self.claims, write.claim, msgspec.structs.replace(claim, metadata=meta))
+
+    def listed(self, resource: str) -> None:
+        """Note that a resource is known completely."""
+        if resource in self.unlisted:
+            del self.unlisted[resource]
+            self.changes += 1
+            self._fresh = True
+
+    def take_changes(self) -> tuple[frozenset[ClaimKey], bool]:
+        """Return the claims that changed since the last call, and whether anything else did."""
+        found = frozenset(self._fresh_claims), self._fresh
+        self._fresh_claims.clear()
+        self._fresh = False
+        return found
+
+    def _note(self, key: Hashable) -> None:
+        self.changes += 1
+        if key in self.claims:
+            self._fresh_claims.add(key)
+        else:
+            self._fresh = True
+
+    # ------------------------------------------------------------ what is decided
+
+    def hold(self, uid: str, choices: tuple[VolumeChoice, ...]) -> None:
+        """Hold what was chosen for a pod's claims; pods that share a claim hold it together."""
+        self._held_by[uid] = choices
+        for choice in choices:
+            self._holds.setdefault(choice.claim, (choice, set()))[1].add(uid)
+            if choice.volume:
+                self._reserved[choice.volume] = choice.claim
+        self.changes += 1
+
+    def release(self, uid: str) -> None:
+        """Give back what a pod held."""
+        for choice in self._held_by.pop(uid, ()):
+            users = self._holds[choice.claim][1]
+            users.discard(uid)
+            if not users:
+                del self._holds[choice.claim]
+                if choice.volume:
+                    del self._reserved[choice.volume]
+                self.changes += 1
+                self._fresh = True
+
+    def held_by(self, uid: str) -> tuple[VolumeChoice, ...]:
+        """Return what is held for a pod."""
+        return self._held_by.get(uid, ())
+
+    def choice_of(self, claim: ClaimKey) -> VolumeChoice | None:
+        """Return what is held for a claim."""
+        hold = self._holds.get(claim)
+        return hold[0] if hold else None
+
+    def node_of(self, claim: PersistentVolumeClaim) -> str | None:
+        """Return the node for which a claim's volume is being made, None where there is none."""
+        written = claim.metadata.annotations.get(SELECTED_NODE)
+        if written is not None:
+            return written
+        hold = self._holds.get((claim.metadata.namespace, claim.metadata.name))
+        return (hold[0].node or None) if hold else None
+
+    def belongs(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+        """Return whether a volume is reserved for a claim."""
+        reserved = self._reserved.get(volume.metadata.name)
+        return reserved == (claim.metadata.namespace, claim.metadata.name) or belongs(volume, claim)
+
+    def volumes_for(self, claim: PersistentVolumeClaim) -> Iterator[tuple[PersistentVolume, bool]]:
+        """Yield the volumes of a claim's class that are large enough, and whether each is reserved for it.
+
+        Those that are come first, then those that nobody has, the smallest first.
+        """
+        key, kind = (claim.metadata.namespace, claim.metadata.name), class_of_claim(claim)
+        least = size_of(claim.spec.resources.requests.get("storage"))
+        own = {name for _, name in self._given.get(key, ())}
+        if (choice := self.choice_of(key)) is not None and choice.volume:
+            own.add(choice.volume)
+        for size, name in sorted(_size_and_name(self.volumes[name]) for name in own if name in self.volumes):
+            volume = self.volumes[name]
+            if size >= least and class_of_volume(volume) == kind and self.belongs(volume, claim):
+                yield volume, True
+        free = self._free.get(kind, [])
+        for at in range(bisect_left(free, (least, "")), len(free)):
+            name = free[at][1]
+            if name not in self._reserved:
+                yield self.volumes[name], False
+
+    def _index(self, volume: PersistentVolume, *, gone: bool = False) -> None:
+        """Keep free volumes by class and given ones by claim, each the smallest first."""
+        reference = volume.spec.claim_ref
+        if reference is None:
+            kept: list[tuple[int, str]] = self._free.setdefault(class_of_volume(volume), [])
+        else:
+            kept = self._given.setdefault((reference.namespace, reference.name), [])
+        entry = _size_and_name(volume)
+        at = bisect_left(kept, entry)
+        if not gone:
+            kept.insert(at, entry)
+            return
+        del kept[at]
+        if not kept and reference is not None:
+            del self._given[reference.namespace, reference.name]
+
+
+def _size_and_name(volume: PersistentVolume) -> tuple[int, str]:
+    return size_of(volume.spec.capacity.get("storage")), volume.metadata.name
+
+
+def _is_older(metadata: ObjectMeta, than: ObjectMeta) -> bool:
+    """Return whether this is an earlier state of the same object."""
+    version, other = metadata.resource_version, than.resource_version
+    return metadata.uid == than.uid and version.isdecimal() and other.isdecimal() and int(version) < int(other)
+
+
+def _alike(old: Stored, new: Stored) -> bool:
+    """Return whether two states of an object say the same."""
+    before, now = old.metadata, new.metadata
+    same = msgspec.structs.replace(now, resource_version=before.resource_version, generation=before.generation)
+    if same != before:
+        return False
+    return all(
+        getattr(old, name) == getattr(new, name)
+        for name in type(new).__struct_fields__  # type: ignore[attr-defined]
+        if name != "metadata"
+    )
 
 
 def class_of_claim(claim: PersistentVolumeClaim) -> str:

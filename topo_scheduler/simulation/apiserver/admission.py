@@ -297,7 +297,39 @@ def _admit_pod_group(kind: Kind, group: Json, store: Lookup, moment: datetime) -
 
 
 def _priority_class(obj: Json) -> Json:
-    return {"preemptionPolicy": "PreemptLowerPriority", **obj}
+    return {**obj, **_missing(obj, preemptionPolicy="PreemptLowerPriority")}
+
+
+_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+
+
+def _storage_class(obj: Json) -> Json:
+    return {**obj, **_missing(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")}
+
+
+def _missing(obj: Json, **defaults: str) -> Json:
+    """The defaults that an object lacks: they go behind its type, which must stay first."""
+    return {name: value for name, value in defaults.items() if name not in obj}
+
+
+def _claim(obj: Json) -> Json:
+    return {**obj, "spec": {"volumeMode": "Filesystem", **spec(obj)}}
+
+
+def _volume(obj: Json) -> Json:
+    return {**obj, "spec": {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain", **spec(obj)}}
+
+
+def _admit_claim(kind: Kind, claim: Json, store: Lookup, moment: datetime) -> Json:
+    """What the DefaultStorageClass admission plugin writes."""
+    if "storageClassName" in spec(claim):
+        return claim
+    classes = store.list("storageclasses.storage.k8s.io")
+    marked = [one for one in classes if (meta(one.obj).get("annotations") or {}).get(_DEFAULT_CLASS) == "true"]
+    if not marked:
+        return claim
+    newest = max(marked, key=lambda one: one.revision)
+    return changed(claim, "spec", storageClassName=newest.key.name)
 
 
 def _admit_crd(kind: Kind, crd: Json, store: Lookup, moment: datetime) -> Json:
@@ -318,11 +350,15 @@ _DEFAULTS: dict[str, Callable[[Json], Json]] = {
     "statefulsets.apps": _stateful_set,
     "daemonsets.apps": _with_template,
     "priorityclasses.scheduling.k8s.io": _priority_class,
+    "storageclasses.storage.k8s.io": _storage_class,
+    "persistentvolumeclaims": _claim,
+    "persistentvolumes": _volume,
 }
 _ON_CREATE: dict[str, Callable[[Kind, Json, Lookup, datetime], Json]] = {
     "pods": _admit_pod,
     "nodes": _admit_node,
     "namespaces": _admit_namespace,
+    "persistentvolumeclaims": _admit_claim,
     "jobs.batch": _admit_job,
     "deployments.apps": _admit_workload,
     "replicasets.apps": _admit_workload,

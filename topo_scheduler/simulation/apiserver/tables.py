@@ -181,6 +181,18 @@ def _subjects(binding: Json, now: datetime) -> str:
     return f"{dig(binding, ('roleRef', 'kind'))}/{dig(binding, ('roleRef', 'name'))}"
 
 
+_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
+
+
+def _modes(obj: Json, now: datetime) -> str:
+    return ",".join(_MODES.get(mode, mode) for mode in spec(obj).get("accessModes") or ())
+
+
+def _claim_of_volume(volume: Json, now: datetime) -> str:
+    reference = spec(volume).get("claimRef")
+    return f"{reference.get('namespace')}/{reference.get('name')}" if reference else ""
+
+
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     "pods": (
         NAME, Column("Ready", _ready_containers), Column("Status", _pod_status), Column("Restarts", _restarts), AGE,
@@ -202,6 +214,21 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     "secrets": (NAME, Column("Type", _at("type", "Opaque")), Column("Data", _count("data"), type="integer"), AGE),
     "services": (
         NAME, Column("Type", _at("spec.type", "ClusterIP")), Column("Cluster-IP", _text("spec.clusterIP")), AGE,
+    ),
+    "persistentvolumeclaims": (
+        NAME, Column("Status", _at("status.phase")), Column("Volume", _at("spec.volumeName")),
+        Column("Capacity", _at("status.capacity.storage")), Column("Access Modes", _modes),
+        Column("StorageClass", _at("spec.storageClassName")), AGE,
+    ),
+    "persistentvolumes": (
+        NAME, Column("Capacity", _at("spec.capacity.storage")), Column("Access Modes", _modes),
+        Column("Reclaim Policy", _at("spec.persistentVolumeReclaimPolicy", "Retain")),
+        Column("Status", _at("status.phase")), Column("Claim", _claim_of_volume),
+        Column("StorageClass", _at("spec.storageClassName")), AGE,
+    ),
+    "storageclasses.storage.k8s.io": (
+        NAME, Column("Provisioner", _at("provisioner")), Column("ReclaimPolicy", _at("reclaimPolicy", "Delete")),
+        Column("VolumeBindingMode", _at("volumeBindingMode", "Immediate")), AGE,
     ),
     "jobs.batch": (
         NAME, Column("Status", _job_status), Column("Completions", _job_completions),

@@ -12,7 +12,7 @@ from typing import Final
 
 from topo_scheduler.simulation.apiserver import Store
 
-from . import deployment, disruption, garbage, job, nodes, replicaset, statefulset
+from . import deployment, disruption, garbage, job, nodes, replicaset, statefulset, volumes
 from .runtime import Controller, Plan, Runner
 
 ALL: Final[tuple[Controller, ...]] = (
@@ -24,6 +24,9 @@ ALL: Final[tuple[Controller, ...]] = (
     job.CONTROLLER,
     job.ORPHANS,
     disruption.CONTROLLER,
+    volumes.CLAIM_CONTROLLER,
+    volumes.VOLUME_CONTROLLER,
+    volumes.EPHEMERAL,
     garbage.COLLECTOR,
 )
 

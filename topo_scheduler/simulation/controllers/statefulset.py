@@ -10,6 +10,7 @@ from topo_scheduler.simulation.apiserver.objects import Json, is_deleting, is_fi
 from .deployment import template_hash
 from .replicaset import is_ready
 from .runtime import Controller, Plan, carry_out, owned, owner_and_owned, pod_of
+from .volumes import CLAIMS, claims_of_replica
 
 KIND: Final = "statefulsets.apps"
 _REVISION: Final = "controller-revision-hash"
@@ -51,7 +52,8 @@ def _pod(stateful_set: Record, index: int, revision: str) -> Json:
     labels = {"statefulset.kubernetes.io/pod-name": name, _INDEX: str(index), _REVISION: revision}
     pod = pod_of(stateful_set, name, labels=labels)
     subdomain = {"subdomain": stateful_set["spec"]["serviceName"]} if stateful_set["spec"].get("serviceName") else {}
-    return {**pod, "spec": {**pod["spec"], "hostname": name, **subdomain}}
+    with_claims, _ = claims_of_replica(stateful_set, {**pod, "spec": {**pod["spec"], "hostname": name, **subdomain}})
+    return with_claims
 
 
 def _status(stateful_set: Record, pods: list[Record], created: int, revision: str) -> Json:
@@ -72,7 +74,12 @@ def _status(stateful_set: Record, pods: list[Record], created: int, revision: st
 def _reconcile(store: Store, key: Key) -> float | None:
     stateful_set = store.find(KIND, *key.address)
     if stateful_set is not None and not is_deleting(stateful_set.obj):
-        carry_out(store, stateful_set, plan(stateful_set, owned(store, stateful_set)))
+        wanted = plan(stateful_set, owned(store, stateful_set))
+        for pod in wanted.create:
+            for claim in claims_of_replica(stateful_set, pod)[1]:
+                if store.find(CLAIMS, claim["metadata"]["name"], key.namespace) is None:
+                    store.create(CLAIMS, claim, key.namespace)
+        carry_out(store, stateful_set, wanted)
     return None
 
 

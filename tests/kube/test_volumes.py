@@ -1,0 +1,104 @@
+"""Writes of volumes: on the state they were decided on, once, and by nobody who leads no more."""
+
+from topo_scheduler.kube.volumes import VolumeWriter
+from topo_scheduler.simulation.apiserver import Disconnect, Refuse
+from topo_scheduler.state.storage import ReserveVolume, SelectNode
+
+from .virtual import virtual_time
+from .world import Json, World, world
+
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+
+
+def made(w: World) -> tuple[ReserveVolume, SelectNode]:
+    """A volume and a claim, and both ways to bring them together."""
+    store = w.server.store
+    volume = store.create("persistentvolumes", {"metadata": {"name": "pv"}, "spec": {"capacity": {"storage": "1Gi"}}})
+    claim = store.create("persistentvolumeclaims", {"metadata": {"name": "data"}, "spec": {}}, "default")
+    key = ("default", "data")
+    one, two = volume["metadata"], claim["metadata"]
+    reserve = ReserveVolume("pv", one["uid"], one["resourceVersion"], key, two["uid"], two["resourceVersion"], True)
+    return reserve, SelectNode(key, two["uid"], two["resourceVersion"], "n1")
+
+
+def reference(w: World) -> Json:
+    return dict(w.server.store.get("persistentvolumes", "pv")["spec"].get("claimRef") or {})
+
+
+@virtual_time
+async def test_a_volume_is_reserved_for_a_claim() -> None:
+    async with world() as w:
+        reserve, _ = made(w)
+        done = await VolumeWriter(w.client).write([reserve])
+        assert done.problem == ""
+        assert done.done == [(reserve, w.versions("persistentvolumes")["pv"])]
+        assert (reference(w)["name"], reference(w)["uid"]) == ("data", reserve.claim_uid)
+        annotations = w.server.store.get("persistentvolumes", "pv")["metadata"]["annotations"]
+        assert annotations == {"pv.kubernetes.io/bound-by-controller": "yes"}
+
+
+@virtual_time
+async def test_a_node_is_selected_for_a_claim() -> None:
+    async with world() as w:
+        _, select = made(w)
+        done = await VolumeWriter(w.client).write([select])
+        assert done.done == [(select, w.versions("persistentvolumeclaims")["data"])]
+        claim = w.server.store.get("persistentvolumeclaims", "data", "default")
+        assert claim["metadata"]["annotations"] == {SELECTED_NODE: "n1"}
+
+
+@virtual_time
+async def test_what_changed_meanwhile_is_not_written_to() -> None:
+    async with world() as w:
+        reserve, select = made(w)
+        w.annotate("pv", "a", "b", kind="persistentvolumes", namespace="")
+        w.annotate("data", "a", "b", kind="persistentvolumeclaims")
+        done = await VolumeWriter(w.client).write([reserve, select])
+        assert 'pv "pv" changed meanwhile' in done.problem
+        assert done.done == [] and reference(w) == {}
+        done = await VolumeWriter(w.client).write([select])
+        assert 'persistentvolumeclaim "data" changed meanwhile' in done.problem
+
+
+@virtual_time
+async def test_a_volume_made_again_under_the_same_name_is_not_the_one_that_was_meant() -> None:
+    async with world() as w:
+        reserve, _ = made(w)
+        store = w.server.store
+        store.remove(store.kind("persistentvolumes"), store.get("persistentvolumes", "pv"))
+        done = await VolumeWriter(w.client).write([reserve])
+        assert 'pv "pv" can\'t be written' in done.problem
+        store.create("persistentvolumes", {"metadata": {"name": "pv"}, "spec": {}})
+        done = await VolumeWriter(w.client).write([reserve])
+        assert 'pv "pv" changed meanwhile' in done.problem and reference(w) == {}
+
+
+@virtual_time
+async def test_a_write_of_which_the_answer_was_lost_counts() -> None:
+    async with world() as w:
+        reserve, select = made(w)
+        for resource in ("persistentvolumes", "persistentvolumeclaims"):
+            w.server.faults.add(Disconnect(applied=True), verb="patch", resource=resource, times=1)
+        done = await VolumeWriter(w.client).write([reserve, select])
+        assert done.problem == ""
+        assert done.done == [
+            (reserve, w.versions("persistentvolumes")["pv"]),
+            (select, w.versions("persistentvolumeclaims")["data"]),
+        ]
+
+
+@virtual_time
+async def test_a_busy_server_is_tried_again() -> None:
+    async with world() as w:
+        reserve, _ = made(w)
+        w.server.faults.add(Refuse(503), verb="patch", times=3)
+        assert (await VolumeWriter(w.client).write([reserve])).problem == ""
+
+
+@virtual_time
+async def test_who_leads_no_more_writes_nothing() -> None:
+    async with world() as w:
+        reserve, _ = made(w)
+        done = await VolumeWriter(w.client, allowed=lambda: False).write([reserve])
+        assert "the lease ended before it was written" in done.problem
+        assert reference(w) == {} and w.asked("patch", "persistentvolumes") == 0

@@ -1,0 +1,140 @@
+"""Write which volume a claim gets: on the volume, or as the node for which one is to be made.
+
+Each write says on which state of the object it was decided, so it can never undo what somebody else wrote meanwhile:
+it is refused instead, and the decision is made anew. Repeating one is harmless: what is there already is as good.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from topo_scheduler.api.objects import PartialObject
+from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim
+from topo_scheduler.kube.client import MERGE_PATCH, Client, decode
+from topo_scheduler.kube.errors import ApiError, Conflict, Forbidden, KubeError, Unreachable, lacks_rights, retried
+from topo_scheduler.kube.errors import passes as _passes
+from topo_scheduler.kube.resources import CLAIMS, VOLUMES
+from topo_scheduler.state.storage import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    ReserveVolume,
+    SelectNode,
+    VolumeWrite,
+)
+
+logger = logging.getLogger(__name__)
+
+CONCURRENCY = 16
+RETRY_SECONDS = 20.0
+"""How long a server that is busy or away is tried again."""
+TIMEOUT_SECONDS = 10.0
+
+_encode = msgspec.json.Encoder().encode
+_any = msgspec.json.Decoder(PartialObject)
+_volume = msgspec.json.Decoder(PersistentVolume)
+_claim = msgspec.json.Decoder(PersistentVolumeClaim)
+
+
+class NotAllowed(KubeError):
+    """The replica leads no more: nothing is written."""
+
+
+@dataclass(slots=True)
+class Written:
+    """What was written, with the resourceVersion it has since; and why the rest was not."""
+
+    done: list[tuple[VolumeWrite, str]] = field(default_factory=list)
+    problem: str = ""
+
+
+class VolumeWriter:
+    """Writes; never raises for what the server does. ``allowed`` is asked right before every send."""
+
+    def __init__(self, client: Client, *, allowed: Callable[[], bool] = lambda: True) -> None:
+        self._client = client
+        self._allowed = allowed
+        self._slots = asyncio.Semaphore(CONCURRENCY)
+
+    async def write(self, writes: Sequence[VolumeWrite]) -> Written:
+        """Write in order, up to the first that fails."""
+        result = Written()
+        async with self._slots:
+            for write in writes:
+                try:
+                    result.done.append((write, await self._settle(write)))
+                except KubeError as error:
+                    result.problem = _describe(write, error)
+                    break
+        return result
+
+    async def _settle(self, write: VolumeWrite) -> str:
+        """Write once; return the resourceVersion of what is there then."""
+
+        async def send() -> str:
+            if not self._allowed():
+                raise NotAllowed("the lease ended before it was written")
+            try:
+                return await self._patch(write)
+            except Conflict:
+                found = await self._look(write)
+                if found is None:
+                    raise
+                return found
+
+        return await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes)
+
+    async def _patch(self, write: VolumeWrite) -> str:
+        path, body = _request(write)
+        answer = await self._client.request(
+            "PATCH", path, body=_encode(body), content_type=MERGE_PATCH, timeout=TIMEOUT_SECONDS
+        )
+        return decode(_any, answer).metadata.resource_version
+
+    async def _look(self, write: VolumeWrite) -> str | None:
+        """Return the resourceVersion of what is there if it says what was to be written: an earlier send did it."""
+        path, _ = _request(write)
+        answer = await self._client.request("GET", path, timeout=TIMEOUT_SECONDS)
+        if isinstance(write, ReserveVolume):
+            volume = decode(_volume, answer)
+            reference = volume.spec.claim_ref
+            same = reference is not None and reference.uid == write.claim_uid
+            return volume.metadata.resource_version if same else None
+        claim = decode(_claim, answer)
+        same = claim.metadata.uid == write.uid and claim.metadata.annotations.get(SELECTED_NODE) == write.node
+        return claim.metadata.resource_version if same else None
+
+
+def _request(write: VolumeWrite) -> tuple[str, dict[str, Any]]:
+    """Return the path and the merge patch of a write."""
+    if isinstance(write, SelectNode):
+        metadata = {"uid": write.uid, "resourceVersion": write.version, "annotations": {SELECTED_NODE: write.node}}
+        return CLAIMS.path(*write.claim), {"metadata": metadata}
+    namespace, name = write.claim
+    reference = {
+        "apiVersion": CLAIMS.api_version,
+        "kind": CLAIMS.kind,
+        "namespace": namespace,
+        "name": name,
+        "uid": write.claim_uid,
+        "resourceVersion": write.claim_version,
+    }
+    metadata = {"uid": write.uid, "resourceVersion": write.version}
+    marks = {"annotations": {BOUND_BY_CONTROLLER: "yes"}} if write.marked else {}
+    return VOLUMES.path("", write.volume), {"metadata": {**metadata, **marks}, "spec": {"claimRef": reference}}
+
+
+def _describe(write: VolumeWrite, error: KubeError) -> str:
+    what = f'pv "{write.volume}"' if isinstance(write, ReserveVolume) else f'persistentvolumeclaim "{write.claim[1]}"'
+    said = error.message if isinstance(error, ApiError) else str(error)
+    if isinstance(error, Forbidden) and lacks_rights(error):
+        kind = VOLUMES if isinstance(write, ReserveVolume) else CLAIMS
+        return f"{what} can't be written: {said} (grant patch on {kind.described})"
+    if isinstance(error, Conflict):
+        return f"{what} changed meanwhile: {said}"
+    if isinstance(error, Unreachable):
+        return f"{what} was not written in time: {said}"
+    return f"{what} can't be written: {said}"
