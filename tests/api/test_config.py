@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.api.config import ConfigError, Configuration, ScoringWeights, load_configuration, parse_duration
+from topo_scheduler.api.config import ConfigError, Configuration, ScoringWeights, load_configuration
+from topo_scheduler.api.models import parse_duration
 
 HEADER = "apiVersion: topology.scheduler/v1alpha1\n"
 HOW = HEADER + "kind: SchedulerConfig\n"

@@ -14,7 +14,8 @@ import click
 from prometheus_client.metrics import MetricWrapperBase
 
 from topo_scheduler.api import labels
-from topo_scheduler.api.config import Model, SchedulerConfig, TopologySchedulerConfig
+from topo_scheduler.api.config import SchedulerConfig, TopologySchedulerConfig
+from topo_scheduler.api.models import Model
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 

@@ -30,7 +30,8 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.outcomes import Outcomes, reference
 from topo_scheduler.scheduling.pending import Told
 from topo_scheduler.scheduling.planner import Planner, Policy
-from topo_scheduler.scheduling.queue import Order, Place, Queue
+from topo_scheduler.scheduling.queue import Place, Queue
+from topo_scheduler.scheduling.turns import Fairness, Order
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import Decision, Verdict
@@ -47,7 +48,7 @@ class Engine:
         self.config = config
         self.world = World(config.scheduler)
         self.workloads = Workloads()
-        self.queue = Queue()
+        self.queue = Queue(self.world.accounts, fairness_of(config))
         self.planner = Planner(self.world.around, self.world.history, policy_of(config))
         self.attempts = Attempts(self.planner)
         self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)
@@ -68,6 +69,7 @@ class Engine:
     def configure(self, config: Configuration) -> None:
         """Take over a new TopologySchedulerConfig; the rest of the configuration needs a restart."""
         self.config = Configuration(self.config.scheduler, config.topology)
+        self.queue.configure(fairness_of(config))
         self.planner.policy = policy_of(config)
         self.planner.forget_rules()
         self.world.improve_all()
@@ -138,7 +140,7 @@ class Engine:
         while (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)
             if workload is not None:
-                self._attempt(workload, now, clock)
+                self.queue.tried(placed=self._attempt(workload, now, clock))
                 if clock() - started > budget:
                     break
         self._out += self.outcomes.due(now)
@@ -200,16 +202,17 @@ class Engine:
                     self.queue.activate(order_of(workload))
                     break
 
-    def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> None:
+    def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
+        """Try a workload; return whether it was placed."""
         pending = workload.at(Stage.PENDING)
         if not pending:
-            return
+            return False
         if workload.problem:
             self._refuse(workload, pending)
-            return
+            return False
         if lack := lacking(workload, pending):
             self._tell_incomplete(workload, pending, lack)
-            return
+            return False
         before = clock()
         decision = self._decide(workload, pending, now)
         self._out.append(Announce(decision, clock() - before))
@@ -217,7 +220,7 @@ class Engine:
             self._out += self.outcomes.assume(workload, decision, now)
             self.arrivals.placed(decision)
             self.arrivals.touch(workload)
-            return
+            return True
         self.queue.park(order_of(workload))
         workload.room_helps = decision.room_helps
         self.outcomes.hindered(workload, now)
@@ -225,6 +228,7 @@ class Engine:
             if self._told.changed(member.uid, decision.message):
                 self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, decision.message))
                 self._out.append(MarkUnschedulable(reference(member), decision.message))
+        return False
 
     def _decide(self, workload: Workload, pending: list[Member], now: float) -> Decision:
         layout, improvements = self.world.layout, self.world.improvements
@@ -267,9 +271,16 @@ def policy_of(config: Configuration) -> Policy:
     )
 
 
+def fairness_of(config: Configuration) -> Fairness:
+    """Return from the configuration whose turn it is."""
+    fairness = config.topology.spec.fairness
+    return Fairness(fairness.overdue_after, fairness.decisions_per_second, fairness.decision_burst)
+
+
 def order_of(workload: Workload) -> Order:
     """Return a workload's sort key in the queue."""
-    return Order(workload.priority, workload.created, workload.id)
+    since = min((m.enqueued for m in workload.members.values() if m.stage is Stage.PENDING), default=0.0)
+    return Order(workload.priority, workload.created, workload.id, workload.namespace, since)
 
 
 def needed_now(workload: Workload) -> int:

@@ -14,6 +14,7 @@ from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.refusals import KUBELET_REFUSALS, Penalties
 from topo_scheduler.scheduling.understand import charged_amounts
 from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.accounts import Accounts
 from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.fabric import Fabric, Layout, Path
 from topo_scheduler.state.history import History
@@ -32,7 +33,8 @@ class World:
         self.fabric = Fabric(config.topology)
         self.residents = Residents()
         self.around = Surroundings(self.nodes, self.residents)
-        self.ledger = Ledger(self.nodes, self.residents)
+        self.accounts = Accounts(self.nodes)
+        self.ledger = Ledger(self.nodes, self.residents, self.accounts)
         self.history = History()
         self.penalties = Penalties()
         self._penalised: set[str] = set()
