@@ -31,6 +31,7 @@ from topo_scheduler.scheduling.outcomes import Outcomes, reference
 from topo_scheduler.scheduling.pending import Told
 from topo_scheduler.scheduling.planner import Planner, Policy
 from topo_scheduler.scheduling.queue import Place, Queue
+from topo_scheduler.scheduling.sharing import Sharing
 from topo_scheduler.scheduling.turns import Fairness, Order
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
@@ -50,7 +51,8 @@ class Engine:
         self.workloads = Workloads()
         self.queue = Queue(self.world.accounts, fairness_of(config))
         self.planner = Planner(self.world.around, self.world.history, policy_of(config))
-        self.attempts = Attempts(self.planner)
+        self.sharing = Sharing(self.world, config.topology.spec)
+        self.attempts = Attempts(self.planner, self.sharing)
         self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)
         self._told = Told()
         self.arrivals = Arrivals(
@@ -70,6 +72,7 @@ class Engine:
         """Take over a new TopologySchedulerConfig; the rest of the configuration needs a restart."""
         self.config = Configuration(self.config.scheduler, config.topology)
         self.queue.configure(fairness_of(config))
+        self.sharing.configure(config.topology.spec)
         self.planner.policy = policy_of(config)
         self.planner.forget_rules()
         self.world.improve_all()
@@ -136,6 +139,7 @@ class Engine:
         self.world.fade(now)
         self._settle(now)
         self._wake(now)
+        self._out += [Complain(problem) for problem in self.sharing.complaints()]
         started = clock()
         while (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)
@@ -182,6 +186,7 @@ class Engine:
         """Make active what could be helped by what happened since the last step."""
         rows, everything = self.world.take_improved()
         arrived, repelling = self.world.take_neighbours()
+        fallen = self.sharing.take_fallen()
         if not rows and not everything and not arrived:
             return
         index = np.array(rows, np.int64)
@@ -191,7 +196,8 @@ class Engine:
             if workload is None or workload.problem:
                 continue
             waiting = workload.at(Stage.PENDING)
-            if repelling or (arrived and any(member.cls.constraints is not None for member in waiting)):
+            beside = arrived and any(member.cls.constraints is not None for member in waiting)
+            if repelling or beside or workload.namespace in fallen:
                 self.queue.activate(order_of(workload))
                 continue
             for cls in {member.cls for member in waiting}:

@@ -1,5 +1,6 @@
 """Why not: nodes by reason, domains by reason, and one sentence in plain words."""
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -35,6 +36,11 @@ def node_reasons(planner: Planner, ask: Ask, layout: Layout) -> dict[str, int]:
         if rejected.any():
             counts[rule.reason] = int(rejected.sum())
         left &= ~rejected
+    for cap in view.cls.caps:
+        shut = planner.around.shut(replace(view.cls, caps=(cap,)), rows)
+        if shut is not None and (rejected := left & shut).any():
+            counts[cap.reason] = counts.get(cap.reason, 0) + int(rejected.sum())
+            left &= ~rejected
     for neighbour in NEIGHBOUR_FILTERS if looks_around(view.cls) else ():
         rejected = left & ~neighbour.accepts(planner.around, view.cls, rows, ())
         if rejected.any():

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.scheduling.domains import NamedDomains
 from topo_scheduler.scheduling.filters import Bool, matches_affinity, tolerates
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import Constraints, Spread
@@ -31,6 +32,8 @@ class Surroundings:
     ``namespaces`` their labels by name; None when they are not known, and then anti-affinity of residents that asks
     for labels of namespaces is taken to be meant for all. ``shunned`` the nodes that refused pods of
     a class a moment ago.
+    for labels of namespaces is taken to be meant for all. ``domains`` what the configuration calls so, which only
+    classes with caps ask for.
     """
 
     nodes: NodeTable
@@ -38,6 +41,7 @@ class Surroundings:
     namespaces: dict[str, Mapping[str, str]] | None = None
     storage: Storage = field(default_factory=Storage)
     shunned: Mapping[PodClass, frozenset[str]] = field(default_factory=dict)
+    domains: NamedDomains | None = None
     _namespace_changes: int = 0
     _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
 
@@ -45,6 +49,12 @@ class Surroundings:
     def position(self) -> tuple[int, int]:
         """Where a reader that knows all neighbours stands."""
         return self.residents.position, self._namespace_changes
+
+    def shut(self, cls: PodClass, rows: Int64, *, ever: bool = False) -> Bool | None:
+        """Return which rows are shut to a class by its caps, None where it has none."""
+        if not cls.caps or self.domains is None:
+            return None
+        return self.domains.shut(cls, rows, ever=ever)
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Take over the labels of a namespace."""

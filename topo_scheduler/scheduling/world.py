@@ -10,6 +10,7 @@ from topo_scheduler.api.annotations import RESERVED_BANDWIDTH, written_number
 from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.quantity import QuantityError
+from topo_scheduler.scheduling.domains import NamedDomains
 from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.refusals import KUBELET_REFUSALS, Penalties
 from topo_scheduler.scheduling.understand import charged_amounts
@@ -32,7 +33,8 @@ class World:
         self.nodes = NodeTable(self.resources, NodeLabels(config.gpu_model_labels, config.bandwidth_labels))
         self.fabric = Fabric(config.topology)
         self.residents = Residents()
-        self.around = Surroundings(self.nodes, self.residents)
+        self.domains = NamedDomains(self.nodes, self.fabric)
+        self.around = Surroundings(self.nodes, self.residents, domains=self.domains)
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.residents, self.accounts)
         self.history = History()
