@@ -52,7 +52,7 @@ class Quota(Model):
             if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
                 raise ValueError(f"{name}: {quantity!r} is not a quantity such as 500m, 2, 1.5 or 16Gi")
             try:
-                parse_exact(quantity)
+                parse_exact(quantity, 1000 if name == "cpu" else 1)
             except QuantityError as error:
                 raise ValueError(f"{name}: {error}") from None
         return {name: str(quantity) for name, quantity in value.items()}

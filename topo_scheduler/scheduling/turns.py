@@ -301,6 +301,9 @@ class Turns:
         if level.listed.get(namespace) != key:
             level.listed[namespace] = key
             heapq.heappush(level.by_share, (key, namespace))
+            if len(level.by_share) > 4 * len(level.listed) + 64:
+                level.by_share = [(key, one) for one, key in level.listed.items()]
+                heapq.heapify(level.by_share)
         if namespace not in level.in_turn:
             level.in_turn.add(namespace)
             heapq.heappush(level.by_turn, (self._last_turn.get(namespace, 0), namespace))
