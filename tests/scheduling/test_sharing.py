@@ -200,6 +200,17 @@ def test_a_quota_follows_labels() -> None:
     assert len(d.where(one, two)) == 2, "what its node took along counts no more"
 
 
+def test_labels_that_take_a_pod_out_of_a_quota_s_domain_help_who_waits_for_it() -> None:
+    d = cluster("{quotas: [{namespaces: [a], domain: s1, hard: {gpus: 8}}]}", {"s1/l1": 2})
+    holder = make_pod("holder", namespace="a", gpus=8, scheduler="default-scheduler", node="s1-l1-1")
+    pod = make_pod("p", namespace="a", gpus=8)
+    d.apply(holder)
+    assert d.run(pod) == {}
+    d.nodes(make_node("s1-l1-1", "s2/l1"))
+    d.settle()
+    assert d.where(pod) == {"p": "s1-l1-2"}
+
+
 def test_after_a_restart_a_quota_is_as_used_as_before() -> None:
     spec = "{quotas: [{namespaces: [a], domain: s1, hard: {gpus: 8}}]}"
     d = cluster(spec, {"s1/l1": 2})

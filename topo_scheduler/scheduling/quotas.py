@@ -126,6 +126,8 @@ class Quotas:
 
     def take_fallen(self) -> Mapping[str, None]:
         """Return the namespaces of which a quota has more left than at the last call."""
+        if self._meters:
+            self._follow_labels()
         fallen, self._fallen = self._fallen, {}
         return fallen
 
@@ -170,8 +172,10 @@ class Quotas:
                 for entry in map(self._ledger.get, sorted(self._ledger.on_node(self._nodes.names[row]))):
                     if entry is None or entry.row != row or entry.profile is None:
                         continue
-                    if matches(entry.profile.namespace, meter.namespaces):
-                        meter.add(entry.profile.namespace, entry.amounts, 1 if now[row] else -1)
+                    namespace = entry.profile.namespace
+                    if matches(namespace, meter.namespaces):
+                        meter.add(namespace, entry.amounts, 1 if now[row] else -1)
+                        self._fallen[namespace] = None
 
     def _text(self, namespace: str, meter: _Meter, column: int, held: int, groups: Sequence[Group]) -> str:
         limit = meter.limits[column]
