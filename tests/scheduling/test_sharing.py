@@ -6,6 +6,7 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.api.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from topo_scheduler.scheduling.instructions import BindOutcome
 
 
@@ -186,6 +187,31 @@ def test_a_gang_of_different_pods_keeps_out_of_a_domain_that_can_not_take_it_who
     ]
     d.run(*pods)
     assert spines(d, *pods) == {"s2"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "where"),
+    [
+        ("{quotas: [{namespaces: [a], domain: s1, hard: {gpus: 15}}]}", {"s2"}),
+        ("{domainAccess: [{domain: s1, namespaces: [b]}]}", {"s2"}),
+        ("{quotas: [{namespaces: [a], hard: {gpus: 15}}]}", set()),
+        ("{quotas: [{namespaces: [a], hard: {gpus: 16}}]}", {"s1"}),
+    ],
+    ids=["quota of a domain", "reserved", "quota", "quota with room"],
+)
+def test_a_gang_whose_members_look_at_each_other_keeps_to_it_too(spec: str, where: set[str]) -> None:
+    d = cluster(spec)
+    annotations = {"gang-name": "g", "gang-size": "2"}
+    pods = [
+        make_pod(f"g-{n}", namespace="a", gpus=8, annotations=annotations, created=n, labels={"app": "g"})
+        for n in range(2)
+    ]
+    for pod in pods:
+        near = PodAffinityTerm(LabelSelector({"app": "g"}), topology_key="topology.scheduler/leaf")
+        pod.spec.affinity = Affinity(pod_affinity=PodAffinity([near]))
+    d.run(*pods)
+    assert spines(d, *pods) == where
+    assert not [message for message in d.told() if "fault" in message]
 
 
 def test_a_quota_follows_labels() -> None:

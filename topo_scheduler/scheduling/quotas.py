@@ -91,17 +91,17 @@ class Quotas:
         """Whether there are any."""
         return bool(self._meters)
 
-    def bounds(self, namespace: str, groups: Sequence[Group], running: int) -> Bounds | None:
+    def bounds(self, namespace: str, groups: Sequence[Group], running: int, *, whole: bool) -> Bounds | None:
         """Return what the quotas of a namespace leave to a workload, None where they leave all it asks.
 
         Exact for pods of one class where the quota's domain is the whole cluster, a leaf, or holds the domain that the
-        members must share. Of a gang whose pods ask for different things, what a quota of a domain can't take whole
-        stays out of that domain.
+        members must share.
 
         Args:
             namespace: whose workload it is.
             groups: what is to be placed, by class.
             running: members that run already.
+            whole: whether what does not fit into a domain as a whole is to stay out of it.
         """
         meters = self._meters_of(namespace) if self._meters else ()
         if not meters:
@@ -118,7 +118,7 @@ class Quotas:
             never |= impossible
             texts += [self._text(namespace, meter, column, held.get(column, 0), groups) for column in short]
             for number, group in enumerate(groups):
-                cap = _cap(meter, held, short, group, running, whole=not meter.domain or len(groups) > 1)
+                cap = _cap(meter, held, short, group, running, whole=whole or not meter.domain)
                 caps[number] += [cap] if cap is not None else []
         if not texts:
             return None

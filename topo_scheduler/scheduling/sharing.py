@@ -8,6 +8,7 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import DomainAccess
 from topo_scheduler.scheduling.domains import NamedDomains
 from topo_scheduler.scheduling.quotas import Group, Quotas, matches
+from topo_scheduler.scheduling.tied import is_tied
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import Cap, PodClass
 from topo_scheduler.state.workloads import Member
@@ -58,7 +59,9 @@ class Sharing:
         """
         shut = self._shut_to(namespace) if self._access else ()
         asked: list[Group] = [(cls, len(members)) for cls, members in groups]
-        bounds = self._quotas.bounds(namespace, asked, running)
+        # Members that are filled in or seated one by one are not counted by domain meanwhile.
+        whole = len(asked) > 1 or is_tied(asked)
+        bounds = self._quotas.bounds(namespace, asked, running, whole=whole)
         if not shut and bounds is None:
             return list(groups), "", False
         caps = bounds.caps if bounds is not None else [()] * len(groups)

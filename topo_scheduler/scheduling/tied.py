@@ -92,7 +92,9 @@ def _now(planner: "Planner", ask: Ask) -> Iterator[Ground]:
         fits = []
         for view in views:
             fit = np.zeros(nodes.rows, np.int64)
-            fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, view.eligible, everything, fit)
+            shut = planner.around.shut(view.cls, everything)
+            usable = view.eligible if shut is None else view.eligible & ~shut
+            fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, everything, fit)
             fits.append(fit)
         yield Ground(planner.around, nodes.requested, [cls for cls, _ in ask.groups], views, fits)
 
