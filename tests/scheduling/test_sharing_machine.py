@@ -7,14 +7,14 @@ from typing import Any
 import yaml
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.helpers import NVIDIA, make_node, make_pod
 from tests.scheduling.driver import Driver, configured
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import BindOutcome
 
-NAMESPACES = ("a", "b", "team-x", "team-y")
+NAMESPACES = ("a", "b", "team-x")
 DOMAINS = ("s1", "s2", "s1/l1", "l1", "nowhere", "")
 PATHS = ("s1/l1", "s1/l2", "s2/l1", "s2/l2")
 NODES = [f"n{number}" for number in range(6)]
@@ -24,10 +24,11 @@ quotas = st.lists(
     st.fixed_dictionaries(
         {
             "namespaces": st.sampled_from([["a"], ["team-*"], ["*"], ["a", "b"]]),
-            "domain": st.sampled_from(DOMAINS),
+            "domain": st.sampled_from((*DOMAINS, "s1", "s2")),
             "hard": st.sampled_from([{"gpus": 4}, {"gpus": 6, "cpu": "8"}, {NVIDIA: 9}, {"cpu": "3500m"}, {"pods": 3}]),
         }
     ),
+    min_size=1,
     max_size=3,
 )
 access = st.lists(
@@ -70,6 +71,10 @@ class Shared(RuleBasedStateMachine):
 
     # ------------------------------------------------------------ what happens
 
+    @initialize(quotas=quotas, access=access)
+    def begin(self, quotas: list[dict[str, Any]], access: list[dict[str, Any]]) -> None:
+        self.configure(quotas, access)
+
     @rule(quotas=quotas, access=access)
     def configure(self, quotas: list[dict[str, Any]], access: list[dict[str, Any]]) -> None:
         quotas = [{key: value for key, value in one.items() if value} for one in quotas]
@@ -92,8 +97,14 @@ class Shared(RuleBasedStateMachine):
         cpu=st.integers(1, 3),
         size=st.sampled_from([1, 1, 1, 2, 3]),
         mixed=st.booleans(),
+        count=st.integers(1, 4),
     )
-    def submit(self, namespace: str, gpus: int, cpu: int, size: int, mixed: bool) -> None:
+    def submit(self, namespace: str, gpus: int, cpu: int, size: int, mixed: bool, count: int) -> None:
+        for _ in range(count):
+            self.submit_one(namespace, gpus, cpu, size, mixed)
+        self.step(fails=False)
+
+    def submit_one(self, namespace: str, gpus: int, cpu: int, size: int, mixed: bool) -> None:
         self.number += 1
         annotations = {"gang-name": f"g{self.number}", "gang-size": str(size)} if size > 1 else {}
         for member in range(size):

@@ -94,7 +94,7 @@ class Attempts:
             reasons=known.reasons,
             domain_reasons=known.domains,
             sentence=" ".join(filter(None, ("" if never else known.sentence, lack))),
-            room_helps=known.room_helps or bool(lack),
+            room_helps=not never and (known.room_helps or bool(lack)),
         )
 
     def preferred_leaves(self, name: str, layout: Layout) -> tuple[tuple[int, int] | None, str]:
