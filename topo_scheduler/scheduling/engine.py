@@ -187,7 +187,7 @@ class Engine:
         rows, everything = self.world.take_improved()
         arrived, repelling = self.world.take_neighbours()
         fallen = self.sharing.take_fallen()
-        if not rows and not everything and not arrived:
+        if not rows and not everything and not arrived and not fallen:
             return
         index = np.array(rows, np.int64)
         helped: dict[PodClass, bool] = {}

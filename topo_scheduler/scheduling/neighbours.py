@@ -31,9 +31,7 @@ class Surroundings:
 
     ``namespaces`` their labels by name; None when they are not known, and then anti-affinity of residents that asks
     for labels of namespaces is taken to be meant for all. ``shunned`` the nodes that refused pods of
-    a class a moment ago.
-    for labels of namespaces is taken to be meant for all. ``domains`` what the configuration calls so, which only
-    classes with caps ask for.
+    a class a moment ago. ``domains`` what the configuration calls so, which only classes with caps ask for.
     """
 
     nodes: NodeTable

@@ -14,8 +14,8 @@ from topo_scheduler.scheduling.domains import NamedDomains
 from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.refusals import KUBELET_REFUSALS, Penalties
 from topo_scheduler.scheduling.understand import charged_amounts
-from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.accounts import Accounts
+from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.fabric import Fabric, Layout, Path
 from topo_scheduler.state.history import History

@@ -39,9 +39,8 @@ class PodClass:
     ``amounts`` pairs of resource column and amount, the GPU account included. ``models`` GPU models that will do,
     empty for any. ``bandwidth`` Mbit/s that a node must not be known to lack. ``repelled`` anti-affinity of other pods
     that is meant for this one, ``attracted`` what draws it to them or away, with weights. ``wishes`` what it would
-    like, ``shunned`` nodes that refused such a pod a moment ago.
-    like. ``caps`` what quotas and access to domains leave to it, only where they leave less than
-    it asks.
+    like, ``shunned`` nodes that refused such a pod a moment ago. ``caps`` what quotas and access to domains leave to
+    it, only where they leave less than it asks.
     """
 
     amounts: Amounts
