@@ -212,6 +212,8 @@ class Daemon:
             domains=[DomainState(d.level, "/".join(d.path), d.utilization, d.fragmentation) for d in domains],
             gpu_allocation=domains[0].utilization if domains else 0.0,
             pending=term.pending_pods(),
+            longest_wait=term.longest_waits(),
+            shares=term.shares(),
             staleness=term.staleness(),
             nodes=len(world.nodes),
             unlabelled_nodes=len(world.fabric.unlabelled()),

@@ -46,6 +46,7 @@ from topo_scheduler.scheduling.instructions import (
 )
 from topo_scheduler.scheduling.queue import Place
 from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.state.accounts import WHOLE
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.storage import VolumeWrite
 from topo_scheduler.state.workloads import Stage
@@ -447,6 +448,23 @@ class Term:
             if place is not None:
                 counts[place.value] += sum(m.stage is Stage.PENDING for m in workload.members.values())
         return counts
+
+    def longest_waits(self) -> dict[str, float]:
+        """Return how long the pod has waited that has waited longest, in seconds by place in the queue."""
+        now = self._clock()
+        waits = dict.fromkeys((place.value for place in Place), 0.0)
+        for workload in self.engine.workloads:
+            place = self.engine.queue.place(workload.id)
+            if place is not None:
+                waiting = (now - m.enqueued for m in workload.members.values() if m.stage is Stage.PENDING)
+                waits[place.value] = max(waits[place.value], *waiting, 0.0)
+        return waits
+
+    def shares(self) -> dict[str, float]:
+        """Return the dominant share of each namespace that has pods of ours, from 0 to 1."""
+        accounts = self.engine.world.accounts
+        namespaces = sorted({workload.namespace for workload in self.engine.workloads})
+        return {namespace: accounts.share(namespace) / WHOLE for namespace in namespaces}
 
 
 def _regarding(pod: PodRef) -> ObjectReference:

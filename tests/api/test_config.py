@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.api.config import ConfigError, Configuration, ScoringWeights, load_configuration, parse_duration
+from topo_scheduler.api.config import ConfigError, Configuration, ScoringWeights, load_configuration
+from topo_scheduler.api.models import parse_duration
 
 HEADER = "apiVersion: topology.scheduler/v1alpha1\n"
 HOW = HEADER + "kind: SchedulerConfig\n"
@@ -191,6 +192,69 @@ def test_one_kind_in_two_places_names_both() -> None:
 def test_a_bad_document_spoils_the_good_one_beside_it() -> None:
     # The caller keeps what it had: there is no result in which one of the two was taken over.
     refusal(HOW + "schedulerName: ours\n---\n" + WHAT + "spec: {scoringWeights: {topologyAlignment: 2}}")
+
+
+def test_sharing_is_read() -> None:
+    text = """
+spec:
+  fairness: {overdueAfter: 5m, decisionsPerSecond: 50, decisionBurst: 10}
+  quotas:
+    - {namespaces: [team-a, "ml-*"], hard: {gpus: 16, cpu: "1500m", memory: 1Ti, a.com/fpga: 2, hugepages-2Mi: 1Gi}}
+    - {namespaces: [team-a], domain: spine-1/leaf-2, hard: {pods: 0}}
+  domainAccess:
+    - {domain: spine-2, namespaces: [team-a]}
+"""
+    spec = load(WHAT + text).topology.spec
+    assert (spec.fairness.overdue_after, spec.fairness.decisions_per_second, spec.fairness.decision_burst) == (
+        300,
+        50,
+        10,
+    )
+    assert spec.quotas[0].namespaces == ("team-a", "ml-*")
+    assert spec.quotas[0].domain is None
+    assert spec.quotas[0].hard["gpus"] == "16"
+    assert spec.quotas[1].domain == "spine-1/leaf-2"
+    assert spec.domain_access[0].domain == "spine-2"
+
+
+def test_nothing_is_shared_unless_it_is_said() -> None:
+    spec = load(WHAT).topology.spec
+    assert (spec.quotas, spec.domain_access) == ((), ())
+    assert (spec.fairness.overdue_after, spec.fairness.decisions_per_second) == (600, None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "remedy"),
+    [
+        ("quotas: [{namespaces: [a], hard: {gpu: 1}}]", "spec.quotas.0.hard", "did you mean gpus?"),
+        ("quotas: [{namespaces: [a], hard: {warp: 1}}]", "spec.quotas.0.hard", "write one of gpus, cpu"),
+        ("quotas: [{namespaces: [a], hard: {cpu: lots}}]", "spec.quotas.0.hard", "is not a quantity"),
+        ("quotas: [{namespaces: [a], hard: {cpu: 1E15}}]", "spec.quotas.0.hard", "cpu: "),
+        ("quotas: [{namespaces: [a], hard: {cpu: [1]}}]", "spec.quotas.0.hard", "is not a quantity"),
+        ("quotas: [{namespaces: [a], hard: {cpu: -1}}]", "spec.quotas.0.hard", "is negative"),
+        ("quotas: [{namespaces: [a], hard: {cpu: true}}]", "spec.quotas.0.hard", "is not a quantity"),
+        ("quotas: [{namespaces: [a], hard: {}}]", "spec.quotas.0.hard", "at least 1"),
+        ("quotas: [{namespaces: [], hard: {cpu: 1}}]", "spec.quotas.0.namespaces", "at least 1"),
+        ("quotas: [{namespaces: a, hard: {cpu: 1}}]", "spec.quotas.0.namespaces", "tuple"),
+        ("quotas: [{hard: {cpu: 1}}]", "spec.quotas.0.namespaces", "required"),
+        ("quotas: [{namespace: [a], hard: {cpu: 1}}]", "spec.quotas.0.namespace", "did you mean namespaces?"),
+        ("quotas: [{namespaces: [a], domain: a//b, hard: {cpu: 1}}]", "spec.quotas.0.domain", "match pattern"),
+        ("domainAccess: [{domain: '', namespaces: [a]}]", "spec.domainAccess.0.domain", "at least 1"),
+        ("domainAccess: [{domain: s1}]", "spec.domainAccess.0.namespaces", "required"),
+        (
+            "domainAccess: [{domain: s1, namespaces: [a]}, {domain: s1, namespaces: [b]}]",
+            "spec",
+            "domainAccess lists s1 twice; put its namespaces into one entry",
+        ),
+        ("fairness: {decisionsPerSecond: 0}", "spec.fairness.decisionsPerSecond", "greater than or equal to 0.1"),
+        ("fairness: {decisionBurst: 0}", "spec.fairness.decisionBurst", "greater than or equal to 1"),
+        ("fairness: {overdueAfter: never}", "spec.fairness.overdueAfter", "such as 15s"),
+    ],
+)
+def test_sharing_that_makes_no_sense_is_refused(spec: str, path: str, remedy: str) -> None:
+    message = refusal(WHAT + f"spec: {{{spec}}}")
+    assert f"  {path}: " in message
+    assert remedy in message
 
 
 def test_what_was_read_can_not_be_changed() -> None:

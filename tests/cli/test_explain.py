@@ -128,6 +128,20 @@ def claim_is_bound(served: Served) -> bool:
     return bool((claim.get("status") or {}).get("phase") == "Bound")
 
 
+def test_quotas_count_and_a_limit_on_decisions_keeps_nobody_from_an_answer(served: Served, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec:\n"
+        "  fairness: {decisionsPerSecond: 0.1, decisionBurst: 1}\n"
+        "  quotas: [{namespaces: [default], hard: {gpus: 4}}]\n"
+    )
+    for name in ("first", "second", "third"):
+        served.create_pod(name, gpus=2)
+    told = [explained(served, name, "--config", str(config))["decision"] for name in ("first", "second", "third")]
+    (waits,) = (decision for decision in told if decision["verdict"] != "placed")
+    assert "Quota of namespace default: 4 of 4 gpus in use, 2 more asked." in waits["message"]
+
+
 def test_an_incomplete_gang_waits(served: Served) -> None:
     wants = {"topology.scheduler/gang-name": "pair", "topology.scheduler/gang-size": "2"}
     served.create_pod("one", annotations=wants)

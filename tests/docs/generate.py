@@ -14,7 +14,8 @@ import click
 from prometheus_client.metrics import MetricWrapperBase
 
 from topo_scheduler.api import labels
-from topo_scheduler.api.config import Model, SchedulerConfig, TopologySchedulerConfig
+from topo_scheduler.api.config import SchedulerConfig, TopologySchedulerConfig
+from topo_scheduler.api.models import Model
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 
@@ -208,14 +209,15 @@ def labels_page() -> str:
 _METRICS: Final = """\
 # Metrics
 
-Served at `/metrics` in Prometheus' text format, by default on port 10261. No label ever carries the name of a pod, a
-job or a namespace. Label values:
+Served at `/metrics` in Prometheus' text format, by default on port 10261. No label ever carries the name of a pod or
+a job. Label values:
 
 - `level`, `domain`: type of a domain and its path, such as `spine-1/leaf-2`; `cluster` and an empty path for the whole.
 - `verdict`: `placed` or `unschedulable`.
 - `outcome`: `bound`, `rejected`, `taken`, `gone`, `unbound` or `unknown`; what each means is told in
   [reliability](../explanation/reliability.md#a-bind-whose-end-is-not-known).
 - `queue`: `active`, `backoff`, `unschedulable` or `gated` (the gang lacks pods).
+- `namespace`: in `topology_scheduler_dominant_share_ratio` only, for namespaces that have pods of this scheduler.
 - `resource`: the plural of a watched kind, such as `pods`.
 - `verb`, `code`: HTTP method and status of a request; code 0 where no answer came.
 - `result`: `posted`, `dropped` or `failed`.

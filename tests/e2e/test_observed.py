@@ -37,6 +37,8 @@ async def test_metrics_tell_what_happened_and_name_no_pods(cluster: Cluster, dae
     assert await daemon.metric("topology_placement_decisions_total", verdict="unschedulable") >= 1
     assert await daemon.metric("topology_gpu_allocation_ratio") == 0.5
     assert await daemon.metric("scheduler_pending_pods") == 1
+    assert await daemon.metric("topology_scheduler_dominant_share_ratio", namespace="default") == 0.5
+    assert await daemon.metric("topology_scheduler_longest_wait_seconds", queue="unschedulable") > 0
     assert await daemon.metric("topology_scheduler_bind_duration_seconds_count", outcome="bound") == 4
     assert await daemon.metric("topology_scheduler_nodes") == 8
     staleness = [line for line in text.splitlines() if line.startswith("topology_scheduler_watch_staleness_seconds{")]

@@ -4,7 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from topo_scheduler.scheduling.queue import Order, Place, Queue
+from topo_scheduler.scheduling.queue import Place, Queue
+from topo_scheduler.scheduling.turns import Order
 
 ids = st.sampled_from("abcde")
 
@@ -90,11 +91,17 @@ TestLine = Line.TestCase
 TestLine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_parked_ones_stand_in_the_order_in_which_they_would_be_tried() -> None:
+def test_parked_ones_that_are_woken_have_their_turns_in_order() -> None:
     queue = Queue()
-    for order in (Order(1, 5, "late"), Order(1, 2, "early"), Order(9, 9, "urgent"), Order(1, 2, "alike")):
+    orders = {
+        one.id: one for one in (Order(1, 5, "late"), Order(1, 2, "early"), Order(9, 9, "urgent"), Order(1, 2, "alike"))
+    }
+    for order in orders.values():
         queue.park(order)
-    assert queue.parked() == ["urgent", "alike", "early", "late"]
+    assert sorted(queue.parked()) == ["alike", "early", "late", "urgent"]
+    for id_ in queue.parked():
+        queue.activate(orders[id_])
+    assert [queue.pop(0) for _ in range(5)] == ["urgent", "alike", "early", "late", None]
 
 
 def test_gangs_that_wait_for_ever_leave_nothing_behind() -> None:

@@ -12,7 +12,7 @@ from topo_scheduler.scheduling import views as views_module
 from topo_scheduler.scheduling.ask import Failure, Placement
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.totals import LeafTotals
-from topo_scheduler.scheduling.views import Views
+from topo_scheduler.scheduling.views import Views, capped
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes import UNKNOWN
 from topo_scheduler.state.resources import CPU, GPU
@@ -105,6 +105,27 @@ def test_a_placement_that_fails_the_last_look_is_dropped_and_told(monkeypatch: p
     assert d.flight == {}
     assert "internal fault, please report it" in d.told(pod)[0].lower()
     assert "s-l-1 has 0" in d.told(pod)[0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.booleans(), st.integers(0, 3)), min_size=1, max_size=20),
+    st.integers(0, 12),
+)
+def test_a_cap_leaves_as_much_as_it_may_and_no_more(rows: list[tuple[int, bool, int]], most: int) -> None:
+    fit = np.array([many for many, _, _ in rows], np.int64)
+    inside = np.array([here for _, here, _ in rows], np.bool_)
+    leaves = np.array([leaf for _, _, leaf in rows], np.int64)
+    before = fit.copy()
+    left = capped(fit, inside, leaves, most)
+    assert (fit == before).all(), "it is shared"
+    assert (left <= fit).all()
+    assert (left[~inside] == fit[~inside]).all()
+    assert left[inside].sum() == min(most, fit[inside].sum())
+    if most:
+        # The leaf that holds most holds as much as it can.
+        held = np.bincount(leaves[inside], weights=fit[inside], minlength=4)
+        kept = np.bincount(leaves[inside], weights=left[inside], minlength=4)
+        assert kept.max() == min(most, held.max())
 
 
 def test_failures_remembered_do_not_grow_without_end() -> None:

@@ -5,7 +5,6 @@ in the ConfigMap ``topology-scheduler-config``, as YAML documents in any order, 
 """
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -14,14 +13,10 @@ from typing import Annotated, Any, Final, Literal
 import yaml
 from pydantic import (
     BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
-    PlainSerializer,
     ValidationError,
     model_validator,
 )
-from pydantic.alias_generators import to_camel
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.labels import (
@@ -31,45 +26,12 @@ from topo_scheduler.api.labels import (
     GPU_RESOURCES,
     NETWORK_FAMILIES,
 )
+from topo_scheduler.api.models import Model, Seconds, Share
+from topo_scheduler.api.sharing import DomainAccess, Fairness, Quota
 
 API_VERSION: Final = "topology.scheduler/v1alpha1"
 SCHEDULER_NAME: Final = "topology-aware-scheduler"
 CONFIG_MAP: Final = "topology-scheduler-config"
-
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
-
-
-def parse_duration(value: object) -> object:
-    """Turn a duration such as ``15s``, ``1m30s`` or ``500ms`` into seconds; numbers pass."""
-    if not isinstance(value, str):
-        return value
-    match = _DURATION.fullmatch(value.strip())
-    if match is None or not any(match.groups()):
-        raise ValueError(f"{value!r} is not a duration such as 15s, 1m30s or 500ms")
-    hours, minutes, seconds, millis = (float(group or 0) for group in match.groups())
-    return hours * 3600 + minutes * 60 + seconds + millis / 1000
-
-
-Seconds = Annotated[
-    float,
-    BeforeValidator(parse_duration),
-    PlainSerializer(lambda value: f"{value:g}s"),
-    Field(gt=0, le=86400),
-]
-"""Seconds, written as a duration (``15s``) or a number."""
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class Model(BaseModel):
-    """Common rules: camelCase keys, nothing unknown, frozen once read."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel,
-        populate_by_name=True,
-        extra="forbid",
-        frozen=True,
-        use_attribute_docstrings=True,
-    )
 
 
 class LeaderElection(Model):
@@ -230,6 +192,18 @@ class TopologySpec(Model):
 
     scoring_weights: ScoringWeights = ScoringWeights()
     topology_constraints: TopologyConstraints = TopologyConstraints()
+    fairness: Fairness = Fairness()
+    quotas: tuple[Quota, ...] = ()
+    """How much namespaces may hold; all that apply to a pod must have room."""
+    domain_access: tuple[DomainAccess, ...] = ()
+    """Domains that are for some namespaces only; what is not listed is for all."""
+
+    @model_validator(mode="after")
+    def _once(self) -> "TopologySpec":
+        domains = [access.domain for access in self.domain_access]
+        if twice := next((domain for domain in domains if domains.count(domain) > 1), None):
+            raise ValueError(f"domainAccess lists {twice} twice; put its namespaces into one entry")
+        return self
 
 
 class TopologySchedulerConfig(Model):
@@ -237,7 +211,7 @@ class TopologySchedulerConfig(Model):
 
     api_version: Literal["topology.scheduler/v1alpha1"] = API_VERSION
     kind: Literal["TopologySchedulerConfig"] = "TopologySchedulerConfig"
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = Field(default_factory=dict)
     spec: TopologySpec = TopologySpec()
 
 

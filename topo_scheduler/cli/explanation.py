@@ -137,6 +137,7 @@ async def _decided(client: Client, configuration: Configuration, pod: Pod) -> Js
     engine = await build_engine(client, listed, configuration)
     from topo_scheduler.scheduling.engine import WAIT_BEFORE_TELLING
     from topo_scheduler.scheduling.instructions import Announce, Tell
+    from topo_scheduler.scheduling.turns import Fairness
     from topo_scheduler.state.decision import Verdict
 
     uid = pod.metadata.uid
@@ -144,6 +145,7 @@ async def _decided(client: Client, configuration: Configuration, pod: Pod) -> Js
     if found is None:
         return {"workload": None, "decision": None, "wouldTell": ["the pod changed while it was looked at; ask again"]}
     workload, member = found
+    engine.queue.configure(Fairness())  # a limit on decisions only says when; here the answer is wanted now
     now = time.monotonic()
     said = []
     # The second step is that in which a gang is told that it still lacks pods.

@@ -23,7 +23,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Turn the text into seconds."""
-        from topo_scheduler.api.config import parse_duration
+        from topo_scheduler.api.models import parse_duration
 
         try:
             return float(str(parse_duration(value)))

@@ -1,4 +1,4 @@
-"""Metrics. Labels are bounded: domains, levels, outcomes; never a pod, a job or a namespace."""
+"""Metrics. Labels are bounded: domains, levels, outcomes; never a pod or a job, a namespace once only."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -26,11 +26,13 @@ class DomainState:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is read when metrics are scraped. ``staleness`` seconds by resource."""
+    """What is read when metrics are scraped. ``staleness`` and ``longest_wait`` in seconds, ``shares`` from 0 to 1."""
 
     domains: Iterable[DomainState] = ()
     gpu_allocation: float = 0.0
     pending: dict[str, int] | None = None
+    longest_wait: dict[str, float] | None = None
+    shares: dict[str, float] | None = None
     staleness: dict[str, float] | None = None
     nodes: int = 0
     unlabelled_nodes: int = 0
@@ -121,6 +123,22 @@ class _AtScrape(Collector):
         for queue, count in (now.pending or {}).items():
             pending.add_metric((queue,), count)
         yield pending
+        waits = GaugeMetricFamily(
+            "topology_scheduler_longest_wait_seconds",
+            "Since the pod was first seen pending that has waited longest, by queue.",
+            labels=("queue",),
+        )
+        for queue, seconds in (now.longest_wait or {}).items():
+            waits.add_metric((queue,), seconds)
+        yield waits
+        shares = GaugeMetricFamily(
+            "topology_scheduler_dominant_share_ratio",
+            "Largest of a namespace's shares of all GPUs, CPU and memory; of namespaces with pods of this scheduler.",
+            labels=("namespace",),
+        )
+        for namespace, share in (now.shares or {}).items():
+            shares.add_metric((namespace,), share)
+        yield shares
         stale = GaugeMetricFamily(
             "topology_scheduler_watch_staleness_seconds",
             "Since the last sign of life of a watch.",

@@ -9,6 +9,7 @@ from topo_scheduler.scheduling.explain import domain_reasons, node_reasons, sent
 from topo_scheduler.scheduling.neighbours import Position, looks_around
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.ranks import give_ranks
+from topo_scheduler.scheduling.sharing import Sharing
 from topo_scheduler.scheduling.tied import is_tied
 from topo_scheduler.scheduling.validation import check
 from topo_scheduler.scheduling.volume_choice import Seated, choose_volumes
@@ -37,8 +38,9 @@ class Known:
 class Attempts:
     """Makes decisions. Remembers failures: asks that are equal fail alike until something improves."""
 
-    def __init__(self, planner: Planner) -> None:
+    def __init__(self, planner: Planner, sharing: Sharing | None = None) -> None:
         self.planner = planner
+        self.sharing = sharing
         self._decisions = 0
         self._failures: dict[object, Known] = {}
         self._domains: dict[tuple[int, str], tuple[tuple[int, int] | None, str]] = {}
@@ -64,6 +66,10 @@ class Attempts:
         """
         around = self.planner.around
         groups = group_by_class([(around.seen_by(member.cls, member.profile), member) for member in members])
+        lack, never = "", False
+        if self.sharing is not None and self.sharing.configured:
+            running = sum(member.stage is not Stage.PENDING for member in workload.members.values())
+            groups, lack, never = self.sharing.bound(workload.namespace, groups, running)
         ask = self._ask(workload, groups, siblings, layout)
         wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within)
         key = (wanted, tuple(ask.running), tuple(ask.groups), ask.profiles)
@@ -94,8 +100,8 @@ class Attempts:
             nodes=len(self.planner.nodes),
             reasons=known.reasons,
             domain_reasons=known.domains,
-            sentence=known.sentence,
-            room_helps=known.room_helps,
+            sentence=" ".join(filter(None, ("" if never else known.sentence, lack))),
+            room_helps=not never and (known.room_helps or bool(lack)),
         )
 
     def preferred_leaves(self, name: str, layout: Layout) -> tuple[tuple[int, int] | None, str]:

@@ -31,7 +31,9 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.outcomes import Outcomes, mark_group, reference
 from topo_scheduler.scheduling.pending import Told
 from topo_scheduler.scheduling.planner import Planner, Policy
-from topo_scheduler.scheduling.queue import Order, Place, Queue
+from topo_scheduler.scheduling.queue import Place, Queue
+from topo_scheduler.scheduling.sharing import Sharing
+from topo_scheduler.scheduling.turns import Fairness, Order
 from topo_scheduler.scheduling.volumes import concerned
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
@@ -51,9 +53,10 @@ class Engine:
         self.config = config
         self.world = World(config.scheduler)
         self.workloads = Workloads()
-        self.queue = Queue()
+        self.queue = Queue(self.world.accounts, fairness_of(config))
         self.planner = Planner(self.world.around, self.world.history, policy_of(config))
-        self.attempts = Attempts(self.planner)
+        self.sharing = Sharing(self.world, config.topology.spec)
+        self.attempts = Attempts(self.planner, self.sharing)
         self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)
         self._told = Told()
         self.arrivals = Arrivals(
@@ -72,6 +75,8 @@ class Engine:
     def configure(self, config: Configuration) -> None:
         """Take over a new TopologySchedulerConfig; the rest of the configuration needs a restart."""
         self.config = Configuration(self.config.scheduler, config.topology)
+        self.queue.configure(fairness_of(config))
+        self.sharing.configure(config.topology.spec)
         self.planner.policy = policy_of(config)
         self.planner.forget_rules()
         self.world.improve_all()
@@ -155,11 +160,12 @@ class Engine:
         self._check_volumes(now)
         self._settle(now)
         self._wake(now)
+        self._out += [Complain(problem) for problem in self.sharing.complaints()]
         started = clock()
         while (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)
             if workload is not None:
-                self._attempt(workload, now, clock)
+                self.queue.tried(placed=self._attempt(workload, now, clock))
                 if clock() - started > budget:
                     break
         self._out += self.outcomes.due(now)
@@ -209,7 +215,8 @@ class Engine:
         rows, everything = self.world.take_improved()
         arrived, repelling = self.world.take_neighbours()
         claims, stored = self.world.around.storage.take_changes()
-        if not rows and not everything and not arrived and not claims and not stored:
+        fallen = self.sharing.take_fallen()
+        if not (rows or everything or arrived or claims or stored or fallen):
             return
         index = np.array(rows, np.int64)
         helped: dict[PodClass, bool] = {}
@@ -218,7 +225,8 @@ class Engine:
             if workload is None or workload.problem:
                 continue
             waiting = workload.at(Stage.PENDING)
-            if repelling or (arrived and any(member.cls.constraints is not None for member in waiting)):
+            beside = arrived and any(member.cls.constraints is not None for member in waiting)
+            if repelling or beside or workload.namespace in fallen:
                 self.queue.activate(order_of(workload))
                 continue
             if (claims or stored) and any(concerned(member.cls, claims, stored) for member in waiting):
@@ -232,16 +240,17 @@ class Engine:
                     self.queue.activate(order_of(workload))
                     break
 
-    def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> None:
+    def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
+        """Try a workload; return whether it was placed."""
         pending = workload.at(Stage.PENDING)
         if not pending:
-            return
+            return False
         if workload.problem:
             self._refuse(workload, pending)
-            return
+            return False
         if lack := lacking(workload, pending):
             self._tell_incomplete(workload, pending, lack)
-            return
+            return False
         before = clock()
         decision = self._decide(workload, pending, now)
         self._out.append(Announce(decision, clock() - before))
@@ -249,7 +258,7 @@ class Engine:
             self._out += self.outcomes.assume(workload, decision, now)
             self.arrivals.placed(decision)
             self.arrivals.touch(workload)
-            return
+            return True
         self.queue.park(order_of(workload))
         workload.room_helps = decision.room_helps
         self.outcomes.hindered(workload, now)
@@ -259,6 +268,7 @@ class Engine:
             self._out.append(MarkUnschedulable(reference(member), decision.message))
         if news and needed_now(workload):
             self._out += mark_group(workload, GroupReason.UNSCHEDULABLE, decision.message)
+        return False
 
     def _decide(self, workload: Workload, pending: list[Member], now: float) -> Decision:
         layout, improvements = self.world.layout, self.world.improvements
@@ -304,9 +314,16 @@ def policy_of(config: Configuration) -> Policy:
     )
 
 
+def fairness_of(config: Configuration) -> Fairness:
+    """Return from the configuration whose turn it is."""
+    fairness = config.topology.spec.fairness
+    return Fairness(fairness.overdue_after, fairness.decisions_per_second, fairness.decision_burst)
+
+
 def order_of(workload: Workload) -> Order:
     """Return a workload's sort key in the queue."""
-    return Order(workload.priority, workload.created, workload.id)
+    since = min((m.enqueued for m in workload.members.values() if m.stage is Stage.PENDING), default=0.0)
+    return Order(workload.priority, workload.created, workload.id, workload.namespace, since)
 
 
 def needed_now(workload: Workload) -> int:

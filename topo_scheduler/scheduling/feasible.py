@@ -143,6 +143,10 @@ def _walk(
     for rule in rules:
         if rule not in last:
             yield [(rule.reason, ~rule.accepts(around.nodes, cls, rows))]
+    for cap in cls.caps:
+        shut = around.shut(replace(cls, caps=(cap,)), rows)
+        if shut is not None:
+            yield [(cap.reason, shut)]
     for neighbour in NEIGHBOUR_FILTERS if looks_around(cls) else ():
         if neighbour.reason in ON_NODE:
             yield [(neighbour.reason, ~neighbour.accepts(around, cls, rows, extra))]

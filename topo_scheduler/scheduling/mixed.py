@@ -87,7 +87,7 @@ def _search(
             windows = _windows(layout, depth, width, variant_fits, needed, near)
             for first in itertools.islice(windows, TRIES):
                 rows = layout.order[layout.offsets[first] : layout.offsets[first + width]]
-                filled = _fill(planner, views, ask, layout, rows, used)
+                filled = _fill(planner, views, ask, layout, rows, used, empty=empty)
                 if filled is not None:
                     return depth, width, filled
     return None
@@ -132,13 +132,20 @@ def _windows(
 
 
 def _fill(
-    planner: "Planner", views: list[ClassView], ask: Ask, layout: Layout, rows: Int64, used: Int64
+    planner: "Planner",
+    views: list[ClassView],
+    ask: Ask,
+    layout: Layout,
+    rows: Int64,
+    used: Int64,
+    *,
+    empty: bool,
 ) -> list[list[int]] | None:
     nodes = planner.nodes
     requests = np.zeros((len(views), nodes.allocatable.shape[1]), np.int64)
     for number, view in enumerate(views):
         requests[number, view.columns] = view.amounts
-    eligible = np.stack([view.open for view in views])
+    eligible = np.stack([view.eligible if empty else view.open for view in views])
     counts = np.array([count for _, count in ask.groups], np.int64)
     out = np.zeros((len(views), len(rows)), np.int64)
     rows = np.ascontiguousarray(rows)

@@ -13,6 +13,7 @@ import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.storage import PersistentVolume
+from topo_scheduler.scheduling.domains import NamedDomains
 from topo_scheduler.scheduling.filters import Bool, matches_affinity, tolerates
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import Constraints, Spread
@@ -41,7 +42,7 @@ class Surroundings:
 
     ``namespaces`` their labels by name; None when they are not known, and then anti-affinity of residents that asks
     for labels of namespaces is taken to be meant for all. ``shunned`` the nodes that refused pods of
-    a class a moment ago.
+    a class a moment ago. ``domains`` what the configuration calls so, which only classes with caps ask for.
     """
 
     nodes: NodeTable
@@ -50,6 +51,7 @@ class Surroundings:
     storage: Storage = field(default_factory=Storage)
     shunned: Mapping[PodClass, frozenset[str]] = field(default_factory=dict)
     reach: Reach = field(default_factory=Reach)
+    domains: NamedDomains | None = None
     _namespace_changes: int = 0
     _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
 
@@ -63,6 +65,12 @@ class Surroundings:
         constraints = cls.constraints
         stored = constraints is not None and bool(constraints.claims or constraints.disks)
         return self.residents.position, self._namespace_changes, self.storage.changes if stored else 0
+
+    def shut(self, cls: PodClass, rows: Int64, *, ever: bool = False) -> Bool | None:
+        """Return which rows are shut to a class by its caps, None where it has none."""
+        if not cls.caps or self.domains is None:
+            return None
+        return self.domains.shut(cls, rows, ever=ever)
 
     def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Take over the labels of a namespace."""

@@ -183,7 +183,8 @@ class Seating:
 
     def _has_room(self, group: int, used: Int64) -> Bool:
         view = self._ground.views[group]
-        room: Bool = view.reachable[self._rows] & (self._free[:, view.columns] >= view.amounts).all(axis=1)
+        usable = self._ground.fit[group][self._rows] > 0
+        room: Bool = usable & (self._free[:, view.columns] >= view.amounts).all(axis=1)
         if not (self._turns or self._home) or len(used) >= self._most:
             room &= np.isin(self._leaf, used)
         limits, gpus = self._limits, self._ground.classes[group].gpus

@@ -92,7 +92,10 @@ def _now(planner: "Planner", ask: Ask) -> Iterator[Ground]:
         fits = []
         for view in views:
             fit = np.zeros(nodes.rows, np.int64)
-            fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, view.reachable, everything, fit)
+            usable = view.reachable
+            if (shut := planner.around.shut(view.cls, everything)) is not None:
+                usable = usable & ~shut
+            fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, everything, fit)
             fits.append(fit)
         yield Ground(planner.around, nodes.requested, [cls for cls, _ in ask.groups], views, fits)
 

@@ -14,6 +14,7 @@ from topo_scheduler.scheduling.ask import Ask, Limits, Placement
 from topo_scheduler.scheduling.feasible import allowed_rows
 from topo_scheduler.scheduling.filters import eligible
 from topo_scheduler.scheduling.neighbours import Surroundings
+from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import NodeTable
 from topo_scheduler.state.residents import Profile
@@ -38,6 +39,8 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
         accepted = eligible(nodes, cls, distinct)
         if not placement.seated:
             accepted &= allowed_rows(around, cls, distinct)
+        if broken := _check_caps(around, cls, rows):
+            return broken
         if not accepted.all():
             return f"node {nodes.names[int(distinct[~accepted][0])]} may not be used"
         if cls.constraints is not None and cls.constraints.alone and len(distinct) < len(rows):
@@ -64,6 +67,14 @@ def holds_in_turn(
             return f"node {around.nodes.names[row]} is closed by members seated before"
         if profile is not None:
             extra.append((row, profile))
+    return ""
+
+
+def _check_caps(around: Surroundings, cls: PodClass, rows: Sequence[int]) -> str:
+    for cap in cls.caps:
+        inside = int(around.domains.rows(cap.domain)[list(rows)].sum()) if around.domains else 0
+        if inside > cap.now:
+            return f"{inside} members are in {cap.domain or 'the cluster'}, where {cap.now} may be"
     return ""
 
 

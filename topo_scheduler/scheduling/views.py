@@ -74,11 +74,14 @@ class ClassView:
         self._wishes_around = wishes_around(cls)
         self._uses_volumes = uses_volumes(cls)
         self._unreached: Bool = np.empty(0, np.bool_)
+        self._domains_at = -1
         self._most = 1 if cls.constraints is not None and cls.constraints.alone else 0
 
     def refresh(self) -> None:
         """Bring the arrays up to date; each is as long as the node table."""
         nodes = self._nodes
+        if self.cls.caps and self._domains_at != (at := self._around.domains.generation if self._around.domains else 0):
+            self._facts_at, self._domains_at = -1, at
         if nodes.facts_changes.position != self._facts_at:
             self._refresh_facts()
         if self._looks_around and self._neighbours_at != self._around.position_for(self.cls):
@@ -113,6 +116,8 @@ class ClassView:
     def _refresh_neighbours(self) -> None:
         rows = np.arange(self._nodes.rows, dtype=np.int64)
         now = self.eligible.copy()
+        if (shut := self._around.shut(self.cls, rows)) is not None:
+            now &= ~shut
         usable = rows[now]
         now[usable], reached = allowed_and_reachable(self._around, self.cls, usable)
         changed = np.flatnonzero(now != self.open).astype(np.int64)
@@ -148,10 +153,14 @@ class ClassView:
         accepted = eligible(nodes, self.cls, rows)
         if self.model != ANY_MODEL:
             accepted &= nodes.model[rows] == self.model
+        if (shut := self._around.shut(self.cls, rows, ever=True)) is not None:
+            accepted &= ~shut
         self.eligible[rows] = accepted
         self._affine[rows] = preferred_nodes(nodes, self.cls, rows)
         self._taints[rows] = deterring_taints(nodes, self.cls, rows)
         self.models = self._models()
+        if (shut := self._around.shut(self.cls, rows)) is not None:
+            accepted = accepted & ~shut
         self.open[rows] = accepted
         self._unreached[rows] = False
         self._neighbours_at = None  # domains of neighbours are made of labels
@@ -169,6 +178,44 @@ class ClassView:
             out[rows] = np.minimum(out[rows], self._most)
 
 
+class CappedView(ClassView):
+    """A class of a gang of which only some members may go to some domain: rows beyond that are as if full.
+
+    The rows that hold most are kept, those of the leaf that holds most first. Exact where the cap is on a leaf, and
+    where the gang's common domain lies in the capped one; a heuristic where a gang could lie half in it.
+    """
+
+    def __init__(self, around: Surroundings, cls: PodClass, model: int) -> None:
+        super().__init__(around, cls, model)
+        self._all = (self.fit, self.empty_fit)
+
+    def refresh(self) -> None:
+        """Bring the arrays up to date."""
+        self.fit, self.empty_fit = self._all
+        super().refresh()
+        self._all = (self.fit, self.empty_fit)
+        for cap in self.cls.caps:
+            assert self._around.domains is not None
+            inside = self._around.domains.rows(cap.domain)
+            leaf_of_row = self._around.domains.leaf_of_row
+            self.fit = capped(self.fit, inside, leaf_of_row, cap.now)
+            self.empty_fit = capped(self.empty_fit, inside, leaf_of_row, cap.ever)
+
+
+def capped(fit: Int64, inside: Bool, leaf_of_row: Int64, most: int) -> Int64:
+    """Return how many members each row may take when so many at most may go to the rows inside (int64[rows])."""
+    rows = np.flatnonzero(inside & (fit > 0))
+    if int(fit[rows].sum()) <= most:
+        return fit
+    leaves = leaf_of_row[rows]
+    held = np.bincount(leaves, weights=fit[rows]).astype(np.int64)[leaves]
+    rows = rows[np.lexsort((rows, -fit[rows], leaves, -held))]
+    before = np.cumsum(fit[rows]) - fit[rows]
+    left = fit.copy()
+    left[rows] = np.clip(most - before, 0, fit[rows])
+    return left
+
+
 class Views:
     """All views by class and model."""
 
@@ -183,7 +230,8 @@ class Views:
         view = self._views.get(key)
         if view is None:
             self._nodes.widen()
-            view = self._views[key] = ClassView(self._around, cls, model)
+            kind = CappedView if any(cap.partial for cap in cls.caps) else ClassView
+            view = self._views[key] = kind(self._around, cls, model)
             if len(self._views) > KEEP:
                 self._views.popitem(last=False)
         else:

@@ -10,9 +10,11 @@ from topo_scheduler.api.annotations import RESERVED_BANDWIDTH, written_number
 from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.quantity import QuantityError
+from topo_scheduler.scheduling.domains import NamedDomains
 from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.refusals import KUBELET_REFUSALS, Penalties
 from topo_scheduler.scheduling.understand import charged_amounts
+from topo_scheduler.state.accounts import Accounts
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.fabric import Fabric, Layout, Path
@@ -32,8 +34,10 @@ class World:
         self.nodes = NodeTable(self.resources, NodeLabels(config.gpu_model_labels, config.bandwidth_labels))
         self.fabric = Fabric(config.topology)
         self.residents = Residents()
-        self.around = Surroundings(self.nodes, self.residents)
-        self.ledger = Ledger(self.nodes, self.residents)
+        self.domains = NamedDomains(self.nodes, self.fabric)
+        self.around = Surroundings(self.nodes, self.residents, domains=self.domains)
+        self.accounts = Accounts(self.nodes)
+        self.ledger = Ledger(self.nodes, self.residents, self.accounts)
         self.history = History()
         self.penalties = Penalties()
         self._penalised: set[str] = set()

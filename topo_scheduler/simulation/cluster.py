@@ -18,8 +18,8 @@ from typing import Annotated, Any, Final
 import yaml
 from pydantic import Field, model_validator
 
-from topo_scheduler.api.config import Model
 from topo_scheduler.api.labels import PREFIX
+from topo_scheduler.api.models import Model
 
 H100: Final = "NVIDIA-H100-80GB-HBM3"
 A100: Final = "NVIDIA-A100-SXM4-80GB"

@@ -1,12 +1,35 @@
 """Pod classes: pods that ask for the same share one class, and everything about fitting is computed once per class."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from topo_scheduler.api.objects import Pod, Toleration
+from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
 from topo_scheduler.state.constraints import Constraints, Wishes
 from topo_scheduler.state.residents import Term
 from topo_scheduler.state.resources import CPU, GPU, Amounts
+
+NO_LIMIT: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """Most members of the workload that is being placed that may go to a domain by the configuration.
+
+    ``domain`` as the configuration names it, empty for the whole cluster. ``now``, and ``ever`` if the cluster were
+    empty; `NO_LIMIT` where that is enough for all of them. ``reason`` for nodes that are shut by it.
+    """
+
+    domain: str
+    now: int
+    ever: int
+    reason: NodeReason
+
+    @property
+    def partial(self) -> bool:
+        """Whether some members may go there, but not all."""
+        return 0 < self.now < NO_LIMIT or 0 < self.ever < NO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +39,8 @@ class PodClass:
     ``amounts`` pairs of resource column and amount, the GPU account included. ``models`` GPU models that will do,
     empty for any. ``bandwidth`` Mbit/s that a node must not be known to lack. ``repelled`` anti-affinity of other pods
     that is meant for this one, ``attracted`` what draws it to them or away, with weights. ``wishes`` what it would
-    like, ``shunned`` nodes that refused such a pod a moment ago.
+    like, ``shunned`` nodes that refused such a pod a moment ago. ``caps`` what quotas and access to domains leave to
+    it, only where they leave less than it asks.
     """
 
     amounts: Amounts
@@ -30,6 +54,7 @@ class PodClass:
     wishes: Wishes | None = None
     attracted: frozenset[tuple[int, Term]] = frozenset()
     shunned: frozenset[str] = frozenset()
+    caps: tuple[Cap, ...] = ()
 
     def amount(self, column: int) -> int:
         """Return how much of one resource a pod asks."""

@@ -10,6 +10,7 @@ the node table has as requested, always.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from topo_scheduler.state.accounts import Accounts
 from topo_scheduler.state.nodes import NodeTable
 from topo_scheduler.state.residents import Profile, Residents
 from topo_scheduler.state.resources import Amounts
@@ -29,10 +30,11 @@ class Entry:
 
 
 class Ledger:
-    """All entries by pod uid, and the only writer of the node table's ``requested`` and of the residents."""
+    """All entries by pod uid; the only writer of the node table's ``requested``, the residents and the accounts."""
 
-    def __init__(self, nodes: NodeTable, residents: Residents | None = None) -> None:
+    def __init__(self, nodes: NodeTable, residents: Residents | None = None, accounts: Accounts | None = None) -> None:
         self._nodes = nodes
+        self._accounts = accounts if accounts is not None else Accounts(nodes)
         self._residents = residents if residents is not None else Residents()
         self._entries: dict[str, Entry] = {}
         self._by_node: dict[str, set[str]] = {}
@@ -133,3 +135,4 @@ class Ledger:
     def _look(self, entry: Entry, change: int) -> None:
         if entry.row >= 0 and entry.profile is not None:
             self._residents.change(entry.row, entry.profile, change)
+            self._accounts.change(entry.row, entry.profile.namespace, entry.amounts, change)

@@ -1,0 +1,98 @@
+"""Namespaces share a cluster: by quotas, by domains reserved for some, and by whose turn it is."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from topo_scheduler import daemon as daemon_module
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.daemon import read_configuration
+
+from . import objects
+from .cluster import Cluster, leaves_of, nodes_of
+from .conftest import StartReplica
+from .replica import Replica, configured
+
+A, B = "e2e-team-a", "e2e-team-b"
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at the file ten times a second."""
+    monkeypatch.setattr(daemon_module, "CONFIG_POLL_SECONDS", 0.1)
+
+
+def written(path: Path, **spec: Any) -> Configuration:
+    """Write a TopologySchedulerConfig, and return it with a SchedulerConfig for tests."""
+    base = configured().scheduler.model_dump(by_alias=True, mode="json")
+    document = {"apiVersion": "topology.scheduler/v1alpha1", "kind": "TopologySchedulerConfig", "spec": spec}
+    path.write_text(yaml.safe_dump_all([base, document]))
+    return read_configuration(path)
+
+
+async def test_a_gang_waits_for_its_quota_until_that_is_raised(
+    cluster: Cluster, start_replica: StartReplica, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.yaml"
+    quota = {"namespaces": ["e2e-team-*"], "hard": {"gpus": 24}}
+    await start_replica(written(file, quotas=[quota]), config_path=file)
+    await cluster.add_fabric({"s1": [4]})
+    await cluster.add_namespace(A)
+    await cluster.add_namespace(B)
+    await cluster.apply(objects.gang("first", 2, namespace=A))
+    await cluster.wait_bound("first", 2, namespace=A)
+    await cluster.apply(objects.gang("second", 2, namespace=A))
+    (pod, *_) = await cluster.wait_pods("second", 2, namespace=A)
+    await cluster.wait_note(pod, f"Quota of namespace {A}: 16 of 24 gpus in use, 16 more asked.")
+    await cluster.apply(objects.pod("small", 8, namespace=B))
+    (small,) = await cluster.wait_bound("small", 1, namespace=B)
+    await cluster.api.delete("pods", "small", B, grace=0)
+    written(file, quotas=[{**quota, "hard": {"gpus": 32}}])
+    await cluster.wait_bound("second", 2, namespace=A)
+    assert small["spec"]["nodeName"]
+
+
+async def test_a_reserved_domain_is_for_its_namespaces_only(
+    cluster: Cluster, start_replica: StartReplica, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.yaml"
+    reserved = {"domain": "s1/l2", "namespaces": [A]}
+    await start_replica(written(file, domainAccess=[reserved]), config_path=file)
+    await cluster.add_fabric({"s1": [2, 2]})
+    await cluster.add_namespace(A)
+    await cluster.add_namespace(B)
+    await cluster.apply(*(objects.pod(f"b-{number}", 8, namespace=B) for number in range(3)))
+
+    async def two_bound() -> bool:
+        return sum(bool(pod["spec"].get("nodeName")) for pod in await cluster.pods_of("b", B)) == 2
+
+    await cluster.wait_until(two_bound, 15, "two of three bound")
+    pods = await cluster.pods_of("b", B)
+    (waiting,) = (pod for pod in pods if not pod["spec"].get("nodeName"))
+    await cluster.wait_note(waiting, "2 node(s) in a domain that is reserved for other namespaces")
+    assert leaves_of([pod for pod in pods if pod["spec"].get("nodeName")]) == {"s1-l1"}
+    await cluster.apply(objects.gang("a", 2, namespace=A))
+    assert leaves_of(await cluster.wait_bound("a", 2, namespace=A)) == {"s1-l2"}
+
+
+async def test_the_namespace_that_holds_less_goes_first(cluster: Cluster, daemon: Replica) -> None:
+    await cluster.add_fabric({"s1": [2]})
+    await cluster.add_namespace(A)
+    await cluster.add_namespace(B)
+    await cluster.occupy("s1-l1-2")
+    await cluster.apply(objects.pod("holds", 8, namespace=A))
+    await cluster.wait_bound("holds", 1, namespace=A)
+    await cluster.apply(objects.pod("older", 8, namespace=A))
+    (older,) = await cluster.wait_pods("older", 1, namespace=A)
+    await cluster.wait_unschedulable(older)
+    await cluster.apply(objects.pod("newer", 8, namespace=B))
+    (newer,) = await cluster.wait_pods("newer", 1, namespace=B)
+    await cluster.wait_unschedulable(newer)
+    await cluster.free("s1-l1-2")
+    assert nodes_of(await cluster.wait_bound("newer", 1, namespace=B)) == ["s1-l1-2"]
+    assert not (await cluster.fresh(older))["spec"].get("nodeName")
+    assert daemon.daemon.term is not None
+    assert daemon.daemon.term.shares() == {A: 500_000 / 1e6, B: 500_000 / 1e6}
+    assert daemon.daemon.term.longest_waits()["unschedulable"] > 0

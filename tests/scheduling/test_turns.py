@@ -1,0 +1,268 @@
+"""Whose turn it is: priority, the smaller share, age; and nobody waits for ever."""
+
+import random
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from topo_scheduler.scheduling.queue import Queue
+from topo_scheduler.scheduling.turns import BY_SHARE, MISSES, Fairness, Order, Turns
+
+NEVER = Fairness(overdue_after=1e12)
+
+
+class Held:
+    """Shares that a test decides."""
+
+    def __init__(self, **shares: int) -> None:
+        self.shares = shares
+        self.changed: set[str] | None = set()
+
+    def share(self, namespace: str) -> int:
+        return self.shares.get(namespace, 0)
+
+    def take_changed(self) -> Iterable[str] | None:
+        changed, self.changed = self.changed, set()
+        return changed
+
+    def set(self, namespace: str, share: int) -> None:
+        self.shares[namespace] = share
+        if self.changed is not None:
+            self.changed.add(namespace)
+
+
+class Line(RuleBasedStateMachine):
+    """Against a list that is sorted anew each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = Held()
+        self.turns = Turns(self.held, NEVER)
+        self.line: dict[str, Order] = {}
+        self.number = 0
+
+    @rule(
+        priority=st.integers(0, 2),
+        created=st.integers(0, 3),
+        namespace=st.sampled_from("abc"),
+        id_=st.integers(0, 12),
+    )
+    def put(self, priority: int, created: int, namespace: str, id_: int) -> None:
+        order = Order(priority, created, str(id_), namespace)
+        self.turns.put(order)
+        self.line[order.id] = order
+
+    @rule(id_=st.integers(0, 12))
+    def drop(self, id_: int) -> None:
+        self.turns.drop(str(id_))
+        self.line.pop(str(id_), None)
+
+    @rule(namespace=st.sampled_from("abc"), share=st.integers(0, 3))
+    def share_changes(self, namespace: str, share: int) -> None:
+        self.held.set(namespace, share)
+
+    @rule(shares=st.lists(st.integers(0, 3), min_size=3, max_size=3))
+    def capacity_changes(self, shares: list[int]) -> None:
+        self.held.shares = dict(zip("abc", shares, strict=True))
+        self.held.changed = None
+
+    @rule(grows=st.integers(0, 2))
+    def take(self, grows: int) -> None:
+        expected = min(
+            self.line.values(),
+            key=lambda one: (-one.priority, self.held.share(one.namespace), one.created, one.id),
+            default=None,
+        )
+        found = self.turns.take(0)
+        assert found == (expected.id if expected else None)
+        if expected:
+            del self.line[expected.id]
+            self.turns.tried(placed=True)
+            self.held.set(expected.namespace, self.held.share(expected.namespace) + grows)
+
+    @invariant()
+    def it_is_known_whether_anybody_is_ready(self) -> None:
+        assert self.turns.any_ready == bool(self.line)
+        assert self.turns.next_due() is None
+
+
+TestLine = Line.TestCase
+TestLine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+class Limited(RuleBasedStateMachine):
+    """With tokens and time: who has none left is passed over, and only then."""
+
+    RATE, BURST = 0.5, 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns = Turns(Held(), Fairness(1e12, self.RATE, self.BURST))
+        self.now = 0.0
+        self.line: dict[str, Order] = {}
+        self.tokens = dict.fromkeys("ab", float(self.BURST))
+        self.number = 0
+
+    @rule(priority=st.integers(0, 1), namespace=st.sampled_from("ab"))
+    def put(self, priority: int, namespace: str) -> None:
+        self.number += 1
+        order = Order(priority, self.number, f"{self.number:04}", namespace)
+        self.turns.put(order)
+        self.line[order.id] = order
+
+    @rule(seconds=st.integers(0, 3))
+    def wait(self, seconds: int) -> None:
+        self.now += seconds
+        for namespace in self.tokens:
+            self.tokens[namespace] = min(self.BURST, self.tokens[namespace] + seconds * self.RATE)
+
+    @rule()
+    def take(self) -> None:
+        able = [one for one in self.line.values() if self.tokens[one.namespace] >= 1]
+        expected = min(able, key=lambda one: (-one.priority, one.created), default=None)
+        found = self.turns.take(self.now)
+        assert found == (expected.id if expected else None)
+        if expected:
+            del self.line[expected.id]
+            self.tokens[expected.namespace] -= 1
+
+    @precondition(lambda self: self.line and all(self.tokens[one.namespace] < 1 for one in self.line.values()))
+    @rule()
+    def nobody_is_ready_until_what_is_due_is_due(self) -> None:
+        assert self.turns.take(self.now) is None
+        assert not self.turns.any_ready
+        due = self.turns.next_due()
+        assert due is not None
+        least = min(1 - self.tokens[one.namespace] for one in self.line.values())
+        assert due == self.now + least / self.RATE
+
+
+TestLimited = Limited.TestCase
+TestLimited.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def names(turns: Turns, count: int, now: float = 0, *, placed: bool = True) -> list[str]:
+    found = []
+    for _ in range(count):
+        found.append(turns.take(now) or "")
+        turns.tried(placed=placed)
+    return found
+
+
+def test_a_share_that_falls_is_noticed() -> None:
+    held = Held(a=5, b=3)
+    turns = Turns(held, NEVER)
+    for order in (Order(0, 0, "a1", "a"), Order(0, 1, "b1", "b"), Order(0, 2, "b2", "b")):
+        turns.put(order)
+    assert names(turns, 1) == ["b1"]
+    held.set("a", 1)
+    assert names(turns, 2) == ["a1", "b2"]
+
+
+def test_priority_comes_before_any_share() -> None:
+    turns = Turns(Held(a=9, b=0), NEVER)
+    turns.put(Order(0, 0, "b", "b"))
+    turns.put(Order(1, 9, "a", "a"))
+    assert names(turns, 2) == ["a", "b"]
+
+
+def test_the_overdue_go_first_by_age_and_leave_some_places_to_the_share() -> None:
+    turns = Turns(Held(big=9, small=0), Fairness(overdue_after=100))
+    for number in range(4):
+        turns.put(Order(0, number, f"big{number}", "big", since=number))
+        turns.put(Order(0, 50 + number, f"small{number}", "small", since=150))
+    assert names(turns, 8, now=200) == [
+        "big0", "small0", "small1", "small2", "big1", "small3", "big2", "big3",
+    ]  # fmt: skip
+    assert BY_SHARE == 3
+
+
+def test_who_is_overdue_but_finds_no_place_does_not_cost_the_next_one_its_turn() -> None:
+    turns = Turns(Held(big=9, small=0), Fairness(overdue_after=100))
+    for number in range(30):
+        turns.put(Order(0, number, f"big{number:02}", "big"))
+    turns.put(Order(0, 99, "small", "small", since=150))
+    for number in range(29):
+        assert turns.take(200) == f"big{number:02}"
+        turns.tried(placed=False)
+    assert names(turns, 2, now=200) == ["big29", "small"]
+
+
+@pytest.mark.parametrize("others", [1, 5])
+def test_attempts_without_a_place_do_not_keep_the_turn(others: int) -> None:
+    """Neither the namespace with 10,000 of them, nor several such: all of them hold nothing, and b holds most."""
+    turns = Turns(Held(b=999), NEVER)
+    for number in range(10_000):
+        turns.put(Order(0, number, f"x{number}", f"a{number % others}"))
+    turns.put(Order(0, 1e6, "b", "b"))
+    found = names(turns, MISSES + others + 1, placed=False)
+    assert "b" in found
+
+
+def test_a_new_wave_of_attempts_begins_with_the_smallest_share() -> None:
+    turns = Turns(Held(a=1, b=2), NEVER)
+    for _ in range(3):
+        for number in range(20):
+            turns.put(Order(0, number, f"b{number}", "b"))
+        turns.put(Order(0, 99, "a", "a"))
+        assert names(turns, 21, placed=False)[0] == "a"
+
+
+def test_nothing_is_left_behind() -> None:
+    held = Held()
+    turns = Turns(held, Fairness(rate=1000.0, burst=5))
+    now = 0.0
+    turns.put(Order(0, 0, "stays", "quiet", since=1e9))
+    for number in range(20_000):
+        now += 1
+        held.set("quiet", 10**6 - number)
+        turns.put(Order(1, number, str(number), f"n{number % 7}", since=now))
+        if number % 3:
+            turns.drop(str(number))
+        else:
+            assert turns.take(now) is not None
+    for level in turns._levels.values():
+        assert len(level.by_share) + len(level.by_turn) + len(level.by_wait) < 200
+        assert sum(len(line) for line in level.lines.values()) < 200
+    assert turns.take(now) == "stays"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_nobody_is_overtaken_without_end(data: st.DataObject) -> None:
+    """One place at a time becomes free, for a large or a small pod. Newcomers with a smaller share keep coming."""
+    rng = random.Random(data.draw(st.integers(0, 10**6)))
+    held = Held(old=1000, new=0, other=10)
+    queue = Queue(held, Fairness(overdue_after=50))
+    waiting: dict[str, Order] = {}
+
+    def comes(id_: str, namespace: str, now: float) -> None:
+        order = Order(0, now, id_, namespace, since=now)
+        waiting[id_] = order
+        queue.activate(order)
+
+    stuck = data.draw(st.integers(0, 15))
+    for number in range(stuck):
+        comes(f"large-{number}", "old", 0)
+    for number in range(5):
+        comes(f"old-{number}", "old", 1 + number)
+    overtaken = 0
+    for now in range(20, 200):
+        comes(f"new-{now}", rng.choice(["new", "new", "other"]), now)
+        for order in list(waiting.values()):
+            queue.activate(order)
+        place_for_one = True
+        while (id_ := queue.pop(now)) is not None:
+            fits = place_for_one and not id_.startswith("large")
+            queue.tried(placed=fits)
+            if fits:
+                place_for_one = False
+                del waiting[id_]
+                overtaken += now >= 60 and id_.startswith(("new", "other"))
+        if not any(id_.startswith("old") for id_ in waiting):
+            break
+    assert not any(id_.startswith("old") for id_ in waiting)
+    assert overtaken <= BY_SHARE * 6

@@ -1,0 +1,67 @@
+"""How namespaces share a cluster: quotas, access to domains, and whose turn it is."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import Field, field_validator
+
+from topo_scheduler.api.models import Model, Seconds
+from topo_scheduler.api.quantity import QuantityError, parse_exact
+
+GPUS: Final = "gpus"
+"""Name of GPUs of any vendor in a quota, those promised by annotation included."""
+_PLAIN: Final = (GPUS, "cpu", "memory", "ephemeral-storage", "pods")
+
+Name = Annotated[str, Field(min_length=1, max_length=253)]
+Names = Annotated[tuple[Name, ...], Field(min_length=1)]
+Domain = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^/]+(/[^/]+)*$")]
+
+
+class Fairness(Model):
+    """Whose turn it is among the workloads of one priority."""
+
+    overdue_after: Seconds = 600.0
+    """A workload that has waited longer goes before the others of its priority, whatever its namespace holds."""
+    decisions_per_second: Annotated[float, Field(ge=0.1, le=100_000)] | None = None
+    """Most decisions a second for one namespace in the long run; no limit by default."""
+    decision_burst: Annotated[int, Field(ge=1, le=1_000_000)] = 100
+    """How many decisions a namespace that was quiet may have at once, where there is a limit."""
+
+
+class Quota(Model):
+    """The most that a namespace may hold."""
+
+    namespaces: Names
+    """Names of namespaces, or patterns such as `team-*`; the quota holds for each of them by itself."""
+    domain: Domain | None = None
+    """Path or name of the domain in which it is counted; the whole cluster by default."""
+    hard: Annotated[dict[str, str], Field(min_length=1)]
+    """Quantity by resource: `gpus` (of any vendor), `cpu`, `memory`, `pods`, or any name that pods request."""
+
+    @field_validator("hard", mode="before")
+    @classmethod
+    def _quantities(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        for name, quantity in value.items():
+            if name not in _PLAIN and "/" not in str(name) and not str(name).startswith("hugepages-"):
+                near = difflib.get_close_matches(str(name), _PLAIN, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"write one of {', '.join(_PLAIN)}, or a full name"
+                raise ValueError(f"no resource is called {name}; {hint}")
+            if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
+                raise ValueError(f"{name}: {quantity!r} is not a quantity such as 500m, 2, 1.5 or 16Gi")
+            try:
+                parse_exact(quantity, 1000 if name == "cpu" else 1)
+            except QuantityError as error:
+                raise ValueError(f"{name}: {error}") from None
+        return {name: str(quantity) for name, quantity in value.items()}
+
+
+class DomainAccess(Model):
+    """A domain that is for some namespaces only."""
+
+    domain: Domain
+    """Path or name of the domain."""
+    namespaces: Names
+    """Names of namespaces, or patterns such as `team-*`, whose pods may run there; all others may not."""
