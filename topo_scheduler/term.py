@@ -432,7 +432,8 @@ class Term:
         return ", ".join(name for name in needed if not self._reflectors[name].synced.is_set())
 
     def _unsynced(self) -> str:
-        return ", ".join(name for name, reflector in self._reflectors.items() if not reflector.synced.is_set())
+        others = ((name, reflector) for name, reflector in self._reflectors.items() if name not in self._storage)
+        return ", ".join(name for name, reflector in others if not reflector.synced.is_set())
 
     def staleness(self) -> dict[str, float]:
         """Return the seconds since the last sign of life of each watch."""

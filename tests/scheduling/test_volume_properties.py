@@ -115,5 +115,5 @@ class Promised(RuleBasedStateMachine):
                 assert is_bound(self.d.claims[one.persistent_volume_claim.claim_name])
 
 
-Promised.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Promised.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
 TestPromised = Promised.TestCase

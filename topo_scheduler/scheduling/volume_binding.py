@@ -134,7 +134,9 @@ class VolumeBinding:
         one = self._waiting.pop(uid, None)
         if one is not None and one.writing:
             storage.hold(uid + UNANSWERED, one.choices)  # until it is known what was written
+        held = storage.held_by(uid)
         storage.release(uid)
+        self._forget(held)
         if group is None:
             return
         self._seen = -1
@@ -142,7 +144,6 @@ class VolumeBinding:
         if one is None:
             return
         del group.waiting[uid]
-        self._forget(one.choices)
         if group.binds and not group.waiting and not group.failed:
             self._complete.append(group)
 
