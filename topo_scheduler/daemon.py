@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from topo_scheduler.api.config import ConfigError, Configuration, load_configuration
+from topo_scheduler.isolation import Isolated
 from topo_scheduler.kernels.warm import Warmth, warm
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.events import EventRecorder
@@ -25,6 +26,7 @@ from topo_scheduler.observability.metrics import DomainState, Metrics, Snapshot
 from topo_scheduler.scheduling.survey import survey
 
 if TYPE_CHECKING:
+    from topo_scheduler.scheduling.registry import Extensions
     from topo_scheduler.term import Term
 
 log = logging.getLogger(__name__)
@@ -71,6 +73,9 @@ class Daemon:
         self.configuration = configuration
         self.client = client
         self.metrics = Metrics(self._snapshot)
+        # Of the process: plugins are loaded once, and one that was set aside stays so in the next term.
+        self.isolated = Isolated(configuration.scheduler.plugin_timeout, self.metrics)
+        self.extensions: Extensions | None = None
         self.term: Term | None = None
         name = configuration.scheduler.scheduler_name
         # Not of a term: what happened in one is still to be told when it has ended.
@@ -86,7 +91,11 @@ class Daemon:
         self._served = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve health and metrics, warm the kernels, then schedule whenever this replica leads."""
+        """Serve health and metrics, warm the kernels, load plugins, then schedule whenever this replica leads.
+
+        Raises:
+            ConfigError: a plugin that is configured can't be loaded.
+        """
         serving = self.configuration.scheduler.metrics
         app = health.application(
             live={"event-loop": self._check_loop},
@@ -102,6 +111,7 @@ class Daemon:
                 "kernels ready",
                 extra={"seconds": round(self.warmth.seconds, 2), "cached": self.warmth.cached},
             )
+            self.extensions = await asyncio.to_thread(self._load_plugins)
             if not self.warmth.folder:
                 log.warning("no folder for compiled kernels is writable: they are compiled again at each start")
             async with _cancelled_at_end(self._watch_config(), self._heartbeat(), self.events.run()):
@@ -109,6 +119,12 @@ class Daemon:
                     await self._contend()
                 finally:
                     await self.events.flush(FLUSH_SECONDS)
+
+    def _load_plugins(self) -> "Extensions":
+        # Not above: with them come the kernels, which must be compiled while health is served.
+        from topo_scheduler.loading import load_extensions
+
+        return load_extensions(self.configuration.scheduler, self.isolated)
 
     async def wait_served(self) -> int:
         """Wait until health and metrics are served and return their port."""
@@ -137,7 +153,16 @@ class Daemon:
         # Not above: with it come the kernels, which must be compiled while health is served, in `run`.
         from topo_scheduler.term import Term
 
-        self.term = Term(self.configuration, self.client, self.metrics, self.events, allowed=allowed, clock=self._clock)
+        self.term = Term(
+            self.configuration,
+            self.client,
+            self.metrics,
+            self.events,
+            allowed=allowed,
+            clock=self._clock,
+            extensions=self.extensions,
+            isolated=self.isolated,
+        )
         try:
             await self.term.run(self.leading, handover=handover)
         finally:
@@ -192,7 +217,9 @@ class Daemon:
         return f"the event loop has not turned for {silent:.0f} s" if silent > 30 else ""
 
     def _check_kernels(self) -> str:
-        return "" if self.warmth is not None else "kernels are being compiled"
+        if self.warmth is None:
+            return "kernels are being compiled"
+        return "" if self.extensions is not None else "plugins are being loaded"
 
     def _check_caches(self) -> str:
         # A standby is ready: it has nothing to fill until it leads.
@@ -203,7 +230,9 @@ class Daemon:
         term = self.term
         if term is None:
             return Snapshot(
-                api_requests=dict(self.client.traffic.requests), api_bytes=self.client.traffic.bytes_received
+                api_requests=dict(self.client.traffic.requests),
+                api_bytes=self.client.traffic.bytes_received,
+                plugin_threads=self.isolated.lost_threads,
             )
         world = term.engine.world
         domains = list(survey(world))
@@ -227,6 +256,7 @@ class Daemon:
                 "dropped": self.events.dropped,
                 "failed": self.events.failed,
             },
+            plugin_threads=self.isolated.lost_threads,
         )
 
 

@@ -14,7 +14,9 @@ from typing import Any, Final
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, PartialObject, Pod
-from topo_scheduler.kube.binder import Binder, BindRequest, Outcome
+from topo_scheduler.bind_plugins import BindPlugins, Refusal
+from topo_scheduler.isolation import Isolated
+from topo_scheduler.kube.binder import Binder, Outcome
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.conditions import ConditionWriter
 from topo_scheduler.kube.errors import KubeError
@@ -31,6 +33,7 @@ from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.observability.logs import log_decision
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
     Announce,
     Bind,
@@ -45,8 +48,10 @@ from topo_scheduler.scheduling.instructions import (
     Tell,
 )
 from topo_scheduler.scheduling.queue import Place
+from topo_scheduler.scheduling.registry import Extensions
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.state.accounts import WHOLE
+from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.storage import VolumeWrite
 from topo_scheduler.state.workloads import Stage
@@ -86,15 +91,20 @@ class Term:
         *,
         allowed: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
+        extensions: Extensions | None = None,
+        isolated: Isolated | None = None,
     ) -> None:
         connection = configuration.scheduler.client_connection
         self._clock = clock
         self._wake = asyncio.Event()
         self._metrics = metrics
         self._owners = OwnerDirectory(client, on_change=self._owner_changed)
-        self.engine = Engine(configuration, self._resolve)
+        self.engine = Engine(configuration, self._resolve, extensions)
         for api in GroupApi:  # pods are listed before it is known which PodGroups there are
             self.engine.groups_served(api, Serving.UNKNOWN, clock(), clock())
+        self._plugins = BindPlugins(
+            self.engine.extensions, isolated or Isolated(configuration.scheduler.plugin_timeout, metrics), metrics
+        )
         self._binder = Binder(
             client, concurrency=connection.max_binds_in_flight, timeout=connection.bind_timeout, allowed=allowed
         )
@@ -157,6 +167,7 @@ class Term:
             ("conditions", self._conditions.run()),
             ("groups", self._groups.run()),
             ("group conditions", self._group_conditions.run()),
+            ("post-bind", self._plugins.run()),
         ]
 
     async def _fill(self, handover: float) -> None:
@@ -258,6 +269,7 @@ class Term:
         for pod in pods:
             if pod.spec.node_name:
                 self._conditions.forget(pod.metadata.uid)
+                self._plugins.forget(pod.metadata.uid)
         self._wake.set()
 
     def pods_deleted(self, references: Sequence[Deleted]) -> None:
@@ -266,6 +278,7 @@ class Term:
         for reference in references:
             self.engine.pod_deleted(reference.uid, now)
             self._conditions.forget(reference.uid)
+            self._plugins.forget(reference.uid)
         self._wake.set()
 
     def nodes_applied(self, nodes: Sequence[Node]) -> None:
@@ -394,17 +407,35 @@ class Term:
             self.engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, refused, self._clock())
             self._wake.set()
             return
-        result = await self._binder.bind(BindRequest(pod.namespace, pod.name, pod.uid, bind.node, bind.annotations))
+        found = self.engine.workloads.of_pod(pod.uid)
+        cls = found[1].cls if found is not None else PodClass(())
+        try:
+            request = await self._plugins.request(bind, self.engine.arrivals.pending(pod.uid), cls)
+        except (PluginError, Refusal) as error:
+            self.engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, str(error), self._clock())
+            self._wake.set()
+            return
+        # Plugins may have taken a while.
+        if refused := self.engine.may_bind(pod.uid) if request.plugins else "":
+            self._plugins.forget(pod.uid)
+            self.engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, refused, self._clock())
+            self._wake.set()
+            return
+        result = await self._binder.bind(request.bind)
         now = self._clock()
         self._metrics.bound(result.outcome.value, result.latency)
         if result.outcome is Outcome.BOUND:
             self._metrics.latency.observe(now - bind.queued)
             self._conditions.forget(pod.uid)
+            self._plugins.bound(request)
         else:
             log.warning(
                 "bind of %s/%s to %s: %s", pod.namespace, pod.name, bind.node, result.message or result.outcome.value
             )
-        self.engine.bind_finished(pod.uid, _OUTCOMES[result.outcome], result.message, now)
+        outcome = _OUTCOMES[result.outcome]
+        if outcome is not BindOutcome.UNKNOWN:
+            self._plugins.forget(pod.uid)
+        self.engine.bind_finished(pod.uid, outcome, result.message, now)
         self._wake.set()
 
     async def _prepare_volumes(self, pod: PodRef, writes: Sequence[VolumeWrite]) -> None:

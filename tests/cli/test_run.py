@@ -99,6 +99,19 @@ def test_a_port_in_use(served: Served) -> None:
     )
 
 
+def test_a_plugin_that_is_missing_keeps_it_from_starting(served: Served, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "apiVersion: topology.scheduler/v1alpha1\nkind: SchedulerConfig\nplugins: [{name: absent}]\n"
+        "metrics: {bindAddress: 127.0.0.1, port: 0}\nlogging: {level: error}\n"
+    )
+    process = start("run", "--kubeconfig", served.kubeconfig, "--config", str(config))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err
+    assert err.splitlines()[-1].startswith("Error: SchedulerConfig: plugins.0: plugin absent is not installed")
+    assert "Traceback" not in err
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_it_schedules_and_ends_orderly(served: Served, number: signal.Signals) -> None:
     served.create_pod("lonely")

@@ -51,7 +51,9 @@ How to change the configuration of a running scheduler: [configure](../how-to/co
 [`topo-scheduler run`](cli.md) override the file.
 
 Two rules span several fields: `leaseDuration > renewDeadline > 1.2 x retryPeriod`, and at least one of the four
-weights must be above 0.0005. `topology.levels`, when given, replaces `topology.families`.
+weights must be above 0.0005. `topology.levels`, when given, replaces `topology.families`. Where `plugins` are named,
+`pluginTimeout` is at most a fifth of `renewDeadline`. A rule of `placementRules` that an earlier one leaves nothing to
+is refused.
 """
 
 
@@ -221,6 +223,10 @@ a job. Label values:
 - `resource`: the plural of a watched kind, such as `pods`.
 - `verb`, `code`: HTTP method and status of a request; code 0 where no answer came.
 - `result`: `posted`, `dropped` or `failed`.
+- `plugin`, `point`: name of a plugin that is loaded, and what it was asked for: `filter`, `score`, `strategy`,
+  `size rule`, `bind` or `post-bind`.
+- `reason`: `raised`, `answer` (what it returned makes no sense), `slow`, `set_aside` (not asked, since it was slow
+  before) or `dropped` (too many binds to tell it of).
 
 A replica that does not lead has no beliefs about the cluster: it serves no sample of domains, queues, watches and
 events, and 0 for the single gauges. Requests, bytes received and the warm-up of the kernels are those of the process.

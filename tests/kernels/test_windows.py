@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.arrays import Int64, grid, ints, leaves_in_domains
-from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows
+from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows, weigh_added
 
 leaf_counts = st.integers(1, 4)
 member_counts = st.integers(1, 16)
@@ -179,3 +179,52 @@ def test_the_score_is_what_its_parts_say_and_the_best_window_wins(
         assert row == [*parts, total, load]
         totals.append((load, -total) if latency else (-total, load))
     assert best == totals.index(min(totals))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(leaf, min_size=1, max_size=7),
+    st.integers(1, 3),
+    st.integers(1, 6),
+    st.tuples(*[st.integers(0, 1000)] * 4),
+    st.lists(st.tuples(st.integers(0, 1000), st.lists(st.integers(0, 1000), min_size=7, max_size=7)), max_size=3),
+    st.booleans(),
+)
+def test_parts_of_plugins_are_means_over_the_leaves_used_and_weigh_with_the_others(
+    leaves: list[Leaf],
+    most: int,
+    members: int,
+    weights: tuple[int, int, int, int],
+    added: list[tuple[int, list[int]]],
+    latency: bool,
+) -> None:
+    fit = [one.fit for one in leaves]
+    found = windows(fit, ints([0, len(leaves)]), most, members)
+    if not found:
+        return
+    first, last = ints([one for one, _ in found]), ints([one for _, one in found])
+    everything = ints([sum(one.capacity for one in leaves)] * len(leaves))
+    facts = np.ascontiguousarray(grid([one[1:] for one in leaves], 5).T)
+    parts = np.full((len(found), 6), -1, np.int64)
+    args = (everything, ints([0] * len(leaves)), ints(weights), 2, int(latency), 0, parts)
+    alone = score_windows(first, last, len(found), ints(fit), most, members, 1, facts, *args)
+    before = parts.copy()
+    given_parts = grid([scores[: len(leaves)] for _, scores in added], len(leaves)) if added else grid([], len(leaves))
+    all_weights = ints([*weights, *(weight for weight, _ in added)])
+    out = np.full((len(found), len(added)), -1, np.int64)
+    best = weigh_added(
+        first, last, len(found), ints(fit), most, members, given_parts, all_weights, int(latency), parts, out
+    )
+    order = []
+    for window, (low, high) in enumerate(found):
+        used = chosen(fit, low, high, most, members)
+        means = [sum(scores[at] for at in used) // len(used) for _, scores in added]
+        assert out[window].tolist() == means
+        weighed = sum(w * p for w, p in zip(all_weights.tolist(), [*before[window, :4].tolist(), *means], strict=True))
+        total = weighed // max(int(all_weights.sum()), 1)
+        assert parts[window, 4] == total
+        load = int(parts[window, 5])
+        order.append((load, -total) if latency else (-total, load))
+    assert best == order.index(min(order))
+    if not added:
+        assert (best, parts.tolist()) == (alone, before.tolist())

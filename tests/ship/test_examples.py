@@ -10,6 +10,7 @@ import pytest
 from topo_scheduler.api.annotations import Source, annotation_names, read_annotations, unknown_annotations
 from topo_scheduler.api.config import API_VERSION, SCHEDULER_NAME, ScoringWeights, load_configuration
 from topo_scheduler.api.labels import GPU_RESOURCES, PREFIX
+from topo_scheduler.simulation.demo import example_files
 
 from .manifests import EXAMPLES, Object, read
 
@@ -41,7 +42,13 @@ def test_the_promised_examples_are_there_and_nothing_else() -> None:
         "05-bare-pod-gang.yaml",
         "10-scheduler-config.yaml",
     ]
-    assert [path for path in EXAMPLES.iterdir() if path not in FILES] == []
+    assert [path.name for path in EXAMPLES.iterdir() if path not in FILES] == ["plugins"]
+
+
+def test_the_packages_beside_them_are_no_examples_of_the_demo() -> None:
+    manifests, config = example_files(EXAMPLES)
+    assert manifests == WORKLOADS
+    assert config == CONFIG
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

@@ -6,7 +6,7 @@ with its message.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final
@@ -83,7 +83,7 @@ class PlacementRequest:
 
     ``gpu_count`` is as written; ``gpu_count_kind`` is the kind of the object it was written on, because on a Job it
     is the GPUs of the whole job and elsewhere those of one pod; ``gang_size_kind`` likewise. ``bandwidth`` is in
-    Mbit/s, 0 when not asked. ``gang`` is None when not said.
+    Mbit/s, 0 when not asked. ``strategy`` is one of `Strategy`, or one of a plugin. ``gang`` is None when not said.
     """
 
     gpu_count: int | None = None
@@ -93,7 +93,7 @@ class PlacementRequest:
     preferred_domain: str = ""
     bandwidth: int = 0
     latency_sensitive: bool = False
-    strategy: Strategy = Strategy.BALANCED
+    strategy: str = Strategy.BALANCED
     placement: Enforcement | None = None
     gang: bool | None = None
     gang_name: str = ""
@@ -149,12 +149,14 @@ def _name(text: str) -> str:
     return name
 
 
-def _choice(choices: type[StrEnum]) -> Callable[[str], StrEnum]:
-    def parse(text: str) -> StrEnum:
-        try:
-            return choices(text.strip().lower())
-        except ValueError:
-            raise ValueError(f"{_quoted(text)} is not one of {', '.join(choices)}") from None
+def _choice(choices: Iterable[str]) -> Callable[[str], str]:
+    known = {str(choice): choice for choice in choices}
+
+    def parse(text: str) -> str:
+        found = known.get(text.strip().lower())
+        if found is None:
+            raise ValueError(f"{_quoted(text)} is not one of {', '.join(known)}")
+        return found
 
     return parse
 
@@ -176,11 +178,12 @@ KNOWN: Final = frozenset(_PARSERS) | WRITTEN
 """Every annotation under the prefix that means something; others are reported as probable typing errors."""
 
 
-def read_annotations(chain: Sequence[Source]) -> PlacementRequest:
+def read_annotations(chain: Sequence[Source], strategies: Collection[str] = tuple(Strategy)) -> PlacementRequest:
     """Merge the annotations of a chain into one request.
 
     Args:
         chain: the pod first, then its owners outward.
+        strategies: those that may be named.
 
     Returns:
         The request; whatever could not be read is in ``problems`` and left at its default.
@@ -191,6 +194,8 @@ def read_annotations(chain: Sequence[Source]) -> PlacementRequest:
         source = next((source for source in chain if annotation in source.annotations), None)
         if source is None:
             continue
+        if annotation == PLACEMENT_STRATEGY:
+            parse = _choice(strategies)
         try:
             values[attribute] = parse(source.annotations[annotation])
         except (ValueError, QuantityError) as error:

@@ -117,6 +117,15 @@ class Metrics(Model):
     """Port for /metrics, /healthz, /livez and /readyz; 0 picks a free one."""
 
 
+class PluginConfig(Model):
+    """A plugin to load, by the name of its entry point."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=63)]
+    """Name of its entry point in the group ``topo_scheduler.plugins``."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """What the plugin is given; the plugin says what may stand here."""
+
+
 class SchedulerConfig(Model):
     """How the daemon runs. Changes take effect at its next start."""
 
@@ -141,6 +150,25 @@ class SchedulerConfig(Model):
     topology: Fabric = Fabric()
     logging: Logging = Logging()
     metrics: Metrics = Metrics()
+    plugins: tuple[PluginConfig, ...] = ()
+    """Plugins to load, in the order in which their filters are asked. One that can't be loaded keeps the process from
+    starting. Installed plugins that are not named here are not loaded."""
+    plugin_timeout: Seconds = 1.0
+    """How long one decision may wait for all plugins together, and one Binding for one; a plugin that takes longer is
+    set aside. At most a fifth of ``renewDeadline``."""
+
+    @model_validator(mode="after")
+    def _plugins(self) -> "SchedulerConfig":
+        names = [plugin.name for plugin in self.plugins]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"plugin {twice} is named twice; keep one")
+        most = self.leader_election.renew_deadline / 5
+        if self.plugins and self.plugin_timeout > most:
+            raise ValueError(
+                f"pluginTimeout is {self.plugin_timeout:g}s, and may be at most a fifth of renewDeadline, {most:g}s:"
+                " the Lease must be renewed meanwhile"
+            )
+        return self
 
 
 class ScoringWeights(Model):
@@ -155,6 +183,8 @@ class ScoringWeights(Model):
     when balanced."""
     historical_performance: Share = 0.1
     """How placements in these leaves went lately."""
+    plugins: dict[str, Share] = Field(default_factory=dict)
+    """Weights of the scores of plugins, by name of the score, in place of those their plugins chose."""
 
     @model_validator(mode="after")
     def _some(self) -> "ScoringWeights":
@@ -174,6 +204,10 @@ class ScoringWeights(Model):
             )
         )
 
+    def added_milli(self, defaults: Mapping[str, float]) -> list[int]:
+        """Return the weights of the scores of plugins in thousandths, in the order of their defaults."""
+        return [round(Fraction(str(self.plugins.get(name, weight))) * 1000) for name, weight in defaults.items()]
+
 
 class TopologyConstraints(Model):
     """The size rule: how a gang may spread over leaves."""
@@ -187,6 +221,50 @@ class TopologyConstraints(Model):
     """Most GPUs of one leaf a gang may use; none by default."""
 
 
+class RuleMatch(Model):
+    """Which gangs a rule is for; all of it must match."""
+
+    namespaces: tuple[str, ...] = ()
+    """Namespaces; none means every one."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels that every pod of the gang must carry."""
+    min_members: Annotated[int, Field(ge=1)] = 1
+    """From so many pods on."""
+
+
+class PlacementRule(Model):
+    """How far gangs may spread, from a number of nodes on."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=63)]
+    """What reasons call the rule."""
+    match: RuleMatch = RuleMatch()
+    nodes: Annotated[int, Field(ge=1)] = 1
+    """The rule is for gangs that need so many nodes or more."""
+    max_leaves: Annotated[int, Field(ge=1)] | None = None
+    """At most so many leaves."""
+    level: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=32)] | None = None
+    """All leaves within one domain of this level, e.g. ``spine``."""
+    enforcement: Enforcement = Enforcement.REQUIRED
+    """``required``: a gang waits until the rule can be kept. ``preferred``: it is tried first, then done without."""
+
+    @model_validator(mode="after")
+    def _asks(self) -> "PlacementRule":
+        if self.max_leaves is None and self.level is None:
+            raise ValueError(f"rule {self.name} asks for nothing; give maxLeaves, level or both")
+        return self
+
+    def covers(self, other: "PlacementRule") -> bool:
+        """Return whether every gang that the other is for has this rule before it."""
+        mine, theirs = self.match, other.match
+        return (
+            self.enforcement is other.enforcement
+            and self.nodes <= other.nodes
+            and mine.min_members <= theirs.min_members
+            and (not mine.namespaces or (bool(theirs.namespaces) and set(theirs.namespaces) <= set(mine.namespaces)))
+            and mine.labels.items() <= theirs.labels.items()
+        )
+
+
 class TopologySpec(Model):
     """``spec`` of a TopologySchedulerConfig."""
 
@@ -197,6 +275,24 @@ class TopologySpec(Model):
     """How much namespaces may hold; all that apply to a pod must have room."""
     domain_access: tuple[DomainAccess, ...] = ()
     """Domains that are for some namespaces only; what is not listed is for all."""
+    placement_rules: tuple[PlacementRule, ...] = ()
+    """How far gangs may spread, beside the size rule. Of the required rules the first that is for a gang holds, and of
+    the preferred ones."""
+    max_nodes_to_score: Annotated[int, Field(ge=1)] | None = None
+    """Only the first places are scored that have so many nodes together; none by default, which scores all."""
+
+    @model_validator(mode="after")
+    def _rules(self) -> "TopologySpec":
+        for at, rule in enumerate(self.placement_rules):
+            for earlier in self.placement_rules[:at]:
+                if earlier.name == rule.name:
+                    raise ValueError(f"two placementRules are called {rule.name}; rename one")
+                if earlier.covers(rule):
+                    raise ValueError(
+                        f"placementRules: {rule.name} can never hold, since {earlier.name} before it is for every gang"
+                        " it is for; put the rule for more nodes first"
+                    )
+        return self
 
     @model_validator(mode="after")
     def _once(self) -> "TopologySpec":

@@ -12,13 +12,18 @@ from topo_scheduler.cli.common import Failure
 def command(file: Path) -> None:
     """Check a configuration file, or every .yaml file of a folder.
 
-    Exit code 0 if a running scheduler would take it over, 1 with file, field and remedy if not.
+    Exit code 0 if a scheduler would take it over, 1 with file, field and remedy if not. Plugins that it names are
+    loaded, so they must be installed here too.
     """
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.daemon import read_configuration
 
     try:
-        read_configuration(file)
+        configuration = read_configuration(file)
+        if configuration.scheduler.plugins:
+            from topo_scheduler.loading import load_extensions
+
+            load_extensions(configuration.scheduler)
     except ConfigError as error:
         raise Failure(str(error)) from error
     click.echo(f"{file}: ok")

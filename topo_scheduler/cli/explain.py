@@ -54,7 +54,10 @@ async def _explain(
     except ConfigError as error:
         raise Failure(str(error), USAGE) from error
     async with connected(kubeconfig, context) as client:
-        told = await explanation.explain(client, configuration, namespace, name)
+        try:
+            told = await explanation.explain(client, configuration, namespace, name)
+        except ConfigError as error:
+            raise Failure(str(error), USAGE) from error
     if output == "json":
         click.echo(json.dumps(told, indent=2))
     else:

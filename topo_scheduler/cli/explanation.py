@@ -193,6 +193,7 @@ def _decision(decision: Any, uid: str) -> Json:
             "topologyAlignment": score.alignment / 1000,
             "domainUtilization": score.utilization / 1000,
             "historicalPerformance": score.history / 1000,
+            **{name: part / 1000 for name, part in score.added},
         },
         "node": seat.node if seat is not None else None,
         "rank": seat.rank if seat is not None else None,

@@ -91,8 +91,12 @@ def command(config_path: Path | None, **flags: Any) -> None:
         raise Failure(str(error), USAGE) from error
     except OSError as error:
         raise _port_failure(error, configuration) from error
+    except ConfigError as error:
+        raise Failure(str(error), USAGE) from error
     except BaseExceptionGroup as group:
         cause = first_cause(group)
+        if isinstance(cause, ConfigError):
+            raise Failure(str(cause), USAGE) from group
         if isinstance(cause, OSError):
             raise _port_failure(cause, configuration) from group
         raise

@@ -153,7 +153,10 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
 
     Raises:
         KubeError: no answer for an owner.
+        ConfigError: a plugin of the configuration can't be loaded here.
     """
+    from topo_scheduler.isolation import Isolated
+    from topo_scheduler.loading import load_extensions
     from topo_scheduler.scheduling.engine import Engine
 
     owners = OwnerDirectory(client)
@@ -173,7 +176,9 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
             return None
         return Lineage(chain.owners, chain.broken if chain.forbidden else "")
 
-    engine = Engine(configuration, resolve)
+    # The plugins that the scheduler has: without them the answer would be another.
+    scheduler = configuration.scheduler
+    engine = Engine(configuration, resolve, load_extensions(scheduler, Isolated(scheduler.plugin_timeout)))
     now = time.monotonic()
     try:
         engine.namespaces_applied((await list_all(client, NAMESPACES))[0])

@@ -53,6 +53,7 @@ def log_decision(decision: Decision, seconds: float) -> None:
         fields["leaves"] = ["/".join(path) for path in decision.leaves[:SHOWN]]
         if decision.score is not None:
             fields["score"] = decision.score.total / 1000
+            fields |= {f"score_{name}": part / 1000 for name, part in decision.score.added}
     if decision.rule is not None:
         fields["leaves_needed"] = decision.rule.leaves
     message = f"{decision.name}: {decision.verdict.value}: {decision.message}"

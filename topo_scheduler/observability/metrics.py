@@ -42,6 +42,7 @@ class Snapshot:
     api_requests: dict[tuple[str, int], int] | None = None
     api_bytes: int = 0
     events: dict[str, int] | None = None
+    plugin_threads: int = 0
 
 
 class Metrics:
@@ -61,6 +62,15 @@ class Metrics:
         self.decisions = Counter(
             "topology_placement_decisions", "Decisions by verdict.", ("verdict",), registry=self.registry
         )
+        self.plugin_calls = self._histogram(
+            "topology_scheduler_plugin_duration_seconds", "One call of a plugin.", _FAST, ("plugin", "point")
+        )
+        self.plugin_errors = Counter(
+            "topology_scheduler_plugin_errors",
+            "Calls of plugins that failed, those not made because the plugin is set aside included.",
+            ("plugin", "point", "reason"),
+            registry=self.registry,
+        )
         self.kernels = Gauge(
             "topology_scheduler_kernel_warmup_seconds",
             "What it took to have every kernel compiled or loaded.",
@@ -79,6 +89,14 @@ class Metrics:
     def bound(self, outcome: str, seconds: float) -> None:
         """Count a Binding that ended."""
         self.bind.labels(outcome).observe(seconds)
+
+    def plugin_called(self, plugin: str, point: str, seconds: float) -> None:
+        """Count a call of a plugin that ended, or that nobody waits for any more."""
+        self.plugin_calls.labels(plugin, point).observe(seconds)
+
+    def plugin_failed(self, plugin: str, point: str, reason: str) -> None:
+        """Count a call of a plugin that failed."""
+        self.plugin_errors.labels(plugin, point, reason).inc()
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
@@ -119,6 +137,11 @@ class _AtScrape(Collector):
         )
         yield _gauge("topology_scheduler_binds_in_flight", "Bindings whose end is not known.", now.binds_in_flight)
         yield _gauge("topology_scheduler_leader", "1 while this replica leads.", int(now.leading))
+        yield _gauge(
+            "topology_scheduler_plugin_threads_lost",
+            "Threads of plugins that took too long and could not be ended.",
+            now.plugin_threads,
+        )
         pending = GaugeMetricFamily("scheduler_pending_pods", "Pods waiting, by queue.", labels=("queue",))
         for queue, count in (now.pending or {}).items():
             pending.add_metric((queue,), count)

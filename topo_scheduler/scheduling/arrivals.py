@@ -150,7 +150,8 @@ class Arrivals:
             return
         self._unresolved.pop(uid, None)
         since = found[1].enqueued if found is not None else now
-        understood = understand(pod, lineage, self._world.resources, since, self._world.groups)
+        world = self._world
+        understood = understand(pod, lineage, world.resources, since, world.groups, world.around.extensions)
         member, same = understood.member, False
         member.profile = profile_of(self._world.residents, pod)
         if found is not None:

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from topo_scheduler.api.annotations import Enforcement, Strategy
+from topo_scheduler.scheduling.extension import Demand
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.residents import Profile
@@ -26,6 +28,20 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far a gang may spread beside the size rule.
+
+    ``leaves`` at most, 0 for any number; ``depth`` of the domain that they must share at least, 0 for the whole fabric.
+    """
+
+    leaves: int = 0
+    depth: int = 0
+
+
+ANYWHERE: Final = Bounds()
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Members of one workload to be placed together.
 
@@ -33,12 +49,13 @@ class Ask:
     one entry a member. ``siblings`` rows of pods to keep away from when spreading. ``preferred`` leaves of the
     preferred domain as (first, last + 1), None when there is none. ``profiles`` what others see of each member of each
     group, where members look at each other. ``within`` depth of the domain that all members, those that run included,
-    must share whatever the enforcement: 0 for none, -1 for one that no node is in; ``level`` its name.
+    must share whatever the enforcement: 0 for none, -1 for one that no node is in; ``level`` its name. ``demands`` of
+    placement rules for this gang, of which the planner makes ``bounds``.
     """
 
     groups: Sequence[tuple[PodClass, int]]
     gang: bool
-    strategy: Strategy = Strategy.BALANCED
+    strategy: str = Strategy.BALANCED
     enforcement: Enforcement = Enforcement.REQUIRED
     latency: bool = False
     mixed_models: bool = False
@@ -48,6 +65,8 @@ class Ask:
     profiles: tuple[tuple[Profile | None, ...], ...] = ()
     within: int = 0
     level: str = ""
+    demands: tuple[Demand, ...] = ()
+    bounds: Bounds = ANYWHERE
 
     @property
     def members(self) -> int:
@@ -75,6 +94,7 @@ class Placement:
     score: ScoreParts
     candidates: int
     seated: Sequence[tuple[int, int]] = ()
+    bounds: Bounds = ANYWHERE
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from topo_scheduler.api.annotations import Strategy
 from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.explain import domain_reasons, node_reasons, sentence
+from topo_scheduler.scheduling.extension import Demand
 from topo_scheduler.scheduling.neighbours import Position, looks_around
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.ranks import give_ranks
@@ -63,6 +63,9 @@ class Attempts:
             layout: the fabric.
             improvements: count of events so far that could make a placement possible.
             now: seconds.
+
+        Raises:
+            PluginError: a plugin failed, so that nothing can be decided.
         """
         around = self.planner.around
         groups = group_by_class([(around.seen_by(member.cls, member.profile), member) for member in members])
@@ -71,7 +74,7 @@ class Attempts:
             running = sum(member.stage is not Stage.PENDING for member in workload.members.values())
             groups, lack, never = self.sharing.bound(workload.namespace, groups, running)
         ask = self._ask(workload, groups, siblings, layout)
-        wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within)
+        wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands)
         key = (wanted, tuple(ask.running), tuple(ask.groups), ask.profiles)
         stamp = (improvements, tuple(around.position_for(cls) for cls, _ in groups if looks_around(cls)))
         known = self._failures.get(key)
@@ -147,11 +150,23 @@ class Attempts:
             mixed_models=request.gpu_model_mixed,
             preferred=preferred,
             running=sorted(running),
-            siblings=siblings if request.strategy is Strategy.DISTRIBUTED else (),
+            siblings=siblings if self.planner.extensions.strategy(request.strategy).apart else (),
+            demands=self._demands(workload, groups, len(running)) if workload.gang else (),
             profiles=tuple(tuple(m.profile for m in members) for _, members in groups) if tied else (),
             within=within,
             level=level,
         )
+
+    def _demands(
+        self, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], running: int
+    ) -> tuple[Demand, ...]:
+        rules = self.planner.policy.rules
+        if not rules:
+            return ()
+        members = [member for _, some in groups for member in some]
+        labels = [member.profile.labels if member.profile is not None else {} for member in members]
+        total = len(members) + running
+        return tuple(rule.demand for rule in rules if rule.matches(workload.namespace, labels, total))
 
     def _explain(self, ask: Ask, failure: Failure, layout: Layout, stamp: Stamp) -> Known:
         domains: tuple[tuple[tuple[str, ...], str], ...] = ()

@@ -10,9 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.annotations import (
-    Strategy,
-)
+from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, PartialObject, Pod
@@ -20,6 +18,7 @@ from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.scheduling.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.ask import Limits
 from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
     Announce,
     BindOutcome,
@@ -30,8 +29,10 @@ from topo_scheduler.scheduling.instructions import (
 )
 from topo_scheduler.scheduling.outcomes import Outcomes, mark_group, reference
 from topo_scheduler.scheduling.pending import Told
+from topo_scheduler.scheduling.placement_rules import configured_rules
 from topo_scheduler.scheduling.planner import Planner, Policy
 from topo_scheduler.scheduling.queue import Place, Queue
+from topo_scheduler.scheduling.registry import Extensions
 from topo_scheduler.scheduling.sharing import Sharing
 from topo_scheduler.scheduling.turns import Fairness, Order
 from topo_scheduler.scheduling.volumes import concerned
@@ -39,6 +40,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.storage import VolumeWrite
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
@@ -49,12 +51,13 @@ WAIT_BEFORE_TELLING: Final = 2.0
 class Engine:
     """All state of one scheduler, and the machine that changes it."""
 
-    def __init__(self, config: Configuration, resolve: Resolve) -> None:
+    def __init__(self, config: Configuration, resolve: Resolve, extensions: Extensions | None = None) -> None:
         self.config = config
-        self.world = World(config.scheduler)
+        self.extensions = extensions or Extensions()
+        self.world = World(config.scheduler, self.extensions)
         self.workloads = Workloads()
         self.queue = Queue(self.world.accounts, fairness_of(config))
-        self.planner = Planner(self.world.around, self.world.history, policy_of(config))
+        self.planner = Planner(self.world.around, self.world.history, policy_of(config, self.extensions))
         self.sharing = Sharing(self.world, config.topology.spec)
         self.attempts = Attempts(self.planner, self.sharing)
         self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)
@@ -68,7 +71,8 @@ class Engine:
             self._told,
             resolve,
         )
-        self._out: list[Instruction] = []
+        self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
+        self._levels: tuple[str, ...] = ()
 
     # ------------------------------------------------------------ facts in
 
@@ -77,7 +81,10 @@ class Engine:
         self.config = Configuration(self.config.scheduler, config.topology)
         self.queue.configure(fairness_of(config))
         self.sharing.configure(config.topology.spec)
-        self.planner.policy = policy_of(config)
+        self.extensions.guard.pardon()
+        self.planner.policy = policy_of(config, self.extensions)
+        self._out += [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
+        self._levels = ()
         self.planner.forget_rules()
         self.world.improve_all()
 
@@ -219,6 +226,7 @@ class Engine:
         if not (rows or everything or arrived or claims or stored or fallen):
             return
         index = np.array(rows, np.int64)
+        self.extensions.guard.begin()
         helped: dict[PodClass, bool] = {}
         for id_ in self.queue.parked():
             workload = self.workloads.get(id_)
@@ -234,11 +242,17 @@ class Engine:
                 continue
             for cls in {member.cls for member in waiting}:
                 if cls not in helped:
-                    view = self.planner.views.get(cls)
-                    helped[cls] = bool(len(index) and (view.fit[index] > 0).any())
+                    helped[cls] = self._helps(cls, index)
                 if (helped[cls] and (workload.room_helps or not workload.gang)) or (everything and workload.gang):
                     self.queue.activate(order_of(workload))
                     break
+
+    def _helps(self, cls: PodClass, improved: Int64) -> bool:
+        try:
+            view = self.planner.views.get(cls)
+        except PluginError:
+            return True  # the attempt tells it
+        return bool(len(improved) and (view.fit[improved] > 0).any())
 
     def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload; return whether it was placed."""
@@ -252,7 +266,12 @@ class Engine:
             self._tell_incomplete(workload, pending, lack)
             return False
         before = clock()
-        decision = self._decide(workload, pending, now)
+        try:
+            decision = self._decide(workload, pending, now)
+        except PluginError as error:
+            self._plugin_failed(workload, pending, error, now)
+            return False
+        workload.plugin_failures = 0
         self._out.append(Announce(decision, clock() - before))
         if decision.verdict is Verdict.PLACED:
             self._out += self.outcomes.assume(workload, decision, now)
@@ -270,11 +289,27 @@ class Engine:
             self._out += mark_group(workload, GroupReason.UNSCHEDULABLE, decision.message)
         return False
 
+    def _plugin_failed(self, workload: Workload, pending: list[Member], error: PluginError, now: float) -> None:
+        """Try the workload again after a pause that grows: nobody else waits for it."""
+        workload.plugin_failures += 1
+        config = self.config.scheduler
+        pause = config.pod_initial_backoff_seconds * 2 ** min(20, workload.plugin_failures - 1)
+        self.queue.back_off(order_of(workload), now + min(config.pod_max_backoff_seconds, pause))
+        self.outcomes.hindered(workload, now)
+        text = f"{str(error)[0].upper()}{str(error)[1:]}. It is tried again."
+        for member in pending:
+            if self._told.changed(member.uid, text):
+                self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
+
     def _decide(self, workload: Workload, pending: list[Member], now: float) -> Decision:
         layout, improvements = self.world.layout, self.world.improvements
+        self.extensions.guard.begin()
+        if layout.levels != self._levels:
+            self._levels = layout.levels
+            self._out += [Complain(wrong) for wrong in unknown_levels(self.config, layout.levels)]
         row_of = self.world.nodes.row_of
         siblings: list[int] = []
-        if not workload.gang and workload.request.strategy is Strategy.DISTRIBUTED:
+        if not workload.gang and self.extensions.strategy(workload.request.strategy).apart:
             pod = self.arrivals.pending(pending[0].uid)
             controller = pod.metadata.controller if pod else None
             nodes = self.arrivals.siblings.nodes(controller.uid) if controller else []
@@ -304,13 +339,16 @@ class Engine:
                 self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
 
 
-def policy_of(config: Configuration) -> Policy:
+def policy_of(config: Configuration, extensions: Extensions) -> Policy:
     """Return the planner's policy from the configuration."""
     spec = config.topology.spec
     constraints = spec.topology_constraints
     return Policy(
         np.array(spec.scoring_weights.milli(), np.int64),
         Limits(constraints.enforcement, constraints.max_nodes_per_leaf or 0, constraints.max_gpus_per_leaf or 0),
+        np.array(spec.scoring_weights.added_milli({s.name: s.weight for s in extensions.added_scores}), np.int64),
+        configured_rules(spec.placement_rules),
+        spec.max_nodes_to_score or 0,
     )
 
 
@@ -318,6 +356,29 @@ def fairness_of(config: Configuration) -> Fairness:
     """Return from the configuration whose turn it is."""
     fairness = config.topology.spec.fairness
     return Fairness(fairness.overdue_after, fairness.decisions_per_second, fairness.decision_burst)
+
+
+def unknown_scores(config: Configuration, extensions: Extensions) -> list[str]:
+    """Return what to say about weights of scores that no plugin has."""
+    known = {score.name for score in extensions.added_scores}
+    told = ", ".join(sorted(known)) or "none"
+    return [
+        f"TopologySchedulerConfig: spec.scoringWeights.plugins.{name}: no plugin that is loaded has a score of this"
+        f" name; there are {told}. It is ignored"
+        for name in config.topology.spec.scoring_weights.plugins
+        if name not in known
+    ]
+
+
+def unknown_levels(config: Configuration, levels: Sequence[str]) -> list[str]:
+    """Return what to say about placement rules for levels that no node has."""
+    return [
+        f"TopologySchedulerConfig: spec.placementRules: {rule.name}: no node has a label for a level called"
+        f" {rule.level}; there are {', '.join(levels)}. "
+        + ("Gangs it is for wait" if rule.enforcement is Enforcement.REQUIRED else "It is ignored")
+        for rule in config.topology.spec.placement_rules
+        if rule.level is not None and rule.level not in levels
+    ]
 
 
 def order_of(workload: Workload) -> Order:

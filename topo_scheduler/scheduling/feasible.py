@@ -138,7 +138,9 @@ def _walk(
     left: Bool,
 ) -> Iterator[Rule]:
     extra: Extra = [(one.row, one.profile) for one in nominated]
-    rules = [rule for rule in FILTERS if ours or rule.reason not in OURS]
+    # Those of plugins are ours as well.
+    known = around.extensions.filters if ours else FILTERS
+    rules = [rule for rule in known if ours or rule.reason not in OURS]
     last = [rule for rule in rules if rule.reason is NodeReason.FEATURES]
     for rule in rules:
         if rule not in last:

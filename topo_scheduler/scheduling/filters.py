@@ -1,11 +1,11 @@
 """Which nodes a class of pods may use at all, whatever is free there.
 
-A filter is batch-shaped: node table, class and rows in, one bool a row out. Every filter is registered in `FILTERS`,
-in the order in which its reason is given: a node counts for the first filter that rejects it.
+A filter is batch-shaped: node table, class and rows in, one bool a row out. `FILTERS` are those of the built-in plugin,
+in the order in which their reasons are given: a node counts for the first filter that rejects it. Those of other
+plugins come after them.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -15,33 +15,26 @@ import numpy.typing as npt
 from topo_scheduler.api.objects import Taint, Toleration
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
+from topo_scheduler.scheduling.extension import Filter, Nodes
 from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
+from topo_scheduler.state.nodes import UNKNOWN, Int64
 from topo_scheduler.state.selectors import SelectorError, as_int64, check_requirement
 
 Bool = npt.NDArray[np.bool_]
 UNSCHEDULABLE_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """A rule and the reason it gives for the nodes it rejects."""
-
-    reason: NodeReason
-    accepts: Callable[[NodeTable, PodClass, Int64], Bool]
-
-
-def _ready(nodes: NodeTable, _: PodClass, rows: Int64) -> Bool:
+def _ready(nodes: Nodes, _: PodClass, rows: Int64) -> Bool:
     return nodes.ready[rows]
 
 
-def _not_refusing(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+def _not_refusing(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     shunned = [nodes.row_of[name] for name in cls.shunned if name in nodes.row_of]
     accepted: Bool = ~np.isin(rows, np.array(sorted(shunned), np.int64))
     return accepted
 
 
-def _schedulable(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+def _schedulable(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     if tolerated(UNSCHEDULABLE_TAINT, cls.tolerations):
         return np.ones(len(rows), np.bool_)
     return ~nodes.unschedulable[rows]
@@ -57,7 +50,7 @@ def tolerated(taint: Taint, tolerations: frozenset[Toleration]) -> bool:
     )
 
 
-def tolerates(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+def tolerates(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     """Return which rows have no taint that keeps the class away."""
     accepted = np.array(
         [
@@ -69,7 +62,7 @@ def tolerates(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
     return accepted[nodes.taint_set[rows]]
 
 
-def matches_affinity(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+def matches_affinity(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     """Return which rows match the class's node selector and required node affinity."""
     accepted = np.ones(len(rows), np.bool_)
     for key, value in cls.selector:
@@ -83,7 +76,7 @@ def matches_affinity(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
     return accepted
 
 
-def term_matches(nodes: NodeTable, term: NodeSelectorTerm, rows: Int64) -> Bool:
+def term_matches(nodes: Nodes, term: NodeSelectorTerm, rows: Int64) -> Bool:
     """Return which rows a node selector term matches; an empty term matches none."""
     if not _well_formed(term):
         return np.zeros(len(rows), np.bool_)
@@ -111,7 +104,7 @@ def fields_well_formed(term: NodeSelectorTerm) -> bool:
     return all(one.operator in ("In", "NotIn") and len(one.values) == 1 for one in term.match_fields)
 
 
-def _expression_matches(nodes: NodeTable, requirement: Requirement, rows: Int64) -> Bool:
+def _expression_matches(nodes: Nodes, requirement: Requirement, rows: Int64) -> Bool:
     column = nodes.label_column(requirement.key)[rows]
     present: Bool = column != UNKNOWN
     match requirement.operator:
@@ -129,7 +122,7 @@ def _expression_matches(nodes: NodeTable, requirement: Requirement, rows: Int64)
     return np.zeros(len(rows), np.bool_)
 
 
-def _compares(nodes: NodeTable, requirement: Requirement, column: Int64) -> Bool:
+def _compares(nodes: Nodes, requirement: Requirement, column: Int64) -> Bool:
     bound = as_int64(requirement.values[0])
     result = np.zeros(len(column), np.bool_)
     for value_id in np.unique(column[column != UNKNOWN]):
@@ -139,7 +132,7 @@ def _compares(nodes: NodeTable, requirement: Requirement, column: Int64) -> Bool
     return result
 
 
-def _field_matches(nodes: NodeTable, requirement: Requirement, rows: Int64) -> Bool:
+def _field_matches(nodes: Nodes, requirement: Requirement, rows: Int64) -> Bool:
     # Nodes have one field; of any other the value is empty.
     wanted = requirement.values[0]
     inside: Bool = np.full(len(rows), wanted == "", np.bool_)
@@ -148,14 +141,14 @@ def _field_matches(nodes: NodeTable, requirement: Requirement, rows: Int64) -> B
     return inside if requirement.operator == "In" else ~inside
 
 
-def _features(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+def _features(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     wanted = cls.constraints.features if cls.constraints else frozenset()
     if not wanted:
         return np.ones(len(rows), np.bool_)
     return np.array([wanted <= nodes.features[int(row)] for row in rows], np.bool_)
 
 
-def _model(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+def _model(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     if not cls.models:
         return np.ones(len(rows), np.bool_)
     wanted = np.array([nodes.model_id(model) for model in cls.models], np.int64)
@@ -163,7 +156,7 @@ def _model(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
     return accepted
 
 
-def _bandwidth(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+def _bandwidth(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     known = nodes.bandwidth[rows]
     enough: Bool = (known == UNKNOWN) | (known >= cls.bandwidth)
     return enough
@@ -181,9 +174,9 @@ FILTERS: Final[Sequence[Filter]] = (
 )
 
 
-def eligible(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+def eligible(nodes: Nodes, cls: PodClass, rows: Int64, filters: Sequence[Filter] = FILTERS) -> Bool:
     """Return which rows the class may use (bool of the length of ``rows``)."""
     accepted = nodes.exists[rows]
-    for rule in FILTERS:
+    for rule in filters:
         accepted = accepted & rule.accepts(nodes, cls, rows)
     return accepted

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.nodes import fill_nodes
-from topo_scheduler.scheduling.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.ask import Ask, Bounds, Failure, Placement
 from topo_scheduler.scheduling.size_rule import leaf_fits, make_rule, named_at
 from topo_scheduler.scheduling.views import ANY_MODEL, ClassView
 from topo_scheduler.state.decision import ScoreParts, SizeRule
@@ -51,7 +51,15 @@ def plan_mixed(planner: "Planner", ask: Ask, layout: Layout, now: float) -> Plac
         return Failure("", rule)
     depth, leaves, rows = now_found
     used = sorted(home | {int(layout.leaf_of_row[row]) for group in rows for row in group})
+    if home and 0 < ask.bounds.leaves < len(used) > len(home):
+        return Failure("", rule)
     return Placement(rows, used, rule, common_score(planner, ask, layout, used, rule), 1)
+
+
+def fewest_nodes(planner: "Planner", ask: Ask, layout: Layout) -> int:
+    """Return how many nodes the search gives a gang of several classes on an empty cluster; a node a pod if none."""
+    found = _search(planner, variants(planner, ask), ask, layout, empty=True)
+    return len({row for group in found[2] for row in group}) if found is not None else ask.total
 
 
 def variants(planner: "Planner", ask: Ask) -> list[list[ClassView]]:
@@ -82,7 +90,7 @@ def _search(
         fits = [fit * named for fit in fits]
     needed = np.array([[count] for _, count in ask.groups], np.int64)
     used = planner.nodes.daemons if empty else planner.nodes.requested
-    for depth, width in _spreads(layout, rule, bound(layout, ask.within, near)):
+    for depth, width in _spreads(layout, rule, bound(layout, ask.within, near), ask.bounds):
         for views, variant_fits in zip(variants, fits, strict=True):
             windows = _windows(layout, depth, width, variant_fits, needed, near)
             for first in itertools.islice(windows, TRIES):
@@ -98,15 +106,16 @@ def bound(layout: Layout, within: int, near: set[int] | None) -> int:
     return 0 if near and len({layout.domain_of_leaf(within, leaf) for leaf in near}) > 1 else within
 
 
-def _spreads(layout: Layout, rule: SizeRule | None, within: int) -> Iterator[tuple[int, int]]:
+def _spreads(layout: Layout, rule: SizeRule | None, within: int, bounds: Bounds) -> Iterator[tuple[int, int]]:
     if rule is not None:
         yield rule.depth, rule.leaves
         return
     if within >= layout.depth:
         yield layout.depth - 1, 1
         return
-    for depth in range(layout.depth - 1, within - 1, -1):
-        for width in range(1, int(np.diff(layout.domains[depth]).max(initial=0)) + 1):
+    for depth in range(layout.depth - 1, max(within, bounds.depth) - 1, -1):
+        most = int(np.diff(layout.domains[depth]).max(initial=0))
+        for width in range(1, min(most, bounds.leaves or most) + 1):
             yield depth, width
 
 

@@ -15,6 +15,7 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.storage import PersistentVolume
 from topo_scheduler.scheduling.domains import NamedDomains
 from topo_scheduler.scheduling.filters import Bool, matches_affinity, tolerates
+from topo_scheduler.scheduling.registry import Extensions
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import Constraints, Spread
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
@@ -52,6 +53,7 @@ class Surroundings:
     shunned: Mapping[PodClass, frozenset[str]] = field(default_factory=dict)
     reach: Reach = field(default_factory=Reach)
     domains: NamedDomains | None = None
+    extensions: Extensions = field(default_factory=Extensions)
     _namespace_changes: int = 0
     _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
 

@@ -7,16 +7,18 @@ comes first.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.annotations import Enforcement, Strategy
-from topo_scheduler.kernels.nodes import deal, pack_nodes, spread_nodes
-from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows
-from topo_scheduler.scheduling import mixed, repair, tied
+from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows, weigh_added
+from topo_scheduler.scheduling import mixed, node_scores, placement_rules, repair, tied
 from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
+from topo_scheduler.scheduling.extension import LeafSeats, Leaves, Request
 from topo_scheduler.scheduling.neighbours import Surroundings
+from topo_scheduler.scheduling.placement_rules import ConfiguredRule
 from topo_scheduler.scheduling.size_rule import leaf_fits, make_rule, named_at, size_rule, spread_needed
 from topo_scheduler.scheduling.totals import LeafTotals
 from topo_scheduler.scheduling.views import ClassView, Views
@@ -26,15 +28,22 @@ from topo_scheduler.state.history import NEUTRAL, History
 from topo_scheduler.state.nodes import UNKNOWN, Int64
 from topo_scheduler.state.residents import Residents
 
-_STRATEGY = {Strategy.CONSOLIDATED: 0, Strategy.DISTRIBUTED: 1, Strategy.BALANCED: 2}
+_NO_WEIGHTS: Final[Int64] = np.empty(0, np.int64)
 
 
 @dataclass(slots=True)
 class Policy:
-    """What is configured: weights in thousandths, and the size rule's limits."""
+    """What is configured: weights in thousandths, the size rule's limits, and rules beside it.
+
+    ``added`` weights of the scores of plugins, in their order; ``rules`` for gangs; ``most_scored`` nodes whose places
+    are scored, 0 for all.
+    """
 
     weights: Int64
     limits: Limits
+    added: Int64 = field(default_factory=lambda: _NO_WEIGHTS)
+    rules: tuple[ConfiguredRule, ...] = ()
+    most_scored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +83,14 @@ class Planner:
         self.nodes = around.nodes
         self.history = history
         self.policy = policy
+        self.extensions = around.extensions
         self.views = Views(around)
         self.nobody = Residents()
         """An empty cluster's, for rules on what could be."""
         self._totals: dict[int, LeafTotals] = {}
         self._rules: dict[object, tuple[SizeRule | None, int]] = {}
+        self._neutral: Int64 = np.empty(0, np.int64)
+        """The record of leaves of which nothing bad is known."""
         self._rules_at: tuple[int, int] = (-1, -1)
 
     def plan(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
@@ -88,9 +100,18 @@ class Planner:
             ask: what is to be placed.
             layout: the fabric as it is.
             now: seconds, for outcomes that fade.
+
+        Raises:
+            PluginError: a plugin failed, so that nothing can be said.
         """
         if ask.within < 0:
             return Failure(f"its PodGroup asks for one {ask.level}, which no node's labels tell")
+        if ask.demands or (ask.gang and self.extensions.has_size_rules):
+            return placement_rules.plan_with_rules(self, ask, layout, now)
+        return self.plan_within(ask, layout, now)
+
+    def plan_within(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+        """Find the best place within the bounds of the ask; otherwise like `plan`."""
         if ask.gang and tied.is_tied(ask.groups):
             return tied.plan_tied(self, ask, layout)
         if len(ask.groups) > 1:
@@ -100,7 +121,8 @@ class Planner:
         if ask.running:
             # What runs may do so on nodes that would not be chosen today (cordoned, not ready), or ask for something
             # else. Where the rule can't be told for such reasons, near is all that can be asked.
-            anywhere = make_rule(layout, 0, max(1, len(layout.paths)), 1)
+            most = min(len(layout.paths), ask.bounds.leaves or len(layout.paths))
+            anywhere = make_rule(layout, ask.bounds.depth, max(1, most), 1)
             return repair.plan_repair(self, ask, layout, rule or anywhere, views, now)
         if rule is None:
             return Failure(too_large_within(ask) if ask.within and most else too_large(ask, most, self.limits_for(ask)))
@@ -131,13 +153,16 @@ class Planner:
     def rule(self, views: Sequence[ClassView], ask: Ask, layout: Layout) -> tuple[SizeRule | None, int]:
         """Return the size rule, computed again only when facts or the fabric changed."""
         limits = self.limits_for(ask)
-        key = (tuple((view.number, view.reach_changes) for view in views), ask.total, limits, ask.within)
-        return self._remembered(key, layout, lambda: size_rule(views, layout, limits, ask.total, ask.within))
+        key = (tuple((view.number, view.reach_changes) for view in views), ask.total, limits, ask.within, ask.bounds)
+        return self._remembered(
+            key, layout, lambda: size_rule(views, layout, limits, ask.total, ask.within, ask.bounds)
+        )
 
     def rule_of_tied(self, ask: Ask, layout: Layout) -> SizeRule | None:
         """Return the same for a gang whose members look at each other."""
         reach = tuple(self.views.get(cls).reach_changes for cls, _ in ask.groups)
-        key = (tuple(ask.groups), ask.profiles, ask.mixed_models, self.limits_for(ask), ask.within, reach)
+        limits = self.limits_for(ask)
+        key = (tuple(ask.groups), ask.profiles, ask.mixed_models, limits, ask.within, ask.bounds, reach)
         return self._remembered(key, layout, lambda: (tied.rule_of(self, ask, layout), 0))[0]
 
     def _remembered(
@@ -222,24 +247,33 @@ class Planner:
         last = np.empty(len(fits), np.int64)
         count = narrowest_windows(fits, layout.domains[depth], leaves, ask.members, first, last)
         if count == 0 and ask.enforcement is Enforcement.PREFERRED:
-            needed = spread_needed(fits, layout, ask.members, ask.within)
+            needed = spread_needed(fits, layout, ask.members, ask.within, ask.bounds)
             if needed is not None:
                 depth, leaves = needed
                 count = narrowest_windows(fits, layout.domains[depth], leaves, ask.members, first, last)
         if count == 0:
             return None
-        best, parts = self._score(view, ask, layout, (depth, leaves, rule), fits, first, last, count, now)
+        count = self._scored(layout, first, last, count)
+        best, parts, added = self._score(ground, ask, layout, (depth, leaves, rule), fits, first, last, count, now)
         chosen = np.empty(leaves + 2, np.int64)
         used = choose_leaves(fits, int(first[best]), int(last[best]), leaves, ask.members, chosen)
-        score = ScoreParts(*(int(part) for part in parts[best, :5]))
+        availability, alignment, utilization, history, total = parts[best, :5].tolist()
+        score = ScoreParts(availability, alignment, utilization, history, total, added)
         load = int(parts[best, 5]) if ask.latency else 0
         width = int(last[best] - first[best])
         place = (ground.unlabelled, -depth, leaves, ground.modest, width, load, -score.total * 1000 + ground.number)
         return Window(place, view, chosen[:used].copy(), ground.fit, fits, score, count)
 
+    def _scored(self, layout: Layout, first: Int64, last: Int64, count: int) -> int:
+        """Return how many of the first windows are to be scored."""
+        if not self.policy.most_scored:
+            return count
+        nodes = np.cumsum(layout.offsets[last[:count] + 1] - layout.offsets[first[:count]])
+        return max(1, int(np.searchsorted(nodes, self.policy.most_scored, side="right")))
+
     def _score(
         self,
-        view: ClassView,
+        ground: Ground,
         ask: Ask,
         layout: Layout,
         spread: tuple[int, int, SizeRule],
@@ -248,11 +282,13 @@ class Planner:
         last: Int64,
         count: int,
         now: float,
-    ) -> tuple[int, Int64]:
+    ) -> tuple[int, Int64, tuple[tuple[str, int], ...]]:
         depth, leaves, rule = spread
-        column = view.cls.scarce
+        view, column = ground.view, ground.view.cls.scarce
         totals = self.totals(column, layout)
         capacity, used = totals.domains(layout, depth)
+        aligned = alignment_of(rule, depth, leaves)
+        facts = self.leaf_facts(ask, view, ground.fit, layout, totals, aligned, now, last[:count])
         parts = np.empty((count, 6), np.int64)
         whole = max(1, int(totals.capacity.sum()))
         best = score_windows(
@@ -263,35 +299,68 @@ class Planner:
             leaves,
             ask.members,
             view.cls.amount(column),
-            self.leaf_facts(ask, layout, totals, alignment_of(rule, depth, leaves), now),
+            facts,
             capacity,
             used,
             self.policy.weights,
-            _STRATEGY[ask.strategy],
+            int(self.extensions.strategy(ask.strategy).prefers),
             int(ask.latency),
             1000 * int(totals.used.sum()) // whole,
             parts,
         )
-        return int(best), parts
+        if not self.extensions.added_scores:
+            return int(best), parts, ()
+        added = np.empty((count, len(facts) - 5), np.int64)
+        weights = np.concatenate((self.policy.weights, self.policy.added))
+        latency = int(ask.latency)
+        best = weigh_added(
+            first[:count], last[:count], count, fits, leaves, ask.members, facts[5:], weights, latency, parts, added
+        )
+        names = (score.name for score in self.extensions.added_scores)
+        return int(best), parts, tuple(zip(names, added[best].tolist(), strict=True))
 
-    def leaf_facts(self, ask: Ask, layout: Layout, totals: LeafTotals, aligned: int, now: float) -> Int64:
-        """Return int64[5, leaves]: capacity, use, alignment, history, link load."""
-        facts = np.empty((5, len(layout.paths)), np.int64)
+    def leaf_facts(
+        self,
+        ask: Ask,
+        view: ClassView,
+        fit: Int64,
+        layout: Layout,
+        totals: LeafTotals,
+        aligned: int,
+        now: float,
+        last: Int64,
+    ) -> Int64:
+        """Return int64[5 + p, leaves]: capacity, use, alignment, history, link load, and p parts of plugins.
+
+        ``fit`` int64[rows] members each node takes. ``last`` leaves of windows: nodes beyond the last of them are not
+        scored.
+        """
+        scores = self.extensions.scores
+        facts = np.empty((3 + len(scores), len(layout.paths)), np.int64)
         facts[0] = totals.capacity
         facts[1] = totals.used
-        facts[2] = aligned * layout.aligned
-        if ask.preferred is not None:
-            low, high = ask.preferred
-            facts[2, :low] = 0
-            facts[2, high:] = 0
-        facts[3] = NEUTRAL
+        request = Request(view.cls, ask.members, ask.gang, ask.strategy, aligned, ask.preferred)
+        record = self._record(layout, now)
+        leaves = Leaves(layout.paths, layout.order, layout.offsets, fit, facts[0], facts[1], layout.aligned, record)
+        for at, score in zip((2, 3, *range(5, len(facts))), scores, strict=True):
+            if score.leaves is not None:
+                facts[at] = score.leaves(leaves, request)
+            else:
+                facts[at] = node_scores.by_leaf(self, score, request, fit, layout, int(last.max()))
+        facts[4] = self._link_load(layout, totals) if ask.latency else 0
+        return facts
+
+    def _record(self, layout: Layout, now: float) -> Int64:
+        record = self._neutral
+        if len(record) != len(layout.paths):
+            record = self._neutral = np.full(len(layout.paths), NEUTRAL, np.int64)
         if known := self.history.known():
+            record = record.copy()
             index = {path: leaf for leaf, path in enumerate(layout.paths)}
             for path in known:
                 if path in index:
-                    facts[3, index[path]] = self.history.score(path, now)
-        facts[4] = self._link_load(layout, totals) if ask.latency else 0
-        return facts
+                    record[index[path]] = self.history.score(path, now)
+        return record
 
     def _link_load(self, layout: Layout, totals: LeafTotals) -> Int64:
         # Reserved share of the known bandwidth; where none is known, the share in use stands for it.
@@ -312,45 +381,26 @@ class Planner:
         ``fit`` members each row may take, where that is less than what the view says.
         """
         fit = view.fit if fit is None else fit
-        spread = ask.strategy is Strategy.DISTRIBUTED
-        dealt = np.zeros(len(leaves), np.int64)
-        if deal(np.ascontiguousarray(fits[leaves]), dealt, ask.members, int(spread)):
+        strategy = self.extensions.strategy(ask.strategy)
+        dealt = strategy.leaves(np.ascontiguousarray(fits[leaves]), ask.members).tolist()
+        if sum(dealt) < ask.members:
             return None
-        column = view.cls.scarce
-        free = self.totals(column, layout).free_by_row
-        siblings = np.zeros(self.nodes.rows if spread else 0, np.int64)
-        if spread:
+        free = self.totals(view.cls.scarce, layout).free_by_row
+        siblings = np.zeros(self.nodes.rows if strategy.apart else 0, np.int64)
+        if strategy.apart:
             np.add.at(siblings, np.asarray([*ask.siblings, *ask.running], np.int64), 1)
+        preference = node_scores.preference(self, ask, view, fit, layout, leaves)
+        amount = view.cls.amount(view.cls.scarce)
+        most = self.limits_for(ask).max_nodes_per_leaf
         rows: list[int] = []
-        for leaf, members in zip(leaves.tolist(), dealt.tolist(), strict=True):
+        for leaf, members in zip(leaves.tolist(), dealt, strict=True):
             if members:
                 inside = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
-                counts = self._fill_leaf(ask, view, inside, fit, free, siblings, members, spread)
+                counts = strategy.nodes(LeafSeats(inside, fit, free, preference, siblings, amount, members, most))
                 if counts is None:
                     return None
                 rows += np.repeat(inside, counts).tolist()
         return rows
-
-    def _fill_leaf(
-        self,
-        ask: Ask,
-        view: ClassView,
-        rows: Int64,
-        fit: Int64,
-        free: Int64,
-        siblings: Int64,
-        members: int,
-        spread: bool,
-    ) -> Int64 | None:
-        most = self.limits_for(ask).max_nodes_per_leaf
-        amount = view.cls.amount(view.cls.scarce)
-        counts = np.zeros(len(rows), np.int64)
-        if spread and not spread_nodes(rows, fit, free, view.preference, siblings, amount, members, most, counts):
-            return counts
-        counts[:] = 0
-        if pack_nodes(rows, fit, free, view.preference, amount, members, most, counts):
-            return None
-        return counts
 
 
 def _liked(view: ClassView) -> list[Int64]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.ask import ANYWHERE, Ask, Bounds, Failure, Placement
 from topo_scheduler.scheduling.size_rule import leaf_fits, named_at
 from topo_scheduler.scheduling.views import ClassView
 from topo_scheduler.state.decision import ScoreParts, SizeRule
@@ -76,7 +76,11 @@ def _choices(ask: Ask, layout: Layout, rule: SizeRule, fits: Int64, home: list[i
                 return [sorted(chosen)]
     domains = {layout.domain_of_leaf(rule.depth, leaf) for leaf in home}
     broken = len(domains) > 1 or len(home) > rule.leaves or not home
-    if broken or ask.enforcement is Enforcement.PREFERRED:
+    free = broken or ask.enforcement is Enforcement.PREFERRED
+    if free and home and ask.bounds != ANYWHERE and _within(layout, home, ask.bounds):
+        first, last = _domain(layout, home, ask.bounds.depth)
+        near, extra = list(range(first, last)), (ask.bounds.leaves or len(layout.paths)) - len(home)
+    elif free:
         near, extra = list(range(len(layout.paths))), len(layout.paths)
     else:
         low, high = layout.domains[rule.depth][domains.pop() :][:2].tolist()
@@ -106,6 +110,17 @@ def _inside(ask: Ask, layout: Layout, near: list[int], home: list[int]) -> list[
     return [leaf for leaf in near if low <= leaf < high]
 
 
+def _within(layout: Layout, home: list[int], bounds: Bounds) -> bool:
+    """Whether what runs keeps to the bounds; where it does not, nearest is all that can be asked."""
+    shared = len({layout.domain_of_leaf(bounds.depth, leaf) for leaf in home}) == 1
+    return shared and (not bounds.leaves or len(home) <= bounds.leaves)
+
+
+def _domain(layout: Layout, home: list[int], depth: int) -> tuple[int, int]:
+    first, last = layout.domains[depth][layout.domain_of_leaf(depth, home[0]) :][:2].tolist()
+    return first, last
+
+
 def _distance(layout: Layout, leaf: int, home: list[int]) -> tuple[int, int]:
     """Levels up to the nearest common domain, then leaves between."""
     if not home:
@@ -128,7 +143,8 @@ def _score(
 ) -> ScoreParts:
     totals = planner.totals(view.cls.scarce, layout)
     index = np.array(leaves, np.int64)
-    facts = planner.leaf_facts(ask, layout, totals, 1000 * rule.leaves // max(rule.leaves, len(leaves)), now)
+    aligned = 1000 * rule.leaves // max(rule.leaves, len(leaves))
+    facts = planner.leaf_facts(ask, view, view.fit, layout, totals, aligned, now, index)
     capacity = max(1, int(totals.capacity[index].sum()))
     used = int(totals.used[index].sum()) + ask.members * view.cls.amount(view.cls.scarce)
     parts = (
@@ -137,6 +153,8 @@ def _score(
         min(1000, 1000 * used // capacity),
         int(facts[3, index].mean()),
     )
-    weights = planner.policy.weights.tolist()
-    total = sum(weight * part for weight, part in zip(weights, parts, strict=True)) // max(1, sum(weights))
-    return ScoreParts(*parts, total)
+    names = [score.name for score in planner.extensions.added_scores]
+    added = [int(part) for part in facts[5:, index].mean(axis=1)] if names else []
+    weights = [*planner.policy.weights.tolist(), *planner.policy.added.tolist()]
+    total = sum(weight * part for weight, part in zip(weights, (*parts, *added), strict=True)) // max(1, sum(weights))
+    return ScoreParts(*parts, total, tuple(zip(names, added, strict=True)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.kernels.fit import fewest_leaves, fit_leaves
-from topo_scheduler.scheduling.ask import Limits
+from topo_scheduler.scheduling.ask import ANYWHERE, Bounds, Limits
 from topo_scheduler.scheduling.views import ClassView
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
@@ -41,25 +41,34 @@ def named_at(layout: Layout, depth: int) -> Int64:
     return np.fromiter(named, np.int64, len(layout.paths)) if depth else np.ones(len(layout.paths), np.int64)
 
 
-def spread_needed(fits: Int64, layout: Layout, members: int, within: int = 0) -> tuple[int, int] | None:
+def spread_needed(
+    fits: Int64, layout: Layout, members: int, within: int = 0, bounds: Bounds = ANYWHERE
+) -> tuple[int, int] | None:
     """Return (depth, leaves): the deepest level at which one domain holds the members, and in how few leaves.
 
     Depth counts from the outside; the innermost one asked is that of the leaves' parents. The domain lies ``within``
-    one of that depth.
+    one of that depth. None where nothing within the bounds holds them.
     """
     if within >= layout.depth:
         return (layout.depth - 1, 1) if len(fits) and int(fits.max()) >= members else None
-    for depth in range(layout.depth - 1, within - 1, -1):
+    for depth in range(layout.depth - 1, max(within, bounds.depth) - 1, -1):
         out = np.empty(len(layout.domains[depth]) - 1, np.int64)
         fewest_leaves(fits, layout.domains[depth], members, out)
         found = out[out > 0]
+        if bounds.leaves:
+            found = found[found <= bounds.leaves]
         if len(found):
             return depth, int(found.min())
     return None
 
 
 def size_rule(
-    views: Sequence[ClassView], layout: Layout, limits: Limits, total: int, within: int = 0
+    views: Sequence[ClassView],
+    layout: Layout,
+    limits: Limits,
+    total: int,
+    within: int = 0,
+    bounds: Bounds = ANYWHERE,
 ) -> tuple[SizeRule | None, int]:
     """Return what the rule asks of a gang of ``total`` members of one class.
 
@@ -69,9 +78,10 @@ def size_rule(
         limits: limits in one leaf.
         total: members of the whole gang.
         within: depth of a domain that must not be left, 0 for none.
+        bounds: of placement rules, within which the rule must lie.
 
     Returns:
-        The rule, or None when the gang could not be held even by an empty cluster; and how many that cluster could
+        The rule, or None when the gang could not be held so even by an empty cluster; and how many that cluster could
         hold.
     """
     best: tuple[int, int, int, int] | None = None
@@ -83,7 +93,7 @@ def size_rule(
         most = max(most, int(empty.sum()))
         for unlabelled in (0, 1):
             fits = empty if unlabelled else empty * layout.aligned
-            needed = spread_needed(fits, layout, total, within)
+            needed = spread_needed(fits, layout, total, within, bounds)
             if needed is not None:
                 depth, leaves = needed
                 nodes = -(-total // max(1, int(view.empty_fit.max())))

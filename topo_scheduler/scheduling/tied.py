@@ -121,7 +121,9 @@ def _among_themselves(cls: PodClass, ask: Ask) -> PodClass:
 def rule_of(planner: "Planner", ask: Ask, layout: Layout) -> SizeRule | None:
     """Return the size rule of a tied gang, None when not even an empty cluster could hold it."""
     found = _search(planner, _empty(planner, ask), ask, layout)
-    return None if found is None else make_rule(layout, found.depth, found.leaves, 1)
+    if found is None:
+        return None
+    return make_rule(layout, found.depth, found.leaves, len({row for _, row in found.steps}))
 
 
 # ---------------------------------------------------------------- searching
@@ -154,9 +156,9 @@ def _search(
     within = bound(layout, ask.within, home)
     if within >= layout.depth:
         return search.within(layout.depth - 1, 1)
-    for depth in range(layout.depth - 1, within - 1, -1):
+    for depth in range(layout.depth - 1, max(within, ask.bounds.depth) - 1, -1):
         search.allow()
-        found = search.within(depth, len(layout.paths))
+        found = search.within(depth, ask.bounds.leaves or len(layout.paths))
         if found is not None:
             search.allow()  # the first that does may use more leaves than it must
             fewer = (search.within(depth, most) for most in range(1, found.leaves if not home else 1))

@@ -1,7 +1,7 @@
 """From a pod and its owners to what is wanted: its class, its gang, and whatever is wrong with it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -21,6 +21,7 @@ from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.groups import find_group
 from topo_scheduler.scheduling.ranks import place_in_series
+from topo_scheduler.scheduling.registry import Extensions
 from topo_scheduler.state.classes import PodClass, pod_class, unsupported
 from topo_scheduler.state.constraints import constraints_of, wishes_of
 from topo_scheduler.state.groups import Groups
@@ -29,6 +30,7 @@ from topo_scheduler.state.resources import GPU, ResourceTable, as_amounts
 from topo_scheduler.state.selectors import SelectorError
 from topo_scheduler.state.workloads import Member, Workload
 
+_BUILT_IN: Final = Extensions()
 _PER_WHOLE: Final = ("Job", "CronJob")
 """Kinds whose gpu-count is that of all pods of the Job together."""
 
@@ -90,7 +92,12 @@ def seconds(timestamp: str | None) -> float:
 
 
 def understand(
-    pod: Pod, lineage: Lineage, resources: ResourceTable, enqueued: float, groups: Groups | None = None
+    pod: Pod,
+    lineage: Lineage,
+    resources: ResourceTable,
+    enqueued: float,
+    groups: Groups | None = None,
+    extensions: Extensions | None = None,
 ) -> Understood:
     """Make sense of a pending pod.
 
@@ -102,9 +109,11 @@ def understand(
         resources: the columns of what pods ask for.
         enqueued: when the pod was first seen, in seconds.
         groups: the PodGroups there are; none when not given.
+        extensions: what plugins read of pods, and the strategies there are.
     """
     chain = _sources(pod, lineage)
-    request = read_annotations(chain)
+    extensions = extensions or _BUILT_IN
+    request = read_annotations(chain, extensions.strategies)
     warnings = [(Reason.ANNOTATION, str(problem)) for problem in unknown_annotations(chain)]
     if lineage.complaint:
         warnings.append((Reason.OWNER, lineage.complaint))
@@ -114,6 +123,8 @@ def understand(
         for name in sorted(WRITTEN & pod.metadata.annotations.keys())
     ]
     cls, charged = _class(pod, lineage, request, resources, problems, warnings)
+    if told := _told(pod, chain, extensions):
+        cls = replace(cls, told=told)
     if constraint := unsupported(pod):
         problems.append(f"it uses {constraint}, which this scheduler does not support yet")
     workload = _workload(pod, lineage, request, groups or Groups(), enqueued, problems, warnings)
@@ -133,6 +144,18 @@ def understand(
         problem="; ".join(problems),
     )
     return Understood(member, workload, warnings)
+
+
+def _told(pod: Pod, chain: Sequence[Source], extensions: Extensions) -> tuple[tuple[str, str], ...]:
+    """Return what plugins read of a pod: it is part of its class."""
+    found = [
+        (f"annotation:{name}", source.annotations[name])
+        for name in extensions.annotations
+        if (source := next((one for one in chain if name in one.annotations), None)) is not None
+    ]
+    labels = pod.metadata.labels
+    found += [(f"label:{name}", labels[name]) for name in extensions.labels if name in labels]
+    return tuple(found)
 
 
 def _sources(pod: Pod, lineage: Lineage) -> Sequence[Source]:

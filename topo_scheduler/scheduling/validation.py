@@ -89,6 +89,11 @@ def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placem
     leaves = {int(layout.leaf_of_row[row]) for row in placed}
     if ask.within and not ask.running and len({layout.domain_of_leaf(ask.within, leaf) for leaf in leaves}) > 1:
         return f"the gang was spread over more than one {ask.level}"
+    bounds = placement.bounds
+    if bounds.leaves and len(leaves) > bounds.leaves:
+        return f"{len(leaves)} leaves were used where a placement rule allows {bounds.leaves}"
+    if bounds.depth and len({layout.domain_of_leaf(bounds.depth, leaf) for leaf in leaves}) > 1:
+        return f"the leaves do not share one {layout.levels[bounds.depth - 1]}, as a placement rule asks"
     if ask.running or ask.enforcement is Enforcement.PREFERRED:
         return ""
     rule = placement.rule

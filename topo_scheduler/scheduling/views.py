@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.kernels.fit import fit_rows
+from topo_scheduler.scheduling.extension import PluginError
 from topo_scheduler.scheduling.feasible import allowed_and_reachable
 from topo_scheduler.scheduling.filters import Bool, eligible
 from topo_scheduler.scheduling.neighbours import Position, Surroundings, looks_around
@@ -150,7 +151,7 @@ class ClassView:
             self.open = np.zeros(nodes.rows, np.bool_)
             self._unreached = np.zeros(nodes.rows, np.bool_)
             self._capacity_at = -1
-        accepted = eligible(nodes, self.cls, rows)
+        accepted = eligible(nodes, self.cls, rows, self._around.extensions.filters)
         if self.model != ANY_MODEL:
             accepted &= nodes.model[rows] == self.model
         if (shut := self._around.shut(self.cls, rows, ever=True)) is not None:
@@ -225,7 +226,11 @@ class Views:
         self._views: OrderedDict[tuple[PodClass, int], ClassView] = OrderedDict()
 
     def get(self, cls: PodClass, model: int = ANY_MODEL) -> ClassView:
-        """Return an up-to-date view."""
+        """Return an up-to-date view.
+
+        Raises:
+            PluginError: a filter of a plugin failed.
+        """
         key = (cls, model)
         view = self._views.get(key)
         if view is None:
@@ -236,7 +241,11 @@ class Views:
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(key)
-        view.refresh()
+        try:
+            view.refresh()
+        except PluginError:
+            del self._views[key]  # half refreshed
+            raise
         return view
 
     def per_model(self, cls: PodClass) -> Iterator[ClassView]:

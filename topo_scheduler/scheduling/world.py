@@ -13,6 +13,7 @@ from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.domains import NamedDomains
 from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.refusals import KUBELET_REFUSALS, Penalties
+from topo_scheduler.scheduling.registry import Extensions
 from topo_scheduler.scheduling.understand import charged_amounts
 from topo_scheduler.state.accounts import Accounts
 from topo_scheduler.state.classes import PodClass
@@ -29,13 +30,17 @@ from topo_scheduler.state.resources import PODS, ResourceTable, as_amounts
 class World:
     """Nodes, fabric, ledger and outcomes; the only writer of all of them."""
 
-    def __init__(self, config: SchedulerConfig) -> None:
+    def __init__(self, config: SchedulerConfig, extensions: Extensions | None = None) -> None:
         self.resources = ResourceTable(config.gpu_resources)
         self.nodes = NodeTable(self.resources, NodeLabels(config.gpu_model_labels, config.bandwidth_labels))
         self.fabric = Fabric(config.topology)
         self.residents = Residents()
         self.domains = NamedDomains(self.nodes, self.fabric)
         self.around = Surroundings(self.nodes, self.residents, domains=self.domains)
+        if extensions is not None:
+            self.around.extensions = extensions
+        for key in self.around.extensions.node_labels:
+            self.nodes.label_column(key)  # kept up to date from here on
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.residents, self.accounts)
         self.history = History()

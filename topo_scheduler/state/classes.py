@@ -1,5 +1,6 @@
 """Pod classes: pods that ask for the same share one class, and everything about fitting is computed once per class."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,7 +41,7 @@ class PodClass:
     empty for any. ``bandwidth`` Mbit/s that a node must not be known to lack. ``repelled`` anti-affinity of other pods
     that is meant for this one, ``attracted`` what draws it to them or away, with weights. ``wishes`` what it would
     like, ``shunned`` nodes that refused such a pod a moment ago. ``caps`` what quotas and access to domains leave to
-    it, only where they leave less than it asks.
+    it, only where they leave less than it asks. ``told`` what plugins read of the pod, see `annotation` and `label`.
     """
 
     amounts: Amounts
@@ -55,6 +56,20 @@ class PodClass:
     attracted: frozenset[tuple[int, Term]] = frozenset()
     shunned: frozenset[str] = frozenset()
     caps: tuple[Cap, ...] = ()
+    told: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def extra(self) -> Mapping[str, str]:
+        """What plugins read of the pod, by ``annotation:NAME`` and ``label:NAME``."""
+        return dict(self.told)
+
+    def annotation(self, name: str) -> str | None:
+        """Return an annotation of the pod or its owners that a plugin declared to read, None where there is none."""
+        return self.extra.get(f"annotation:{name}")
+
+    def label(self, name: str) -> str | None:
+        """Return a label of the pod that a plugin declared to read, None where there is none."""
+        return self.extra.get(f"label:{name}")
 
     def amount(self, column: int) -> int:
         """Return how much of one resource a pod asks."""

@@ -17,13 +17,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
-    """Score in thousandths, in parts before weighting."""
+    """Score in thousandths, in parts before weighting. ``added`` those of plugins, by name."""
 
     availability: int
     alignment: int
     utilization: int
     history: int
     total: int
+    added: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,18 @@ class NodeTable:
             self.values.append(value)
         return found
 
+    def known_value(self, value: str) -> int:
+        """Return the integer that stands for a label value, -1 when none does yet."""
+        return self._value_id.get(value, UNKNOWN)
+
+    def labels_of(self, row: int) -> Mapping[str, str]:
+        """Return all labels of one row."""
+        return self.labels[row]
+
+    def column(self, resource: str) -> int:
+        """Return the column of a resource, -1 when there is none."""
+        return self.resources.find(resource)
+
     def label_column(self, key: str) -> Int64:
         """Return the value ids of one label by row (int64[rows], -1 where absent). Kept up to date from then on."""
         column = self._label_columns.get(key)

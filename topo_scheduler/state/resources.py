@@ -44,6 +44,10 @@ class ResourceTable:
             self.names.append(name)
         return column
 
+    def find(self, name: str) -> int:
+        """Return the column of a resource (``gpu``: the account of all GPUs), -1 when there is none."""
+        return GPU if name == "gpu" else self._column.get(name, -1)
+
     def amounts(self, quantities: Mapping[str, Quantity]) -> dict[int, int]:
         """Turn quantities by name into amounts by column, rounded up, the GPU column included.
 

@@ -89,6 +89,8 @@ class Workload:
     """Ranks of which a member was bound at some time."""
     failing: bool = False
     """Whether a bind of the last decision failed."""
+    plugin_failures: int = 0
+    """Attempts in a row that failed because a plugin did."""
     found: bool = False
     """Whether members were found bound by an earlier process: it is not known whether it ever ran whole."""
     speaker: str = ""

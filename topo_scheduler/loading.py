@@ -1,0 +1,66 @@
+"""Loads the plugins that the configuration names, by their entry points.
+
+A plugin that is named and can't be loaded keeps the process from starting: a scheduler that goes on without a filter
+places pods where they must not be, and nobody would see it.
+"""
+
+import logging
+from importlib.metadata import EntryPoint, entry_points
+
+from topo_scheduler.api.config import ConfigError, SchedulerConfig
+from topo_scheduler.scheduling.extension import GROUP, Guard, Plugin, told
+from topo_scheduler.scheduling.registry import Extensions
+
+log = logging.getLogger(__name__)
+
+
+def load_extensions(config: SchedulerConfig, guard: Guard | None = None) -> Extensions:
+    """Return the built-in plugin and those that the configuration names, in its order.
+
+    Raises:
+        ConfigError: one can't be loaded; the message names it and says why.
+    """
+    extensions = Extensions(guard)
+    found: dict[str, list[EntryPoint]] = {}
+    for point in entry_points(group=GROUP):
+        found.setdefault(point.name, []).append(point)
+    for position, wanted in enumerate(config.plugins):
+        where = f"SchedulerConfig: plugins.{position}: plugin {wanted.name}"
+        points = found.pop(wanted.name, [])
+        if not points:
+            others = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none"
+            raise ConfigError(f"{where} is not installed; installed are {others}. Install it beside the scheduler")
+        if len({(point.value, _package(point)) for point in points}) > 1:
+            packages = " and ".join(sorted({_package(point) for point in points}))
+            raise ConfigError(f"{where} is installed by {packages}; remove one of them")
+        _register(extensions, points[0], dict(wanted.arguments), where)
+        log.info("plugin loaded", extra={"plugin": wanted.name, "package": _package(points[0])})
+    if found:
+        log.info("plugins are installed but not named in the configuration", extra={"plugins": sorted(found)})
+    return extensions
+
+
+def _register(extensions: Extensions, point: EntryPoint, arguments: dict[str, object], where: str) -> None:
+    # Whatever a plugin does at import is caught, an exit included: the message must name it.
+    try:
+        factory = point.load()
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{where}: {point.value} can't be imported: {told(error)}") from error
+    if not callable(factory):
+        raise ConfigError(f"{where}: {point.value} is not a function that takes arguments and returns a Plugin")
+    try:
+        plugin = factory(arguments)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{where}: it does not take its arguments {arguments}: {told(error)}") from error
+    if not isinstance(plugin, Plugin):
+        raise ConfigError(f"{where}: {point.value} returned {type(plugin).__name__}; a Plugin is expected")
+    if plugin.name and plugin.name != point.name:
+        raise ConfigError(f"{where}: it calls itself {plugin.name}; its entry point's name counts, leave its own empty")
+    try:
+        extensions.register(plugin.named(point.name))
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "an unknown package"

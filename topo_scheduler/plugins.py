@@ -1,0 +1,54 @@
+"""What plugin authors import, and nothing else they may rely on.
+
+An entry point of the group ``topo_scheduler.plugins`` names a `Factory`: a function that takes the plugin's arguments
+from the configuration and returns a `Plugin`. How to write one: docs/how-to/write-a-plugin.md; every name here:
+docs/reference/plugins.md.
+"""
+
+from topo_scheduler.scheduling.extension import (
+    GROUP,
+    VERSION,
+    WHOLE,
+    Answer,
+    Binding,
+    Bool,
+    Demand,
+    Factory,
+    Filter,
+    Gang,
+    LeafSeats,
+    Leaves,
+    Nodes,
+    Plugin,
+    PluginError,
+    Prefers,
+    Request,
+    Score,
+    Strategy,
+)
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.nodes import Int64
+
+__all__ = [
+    "GROUP",
+    "VERSION",
+    "WHOLE",
+    "Answer",
+    "Binding",
+    "Bool",
+    "Demand",
+    "Factory",
+    "Filter",
+    "Gang",
+    "Int64",
+    "LeafSeats",
+    "Leaves",
+    "Nodes",
+    "Plugin",
+    "PluginError",
+    "PodClass",
+    "Prefers",
+    "Request",
+    "Score",
+    "Strategy",
+]
