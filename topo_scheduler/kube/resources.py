@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
-from topo_scheduler.api.objects import Job, Node, ObjectMeta, PartialObject, Pod
+from topo_scheduler.api.objects import Budget, Job, Node, ObjectMeta, PartialObject, Pod
 
 
 class Object(Protocol):
@@ -92,6 +92,7 @@ def _metadata(group: str, plural: str, kind: str) -> Resource[PartialObject]:
 PODS = Resource("", "v1", "pods", "Pod", Pod)
 NODES = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", PartialObject, namespaced=False, metadata_only=True)
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", Budget)
 JOBS = Resource("batch", "v1", "jobs", "Job", Job)
 
 CRONJOBS = _metadata("batch", "cronjobs", "CronJob")

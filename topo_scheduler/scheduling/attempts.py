@@ -59,8 +59,8 @@ class Attempts:
             now: seconds.
         """
         around = self.planner.around
-        groups = group_by_class([(around.seen_by(member.cls, member.profile), member) for member in members])
-        ask = self._ask(workload, groups, siblings, layout)
+        groups = self.groups(members)
+        ask = self.ask(workload, groups, siblings, layout)
         wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models)
         key = (wanted, tuple(ask.running), tuple(ask.groups), ask.profiles)
         dynamic = any(looks_around(cls) for cls, _ in groups)
@@ -101,22 +101,19 @@ class Attempts:
             found = self._domains[key] = _find_domain(name, layout)
         return found
 
-    # ------------------------------------------------------------ inside
+    def groups(self, members: Sequence[Member]) -> list[tuple[PodClass, list[Member]]]:
+        """Return members by the class they are at this moment, the most demanding first."""
+        around = self.planner.around
+        return group_by_class([(around.seen_by(member.cls, member.profile), member) for member in members])
 
-    def _next(self) -> int:
-        self._decisions += 1
-        return self._decisions
-
-    def _limits(self, ask: Ask) -> Limits:
-        return self.planner.limits_for(ask)
-
-    def _ask(
+    def ask(
         self,
         workload: Workload,
         groups: Sequence[tuple[PodClass, list[Member]]],
         siblings: Sequence[int],
         layout: Layout,
     ) -> Ask:
+        """Return what the planner is asked for some members of a workload."""
         request = workload.request
         row_of = self.planner.nodes.row_of
         seated = (m for m in workload.members.values() if m.stage is not Stage.PENDING)
@@ -136,6 +133,15 @@ class Attempts:
             siblings=siblings if request.strategy is Strategy.DISTRIBUTED else (),
             profiles=tuple(tuple(m.profile for m in members) for _, members in groups) if tied else (),
         )
+
+    # ------------------------------------------------------------ inside
+
+    def _next(self) -> int:
+        self._decisions += 1
+        return self._decisions
+
+    def _limits(self, ask: Ask) -> Limits:
+        return self.planner.limits_for(ask)
 
     def _explain(self, ask: Ask, failure: Failure, layout: Layout, stamp: Stamp) -> Known:
         domains: tuple[tuple[tuple[str, ...], str], ...] = ()

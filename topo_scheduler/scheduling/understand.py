@@ -116,6 +116,7 @@ def understand(pod: Pod, lineage: Lineage, resources: ResourceTable, now: float)
         enqueued=now,
         index=_index(pod),
         controlled=pod.metadata.controller is not None,
+        preempts=pod.spec.preemption_policy != "Never",
         charged_gpus=charged,
         problem="; ".join(problems),
     )

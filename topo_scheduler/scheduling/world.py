@@ -19,6 +19,7 @@ from topo_scheduler.state.fabric import Fabric, Layout, Path
 from topo_scheduler.state.history import History
 from topo_scheduler.state.ledger import Entry, Ledger
 from topo_scheduler.state.nodes import NodeLabels, NodeTable
+from topo_scheduler.state.occupants import occupant_of
 from topo_scheduler.state.residents import Residents
 from topo_scheduler.state.resources import PODS, ResourceTable, as_amounts
 
@@ -107,6 +108,7 @@ class World:
             charged = charged_amounts(pod, self.resources)
         except QuantityError as error:
             if here:
+                self.ledger.occupy(occupant_of(pod))
                 return self.ledger.confirm(uid, node, known.amounts if known else (), profile=profile), []
             problems.append(f"pod {pod.key}: {error}; it is taken to hold nothing but a place on node {node}")
             charged = {PODS: 1}
@@ -118,6 +120,7 @@ class World:
         controller = pod.metadata.controller
         daemon = controller is not None and controller.kind == "DaemonSet"
         changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, bandwidth=bandwidth, profile=profile)
+        self.ledger.occupy(occupant_of(pod))
         if changed and daemon:
             self._change_rules()
         if changed and before >= 0:

@@ -34,6 +34,8 @@ class Member:
     enqueued: float
     index: int | None = None
     controlled: bool = False
+    preempts: bool = True
+    """Whether pods of lower priority may be evicted for it."""
     charged_gpus: int = 0
     stage: Stage = Stage.PENDING
     node: str = ""
@@ -78,6 +80,8 @@ class Workload:
     """Ranks of which a member was bound at some time."""
     failing: bool = False
     """Whether a bind of the last decision failed."""
+    disruption_mode: str = "pod"
+    """``gang`` where members that run go all together once fewer than its minimum would be left."""
     found: bool = False
     """Whether members were found bound by an earlier process: it is not known whether it ever ran whole."""
 
@@ -155,6 +159,7 @@ class Workloads:
         if describes and workload is not template:
             workload.size, workload.gang, workload.request = template.size, template.gang, template.request
             workload.name, workload.controller = template.name, template.controller
+            workload.disruption_mode = template.disruption_mode
         workload.members[member.uid] = member
         self._of_pod[member.uid] = workload.id
         return workload
