@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, gang, grid, pods, single
-from topo_scheduler.api.annotations import Enforcement, PlacementRequest
+from topo_scheduler.api.annotations import PlacementRequest
 from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.ask import Ask, Placement
@@ -19,7 +19,6 @@ from topo_scheduler.scheduling.preemption import Plan, plan_preemption
 from topo_scheduler.scheduling.trial import Trial
 from topo_scheduler.scheduling.victims import Candidates, Key, candidates_below
 from topo_scheduler.state.budgets import Budgets
-from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import Constraints
 from topo_scheduler.state.occupants import Occupant
 from topo_scheduler.state.residents import ANY_ADDRESS, Port
@@ -88,7 +87,7 @@ class Scene:
     def candidates(self, priority: int = 10) -> Candidates:
         world = self.small.world
         return candidates_below(
-            priority, world, self.workloads, self.budgets, self.spent, self.spared.__contains__, NOW
+            priority, world, self.workloads, self.budgets, self.spent, self.spared.__contains__, (), NOW
         )
 
     def plan(self, ask: Ask, priority: int = 10) -> Plan | None:

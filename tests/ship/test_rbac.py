@@ -22,6 +22,7 @@ READS = {
     ("", "nodes"),
     ("", "pods"),
     ("", "namespaces"),
+    ("policy", "poddisruptionbudgets"),
     ("coordination.k8s.io", "leases"),
 }
 OWNERS = {(kind.group, kind.plural) for kind in OWNER_KINDS}

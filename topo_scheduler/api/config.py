@@ -223,11 +223,19 @@ class TopologyConstraints(Model):
     """Most GPUs of one leaf a gang may use; none by default."""
 
 
+class PreemptionSpec(Model):
+    """Whether pods give way to others of higher priority."""
+
+    enabled: bool = True
+    """Evict pods of lower priority for one that has no room otherwise. Nominations are honoured either way."""
+
+
 class TopologySpec(Model):
     """``spec`` of a TopologySchedulerConfig."""
 
     scoring_weights: ScoringWeights = ScoringWeights()
     topology_constraints: TopologyConstraints = TopologyConstraints()
+    preemption: PreemptionSpec = PreemptionSpec()
 
 
 class TopologySchedulerConfig(Model):

@@ -35,6 +35,8 @@ class Attempts:
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
+        self.reserved: object = None
+        """Tells what is kept for nominated pods while decisions are made: with other room there are other failures."""
         self._decisions = 0
         self._failures: dict[object, Known] = {}
         self._domains: dict[tuple[int, str], tuple[tuple[int, int] | None, str]] = {}
@@ -61,7 +63,7 @@ class Attempts:
         around = self.planner.around
         groups = self.groups(members)
         ask = self.ask(workload, groups, siblings, layout)
-        wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models)
+        wanted = (self.reserved, ask.gang, ask.strategy, ask.enforcement, ask.mixed_models)
         key = (wanted, tuple(ask.running), tuple(ask.groups), ask.profiles)
         dynamic = any(looks_around(cls) for cls, _ in groups)
         stamp = (improvements, around.position if dynamic else None)

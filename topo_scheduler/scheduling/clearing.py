@@ -65,9 +65,7 @@ class Clearing:
         self._last: Int64 = np.searchsorted(candidates.row, np.arange(nodes.rows), side="right").astype(np.int64)
         self._allowed: Bool = (candidates.priority <= level) & self._usable[candidates.row]
         # A gang that must go whole, and must not or would take somebody higher along, gives what it can spare only.
-        self._rule = [
-            SHUT if gang.rule != OPEN and gang.top > level else gang.rule for gang in candidates.gangs
-        ]
+        self._rule = [SHUT if gang.rule != OPEN and gang.top > level else gang.rule for gang in candidates.gangs]
         self._whole = candidates.whole.copy()
         self._whole[:, 0] = self._rule
         self._fit_now = self._fits(np.zeros(len(candidates.pods), np.bool_))
@@ -251,10 +249,7 @@ class Clearing:
         pods = self._pods
         # Gangs that go whole are paid for first, and what they hold is free.
         forced = [
-            number
-            for gang in sorted(broken or ())
-            if self._rule[gang] != OPEN
-            for number in pods.gangs[gang].members
+            number for gang in sorted(broken or ()) if self._rule[gang] != OPEN for number in pods.gangs[gang].members
         ]
         gone = np.zeros(len(pods.pods), np.bool_)
         gone[forced] = True

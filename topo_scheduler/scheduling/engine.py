@@ -5,7 +5,7 @@ server says may come late, twice or out of order; an engine rebuilt from a fresh
 followed the watch.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -14,7 +14,7 @@ from topo_scheduler.api.annotations import (
     Strategy,
 )
 from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.objects import Node, PartialObject, Pod
+from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.ask import Limits
@@ -23,6 +23,7 @@ from topo_scheduler.scheduling.instructions import (
     Announce,
     BindOutcome,
     Complain,
+    EvictionOutcome,
     Instruction,
     MarkUnschedulable,
     Tell,
@@ -30,6 +31,7 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.outcomes import Outcomes, reference
 from topo_scheduler.scheduling.pending import Told
 from topo_scheduler.scheduling.planner import Planner, Policy
+from topo_scheduler.scheduling.preempting import Preempting
 from topo_scheduler.scheduling.queue import Order, Place, Queue
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
@@ -43,14 +45,18 @@ WAIT_BEFORE_TELLING: Final = 2.0
 class Engine:
     """All state of one scheduler, and the machine that changes it."""
 
-    def __init__(self, config: Configuration, resolve: Resolve) -> None:
+    def __init__(self, config: Configuration, resolve: Resolve, epoch: float = 0.0) -> None:
+        """``epoch``: what makes seconds since the epoch of the times that are passed."""
         self.config = config
+        self._epoch = epoch
         self.world = World(config.scheduler)
         self.workloads = Workloads()
         self.queue = Queue()
         self.planner = Planner(self.world.around, self.world.history, policy_of(config))
         self.attempts = Attempts(self.planner)
         self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)
+        self.preempting = Preempting(config.scheduler.scheduler_name, self.world, self.workloads, self.attempts)
+        self.preempting.enabled = config.topology.spec.preemption.enabled
         self._told = Told()
         self.arrivals = Arrivals(
             config.scheduler.scheduler_name,
@@ -70,6 +76,7 @@ class Engine:
         self.config = Configuration(self.config.scheduler, config.topology)
         self.planner.policy = policy_of(config)
         self.planner.forget_rules()
+        self.preempting.enabled = config.topology.spec.preemption.enabled
         self.world.improve_all()
 
     def nodes_applied(self, nodes: Iterable[Node], now: float) -> None:
@@ -90,13 +97,27 @@ class Engine:
         """Forget a namespace that was deleted."""
         self.world.around.drop_namespace(name)
 
-    def pods_applied(self, pods: Iterable[Pod], now: float) -> None:
+    def budgets_applied(self, budgets: Iterable[Budget]) -> None:
+        """Take over disruption budgets that appeared or changed."""
+        self._out += self.preempting.budgets_applied(budgets)
+
+    def budget_deleted(self, namespace: str, name: str) -> None:
+        """Forget a disruption budget that was deleted."""
+        self.preempting.budgets.drop(namespace, name)
+
+    def budgets_known(self) -> None:
+        """Note that all disruption budgets there are have been told; before that nobody is preempted."""
+        self.preempting.budgets.known = True
+
+    def pods_applied(self, pods: Collection[Pod], now: float) -> None:
         """Take over pods that appeared or changed, whoever schedules them."""
         self.arrivals.applied(pods, now)
+        self.preempting.pods_applied(pods)
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or no longer to be placed."""
         self.arrivals.deleted(uid, now)
+        self.preempting.pod_deleted(uid)
 
     def owner_changed(self, uid: str, now: float) -> None:
         """Understand again the pending pods below an owner that appeared or changed."""
@@ -115,6 +136,13 @@ class Engine:
             self.arrivals.not_bound(uid, now)
             self.queue.back_off(order_of(workload), now + self.outcomes.backoff(workload))
         if outcome is BindOutcome.GONE:
+            self.arrivals.touch(workload)
+
+    def eviction_finished(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> None:
+        """Take over how the eviction of a victim ended."""
+        out, again = self.preempting.evicted(uid, outcome, message, now)
+        self._out += out
+        if (workload := self.workloads.get(again)) is not None:
             self.arrivals.touch(workload)
 
     def may_bind(self, uid: str) -> str:
@@ -141,13 +169,20 @@ class Engine:
                 self._attempt(workload, now, clock)
                 if clock() - started > budget:
                     break
+        self.preempting.nominations.count_nobody()
         self._out += self.outcomes.due(now)
+        self._out += self._look_again(now)
         out, self._out = [*self.arrivals.take_out(), *self._out], []
         return out
 
     def next_due(self) -> float | None:
         """Return when `step` must be called next, if nothing happens before."""
-        due = (self.queue.next_due(), self.outcomes.next_due(), self.world.penalties.next_change())
+        due = (
+            self.queue.next_due(),
+            self.outcomes.next_due(),
+            self.world.penalties.next_change(),
+            self.preempting.next_due(),
+        )
         return min((at for at in due if at is not None), default=None)
 
     @property
@@ -162,6 +197,7 @@ class Engine:
             workload = self.workloads.get(id_)
             if workload is None:
                 self.queue.remove(id_)
+                self.preempting.forget(id_)
             else:
                 self._requeue(workload, now)
 
@@ -180,7 +216,7 @@ class Engine:
         """Make active what could be helped by what happened since the last step."""
         rows, everything = self.world.take_improved()
         arrived, repelling = self.world.take_neighbours()
-        if not rows and not everything and not arrived:
+        if not self.preempting.stirred() and not rows and not everything and not arrived:
             return
         index = np.array(rows, np.int64)
         helped: dict[PodClass, bool] = {}
@@ -199,6 +235,17 @@ class Engine:
                 if (helped[cls] and (workload.room_helps or not workload.gang)) or (everything and workload.gang):
                     self.queue.activate(order_of(workload))
                     break
+            else:
+                self.preempting.nudge(workload, now)
+
+    def _look_again(self, now: float) -> list[Instruction]:
+        """Try again the workloads for which others may give way by now."""
+        out, again = self.preempting.due(now)
+        for id_ in again:
+            workload = self.workloads.get(id_)
+            if workload is not None and self.queue.place(id_) is Place.PARKED:
+                self.queue.activate(order_of(workload))
+        return out
 
     def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> None:
         pending = workload.at(Stage.PENDING)
@@ -211,20 +258,26 @@ class Engine:
             self._tell_incomplete(workload, pending, lack)
             return
         before = clock()
+        self.preempting.count_for(workload)
         decision = self._decide(workload, pending, now)
         self._out.append(Announce(decision, clock() - before))
         if decision.verdict is Verdict.PLACED:
             self._out += self.outcomes.assume(workload, decision, now)
+            self.preempting.placed(workload)
             self.arrivals.placed(decision)
             self.arrivals.touch(workload)
             return
         self.queue.park(order_of(workload))
         workload.room_helps = decision.room_helps
         self.outcomes.hindered(workload, now)
+        first = pending[: least_of(workload)]
+        preempt, why_not = self.preempting.consider(workload, first, decision, now, now + self._epoch)
+        text = f"{decision.message} {why_not}" if why_not else decision.message
         for member in pending:
-            if self._told.changed(member.uid, decision.message):
-                self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, decision.message))
-                self._out.append(MarkUnschedulable(reference(member), decision.message))
+            if self._told.changed(member.uid, text):
+                self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
+                self._out.append(MarkUnschedulable(reference(member), text))
+        self._out += preempt
 
     def _decide(self, workload: Workload, pending: list[Member], now: float) -> Decision:
         layout, improvements = self.world.layout, self.world.improvements
@@ -237,7 +290,7 @@ class Engine:
             siblings = sorted(row_of[node] for node in nodes if node in row_of)
         decision = self.attempts.decide(workload, pending, siblings, layout, improvements, now)
         # More pods than the gang's size, or lost by one that ran whole: place the size, the rest as room comes.
-        least = 1 if workload.complete else max(1, needed_now(workload))
+        least = least_of(workload)
         if decision.verdict is not Verdict.PLACED and len(pending) > least:
             decision = self.attempts.decide(workload, pending[:least], siblings, layout, improvements, now)
         return decision
@@ -276,6 +329,11 @@ def needed_now(workload: Workload) -> int:
     """Return how many more members must be placed for the workload to have its size."""
     seated = sum(member.stage is not Stage.PENDING for member in workload.members.values())
     return max(0, workload.size - seated)
+
+
+def least_of(workload: Workload) -> int:
+    """Return how many members must be placed together at least: the size, singly where it ran whole."""
+    return 1 if workload.complete else max(1, needed_now(workload))
 
 
 def lacking(workload: Workload, pending: Sequence[Member]) -> int:

@@ -85,4 +85,6 @@ def _by_clearing(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates,
 
 def _plan(victims: tuple[Candidate, ...], candidates: Candidates, placement: Placement, key: Key | None = None) -> Plan:
     rows = {row for group in placement.rows for row in group}
-    return Plan(victims, tuple(pod for pod in candidates.leaving if pod.row in rows), placement, key)
+    there = tuple(pod for pod in candidates.leaving if pod.row in rows)
+    # What only pods elsewhere prevented is waited for as well.
+    return Plan(victims, there if there or victims else tuple(candidates.leaving), placement, key)

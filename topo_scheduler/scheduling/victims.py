@@ -1,7 +1,7 @@
 """Who may give way to a workload of higher priority, and what it costs when some of them do."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -128,6 +128,7 @@ def candidates_below(
     budgets: Budgets,
     spent: Mapping[str, int],
     spared: Callable[[str], bool],
+    going: Container[str],
     wall: float,
 ) -> Candidates:
     """Collect the pods that may give way to a priority.
@@ -139,6 +140,7 @@ def candidates_below(
         budgets: disruption budgets.
         spent: evictions on their way by budget, that the budgets may not show yet.
         spared: whether a pod is left alone for now, by uid.
+        going: pods whose eviction is on its way, by uid.
         wall: seconds since the epoch.
     """
     found: list[tuple[Occupant, int, Amounts, Profile | None, Guard | None]] = []
@@ -148,7 +150,7 @@ def candidates_below(
         occupant = entry.occupant
         if occupant is None or occupant.priority >= priority or occupant.fixed or entry.row < 0:
             continue
-        if occupant.terminating:
+        if occupant.terminating or uid in going:
             if not spared(uid):
                 leaving.append(Candidate(occupant, entry.row, entry.amounts, entry.profile, 0, NO_GANG, -1))
             continue

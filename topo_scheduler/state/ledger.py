@@ -43,6 +43,8 @@ class Ledger:
         """Entries assumed and not yet confirmed."""
         self.priorities: Counter[int] = Counter()
         """How many pods of each priority could give way."""
+        self.occupied = 0
+        """Counts what became known of who holds room."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -98,6 +100,7 @@ class Ledger:
             return False
         self._count(entry.occupant, -1)
         entry.occupant = occupant
+        self.occupied += 1
         self._count(occupant, 1)
         return True
 
