@@ -25,12 +25,13 @@ ROOTS: Final = {
     "events": "/apis/events.k8s.io/v1",
     "leases": "/apis/coordination.k8s.io/v1",
     "poddisruptionbudgets": "/apis/policy/v1",
+    "priorityclasses": "/apis/scheduling.k8s.io/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
     "clusterroles": "/apis/rbac.authorization.k8s.io/v1",
     "clusterrolebindings": "/apis/rbac.authorization.k8s.io/v1",
 }
-CLUSTER_WIDE: Final = frozenset({"nodes", "namespaces", "clusterroles", "clusterrolebindings"})
+CLUSTER_WIDE: Final = frozenset({"nodes", "namespaces", "priorityclasses", "clusterroles", "clusterrolebindings"})
 
 
 class ApiError(Exception):

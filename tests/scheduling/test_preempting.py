@@ -1,5 +1,7 @@
 """From a workload without room to nominated pods, evictions and a place: what the engine says, and when it stops."""
 
+import itertools
+
 import pytest
 
 from tests.helpers import controlled_by, make_node, make_pod
@@ -270,7 +272,7 @@ def test_one_that_can_not_be_evicted_is_asked_again_after_a_growing_while() -> N
     low = running(d, "low", "s1-l1-1")
     d.apply(urgent())
     asked = []
-    for second in range(0, 200):
+    for second in range(200):
         d.forget()
         d.step(1)
         if d.preempted():
@@ -278,7 +280,7 @@ def test_one_that_can_not_be_evicted_is_asked_again_after_a_growing_while() -> N
             d.evict(low, outcome=EvictionOutcome.REFUSED)
         # Something always happens somewhere.
         d.nodes(make_node("elsewhere", "s2/l1", gpus=0, labels={"at": str(second)}))
-    gaps = [later - earlier for earlier, later in zip(asked, asked[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(asked)]
     assert len(asked) >= 3
     assert gaps == sorted(gaps)
     assert gaps[0] >= 10

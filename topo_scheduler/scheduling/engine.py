@@ -220,6 +220,7 @@ class Engine:
             return
         index = np.array(rows, np.int64)
         helped: dict[PodClass, bool] = {}
+        lowest = self.preempting.lowest
         for id_ in self.queue.parked():
             workload = self.workloads.get(id_)
             if workload is None or workload.problem:
@@ -236,7 +237,8 @@ class Engine:
                     self.queue.activate(order_of(workload))
                     break
             else:
-                self.preempting.nudge(workload, now)
+                if lowest is not None and lowest < workload.priority:
+                    self.preempting.nudge(workload, now)
 
     def _look_again(self, now: float) -> list[Instruction]:
         """Try again the workloads for which others may give way by now."""

@@ -38,8 +38,11 @@ LEFT_ALONE: Final = 10.0
 """Seconds for which a pod that could not be evicted is left alone, doubled each time."""
 LEFT_ALONE_MOST: Final = 600.0
 LOOK_AGAIN: Final = 1.0
-"""Seconds after which a workload that found no victims looks again when something changed, doubled each time."""
-LOOK_AGAIN_MOST: Final = 60.0
+"""Seconds after which workloads that found no victims look again if something changed, doubled each time."""
+LOOK_AGAIN_MOST: Final = 10.0
+PAUSE: Final = 1.0
+"""Seconds between two claims of a workload once the second came to nothing, doubled each time."""
+PAUSE_MOST: Final = 60.0
 PACE: Final = 2e-4
 """Seconds to the next search of any workload after one in vain, for each candidate there was."""
 
@@ -65,10 +68,12 @@ class Patience:
 
 @dataclass(slots=True)
 class _Search:
-    """The last search in vain of workloads that ask alike, and what it was made on."""
+    """Searches in vain by workloads that ask alike: what the last was made on, and when the next may be."""
 
     stamp: Hashable = None
     sentence: str = ""
+    times: int = 0
+    until: float = 0.0
 
 
 class Preempting:
@@ -90,6 +95,7 @@ class Preempting:
         self._patience: dict[str, Patience] = {}
         self._again: dict[str, float] = {}
         self._searches: dict[object, _Search] = {}
+        self._search_of: dict[str, _Search] = {}
         self._not_before = 0.0
         self._stirred: tuple[int, int] = (0, 0)
 
@@ -126,6 +132,7 @@ class Preempting:
         """Forget a workload that is gone."""
         self._forget_claim(id_)
         self._patience.pop(id_, None)
+        self._search_of.pop(id_, None)
         self._again.pop(id_, None)
 
     def budgets_applied(self, budgets: Iterable[Budget]) -> list[Instruction]:
@@ -140,9 +147,7 @@ class Preempting:
 
     def placed(self, workload: Workload) -> None:
         """Note that a workload has a place: the ledger holds it from now on."""
-        self._forget_claim(workload.id)
-        self._patience.pop(workload.id, None)
-        self._again.pop(workload.id, None)
+        self.forget(workload.id)
         for uid in workload.members:
             self.nominations.drop(uid)
 
@@ -171,38 +176,43 @@ class Preempting:
         self._again.pop(workload.id, None)
         if not self._may(workload, members) or not decision.room_helps:
             return out, ""
-        patience = self._patience.setdefault(workload.id, Patience())
         groups = self._attempts.groups(members)
         ask = self._attempts.ask(workload, groups, (), self._world.layout)
         search = self._search(
             (workload.priority, ask.gang, ask.enforcement, ask.mixed_models, *ask.groups, *ask.running)
         )
+        self._search_of[workload.id] = search
         stamp = self._stamp(now)
         if search.stamp == stamp:
             return out, search.sentence
-        if now < max(patience.until, self._not_before):
-            self._again[workload.id] = max(patience.until, self._not_before)
+        if now < (at := max(self._looks_at(workload.id), self._not_before)):
+            self._again[workload.id] = at
             return out, search.sentence
         candidates = self._candidates(workload, now, wall)
         plan = None
         if candidates.pods or candidates.leaving:
             plan = plan_preemption(self._attempts.planner, ask, self._world.layout, candidates, now)
         if plan is None:
-            patience.times += 1
-            patience.until = now + _doubled(LOOK_AGAIN, patience.times, LOOK_AGAIN_MOST)
+            search.times += 1
+            search.until = now + _doubled(LOOK_AGAIN, search.times, LOOK_AGAIN_MOST)
             self._not_before = now + PACE * len(candidates.pods)
             search.stamp, search.sentence = stamp, _shielded(candidates)
             return out, search.sentence
+        search.times = 0
         return out + self._claim(workload, groups, plan, now), ""
+
+    @property
+    def lowest(self) -> int | None:
+        """Lowest priority of a pod that could give way; None where none does."""
+        return min(self._world.ledger.priorities, default=None) if self.enabled and self.budgets.known else None
 
     def nudge(self, workload: Workload, now: float) -> None:
         """Note that something changed which could make room for a workload that waits, if others gave way."""
-        if workload.id in self._again or not self._may(workload, list(workload.members.values())):
+        if workload.id in self._again or not all(member.preempts for member in workload.members.values()):
             return
         claim = self._claims.get(workload.id)
         if claim is None or not self._awaited(claim):
-            patience = self._patience.get(workload.id)
-            self._again[workload.id] = max(patience.until if patience else now, now)
+            self._again[workload.id] = max(self._looks_at(workload.id), now)
 
     def stirred(self) -> bool:
         """Return whether candidates or budgets changed since this was asked last."""
@@ -251,13 +261,13 @@ class Preempting:
     # ------------------------------------------------------------ inside
 
     def _may(self, workload: Workload, members: Sequence[Member]) -> bool:
-        lowest = min(self._world.ledger.priorities, default=workload.priority)
-        return (
-            lowest < workload.priority
-            and self.enabled
-            and self.budgets.known
-            and all(member.preempts for member in members)
-        )
+        lowest = self.lowest
+        return lowest is not None and lowest < workload.priority and all(member.preempts for member in members)
+
+    def _looks_at(self, id_: str) -> float:
+        """Return when a workload may look for victims next."""
+        patience, search = self._patience.get(id_), self._search_of.get(id_)
+        return max(patience.until if patience else 0.0, search.until if search else 0.0)
 
     def _search(self, key: object) -> _Search:
         if len(self._searches) > 4096:
@@ -364,7 +374,7 @@ class Preempting:
         """End a claim that came to nothing; the workload looks for victims again after a while that grows."""
         patience = self._patience.setdefault(claim.workload, Patience())
         if patience.times:
-            patience.until = now + _doubled(LOOK_AGAIN, patience.times, LOOK_AGAIN_MOST)
+            patience.until = now + _doubled(PAUSE, patience.times, PAUSE_MOST)
         patience.times += 1
         return self._clear(claim)
 
