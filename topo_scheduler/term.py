@@ -381,6 +381,7 @@ class Term:
         async with self._evictions:
             result = await self._evictor.evict(pod.namespace, pod.name, pod.uid)
             goes = result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE)
+            self._metrics.preempted.labels(result.outcome.value).inc()
             log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
             self.engine.eviction_finished(
                 pod.uid, Ended.GOING if goes else Ended.REFUSED, result.message, self._clock()

@@ -155,8 +155,13 @@ class Clearing:
                     yield option
                 continue
             base = self._solve(region, self._open_to(inside, None), inside, None)
-            if base is not None:
+            if base is None:
+                continue
+            if self._gangs(inside):
                 open_.append((base[0], region, inside))
+            elif least != 0 or base[0] <= best:
+                least, best = 0, base[0]
+                yield base[1]
         open_.sort(key=lambda one: one[0])
         sizes = max((len(self._gangs(inside)) for _, _, inside in open_), default=0)
         for size in range(sizes + 1):
