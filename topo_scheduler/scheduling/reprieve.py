@@ -65,8 +65,7 @@ def _places(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, leve
     if ask.members == 1:
         places = [numbers for row, numbers in by_row.items() if eligible[row]]
     else:
-        views = trial.planner.views_for(ask)
-        rule, _ = trial.planner.rule(views, ask, layout)
+        rule = trial.rule(ask)
         if rule is None:
             return []
         rows: list[Int64] = [region.rows for region in regions_for(ask, layout, rule)]

@@ -8,6 +8,7 @@ from topo_scheduler.scheduling.ask import Ask, Failure, Placement
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.victims import Candidate
 from topo_scheduler.state.changes import ChangeLog
+from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 
 
@@ -41,6 +42,10 @@ class Trial:
         """Return where a workload would go."""
         found = self.planner.plan(ask, self._layout, self._now)
         return None if isinstance(found, Failure) else found
+
+    def rule(self, ask: Ask) -> SizeRule | None:
+        """Return the size rule of a workload that can't be placed."""
+        return self.planner.plan(ask, self._layout, self._now).rule
 
     def place_without(self, pods: Iterable[Candidate], ask: Ask) -> Placement | None:
         """Return where a workload would go if these pods went, which are there again afterwards."""
