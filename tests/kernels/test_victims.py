@@ -114,12 +114,12 @@ def test_no_set_costs_less(
         for chosen in combinations(allowed, size)
         if frees(found, chosen, lack) and (cost := price(found, chosen, slack, rule, left)) is not None
     ]
-    chosen, cost = solve(found, lack, slack, rule, left, exact=10)
+    victims, least = solve(found, lack, slack, rule, left, exact=10)
     if not costs:
-        assert cost[0] == -1
-        assert chosen == []
+        assert least[0] == -1
+        assert victims == []
     else:
-        assert (tuple(cost), chosen) == min(costs)
+        assert (tuple(least), victims) == min(costs)
 
 
 @given(pods, lacks, slacks, rules, st.tuples(st.integers(0, 2), st.integers(0, 2)))

@@ -299,6 +299,18 @@ def test_a_gang_of_different_pods_is_given_room() -> None:
     assert s.victims(Ask([(pods(8), 2), (launcher, 1)], gang=True)) == ["v0", "v1"]
 
 
+def test_a_gang_whose_members_keep_apart_is_given_room() -> None:
+    s = scene(2, *(Held(f"s1l1n{n}", gpus=4, ran=n * 10 + k) for n in (1, 2) for k in (1, 2)))
+    cls = replace(pods(4), constraints=Constraints("default", ports=(Port(ANY_ADDRESS, "TCP", 80),)))
+    assert s.victims(Ask([(cls, 2)], gang=True)) == ["v0", "v2"]
+
+
+def test_a_gang_of_different_pods_needs_no_more_room_than_it_takes() -> None:
+    """Three members of the larger kind would not even fit the fabric."""
+    s = scene(2, Held("s1l1n1"), Held("s1l1n2"))
+    assert len(s.victims(Ask([(pods(8), 2), (pods(0, cpu=1000), 1)], gang=True))) == 2
+
+
 def test_a_node_that_may_not_be_used_is_not_cleared() -> None:
     nodes = [make_node("a", "s1/l1", unschedulable=True), make_node("b", "s1/l1")]
     s = Scene(Small(nodes), [Held("a", ran=1), Held("b", ran=1000)])
@@ -360,6 +372,38 @@ def test_no_other_set_costs_less(
         if plan is not None and best is not None and plan.key is not None:
             parts = 6 if small_too else 4
             assert plan.key[:parts] == best[:parts]
+
+
+@given(data=st.data(), every_set=st.sampled_from([5, 0]))
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_port_is_made_free_at_the_least_cost(data: st.DataObject, every_set: int) -> None:
+    """By trial; where not every set is tried, at least nobody goes who could stay."""
+    held = [
+        replace(one, port=data.draw(st.sampled_from([0, 80]))) for one in data.draw(helds(gangs=True, budgets=True))
+    ]
+    cls = replace(
+        pods(data.draw(st.integers(1, 3))), constraints=Constraints("default", ports=(Port(ANY_ADDRESS, "TCP", 80),))
+    )
+    ask = Ask([(cls, 1)], gang=False)
+    s = Scene(Small(grid(1, 2, 2, gpus=4)), held)
+    for name in ("b", "c"):
+        s.budget(name, data.draw(st.integers(0, 2)))
+    if isinstance(s.small.plan(ask), Placement):
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("topo_scheduler.scheduling.reprieve.EVERY_SET", every_set)
+        plan, best = s.plan(ask), s.cheapest(ask)
+    if every_set:
+        assert (plan is None) == (best is None)
+    if plan is None or best is None or plan.key is None:
+        return
+    assert plan.key[0] == best[0]
+    if every_set:
+        assert plan.key == best
+    trial = Trial(s.small.planner, s.small.world.layout, 0, neighbours=True)
+    for spared in plan.victims:
+        rest = [victim for victim in plan.victims if victim is not spared]
+        assert trial.place_without(rest, ask) is None
 
 
 @given(data=st.data(), ask=asks)

@@ -9,17 +9,24 @@ import numpy as np
 from topo_scheduler.scheduling.ask import Ask
 from topo_scheduler.scheduling.clearing import Option
 from topo_scheduler.scheduling.regions import regions_for
+from topo_scheduler.scheduling.tied import is_tied
 from topo_scheduler.scheduling.trial import Trial
 from topo_scheduler.scheduling.victims import NO_GANG, OPEN, Candidates
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 
-MOST_TRIALS: Final = 300
+MOST_TRIALS: Final = 200
 """How often the planner is asked for one level of priority."""
+MOST_TRIALS_OF_MEMBERS: Final = 240
+"""The same times the members of a gang that is seated one by one, which takes long to plan."""
 MOST_PLACES: Final = 48
 """Nodes, or domains, that are looked at: those whose candidates have the least GPU-time."""
 EVERY_SET: Final = 5
 """Candidates of a place up to which every set of them is tried, the cheapest first."""
+
+
+class Exhausted(Exception):
+    """The planner was asked as often as it may be."""
 
 
 class _Asked:
@@ -29,10 +36,13 @@ class _Asked:
         self._trial = trial
         self._ask = ask
         self._candidates = candidates
-        self.times = 0
+        tied = ask.gang and is_tied(ask.groups)
+        self.left = MOST_TRIALS_OF_MEMBERS // ask.members if tied else MOST_TRIALS
 
     def __call__(self, victims: Sequence[int]) -> bool:
-        self.times += 1
+        if not self.left:
+            raise Exhausted
+        self.left -= 1
         return self._trial.place_without([self._candidates.pods[n] for n in victims], self._ask) is not None
 
 
@@ -44,12 +54,13 @@ def by_trial(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, lev
     asked = _Asked(trial, ask, candidates)
     found = []
     for place in _places(trial, ask, layout, candidates, level):
-        if asked.times >= MOST_TRIALS:
-            break
-        if len(place) <= EVERY_SET:
-            victims = _cheapest_set(place, candidates, asked)
-        else:
-            victims = _all_but_the_spared(place, candidates, asked)
+        try:
+            if len(place) <= EVERY_SET:
+                victims = _cheapest_set(place, candidates, asked)
+            else:
+                victims = _all_but_the_spared(place, candidates, asked)
+        except Exhausted:
+            break  # nobody goes of whom it is not known that he must
         if victims:
             found.append(Option(candidates.key(victims), tuple(victims)))
     return iter(sorted(found, key=lambda option: option.key))
@@ -70,7 +81,11 @@ def _places(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, leve
             return []
         rows: list[Int64] = [region.rows for region in regions_for(ask, layout, rule)]
         places = [[number for row in inside.tolist() for number in by_row.get(row, ())] for inside in rows]
-    places = [within for place in places if (within := _within_budgets(place, candidates))]
+    places = [
+        within
+        for place in places
+        if (within := place if len(place) <= EVERY_SET else _within_budgets(place, candidates))
+    ]
     places.sort(key=lambda place: (int(candidates.seconds[place].sum()), len(place), place))
     return places[:MOST_PLACES]
 
@@ -106,14 +121,21 @@ def _all_but_the_spared(
     if not asked(place):
         return []
     taken = set(place)
+
+    def spare(units: Sequence[Sequence[int]]) -> None:
+        """Let all stay who can; halves of those that can't all stay are tried, which costs fewer trials than each."""
+        wanted = {number for unit in units for number in unit} & taken
+        if not wanted:
+            return
+        rest = candidates.closed(taken - wanted)
+        if rest is not None and not wanted & set(rest) and asked(rest):
+            taken.intersection_update(rest)
+        elif len(units) > 1:
+            spare(units[: len(units) // 2])
+            spare(units[len(units) // 2 :])
+
     order = sorted(place, key=lambda n: int(candidates.worst[n]))
     gangs = dict.fromkeys(int(candidates.gang[n]) for n in order if candidates.gang[n] != NO_GANG)
-    units = [[n for n in order if candidates.gang[n] == gang] for gang in gangs]
-    units += [[n] for n in order if candidates.gang[n] == NO_GANG or _is_open(n, candidates)]
-    for unit in units:
-        if not taken.issuperset(unit):
-            continue
-        rest = candidates.closed(taken.difference(unit))
-        if rest is not None and not set(rest) & set(unit) and asked(rest):
-            taken = set(rest)
+    spare([[n for n in order if candidates.gang[n] == gang] for gang in gangs])
+    spare([[n] for n in order if candidates.gang[n] == NO_GANG or _is_open(n, candidates)])
     return sorted(taken)
