@@ -249,6 +249,40 @@ def test_a_claim_ends_with_its_workload() -> None:
     assert len(d.engine.preempting.nominations) == 0
 
 
+def test_who_is_placed_elsewhere_keeps_no_claim() -> None:
+    d = driver({"s1/l1": 1, "s1/l2": 1})
+    running(d, "a", "s1-l1-1")
+    equal = running(d, "b", "s1-l2-1", priority=10)
+    high, waiting = urgent(), make_pod("waiting", gpus=8)
+    d.apply(high)
+    d.step()
+    d.delete(equal)
+    d.settle()
+    assert d.where(high) == {"urgent": "s1-l2-1"}
+    d.delete(d.pods[next(uid for uid, pod in d.pods.items() if pod.metadata.name == "a")])
+    d.apply(waiting)
+    d.settle()
+    assert d.where(waiting) == {"waiting": "s1-l1-1"}
+
+
+def test_a_gang_that_is_placed_keeps_no_nomination() -> None:
+    d = driver({"s1/l1": 3})
+    members = with_priority(gang(2), 10)
+    d.run(*members)
+    for pod in members:
+        d.delete(pod)
+    lost = with_priority(gang(2), 10)
+    one, two = running(d, "x", "s1-l1-1"), running(d, "y", "s1-l1-2")
+    running(d, "z", "s1-l1-3")
+    d.apply(*lost)
+    d.step()
+    assert len(d.preempted()) == 2
+    d.evict(one, two)
+    d.settle()
+    assert len(d.where(*lost)) == 2
+    assert len(d.engine.preempting.nominations) == 0
+
+
 def test_a_refused_eviction_is_told_and_others_are_looked_for() -> None:
     d = driver({"s1/l1": 2})
     first, second = running(d, "a", "s1-l1-1"), running(d, "b", "s1-l1-2")

@@ -265,7 +265,7 @@ class Engine:
         self._out.append(Announce(decision, clock() - before))
         if decision.verdict is Verdict.PLACED:
             self._out += self.outcomes.assume(workload, decision, now)
-            self.preempting.placed(workload)
+            self._out += self.preempting.placed(workload, decision)
             self.arrivals.placed(decision)
             self.arrivals.touch(workload)
             return

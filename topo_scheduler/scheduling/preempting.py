@@ -145,11 +145,15 @@ class Preempting:
         """Let those nominated pods count that stand before a workload, for the attempt that follows."""
         self._attempts.reserved = self.nominations.count_for(workload.members, workload.priority, workload.id)
 
-    def placed(self, workload: Workload) -> None:
-        """Note that a workload has a place: the ledger holds it from now on."""
-        self.forget(workload.id)
-        for uid in workload.members:
+    def placed(self, workload: Workload, decision: Decision) -> list[Instruction]:
+        """Note that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations."""
+        seated = {seat.uid for seat in decision.seats}
+        for uid in seated:
             self.nominations.drop(uid)
+        claim = self._claims.get(workload.id)
+        out = self._clear(claim) if claim is not None else []
+        self.forget(workload.id)
+        return out
 
     def consider(
         self, workload: Workload, members: Sequence[Member], decision: Decision, now: float, wall: float
@@ -179,7 +183,7 @@ class Preempting:
         groups = self._attempts.groups(members)
         ask = self._attempts.ask(workload, groups, (), self._world.layout)
         search = self._search(
-            (workload.priority, ask.gang, ask.enforcement, ask.mixed_models, *ask.groups, *ask.running)
+            (workload.priority, ask.gang, ask.enforcement, ask.mixed_models, ask.profiles, *ask.groups, *ask.running)
         )
         self._search_of[workload.id] = search
         stamp = self._stamp(now)
