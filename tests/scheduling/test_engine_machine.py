@@ -489,6 +489,8 @@ class Cluster(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         quiet = 0
+        for uid in [uid for uid, pod in self.truth_pods.items() if pod.metadata.deletion_timestamp]:
+            self.remove_pod(uid)  # who was told to go is gone at last
         for _ in range(100):
             self.deliver(len(self.watch))
             self.step(11)
