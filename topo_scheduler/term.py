@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.api.objects import Node, PartialObject, Pod
+from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.bind_plugins import BindPlugins, Refusal
 from topo_scheduler.isolation import Isolated
 from topo_scheduler.kube.binder import Binder, Outcome
@@ -25,8 +26,9 @@ from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
 from topo_scheduler.kube.group_conditions import GroupConditionWriter, GroupMark
 from topo_scheduler.kube.groups import GroupDirectory
 from topo_scheduler.kube.owners import Missing, OwnerDirectory
+from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.reflector import Reflector
-from topo_scheduler.kube.resources import NAMESPACES, NODES, OWNER_KINDS, PODS
+from topo_scheduler.kube.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS
 from topo_scheduler.kube.sinks import Calls, Deleted
 from topo_scheduler.kube.storage import storage_reflectors
 from topo_scheduler.kube.volumes import VolumeWriter
@@ -43,9 +45,14 @@ from topo_scheduler.scheduling.instructions import (
     Instruction,
     MarkGroup,
     MarkUnschedulable,
+    Nominate,
     PodRef,
+    Preempt,
     PrepareVolumes,
     Tell,
+)
+from topo_scheduler.scheduling.instructions import (
+    EvictionOutcome as Ended,
 )
 from topo_scheduler.scheduling.queue import Place
 from topo_scheduler.scheduling.registry import Extensions
@@ -62,6 +69,7 @@ DRAIN_SECONDS: Final = 25.0
 """Longest wait at the end of a term for binds in flight; below the 30 s a pod usually has to terminate."""
 STEP_SECONDS: Final = 0.005
 """Longest time decisions hold the event loop at a stretch."""
+EVICTIONS_IN_FLIGHT: Final = 16
 OWNER_RETRY_SECONDS: Final = 5.0
 OWNERS_SECONDS: Final = 10.0
 """Longest wait for the lists of workloads: a kind that is not served, or not allowed, must not hold up all others."""
@@ -97,9 +105,10 @@ class Term:
         connection = configuration.scheduler.client_connection
         self._clock = clock
         self._wake = asyncio.Event()
+        self._name = configuration.scheduler.scheduler_name
         self._metrics = metrics
         self._owners = OwnerDirectory(client, on_change=self._owner_changed)
-        self.engine = Engine(configuration, self._resolve, extensions)
+        self.engine = Engine(configuration, self._resolve, extensions, time.time() - clock())
         for api in GroupApi:  # pods are listed before it is known which PodGroups there are
             self.engine.groups_served(api, Serving.UNKNOWN, clock(), clock())
         self._plugins = BindPlugins(
@@ -115,6 +124,8 @@ class Term:
         self._group_conditions = GroupConditionWriter(client, busy=self.busy)
         self._groups = GroupDirectory(client, self, clock=clock)
         self._evictor = Evictor(client)
+        self._evictions = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
+        self._statuses = PodStatusWriter(client)
         self._nodes = Reflector(client, NODES, Calls(self.nodes_applied, self.nodes_deleted))
         self._pods = Reflector(client, PODS, Calls(self.pods_applied, self.pods_deleted))
         self._namespaces = Reflector(client, NAMESPACES, Calls(self.namespaces_applied, self.namespaces_deleted))
@@ -122,6 +133,9 @@ class Term:
             "nodes": self._nodes,
             "pods": self._pods,
             "namespaces": self._namespaces,
+            "poddisruptionbudgets": Reflector(
+                client, BUDGETS, Calls(self.budgets_applied, self.budgets_deleted, self.budgets_synced)
+            ),
             **{kind.plural: Reflector(client, kind, self._owners.sink(kind)) for kind in OWNER_KINDS},
         }
         self._storage = storage_reflectors(client, self.engine.world.around.storage, self._wake.set)
@@ -320,6 +334,22 @@ class Term:
         self.engine.groups_served(api, serving, asked, self._clock())
         self._wake.set()
 
+    def budgets_applied(self, budgets: Sequence[Budget]) -> None:
+        """Disruption budgets appeared or changed."""
+        self.engine.budgets_applied(budgets)
+        self._wake.set()
+
+    def budgets_deleted(self, references: Sequence[Deleted]) -> None:
+        """Disruption budgets vanished."""
+        for reference in references:
+            self.engine.budget_deleted(reference.namespace, reference.name)
+        self._wake.set()
+
+    def budgets_synced(self) -> None:
+        """All disruption budgets have been told."""
+        self.engine.budgets_known()
+        self._wake.set()
+
     def _owner_changed(self, uid: str) -> None:
         self.engine.owner_changed(uid, self._clock())
         self._wake.set()
@@ -386,6 +416,10 @@ class Term:
                 log.warning(message)
             case Evict(pod, message):
                 self._start(self._evict(pod, message), f"evict {pod.uid}")
+            case Nominate(pod, node):
+                self._start(self._statuses.nominate(pod.namespace, pod.name, pod.uid, node), f"nominate {pod.uid}")
+            case Preempt():
+                self._start(self._preempt(instruction), f"preempt {instruction.pod.uid}")
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run something that ends by itself as part of this term."""
@@ -450,6 +484,24 @@ class Term:
         log.warning("evicting %s/%s: %s: %s", pod.namespace, pod.name, message, result.outcome.value)
         if result.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.FAILED):
             log.error("pod %s/%s stays bound without its gang: %s", pod.namespace, pod.name, result.message)
+
+    async def _preempt(self, preempt: Preempt) -> None:
+        pod = preempt.pod
+        async with self._evictions:
+            result = await self._evictor.evict(pod.namespace, pod.name, pod.uid)
+            goes = result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE)
+            self._metrics.preempted.labels(result.outcome.value).inc()
+            log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
+            self.engine.eviction_finished(
+                pod.uid, Ended.GOING if goes else Ended.REFUSED, result.message, self._clock()
+            )
+            self._wake.set()
+            if result.outcome is EvictionOutcome.EVICTED:
+                # Only now: the condition must not stand on a pod that stays, and the Eviction API writes one of its
+                # own over it.
+                self._events.record(_regarding(pod), "Normal", Reason.PREEMPTED, preempt.note, "Preempting")
+                text = f"{self._name}: preempting to accommodate a higher priority pod"
+                await self._statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, time.time())
 
     # ------------------------------------------------------------ what is observed
 

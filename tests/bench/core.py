@@ -12,7 +12,7 @@ import msgspec
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Job, Node, Pod
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.instructions import Announce
+from topo_scheduler.scheduling.instructions import Announce, Preempt
 from topo_scheduler.scheduling.understand import Lineage
 
 from . import objects
@@ -101,6 +101,54 @@ def fabric(nodes: int = 10_000) -> Json:
     }
 
 
+def preemption(nodes: int, victims: int, per_node: int, members: int, gpus: int, repeats: int = 5) -> Json:
+    """From a full cluster to a plan: one workload of high priority, and who gives way for it.
+
+    ``victims`` nodes hold pods of low priority, ``per_node`` each; the others are full of pods that must stay.
+    """
+    planned: list[float] = []
+    evicted = 0
+    for _ in range(repeats):
+        jobs: dict[str, Job] = {}
+        engine = _engine(jobs)
+        engine.budgets_known()
+        engine.nodes_applied(_nodes(nodes), 0.0)
+        running = []
+        for number in range(nodes):
+            low = number * victims // nodes != (number + 1) * victims // nodes
+            for part in range(per_node if low else 1):
+                uid = f"r{number}-{part}"
+                body = objects.pod(uid, 8 // per_node if low else 8, "another", uid=uid)
+                body["metadata"]["creationTimestamp"] = f"2024-01-01T{number % 24:02}:{part:02}:00Z"
+                body["spec"] |= {"nodeName": f"node-{number}", "priority": number % 3 if low else 1000}
+                running.append(msgspec.convert(body, Pod))
+        engine.pods_applied(running, 0.0)
+        body = objects.job("urgent", members)
+        body["metadata"]["uid"] = "urgent"
+        jobs["urgent"] = msgspec.convert(body, Job)
+        for index in range(members):
+            member = objects.member_of_job(body, index)
+            member["metadata"]["uid"] = f"u{index}"
+            member["spec"]["priority"] = 100
+            member["spec"]["containers"] = objects.pod("", gpus, "")["spec"]["containers"]
+            engine.pods_applied([msgspec.convert(member, Pod)], 0.0)
+        began = time.perf_counter()
+        said = engine.step(0.0, time.perf_counter, 1e9)
+        planned.append(time.perf_counter() - began)
+        evicted = sum(isinstance(one, Preempt) for one in said)
+        assert evicted, "there was room to be made"
+    planned.sort()
+    return {
+        "nodes": nodes,
+        "candidates": victims * per_node,
+        "gang": members,
+        "gpus_each": gpus,
+        "victims": evicted,
+        "p50_ms": round(1e3 * planned[len(planned) // 2], 1),
+        "max_ms": round(1e3 * planned[-1], 1),
+    }
+
+
 def kernels() -> Json:
     """Compiling every kernel cold, and loading them from the cache."""
     result: dict[str, Any] = {}
@@ -116,6 +164,12 @@ def core() -> Json:
     """All measurements in core."""
     return {
         "decisions": [decisions(1000, 110, 8), decisions(5000, 600, 8), decisions(10_000, 1200, 8)],
+        "preemption": [
+            preemption(2000, 700, 1, 1, 8),
+            preemption(2000, 700, 1, 4, 8),
+            preemption(2000, 2000, 8, 8, 8),
+            preemption(2000, 2000, 8, 64, 1),
+        ],
         "fabric": fabric(),
         "kernels": kernels(),
     }

@@ -34,7 +34,11 @@ def pod(name: str, gpus: int, scheduler: str, **metadata: Any) -> Json:
     container = {
         "name": "main",
         "image": "registry.k8s.io/pause:3.10",
-        "resources": {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"nvidia.com/gpu": str(gpus)}},
+        "resources": {
+            # As the API server writes it: what is limited is requested too.
+            "requests": {"cpu": "4", "memory": "16Gi", "nvidia.com/gpu": str(gpus)},
+            "limits": {"nvidia.com/gpu": str(gpus)},
+        },
     }
     return {
         "apiVersion": "v1",

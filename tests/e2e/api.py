@@ -32,6 +32,7 @@ ROOTS: Final = {
     "persistentvolumes": "/api/v1",
     "persistentvolumeclaims": "/api/v1",
     "storageclasses": "/apis/storage.k8s.io/v1",
+    "priorityclasses": "/apis/scheduling.k8s.io/v1",
     "roles": "/apis/rbac.authorization.k8s.io/v1",
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
     "clusterroles": "/apis/rbac.authorization.k8s.io/v1",
@@ -45,6 +46,7 @@ CLUSTER_WIDE: Final = frozenset(
         "clusterrolebindings",
         "customresourcedefinitions",
         "persistentvolumes",
+        "priorityclasses",
         "storageclasses",
     }
 )

@@ -54,6 +54,12 @@ class Cluster:
         assert self._embedded is not None, "this test is for the embedded server"
         return self._embedded
 
+    def let_pods_end_slowly(self, seconds: float) -> dict[str, str]:
+        """Let deleted pods take as long as they may, at most so long; return annotations that they need for it."""
+        if self._kubelet is not None:
+            self._kubelet.stop_seconds = seconds
+        return {"pod-delete.stage.kwok.x-k8s.io/delay": f"{round(seconds * 1000)}ms"}
+
     @property
     def plane(self) -> ControlPlane:
         """The real control plane; only tests of it ask."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from tests.helpers import Owner, controlled_by, make_node, make_pod
+from tests.helpers import EPOCH, Owner, controlled_by, make_node, make_pod
 from topo_scheduler.api.config import Configuration, load_configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, Pod
@@ -16,9 +16,12 @@ from topo_scheduler.scheduling.instructions import (
     BindOutcome,
     Complain,
     Evict,
+    EvictionOutcome,
     Instruction,
     MarkGroup,
     MarkUnschedulable,
+    Nominate,
+    Preempt,
     Tell,
 )
 from topo_scheduler.scheduling.understand import Lineage
@@ -46,7 +49,7 @@ class Driver:
         self.flight: dict[str, Bind] = {}
         """Binds that were asked for and not answered, by uid of the pod."""
         self.said: list[Instruction] = []
-        self.engine = Engine(config or Configuration(), self._resolve)
+        self.engine = Engine(config or Configuration(), self._resolve, epoch=EPOCH)
         self.engine.nodes_applied(nodes, self.now)
 
     def _resolve(self, pod: Pod) -> Lineage | None:
@@ -189,6 +192,25 @@ class Driver:
     def evicted(self) -> list[str]:
         """Return the names of the pods that were to be evicted."""
         return [said.pod.name for said in self.said if isinstance(said, Evict)]
+
+    def preempted(self) -> list[str]:
+        """Return the names of the pods that were to give way."""
+        return sorted(said.pod.name for said in self.said if isinstance(said, Preempt))
+
+    def nominated(self) -> dict[str, str]:
+        """Return which node each pod was nominated to last, by name; those whose nomination was cleared have none."""
+        last = {said.pod.name: said.node for said in self.said if isinstance(said, Nominate)}
+        return {name: node for name, node in last.items() if node}
+
+    def evict(self, *pods: Pod, outcome: EvictionOutcome = EvictionOutcome.GOING, gone: bool = True) -> None:
+        """Evictions end; the pods vanish unless they take their time."""
+        for pod in pods:
+            self.engine.eviction_finished(pod.metadata.uid, outcome, "the server said so", self.now)
+            if outcome is EvictionOutcome.GOING:
+                pod.metadata.deletion_timestamp = "2024-01-01T00:00:00Z"
+                self.apply(pod)
+                if gone:
+                    self.delete(pod)
 
     def complaints(self) -> list[str]:
         """Return what was complained of."""

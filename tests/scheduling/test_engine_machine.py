@@ -14,14 +14,33 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.helpers import Owner, controlled_by, in_group, job_owner, make_group, make_job, make_node, make_pod, owner
+from tests.helpers import (
+    EPOCH,
+    Owner,
+    controlled_by,
+    in_group,
+    job_owner,
+    make_group,
+    make_job,
+    make_node,
+    make_pod,
+    owner,
+)
 from tests.scheduling.driver import configured
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import ContainerPort, Node, Pod
 from topo_scheduler.api.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Evict, Instruction
+from topo_scheduler.scheduling.instructions import (
+    Bind,
+    BindOutcome,
+    Evict,
+    EvictionOutcome,
+    Instruction,
+    Nominate,
+    Preempt,
+)
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.workloads import Stage
@@ -48,15 +67,17 @@ class Cluster(RuleBasedStateMachine):
         """PodGroups by name; None where pods name one that is not there."""
         self.watch: deque[tuple[str, str, Node | Pod | None]] = deque()
         self.flight: dict[str, Bind] = {}
+        self.evictions: dict[str, Preempt] = {}
         self.disturbed: set[str] = set()
         """Gangs of which somebody else took a member away, or that can't be rolled back."""
         self.config = Configuration()
         self.engine, self.twin = self.new_engine(), self.new_engine()
 
     def new_engine(self) -> Engine:
-        engine = Engine(self.config, self.resolve)
+        engine = Engine(self.config, self.resolve, epoch=EPOCH)
         engine.groups_served(GroupApi.NATIVE, Serving.LISTED, 0, 0)
         engine.groups_applied([group for group in self.groups.values() if group is not None], 0)
+        engine.budgets_known()
         return engine
 
     def resolve(self, pod: Pod) -> Lineage | None:
@@ -126,9 +147,10 @@ class Cluster(RuleBasedStateMachine):
         late=st.sampled_from([0, 0, 0, 1, 2]),
         by=st.sampled_from(["", "ReplicaSet", "ReplicaSet", "Job", "PodGroup", "PodGroup"]),
         at_once=st.booleans(),
+        priority=st.sampled_from([0, 0, 1, 2]),
     )
-    def gang_is_submitted(self, size: int, gpus: int, late: int, by: str, at_once: bool) -> None:
-        name = self.name("gang")
+    def gang_is_submitted(self, size: int, gpus: int, late: int, by: str, at_once: bool, priority: int) -> None:
+        name = self.name(f"gang{priority}")
         if by == "Job":
             self.put_job(name, size, size * gpus)
         elif by == "PodGroup":
@@ -199,6 +221,7 @@ class Cluster(RuleBasedStateMachine):
             owner=reference,
             created=self.now,
             uid=self.name("pod"),
+            priority=int(name.partition("-")[0].removeprefix("gang")),
             labels={"gang": name, "size": str(size), "gpus": str(gpus), "by": by},
         )
         self.put_pod(in_group(pod, name) if by == "PodGroup" else pod)
@@ -206,7 +229,7 @@ class Cluster(RuleBasedStateMachine):
     @rule(
         gpus=st.sampled_from([0, 1, 2, 4]),
         strategy=st.sampled_from(["balanced", "distributed"]),
-        priority=st.integers(0, 1),
+        priority=st.integers(0, 2),
         shy=st.sampled_from(["", "", "port", "shy", "guard"]),
     )
     def pod_is_submitted(self, gpus: int, strategy: str, priority: int, shy: str) -> None:
@@ -228,12 +251,20 @@ class Cluster(RuleBasedStateMachine):
         self.put_pod(pod)
 
     @precondition(lambda self: self.truth_nodes)
-    @rule(data=st.data(), gpus=st.sampled_from([0, 1, 4]), daemon=st.booleans())
-    def another_scheduler_takes_room(self, data: st.DataObject, gpus: int, daemon: bool) -> None:
+    @rule(data=st.data(), gpus=st.sampled_from([0, 1, 4]), daemon=st.booleans(), priority=st.integers(0, 2))
+    def another_scheduler_takes_room(self, data: st.DataObject, gpus: int, daemon: bool, priority: int) -> None:
         node = data.draw(st.sampled_from(sorted(self.truth_nodes)))
         by = controlled_by("DaemonSet", "agent") if daemon else None
         name = self.name("other")
-        self.put_pod(make_pod(name, gpus=gpus, scheduler="other", node=node, uid=self.name("pod"), owner=by))
+        uid = self.name("pod")
+        self.put_pod(make_pod(name, gpus=gpus, scheduler="other", node=node, uid=uid, owner=by, priority=priority))
+
+    @precondition(lambda self: self.truth_nodes)
+    @rule(data=st.data(), gpus=st.sampled_from([1, 4]), priority=st.integers(0, 2))
+    def another_scheduler_nominates(self, data: st.DataObject, gpus: int, priority: int) -> None:
+        pod = make_pod(self.name("theirs"), gpus=gpus, scheduler="other", uid=self.name("pod"), priority=priority)
+        pod.status.nominated_node_name = data.draw(st.sampled_from(sorted(self.truth_nodes)))
+        self.put_pod(pod)
 
     @precondition(lambda self: self.truth_pods)
     @rule(data=st.data(), how=st.sampled_from(["deleted", "deleted", "finished", "failed", "terminating"]))
@@ -280,6 +311,8 @@ class Cluster(RuleBasedStateMachine):
         self.step(seconds)
         for number, uid in enumerate(sorted(self.flight)):
             self.bind(uid, "written" if number else luck)
+        for number, uid in enumerate(sorted(self.evictions)):
+            self.eviction(uid, refused=not number and luck == "refused", slow=luck == "answer lost")
 
     @rule(count=st.integers(1, 4))
     def deliver(self, count: int) -> None:
@@ -334,6 +367,40 @@ class Cluster(RuleBasedStateMachine):
             if pod is not None:
                 self.remove_pod(instruction.pod.uid)
                 self.succeed(pod)
+        elif isinstance(instruction, Preempt):
+            assert instruction.pod.uid not in self.evictions, "nobody is asked twice"
+            self.evictions[instruction.pod.uid] = instruction
+            pod = self.seen_pods[instruction.pod.uid]
+            assert pod.spec.node_name
+            assert not pod.metadata.controller or pod.metadata.controller.kind != "DaemonSet"
+            waiting = [one.priority for one in self.engine.workloads if one.at(Stage.PENDING)]
+            assert pod.spec.priority < max(waiting)
+        elif isinstance(instruction, Nominate):
+            pod = self.truth_pods.get(instruction.pod.uid)
+            if pod is not None and not pod.spec.node_name:
+                pod.status.nominated_node_name = instruction.node
+                self.put_pod(pod)
+
+    @precondition(lambda self: self.evictions)
+    @rule(data=st.data(), refused=st.booleans(), slow=st.booleans())
+    def eviction_reaches_the_server(self, data: st.DataObject, refused: bool, slow: bool) -> None:
+        self.eviction(data.draw(st.sampled_from(sorted(self.evictions))), refused, slow)
+
+    def eviction(self, uid: str, refused: bool, slow: bool) -> None:
+        """Somebody is asked to go: he may stay, go, or take his time."""
+        del self.evictions[uid]
+        pod = self.truth_pods.get(uid)
+        outcome = EvictionOutcome.REFUSED if refused and pod is not None else EvictionOutcome.GOING
+        if pod is not None and not refused:
+            self.disturb(pod)
+            if slow:
+                pod.metadata.deletion_timestamp = "2024-01-01T00:00:00Z"
+                self.put_pod(pod)
+            else:
+                self.remove_pod(uid)
+                if pod.metadata.controller is not None:
+                    self.succeed(pod)
+        self.both(lambda engine: engine.eviction_finished(uid, outcome, "", self.now))
 
     def check_binds(self, binds: list[Bind]) -> None:
         """Nothing is over what a node has by our own doing."""
@@ -396,6 +463,7 @@ class Cluster(RuleBasedStateMachine):
             if written:
                 self.at_the_server(bind)
         self.flight.clear()
+        self.evictions.clear()
         self.watch.clear()
         self.engine, self.twin = self.new_engine(), self.new_engine()
         self.seen_nodes, self.seen_pods = {}, {}
@@ -462,12 +530,16 @@ class Cluster(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         quiet = 0
+        for uid in [uid for uid, pod in self.truth_pods.items() if pod.metadata.deletion_timestamp]:
+            self.remove_pod(uid)  # who was told to go is gone at last
         for _ in range(100):
             self.deliver(len(self.watch))
             self.step(11)
-            quiet = quiet + 1 if not (self.watch or self.flight) else 0
-            if quiet == 3:
-                break
+            quiet = quiet + 1 if not (self.watch or self.flight or self.evictions) else 0
+            if quiet == 9:
+                break  # nobody waits for victims any more either
+            for uid in list(self.evictions):
+                self.eviction(uid, refused=False, slow=False)
             for uid in list(self.flight):
                 self.bind(uid, "written")
         else:

@@ -33,6 +33,7 @@ READS = {
     ("storage.k8s.io", "csidrivers"),
     ("storage.k8s.io", "csistoragecapacities"),
     ("storage.k8s.io", "volumeattachments"),
+    ("policy", "poddisruptionbudgets"),
     ("coordination.k8s.io", "leases"),
     *((str(api), PLURAL) for api in GroupApi),
 }

@@ -265,11 +265,19 @@ class PlacementRule(Model):
         )
 
 
+class PreemptionSpec(Model):
+    """Whether pods give way to others of higher priority."""
+
+    enabled: bool = True
+    """Evict pods of lower priority for one that has no room otherwise. Nominations are honoured either way."""
+
+
 class TopologySpec(Model):
     """``spec`` of a TopologySchedulerConfig."""
 
     scoring_weights: ScoringWeights = ScoringWeights()
     topology_constraints: TopologyConstraints = TopologyConstraints()
+    preemption: PreemptionSpec = PreemptionSpec()
     fairness: Fairness = Fairness()
     quotas: tuple[Quota, ...] = ()
     """How much namespaces may hold; all that apply to a pod must have room."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import Raw, field
 
 from topo_scheduler.api.base import Base, Value
-from topo_scheduler.api.selectors import Affinity, TopologySpreadConstraint
+from topo_scheduler.api.selectors import Affinity, LabelSelector, TopologySpreadConstraint
 
 Quantity = str | int | float
 
@@ -159,6 +159,7 @@ class PodSpec(Base):
     priority: int = 0
     priority_class_name: str = ""
     preemption_policy: str = ""
+    termination_grace_period_seconds: int | None = None
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: list[Toleration] = []
@@ -200,6 +201,7 @@ class PodStatus(Base):
     reason: str = ""
     message: str = ""
     nominated_node_name: str = ""
+    start_time: str | None = None
     conditions: list[PodCondition] = []
     container_statuses: list[ContainerStatus] = []
     init_container_statuses: list[ContainerStatus] = []
@@ -301,6 +303,30 @@ class Job(Base):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: JobSpec = field(default_factory=JobSpec)
     status: JobStatus = field(default_factory=JobStatus)
+
+
+# ---------------------------------------------------------------- disruption budgets
+
+
+class BudgetSpec(Base):
+    """``spec`` of a PodDisruptionBudget."""
+
+    selector: LabelSelector | None = None
+
+
+class BudgetStatus(Base):
+    """``status`` of a PodDisruptionBudget."""
+
+    disruptions_allowed: int = 0
+    observed_generation: int = 0
+
+
+class Budget(Base):
+    """A ``policy/v1`` PodDisruptionBudget."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: BudgetSpec = field(default_factory=BudgetSpec)
+    status: BudgetStatus = field(default_factory=BudgetStatus)
 
 
 # ---------------------------------------------------------------- list and watch

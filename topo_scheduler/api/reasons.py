@@ -67,3 +67,5 @@ class Reason(StrEnum):
     BIND_FAILED = "BindFailed"
     ROLLED_BACK = "GangRolledBack"
     OVERSUBSCRIBED = "NodeOversubscribed"
+    PREEMPTED = "Preempted"
+    PREEMPTION_FAILED = "PreemptionFailed"

@@ -14,7 +14,7 @@ from typing import Final
 from topo_scheduler import kernels
 from topo_scheduler.kernels.cache import OWN_VARIABLE, prepare
 
-MODULES: Final = ("fit", "windows", "nodes")
+MODULES: Final = ("fit", "windows", "nodes", "victims")
 
 
 @dataclass(frozen=True, slots=True)

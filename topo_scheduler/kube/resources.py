@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
-from topo_scheduler.api.objects import Job, Node, ObjectMeta, PartialObject, Pod
+from topo_scheduler.api.objects import Budget, Job, Node, ObjectMeta, PartialObject, Pod
 from topo_scheduler.api.storage import (
     CSIDriver,
     CSINode,
@@ -105,6 +105,7 @@ def _storage(plural: str, kind: str, type_: type[T], *, namespaced: bool = False
 PODS = Resource("", "v1", "pods", "Pod", Pod)
 NODES = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", PartialObject, namespaced=False, metadata_only=True)
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", Budget)
 JOBS = Resource("batch", "v1", "jobs", "Job", Job)
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", PersistentVolumeClaim)

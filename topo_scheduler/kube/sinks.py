@@ -29,15 +29,17 @@ class Sink(Protocol[T_contra]):
         """Everything of a complete list has been handed over; called after each of them."""
 
 
+def _nothing() -> None:
+    """Nothing to do: whoever waits for a complete list waits for the reflector's own event."""
+
+
 @dataclass(frozen=True, slots=True)
 class Calls(Generic[T]):
-    """A sink made of two functions; that a list is complete is known from the reflector."""
+    """A sink made of functions."""
 
     applied: Callable[[Sequence[T]], None]
     deleted: Callable[[Sequence[Deleted]], None]
-
-    def synced(self) -> None:
-        """Nothing to do: whoever waits for it waits for the reflector's own event."""
+    synced: Callable[[], None] = _nothing
 
 
 class Batch(Generic[T]):

@@ -71,6 +71,12 @@ class Metrics:
             ("plugin", "point", "reason"),
             registry=self.registry,
         )
+        self.preempted = Counter(
+            "topology_scheduler_preemption_victims",
+            "Pods asked to make room for others of higher priority, by how that ended.",
+            ("outcome",),
+            registry=self.registry,
+        )
         self.kernels = Gauge(
             "topology_scheduler_kernel_warmup_seconds",
             "What it took to have every kernel compiled or loaded.",

@@ -41,6 +41,8 @@ class Attempts:
     def __init__(self, planner: Planner, sharing: Sharing | None = None) -> None:
         self.planner = planner
         self.sharing = sharing
+        self.reserved: object = None
+        """Tells what is kept for nominated pods while decisions are made: with other room there are other failures."""
         self._decisions = 0
         self._failures: dict[object, Known] = {}
         self._domains: dict[tuple[int, str], tuple[tuple[int, int] | None, str]] = {}
@@ -68,13 +70,9 @@ class Attempts:
             PluginError: a plugin failed, so that nothing can be decided.
         """
         around = self.planner.around
-        groups = group_by_class([(around.seen_by(member.cls, member.profile), member) for member in members])
-        lack, never = "", False
-        if self.sharing is not None and self.sharing.configured:
-            running = sum(member.stage is not Stage.PENDING for member in workload.members.values())
-            groups, lack, never = self.sharing.bound(workload.namespace, groups, running)
-        ask = self._ask(workload, groups, siblings, layout)
-        wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands)
+        groups, lack, never = self.groups(workload, members)
+        ask = self.ask(workload, groups, siblings, layout)
+        wanted = (self.reserved, ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands)
         key = (wanted, tuple(ask.running), tuple(ask.groups), ask.profiles)
         stamp = (improvements, tuple(around.position_for(cls) for cls, _ in groups if looks_around(cls)))
         known = self._failures.get(key)
@@ -117,22 +115,28 @@ class Attempts:
             found = self._domains[key] = _find_domain(name, layout)
         return found
 
-    # ------------------------------------------------------------ inside
+    def groups(
+        self, workload: Workload, members: Sequence[Member]
+    ) -> tuple[list[tuple[PodClass, list[Member]]], str, bool]:
+        """Return members by the class they are at this moment, the most demanding first.
 
-    def _next(self) -> int:
-        self._decisions += 1
-        return self._decisions
+        With what a quota lacks for them, and whether it never allows so many: `Sharing.bound`.
+        """
+        around = self.planner.around
+        groups = group_by_class([(around.seen_by(member.cls, member.profile), member) for member in members])
+        if self.sharing is None or not self.sharing.configured:
+            return groups, "", False
+        running = sum(member.stage is not Stage.PENDING for member in workload.members.values())
+        return self.sharing.bound(workload.namespace, groups, running)
 
-    def _limits(self, ask: Ask) -> Limits:
-        return self.planner.limits_for(ask)
-
-    def _ask(
+    def ask(
         self,
         workload: Workload,
         groups: Sequence[tuple[PodClass, list[Member]]],
         siblings: Sequence[int],
         layout: Layout,
     ) -> Ask:
+        """Return what the planner is asked for some members of a workload."""
         request = workload.request
         row_of = self.planner.nodes.row_of
         seated = (m for m in workload.members.values() if m.stage is not Stage.PENDING)
@@ -156,6 +160,15 @@ class Attempts:
             within=within,
             level=level,
         )
+
+    # ------------------------------------------------------------ inside
+
+    def _next(self) -> int:
+        self._decisions += 1
+        return self._decisions
+
+    def _limits(self, ask: Ask) -> Limits:
+        return self.planner.limits_for(ask)
 
     def _demands(
         self, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], running: int

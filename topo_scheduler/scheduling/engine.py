@@ -5,7 +5,7 @@ server says may come late, twice or out of order; an engine rebuilt from a fresh
 followed the watch.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.api.objects import Node, PartialObject, Pod
+from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.scheduling.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.ask import Limits
@@ -23,6 +23,7 @@ from topo_scheduler.scheduling.instructions import (
     Announce,
     BindOutcome,
     Complain,
+    EvictionOutcome,
     Instruction,
     MarkUnschedulable,
     Tell,
@@ -31,6 +32,7 @@ from topo_scheduler.scheduling.outcomes import Outcomes, mark_group, reference
 from topo_scheduler.scheduling.pending import Told
 from topo_scheduler.scheduling.placement_rules import configured_rules
 from topo_scheduler.scheduling.planner import Planner, Policy
+from topo_scheduler.scheduling.preempting import Preempting
 from topo_scheduler.scheduling.queue import Place, Queue
 from topo_scheduler.scheduling.registry import Extensions
 from topo_scheduler.scheduling.sharing import Sharing
@@ -51,9 +53,13 @@ WAIT_BEFORE_TELLING: Final = 2.0
 class Engine:
     """All state of one scheduler, and the machine that changes it."""
 
-    def __init__(self, config: Configuration, resolve: Resolve, extensions: Extensions | None = None) -> None:
+    def __init__(
+        self, config: Configuration, resolve: Resolve, extensions: Extensions | None = None, epoch: float = 0.0
+    ) -> None:
+        """``epoch``: what makes seconds since the epoch of the times that are passed."""
         self.config = config
         self.extensions = extensions or Extensions()
+        self._epoch = epoch
         self.world = World(config.scheduler, self.extensions)
         self.workloads = Workloads()
         self.queue = Queue(self.world.accounts, fairness_of(config))
@@ -61,6 +67,8 @@ class Engine:
         self.sharing = Sharing(self.world, config.topology.spec)
         self.attempts = Attempts(self.planner, self.sharing)
         self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)
+        self.preempting = Preempting(config.scheduler.scheduler_name, self.world, self.workloads, self.attempts)
+        self.preempting.enabled = config.topology.spec.preemption.enabled
         self._told = Told()
         self.arrivals = Arrivals(
             config.scheduler.scheduler_name,
@@ -86,6 +94,7 @@ class Engine:
         self._out += [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels = ()
         self.planner.forget_rules()
+        self.preempting.enabled = config.topology.spec.preemption.enabled
         self.world.improve_all()
 
     def nodes_applied(self, nodes: Iterable[Node], now: float) -> None:
@@ -106,13 +115,27 @@ class Engine:
         """Forget a namespace that was deleted."""
         self.world.around.drop_namespace(name)
 
-    def pods_applied(self, pods: Iterable[Pod], now: float) -> None:
+    def budgets_applied(self, budgets: Iterable[Budget]) -> None:
+        """Take over disruption budgets that appeared or changed."""
+        self._out += self.preempting.budgets_applied(budgets)
+
+    def budget_deleted(self, namespace: str, name: str) -> None:
+        """Forget a disruption budget that was deleted."""
+        self.preempting.budgets.drop(namespace, name)
+
+    def budgets_known(self) -> None:
+        """Note that all disruption budgets there are have been told; before that nobody is preempted."""
+        self.preempting.budgets.known = True
+
+    def pods_applied(self, pods: Collection[Pod], now: float) -> None:
         """Take over pods that appeared or changed, whoever schedules them."""
         self.arrivals.applied(pods, now)
+        self.preempting.pods_applied(pods)
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or no longer to be placed."""
         self.arrivals.deleted(uid, now)
+        self.preempting.pod_deleted(uid)
 
     def groups_applied(self, groups: Iterable[PodGroup], now: float) -> None:
         """Take over PodGroups that appeared or changed."""
@@ -149,6 +172,13 @@ class Engine:
         """Take over what became of a PrepareVolumes: `VolumeBinding.written`."""
         self.outcomes.volumes.written(uid, done, problem)
 
+    def eviction_finished(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> None:
+        """Take over how the eviction of a victim ended."""
+        out, again = self.preempting.evicted(uid, outcome, message, now)
+        self._out += out
+        if (workload := self.workloads.get(again)) is not None:
+            self.arrivals.touch(workload)
+
     def may_bind(self, uid: str) -> str:
         """Return why a decided bind must not be written after all, or an empty string."""
         return self.outcomes.may_bind(uid)
@@ -175,13 +205,20 @@ class Engine:
                 self.queue.tried(placed=self._attempt(workload, now, clock))
                 if clock() - started > budget:
                     break
+        self.preempting.nominations.count_nobody()
         self._out += self.outcomes.due(now)
+        self._out += self._look_again(now)
         out, self._out = [*self.arrivals.take_out(), *self._out], []
         return out
 
     def next_due(self) -> float | None:
         """Return when `step` must be called next, if nothing happens before."""
-        due = (self.queue.next_due(), self.outcomes.next_due(), self.world.penalties.next_change())
+        due = (
+            self.queue.next_due(),
+            self.outcomes.next_due(),
+            self.world.penalties.next_change(),
+            self.preempting.next_due(),
+        )
         return min((at for at in due if at is not None), default=None)
 
     @property
@@ -203,6 +240,7 @@ class Engine:
             workload = self.workloads.get(id_)
             if workload is None:
                 self.queue.remove(id_)
+                self.preempting.forget(id_)
             else:
                 self._requeue(workload, now)
 
@@ -222,12 +260,13 @@ class Engine:
         rows, everything = self.world.take_improved()
         arrived, repelling = self.world.take_neighbours()
         claims, stored = self.world.around.storage.take_changes()
-        fallen = self.sharing.take_fallen()
-        if not (rows or everything or arrived or claims or stored or fallen):
+        fallen, stirred = self.sharing.take_fallen(), self.preempting.stirred()
+        if not (rows or everything or arrived or claims or stored or fallen or stirred):
             return
         index = np.array(rows, np.int64)
         self.extensions.guard.begin()
         helped: dict[PodClass, bool] = {}
+        lowest = self.preempting.lowest
         for id_ in self.queue.parked():
             workload = self.workloads.get(id_)
             if workload is None or workload.problem:
@@ -246,6 +285,18 @@ class Engine:
                 if (helped[cls] and (workload.room_helps or not workload.gang)) or (everything and workload.gang):
                     self.queue.activate(order_of(workload))
                     break
+            else:
+                if lowest is not None and lowest < workload.priority:
+                    self.preempting.nudge(workload, now)
+
+    def _look_again(self, now: float) -> list[Instruction]:
+        """Try again the workloads for which others may give way by now."""
+        out, again = self.preempting.due(now)
+        for id_ in again:
+            workload = self.workloads.get(id_)
+            if workload is not None and self.queue.place(id_) is Place.PARKED:
+                self.queue.activate(order_of(workload))
+        return out
 
     def _helps(self, cls: PodClass, improved: Int64) -> bool:
         try:
@@ -266,6 +317,7 @@ class Engine:
             self._tell_incomplete(workload, pending, lack)
             return False
         before = clock()
+        self.preempting.count_for(workload)
         try:
             decision = self._decide(workload, pending, now)
         except PluginError as error:
@@ -275,18 +327,28 @@ class Engine:
         self._out.append(Announce(decision, clock() - before))
         if decision.verdict is Verdict.PLACED:
             self._out += self.outcomes.assume(workload, decision, now)
+            self._out += self.preempting.placed(workload, decision)
             self.arrivals.placed(decision)
             self.arrivals.touch(workload)
             return True
         self.queue.park(order_of(workload))
         workload.room_helps = decision.room_helps
         self.outcomes.hindered(workload, now)
-        news = [member for member in pending if self._told.changed(member.uid, decision.message)]
+        try:
+            preempt, why_not = self.preempting.consider(
+                workload, pending[: least_of(workload)], decision, now, now + self._epoch
+            )
+        except PluginError as error:
+            self._plugin_failed(workload, pending, error, now)
+            return False
+        text = f"{decision.message} {why_not}" if why_not else decision.message
+        news = [member for member in pending if self._told.changed(member.uid, text)]
         for member in news:
-            self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, decision.message))
-            self._out.append(MarkUnschedulable(reference(member), decision.message))
+            self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
+            self._out.append(MarkUnschedulable(reference(member), text))
         if news and needed_now(workload):
-            self._out += mark_group(workload, GroupReason.UNSCHEDULABLE, decision.message)
+            self._out += mark_group(workload, GroupReason.UNSCHEDULABLE, text)
+        self._out += preempt
         return False
 
     def _plugin_failed(self, workload: Workload, pending: list[Member], error: PluginError, now: float) -> None:
@@ -316,7 +378,7 @@ class Engine:
             siblings = sorted(row_of[node] for node in nodes if node in row_of)
         decision = self.attempts.decide(workload, pending, siblings, layout, improvements, now)
         # More pods than the gang's size, or lost by one that ran whole: place the size, the rest as room comes.
-        least = 1 if workload.complete else max(1, needed_now(workload))
+        least = least_of(workload)
         if decision.verdict is not Verdict.PLACED and len(pending) > least:
             decision = self.attempts.decide(workload, pending[:least], siblings, layout, improvements, now)
         return decision
@@ -391,6 +453,11 @@ def needed_now(workload: Workload) -> int:
     """Return how many more members must be placed for the workload to have its size."""
     seated = sum(member.stage is not Stage.PENDING for member in workload.members.values())
     return max(0, workload.size - seated)
+
+
+def least_of(workload: Workload) -> int:
+    """Return how many members must be placed together at least: the size, singly where it ran whole."""
+    return 1 if workload.complete else max(1, needed_now(workload))
 
 
 def lacking(workload: Workload, pending: Sequence[Member]) -> int:

@@ -77,6 +77,23 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class Nominate:
+    """Set ``status.nominatedNodeName``; an empty node clears it."""
+
+    pod: PodRef
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Evict a pod so that one of higher priority fits. ``note`` the text of its event once it goes."""
+
+    pod: PodRef
+    node: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class Announce:
     """A decision was made: log it, count it."""
 
@@ -91,7 +108,9 @@ class Complain:
     message: str
 
 
-Instruction = Bind | PrepareVolumes | Tell | MarkUnschedulable | MarkGroup | Evict | Announce | Complain
+Instruction = (
+    Bind | PrepareVolumes | Tell | MarkUnschedulable | MarkGroup | Evict | Nominate | Preempt | Announce | Complain
+)
 
 
 class BindOutcome(StrEnum):
@@ -104,3 +123,11 @@ class BindOutcome(StrEnum):
     UNKNOWN = "unknown"
     WITHDRAWN = "withdrawn"
     """Not written: what it was decided on had changed meanwhile, which is nobody's fault."""
+
+
+class EvictionOutcome(StrEnum):
+    """How an eviction for somebody of higher priority ended."""
+
+    GOING = "going"
+    """It is being deleted, or gone already."""
+    REFUSED = "refused"

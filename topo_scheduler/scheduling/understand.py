@@ -140,6 +140,7 @@ def understand(
         index=index,
         series=series,
         controlled=pod.metadata.controller is not None,
+        preempts=pod.spec.preemption_policy != "Never",
         charged_gpus=charged,
         problem="; ".join(problems),
     )

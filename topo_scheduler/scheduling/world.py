@@ -23,8 +23,9 @@ from topo_scheduler.state.groups import Groups
 from topo_scheduler.state.history import History
 from topo_scheduler.state.ledger import Entry, Ledger
 from topo_scheduler.state.nodes import NodeLabels, NodeTable
-from topo_scheduler.state.residents import Residents
-from topo_scheduler.state.resources import PODS, ResourceTable, as_amounts
+from topo_scheduler.state.occupants import occupant_of
+from topo_scheduler.state.residents import Profile, Residents
+from topo_scheduler.state.resources import PODS, Amounts, ResourceTable, as_amounts
 
 
 class World:
@@ -118,6 +119,7 @@ class World:
             charged = charged_amounts(pod, self.resources)
         except QuantityError as error:
             if here:
+                self.ledger.occupy(occupant_of(pod))
                 return self.ledger.confirm(uid, node, known.amounts if known else (), profile=profile), []
             problems.append(f"pod {pod.key}: {error}; it is taken to hold nothing but a place on node {node}")
             charged = {PODS: 1}
@@ -129,6 +131,7 @@ class World:
         controller = pod.metadata.controller
         daemon = controller is not None and controller.kind == "DaemonSet"
         changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, bandwidth=bandwidth, profile=profile)
+        self.ledger.occupy(occupant_of(pod))
         if changed and daemon:
             self._change_rules()
         if changed and before >= 0:
@@ -168,6 +171,27 @@ class World:
             if (row := self.nodes.row_of.get(node)) is not None:
                 self._improve(row)
         self.around.shunned = self.penalties.shunned
+
+    # ------------------------------------------------------------ nominated pods
+
+    def count(self, row: int, amounts: Amounts, profile: Profile | None, change: int) -> None:
+        """Count a pod that is only nominated to a row as if it ran there, or (change -1) no longer.
+
+        Nobody is woken by this: it happens for the time of an attempt, and is undone after it.
+        """
+        seen = self._neighbours_at == self.around.position
+        self.nodes.widen()
+        self.nodes.charge(row, amounts, sign=change)
+        if profile is not None:
+            self.residents.change(row, profile, change)
+        if seen:
+            self._neighbours_at = self.around.position
+
+    def improve(self, node: str) -> None:
+        """Note that a node may be of use to others by now."""
+        row = self.nodes.row_of.get(node)
+        if row is not None:
+            self._improve(row)
 
     # ------------------------------------------------------------ improvements
 

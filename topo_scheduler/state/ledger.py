@@ -7,18 +7,20 @@ every operation may be repeated, and a later truth replaces an earlier one. The 
 the node table has as requested, always.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from topo_scheduler.state.accounts import Accounts
 from topo_scheduler.state.nodes import NodeTable
+from topo_scheduler.state.occupants import Occupant
 from topo_scheduler.state.residents import Profile, Residents
 from topo_scheduler.state.resources import Amounts
 
 
 @dataclass(slots=True)
 class Entry:
-    """What one pod holds. ``row`` is -1 while its node is not known."""
+    """What one pod holds. ``row`` is -1 while its node is not known, ``occupant`` None while it is not seen bound."""
 
     node: str
     row: int
@@ -27,6 +29,7 @@ class Entry:
     daemon: bool
     bandwidth: int
     profile: Profile | None = None
+    occupant: Occupant | None = None
 
 
 class Ledger:
@@ -40,6 +43,10 @@ class Ledger:
         self._by_node: dict[str, set[str]] = {}
         self.assumed = 0
         """Entries assumed and not yet confirmed."""
+        self.priorities: Counter[int] = Counter()
+        """How many pods of each priority could give way."""
+        self.occupied = 0
+        """Counts what became known of who holds room."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -88,11 +95,23 @@ class Ledger:
         self._add(uid, Entry(node, -1, amounts, False, daemon, bandwidth, profile))
         return True
 
+    def occupy(self, occupant: Occupant) -> bool:
+        """Note who a bound pod is; return whether that differs from what was known."""
+        entry = self._entries[occupant.uid]
+        if entry.occupant == occupant:
+            return False
+        self._count(entry.occupant, -1)
+        entry.occupant = occupant
+        self.occupied += 1
+        self._count(occupant, 1)
+        return True
+
     def release(self, uid: str) -> Entry | None:
         """Give back what a pod held."""
         entry = self._entries.pop(uid, None)
         if entry is None:
             return None
+        self._count(entry.occupant, -1)
         self.assumed -= entry.assumed
         pods = self._by_node[entry.node]
         pods.discard(uid)
@@ -122,6 +141,12 @@ class Ledger:
         row = self._nodes.row_of.get(entry.node)
         if row is not None:
             self._charge(entry, row)
+
+    def _count(self, occupant: Occupant | None, change: int) -> None:
+        if occupant is not None and not occupant.fixed:
+            self.priorities[occupant.priority] += change
+            if not self.priorities[occupant.priority]:
+                del self.priorities[occupant.priority]
 
     def _charge(self, entry: Entry, row: int) -> None:
         if entry.row >= 0:

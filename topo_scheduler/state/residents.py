@@ -110,13 +110,19 @@ _numbers = itertools.count()
 class Tally:
     """Pods that meet all of some conditions, by row."""
 
-    def __init__(self, residents: "Residents", conditions: tuple[Condition, ...], *, living: bool) -> None:
+    def __init__(
+        self, residents: "Residents", conditions: tuple[Condition, ...], *, living: bool, number: int | None = None
+    ) -> None:
         self._residents = residents
         self._conditions = conditions
         self._living = living
-        self._number = next(_numbers)
+        self._number = next(_numbers) if number is None else number
         self._counts: Int64 = np.zeros(0, np.int64)
         self._at = -1
+
+    def twin(self, residents: "Residents") -> "Tally":
+        """Return a tally of the same conditions over other residents; what is known of profiles is shared."""
+        return Tally(residents, self._conditions, living=self._living, number=self._number)
 
     def counts(self, rows: int) -> Int64:
         """Return int64[rows], up to date; not to be written to."""
@@ -172,6 +178,7 @@ class Residents:
         self._log: list[Change] = []
         self._base = 0
         self._tallies: dict[tuple[object, ...], Tally] = {}
+        self._origin: Residents | None = None
 
     @property
     def position(self) -> int:
@@ -205,8 +212,23 @@ class Residents:
         if found is None:
             if len(self._tallies) > 1024:
                 self._forget_tallies()
-            found = self._tallies[key] = Tally(self, conditions, living=living)
+            if self._origin is not None:
+                found = self._origin.tally(conditions, living=living).twin(self)
+            else:
+                found = Tally(self, conditions, living=living)
+            self._tallies[key] = found
         return found
+
+    def copy(self) -> "Residents":
+        """Return a copy to try changes on; profiles are shared, and it is thrown away before this changes again."""
+        twin = Residents()
+        twin._origin = self
+        twin._profiles = self._profiles
+        twin.special = {row: dict(here) for row, here in self.special.items()}
+        twin.repelling = {term: dict(rows) for term, rows in self.repelling.items()}
+        twin.claimed = dict(self.claimed)
+        twin._here = {row: dict(here) for row, here in self._here.items()}
+        return twin
 
     def since(self, position: int) -> Iterable[Change] | None:
         """Return what changed since a position, None when that is forgotten."""
@@ -219,6 +241,8 @@ class Residents:
 
     def _forget_tallies(self) -> None:
         self._tallies.clear()
+        if self._origin is not None:
+            return  # what is known of profiles belongs to the origin
         for profile in self._profiles.values():
             profile.matched.clear()
 

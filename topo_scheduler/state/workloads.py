@@ -38,6 +38,8 @@ class Member:
     index: int | None = None
     series: tuple[int, str] = (0, "")
     controlled: bool = False
+    preempts: bool = True
+    """Whether pods of lower priority may be evicted for it."""
     charged_gpus: int = 0
     stage: Stage = Stage.PENDING
     node: str = ""

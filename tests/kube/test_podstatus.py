@@ -1,0 +1,58 @@
+"""Nominations and the condition of pods that give way: the newest is written, and only on the pod that is meant."""
+
+import asyncio
+
+from topo_scheduler.kube.podstatus import PodStatusWriter
+from topo_scheduler.simulation.apiserver import Delay, Refuse
+
+from .virtual import virtual_time
+from .world import world
+
+
+@virtual_time
+async def test_a_nomination_is_set_and_cleared() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        writes = PodStatusWriter(w.client)
+        await writes.nominate("default", "pod", pod.metadata.uid, "node-1")
+        assert w.pod("pod").status.nominated_node_name == "node-1"
+        await writes.nominate("default", "pod", pod.metadata.uid, "")
+        assert w.pod("pod").status.nominated_node_name == ""
+
+
+@virtual_time
+async def test_of_several_nominations_the_newest_stays() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Delay(0.5), resource="pods/status", times=1)
+        writes = PodStatusWriter(w.client)
+        async with asyncio.TaskGroup() as group:
+            for node in ("a", "b", "c", ""):
+                group.create_task(writes.nominate("default", "pod", pod.metadata.uid, node))
+        assert w.pod("pod").status.nominated_node_name == ""
+
+
+@virtual_time
+async def test_a_pod_of_the_same_name_is_not_touched() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        writes = PodStatusWriter(w.client)
+        await writes.nominate("default", "pod", "another-uid", "node-1")
+        await writes.nominate("default", "gone", "uid", "node-1")
+        await writes.mark_preempted("default", "pod", "another-uid", "why", 0.0)
+        assert w.pod("pod").status.nominated_node_name == ""
+        assert not [one for one in w.pod("pod").status.conditions if one.type == "DisruptionTarget"]
+
+
+@virtual_time
+async def test_a_server_that_is_busy_is_asked_again_and_one_that_refuses_harms_nobody() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        writes = PodStatusWriter(w.client)
+        w.server.faults.add(Refuse(503), resource="pods/status", times=2)
+        await writes.mark_preempted("default", "pod", pod.metadata.uid, "why", 0.0)
+        (condition,) = [one for one in w.pod("pod").status.conditions if one.type == "DisruptionTarget"]
+        assert (condition.status, condition.reason, condition.message) == ("True", "PreemptionByScheduler", "why")
+        w.server.faults.add(Refuse(403), resource="pods/status", times=1)
+        await writes.nominate("default", "pod", pod.metadata.uid, "node-1")
+        assert w.pod("pod").status.nominated_node_name == ""

@@ -1,0 +1,418 @@
+"""From a workload without room to nominated pods, evictions and a place: what the engine says, and when it stops."""
+
+import itertools
+
+import pytest
+
+from tests.helpers import controlled_by, make_node, make_pod
+from tests.scheduling.driver import Driver, configured, fabric, gang, held
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectMeta, Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.selectors import LabelSelector
+from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate, Preempt
+from topo_scheduler.state.groups import Disruption
+
+
+def driver(leaves: dict[str, int], config: Configuration | None = None) -> Driver:
+    d = Driver(fabric(leaves), config)
+    d.engine.budgets_known()
+    return d
+
+
+def budget(name: str, allowed: int, labels: dict[str, str]) -> Budget:
+    meta = ObjectMeta(name=name, namespace="default", generation=1)
+    return Budget(meta, BudgetSpec(LabelSelector(labels)), BudgetStatus(allowed, 1))
+
+
+def running(d: Driver, name: str, node: str, *, gpus: int = 8, priority: int = 0, scheduler: str = "other") -> Pod:
+    pod = make_pod(name, gpus=gpus, node=node, priority=priority, scheduler=scheduler, phase="Running")
+    d.apply(pod)
+    return pod
+
+
+def urgent(name: str = "urgent", priority: int = 10, gpus: int = 8) -> Pod:
+    return make_pod(name, gpus=gpus, priority=priority)
+
+
+def with_priority(pods: list[Pod], priority: int) -> list[Pod]:
+    for pod in pods:
+        pod.spec.priority = priority
+    return pods
+
+
+# ---------------------------------------------------------------- the usual way
+
+
+def test_a_pod_of_higher_priority_is_nominated_and_gets_the_room() -> None:
+    d = driver({"s1/l1": 1})
+    low = running(d, "low", "s1-l1-1")
+    high = urgent()
+    d.apply(high)
+    d.step()
+    assert d.preempted() == ["low"]
+    assert d.nominated() == {"urgent": "s1-l1-1"}
+    (preempt,) = [said for said in d.said if isinstance(said, Preempt)]
+    assert preempt.note == f"Preempted by pod default/urgent ({high.metadata.uid}) on node s1-l1-1"
+    assert d.told(high, Reason.FAILED_SCHEDULING) == ["0/1 nodes are available: 1 Insufficient nvidia.com/gpu."]
+    d.evict(low)
+    d.settle()
+    assert d.where(high) == {"urgent": "s1-l1-1"}
+
+
+def test_a_gang_clears_one_leaf_by_one_plan() -> None:
+    d = driver({"s1/l1": 2, "s1/l2": 2})
+    crew = [running(d, f"low-{n}", f"s1-l{1 + n // 2}-{1 + n % 2}") for n in range(4)]
+    members = with_priority(gang(2), 10)
+    d.apply(*members)
+    d.step()
+    assert len(d.preempted()) == 2
+    assert len(set(d.nominated().values())) == 2
+    assert len({node.rsplit("-", 1)[0] for node in d.nominated().values()}) == 1
+    victims = [pod for pod in crew if pod.metadata.name in d.preempted()]
+    d.evict(victims[0])
+    d.step(1)
+    assert d.where(*members) == {}
+    assert len(d.preempted()) == 2, "nobody else while one is still going"
+    d.evict(victims[1])
+    d.settle(1)
+    assert len(d.where(*members)) == 2
+
+
+def test_one_that_may_not_preempt_waits() -> None:
+    d = driver({"s1/l1": 1})
+    running(d, "low", "s1-l1-1")
+    high = urgent()
+    high.spec.preemption_policy = "Never"
+    d.apply(high)
+    d.step()
+    d.step(100)
+    assert d.preempted() == []
+
+
+def test_preemption_can_be_switched_off_and_on() -> None:
+    d = driver({"s1/l1": 1}, configured("{preemption: {enabled: false}}"))
+    running(d, "low", "s1-l1-1")
+    d.apply(urgent())
+    d.step(1)
+    assert d.preempted() == []
+    d.engine.configure(configured())
+    d.step(1)
+    assert d.preempted() == ["low"]
+
+
+def test_nobody_is_preempted_before_the_budgets_are_known() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    running(d, "low", "s1-l1-1")
+    d.apply(urgent())
+    d.step(1)
+    assert d.preempted() == []
+    d.engine.budgets_known()
+    d.engine.budgets_applied([budget("other", 1, {"a": "b"})])
+    d.engine.budget_deleted("default", "other")
+    d.step(1)
+    assert d.preempted() == ["low"]
+
+
+def test_a_place_that_is_merely_preferred_costs_nobody_his() -> None:
+    d = driver({"s1/l1": 2, "s1/l2": 2})
+    running(d, "a", "s1-l1-1")
+    running(d, "b", "s1-l2-1")
+    members = with_priority(gang(2), 10)
+    for pod in members:
+        pod.metadata.annotations["topology.scheduler/placement"] = "preferred"
+    d.run(*members)
+    assert len(d.where(*members)) == 2
+    assert d.preempted() == []
+
+
+def test_one_that_no_room_would_help_evicts_nobody() -> None:
+    d = driver({"s1/l1": 1})
+    running(d, "low", "s1-l1-1")
+    d.apply(urgent(gpus=9), *with_priority(gang(2), 10))
+    d.step(1)
+    assert d.preempted() == []
+
+
+def test_pods_of_our_own_give_way_once_they_are_seen_to_run() -> None:
+    d = driver({"s1/l1": 1})
+    low = make_pod("low", gpus=8)
+    d.apply(low)
+    d.step()
+    d.apply(urgent())
+    d.step()
+    assert d.preempted() == [], "it is being bound"
+    d.answer(low.metadata.uid)
+    d.step()
+    d.step(1)
+    assert d.preempted() == ["low"]
+
+
+def test_room_in_part_is_filled_up_by_a_victim() -> None:
+    d = driver({"s1/l1": 1})
+    equal = running(d, "equal", "s1-l1-1", gpus=4, priority=10)
+    running(d, "low", "s1-l1-1", gpus=4)
+    d.apply(urgent())
+    d.step()
+    assert d.preempted() == []
+    d.delete(equal)
+    d.step(1)
+    d.step(2)
+    assert d.preempted() == ["low"]
+
+
+# ---------------------------------------------------------------- what is kept meanwhile
+
+
+def test_the_room_is_kept_from_equal_and_lower_priorities_only() -> None:
+    d = driver({"s1/l1": 1})
+    low = running(d, "low", "s1-l1-1")
+    high, later, higher = urgent(), urgent("later"), urgent("higher", 20)
+    d.apply(high)
+    d.step()
+    d.evict(low, gone=False)
+    d.apply(later, make_pod("lower", gpus=8))
+    d.step()
+    d.delete(low)
+    other = make_pod("another", gpus=8, priority=10)
+    d.apply(other)
+    d.step()
+    assert set(d.flight) == {high.metadata.uid}
+    d = driver({"s1/l1": 1})
+    low = running(d, "low", "s1-l1-1")
+    d.apply(high)
+    d.step()
+    d.apply(higher)
+    d.evict(low)
+    d.step()
+    assert set(d.flight) == {higher.metadata.uid}
+
+
+def test_nominations_of_other_schedulers_count_for_equal_and_lower() -> None:
+    d = driver({"s1/l1": 1})
+    theirs = make_pod("theirs", gpus=8, priority=5, scheduler="other")
+    theirs.status.nominated_node_name = "s1-l1-1"
+    d.apply(theirs, urgent("lower", 5))
+    d.step()
+    assert d.flight == {}
+    d.apply(urgent("higher", 6, gpus=1))
+    d.step()
+    assert [bind.pod.name for bind in d.flight.values()] == ["higher"]
+    theirs.status.nominated_node_name = ""
+    d.apply(theirs)
+    d.settle()
+    d.apply(urgent("small", 5, gpus=7))
+    d.settle()
+    assert held(d, "s1-l1-1") == 8
+
+
+def test_a_nomination_ends_with_its_pod() -> None:
+    d = driver({"s1/l1": 1})
+    theirs = make_pod("theirs", gpus=8, priority=5, scheduler="other")
+    theirs.status.nominated_node_name = "s1-l1-1"
+    waiting = make_pod("waiting", gpus=8)
+    d.apply(theirs, waiting)
+    d.step()
+    assert d.flight == {}
+    d.delete(theirs)
+    d.settle()
+    assert d.where(waiting) == {"waiting": "s1-l1-1"}
+
+
+def test_one_of_higher_priority_takes_over_what_was_cleared_for_another() -> None:
+    d = driver({"s1/l1": 1, "s1/l2": 1})
+    a = running(d, "a", "s1-l1-1")
+    running(d, "b", "s1-l2-1", priority=9)
+    d.apply(urgent("high", 5))
+    d.step()
+    assert d.nominated() == {"high": "s1-l1-1"}
+    d.evict(a, gone=False)
+    d.apply(urgent("higher", 8))
+    d.step()
+    assert d.nominated() == {"higher": "s1-l1-1"}, "the other has no claim any more"
+    assert d.preempted() == ["a"]
+
+
+# ---------------------------------------------------------------- how it ends
+
+
+def test_a_claim_ends_with_its_workload() -> None:
+    d = driver({"s1/l1": 1})
+    low = running(d, "low", "s1-l1-1")
+    high, waiting = urgent(), make_pod("waiting", gpus=8)
+    d.apply(high)
+    d.step()
+    d.delete(high)
+    d.evict(low)
+    d.apply(waiting)
+    d.settle()
+    assert d.where(waiting) == {"waiting": "s1-l1-1"}
+    assert len(d.engine.preempting.nominations) == 0
+
+
+def test_who_is_placed_elsewhere_keeps_no_claim() -> None:
+    d = driver({"s1/l1": 1, "s1/l2": 1})
+    running(d, "a", "s1-l1-1")
+    equal = running(d, "b", "s1-l2-1", priority=10)
+    high, waiting = urgent(), make_pod("waiting", gpus=8)
+    d.apply(high)
+    d.step()
+    d.delete(equal)
+    d.settle()
+    assert d.where(high) == {"urgent": "s1-l2-1"}
+    d.delete(d.pods[next(uid for uid, pod in d.pods.items() if pod.metadata.name == "a")])
+    d.apply(waiting)
+    d.settle()
+    assert d.where(waiting) == {"waiting": "s1-l1-1"}
+
+
+def test_a_gang_that_is_placed_keeps_no_nomination() -> None:
+    d = driver({"s1/l1": 3})
+    members = with_priority(gang(2), 10)
+    d.run(*members)
+    for pod in members:
+        d.delete(pod)
+    lost = with_priority(gang(2), 10)
+    one, two = running(d, "x", "s1-l1-1"), running(d, "y", "s1-l1-2")
+    running(d, "z", "s1-l1-3")
+    d.apply(*lost)
+    d.step()
+    assert len(d.preempted()) == 2
+    d.evict(one, two)
+    d.settle()
+    assert len(d.where(*lost)) == 2
+    assert len(d.engine.preempting.nominations) == 0
+
+
+def test_a_refused_eviction_is_told_and_others_are_looked_for() -> None:
+    d = driver({"s1/l1": 2})
+    first, second = running(d, "a", "s1-l1-1"), running(d, "b", "s1-l1-2")
+    high = urgent()
+    d.apply(high)
+    d.step()
+    assert d.preempted() == ["a"]
+    d.evict(first, outcome=EvictionOutcome.REFUSED)
+    d.step()
+    assert d.preempted() == ["a", "b"]
+    assert d.nominated() == {"urgent": "s1-l1-2"}
+    (text,) = d.told(high, Reason.PREEMPTION_FAILED)
+    assert text == "Evicting pod default/a to make room was refused, others are looked for: the server said so"
+    d.evict(second)
+    d.settle()
+    assert d.where(high) == {"urgent": "s1-l1-2"}
+
+
+def test_one_that_can_not_be_evicted_is_asked_again_after_a_growing_while() -> None:
+    d = driver({"s1/l1": 1})
+    low = running(d, "low", "s1-l1-1")
+    d.apply(urgent())
+    asked = []
+    for second in range(200):
+        d.forget()
+        d.step(1)
+        if d.preempted():
+            asked.append(second)
+            d.evict(low, outcome=EvictionOutcome.REFUSED)
+        # Something always happens somewhere.
+        d.nodes(make_node("elsewhere", "s2/l1", gpus=0, labels={"at": str(second)}))
+    gaps = [later - earlier for earlier, later in itertools.pairwise(asked)]
+    assert len(asked) >= 3
+    assert gaps == sorted(gaps)
+    assert gaps[0] >= 10
+    assert gaps[-1] > gaps[0]
+    assert d.nominated() == {}
+
+
+def test_a_victim_that_does_not_end_is_given_up() -> None:
+    d = driver({"s1/l1": 2})
+    first = running(d, "a", "s1-l1-1")
+    running(d, "b", "s1-l1-2")
+    high = urgent()
+    d.apply(high)
+    d.step()
+    assert d.preempted() == ["a"]
+    d.evict(first, gone=False)
+    d.step(50)
+    assert d.preempted() == ["a"], "its grace period is 30 seconds"
+    d.step(11)
+    assert d.preempted() == ["a", "b"]
+    assert d.told(high, Reason.PREEMPTION_FAILED) == ["Pod default/a did not end in time; other room is looked for"]
+
+
+def test_a_budget_that_blocks_for_ever_is_told_and_the_queue_moves_on() -> None:
+    d = driver({"s1/l1": 1, "s1/l2": 1})
+    low = make_pod("low", gpus=8, node="s1-l1-1", scheduler="other", labels={"app": "db"})
+    d.apply(low)
+    running(d, "equal", "s1-l2-1", gpus=6, priority=10)
+    d.engine.budgets_applied([budget("never", 0, {"app": "db"})])
+    high, small = urgent(), make_pod("small", gpus=2)
+    d.apply(high, small)
+    d.settle()
+    assert d.preempted() == []
+    (text,) = d.told(high, Reason.FAILED_SCHEDULING)
+    assert text.endswith("1 pods of lower priority may not be evicted now: PodDisruptionBudget default/never.")
+    assert d.where(small) == {"small": "s1-l2-1"}
+    d.engine.budgets_applied([budget("never", 1, {"app": "db"})])
+    d.step()
+    d.step(2)
+    assert d.preempted() == ["low"]
+
+
+def test_a_budget_whose_selector_is_wrong_is_complained_of() -> None:
+    d = driver({"s1/l1": 1})
+    d.engine.budgets_applied([budget("odd", 0, {"-": "-"})])
+    d.step()
+    (text,) = d.complaints()
+    assert text.startswith("PodDisruptionBudget default/odd: spec.selector:")
+
+
+# ---------------------------------------------------------------- after a restart
+
+
+@pytest.mark.parametrize("terminating", [True, False])
+def test_a_new_leader_keeps_the_claim_while_victims_are_going(terminating: bool) -> None:
+    d = driver({"s1/l1": 1, "s1/l2": 1})
+    low, other = running(d, "low", "s1-l1-1"), running(d, "other", "s1-l2-1", priority=1)
+    high = urgent()
+    d.apply(high)
+    d.step()
+    assert d.nominated() == {"urgent": "s1-l1-1"}
+    high.status.nominated_node_name = "s1-l1-1"
+    if terminating:
+        low.metadata.deletion_timestamp = "2024-01-01T00:00:00Z"
+    fresh = driver({"s1/l1": 1, "s1/l2": 1})
+    fresh.apply(low, other, high, make_pod("lower", gpus=8))
+    fresh.step()
+    assert fresh.preempted() == ([] if terminating else ["low"])
+    fresh.delete(low)
+    fresh.settle()
+    assert fresh.where(high) == {"urgent": "s1-l1-1"}
+
+
+def test_a_gang_of_ours_loses_one_member_only_unless_its_mode_says_otherwise() -> None:
+    for mode, lost in (("pod", 1), ("gang", 2)):
+        d = driver({"s1/l1": 2})
+        crew = gang(2, name="crew")
+        d.run(*crew)
+        for workload in d.engine.workloads:
+            workload.disruption_mode = Disruption(mode)
+        d.apply(urgent())
+        d.step()
+        assert len(d.preempted()) == lost
+
+
+def test_nothing_is_charged_between_steps() -> None:
+    d = driver({"s1/l1": 1})
+    running(d, "low", "s1-l1-1")
+    d.apply(urgent(), urgent("second", 9), make_pod("third", gpus=1))
+    d.step()
+    assert held(d, "s1-l1-1") == 8
+    assert [said.node for said in d.said if isinstance(said, Nominate)] == ["s1-l1-1"]
+
+
+def test_a_pod_of_a_daemonset_is_never_asked() -> None:
+    d = driver({"s1/l1": 1})
+    pod = make_pod("agent", gpus=8, node="s1-l1-1", scheduler="other", owner=controlled_by("DaemonSet", "agent"))
+    d.apply(pod, urgent())
+    d.step(1)
+    assert d.preempted() == []

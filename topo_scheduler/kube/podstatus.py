@@ -1,0 +1,75 @@
+"""What preemption writes in the status of pods: nominations, and why a victim goes.
+
+Of several nominations of a pod only the newest is written. Both are a courtesy to others: what can't be written is
+logged, and nothing waits for it.
+"""
+
+import asyncio
+import logging
+from typing import Any, Final
+
+import msgspec
+
+from topo_scheduler.kube.client import STRATEGIC_MERGE_PATCH, Client
+from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, retried
+from topo_scheduler.kube.resources import PODS
+from topo_scheduler.kube.times import time as timestamp
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 30.0
+TIMEOUT_SECONDS: Final = 10.0
+CONCURRENCY: Final = 16
+
+_encode = msgspec.json.Encoder().encode
+
+
+class PodStatusWriter:
+    """Patches the status of pods; never raises for what the server does."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._nodes: dict[str, str] = {}
+        self._writing: set[str] = set()
+
+    async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
+        """Set ``nominatedNodeName``; an empty node clears it."""
+        self._nodes[uid] = node
+        if uid in self._writing:
+            return  # whoever is writing looks again when he is done
+        self._writing.add(uid)
+        try:
+            while uid in self._nodes:
+                wanted = self._nodes.pop(uid)
+                await self._patch(namespace, name, uid, {"nominatedNodeName": wanted or None}, "nomination")
+        finally:
+            self._writing.discard(uid)
+
+    async def mark_preempted(self, namespace: str, name: str, uid: str, message: str, now: float) -> None:
+        """Set the condition DisruptionTarget; a pod that is gone by now needs none."""
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": message,
+            "lastTransitionTime": timestamp(now),
+        }
+        await self._patch(namespace, name, uid, {"conditions": [condition]}, "condition DisruptionTarget")
+
+    async def _patch(self, namespace: str, name: str, uid: str, status: dict[str, Any], what: str) -> None:
+        body = _encode({"metadata": {"uid": uid}, "status": status})
+        path = f"{PODS.path(namespace, name)}/status"
+
+        async def send() -> None:
+            await self._client.request(
+                "PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH, timeout=TIMEOUT_SECONDS
+            )
+
+        async with self._slots:
+            try:
+                await retried(send, seconds=RETRY_SECONDS, longest=5.0)
+            except (NotFound, Conflict):
+                logger.debug("pod %s/%s is another one by now: no %s", namespace, name, what)
+            except KubeError as error:
+                logger.warning("pod %s/%s does not get its %s: %s", namespace, name, what, error)

@@ -1,0 +1,118 @@
+"""Nominated pods: they have no node yet, but a claim to one, and count there for all of equal or lower priority."""
+
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.quantity import QuantityError
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.constraints import profile_of
+from topo_scheduler.state.requests import pod_amounts
+from topo_scheduler.state.residents import Profile
+from topo_scheduler.state.resources import PODS, Amounts, as_amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """A pod and the node it is nominated to."""
+
+    uid: str
+    node: str
+    priority: int
+    amounts: Amounts
+    profile: Profile | None
+
+
+class Nominations:
+    """All nominations, those of other schedulers' pods included.
+
+    While an attempt is made, those that count for it are charged to their nodes; between steps nothing is.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._by_uid: dict[str, Nomination] = {}
+        self._counted: dict[str, tuple[int, Nomination]] = {}
+        self._stamp: Hashable = None
+        self._changes = 0
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def get(self, uid: str) -> Nomination | None:
+        """Return where a pod is nominated to."""
+        return self._by_uid.get(uid)
+
+    def __iter__(self) -> Iterator[Nomination]:
+        return iter(self._by_uid.values())
+
+    def put(self, nomination: Nomination) -> None:
+        """Note a nomination, in place of any that the pod has."""
+        known = self._by_uid.get(nomination.uid)
+        if known == nomination:
+            return
+        if known is not None:
+            self.drop(known.uid)
+        self._by_uid[nomination.uid] = nomination
+        self._changes += 1
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod's nomination: others may use what was kept for it."""
+        known = self._by_uid.pop(uid, None)
+        if known is not None:
+            self.count_nobody()
+            self._changes += 1
+            self._world.improve(known.node)
+
+    def count_for(self, own: Mapping[str, object], priority: int, name: str) -> Hashable:
+        """Charge the nominations that count for a workload, and no other.
+
+        Args:
+            own: pods of the workload itself by uid, which don't stand in their own way.
+            priority: of the workload.
+            name: tells the workload from others.
+
+        Returns:
+            What tells this set of nominations from any other; None when nobody is nominated.
+        """
+        if not self._by_uid:
+            return None
+        mine = not self._by_uid.keys().isdisjoint(own)
+        stamp = (self._changes, priority, name if mine else "")
+        if stamp == self._stamp:
+            return stamp
+        wanted = {uid: one for uid, one in self._by_uid.items() if one.priority >= priority and uid not in own}
+        for uid in [uid for uid, (_, one) in self._counted.items() if wanted.get(uid) is not one]:
+            self._uncount(uid)
+        row_of = self._world.nodes.row_of
+        for uid, one in wanted.items():
+            if uid not in self._counted and (row := row_of.get(one.node)) is not None:
+                self._world.count(row, one.amounts, one.profile, 1)
+                self._counted[uid] = (row, one)
+        self._stamp = stamp
+        return stamp
+
+    def count_nobody(self) -> None:
+        """Take back all charges."""
+        for uid in list(self._counted):
+            self._uncount(uid)
+        self._stamp = None
+
+    def _uncount(self, uid: str) -> None:
+        row, one = self._counted.pop(uid)
+        self._world.count(row, one.amounts, one.profile, -1)
+
+
+def nomination_of(pod: Pod, world: World) -> Nomination:
+    """Return the nomination that a pending pod's status tells of."""
+    try:
+        amounts = as_amounts(pod_amounts(world.resources, pod))
+    except QuantityError:
+        amounts = ((PODS, 1),)
+    return Nomination(
+        pod.metadata.uid,
+        pod.status.nominated_node_name,
+        pod.spec.priority,
+        amounts,
+        profile_of(world.residents, pod),
+    )

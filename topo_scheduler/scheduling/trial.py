@@ -1,0 +1,63 @@
+"""A copy of what pods hold, on which it is tried what would be if some of them went."""
+
+import copy
+from collections.abc import Iterable
+from dataclasses import replace
+
+from topo_scheduler.scheduling.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.planner import Planner
+from topo_scheduler.scheduling.victims import Candidate
+from topo_scheduler.state.changes import ChangeLog
+from topo_scheduler.state.decision import SizeRule
+from topo_scheduler.state.fabric import Layout
+
+
+class Trial:
+    """A planner of its own. Facts of nodes are shared with the original, what is requested of them is not.
+
+    It is used and thrown away between two changes of the original.
+    """
+
+    def __init__(self, planner: Planner, layout: Layout, now: float, *, neighbours: bool) -> None:
+        """``neighbours``: whether it matters who is there, beyond what they hold of resources."""
+        nodes = copy.copy(planner.nodes)
+        nodes.requested = nodes.requested.copy()
+        nodes.capacity_changes = ChangeLog()
+        around = planner.around
+        residents = around.residents.copy() if neighbours else around.residents
+        self.planner = Planner(replace(around, nodes=nodes, residents=residents), planner.history, planner.policy)
+        self._layout = layout
+        self._now = now
+        self._neighbours = neighbours
+
+    def remove(self, pods: Iterable[Candidate]) -> None:
+        """Let pods be gone."""
+        self._change(pods, -1)
+
+    def restore(self, pods: Iterable[Candidate]) -> None:
+        """Let pods that were gone be there again."""
+        self._change(pods, 1)
+
+    def place(self, ask: Ask) -> Placement | None:
+        """Return where a workload would go."""
+        found = self.planner.plan(ask, self._layout, self._now)
+        return None if isinstance(found, Failure) else found
+
+    def rule(self, ask: Ask) -> SizeRule | None:
+        """Return the size rule of a workload that can't be placed."""
+        return self.planner.plan(ask, self._layout, self._now).rule
+
+    def place_without(self, pods: Iterable[Candidate], ask: Ask) -> Placement | None:
+        """Return where a workload would go if these pods went, which are there again afterwards."""
+        gone = list(pods)
+        self.remove(gone)
+        try:
+            return self.place(ask)
+        finally:
+            self.restore(gone)
+
+    def _change(self, pods: Iterable[Candidate], change: int) -> None:
+        for pod in pods:
+            self.planner.nodes.charge(pod.row, pod.amounts, sign=change)
+            if self._neighbours and pod.profile is not None:
+                self.planner.around.residents.change(pod.row, pod.profile, change)

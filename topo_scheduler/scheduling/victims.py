@@ -1,0 +1,258 @@
+"""Who may give way to a workload of higher priority, and what it costs when some of them do."""
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.budgets import Budgets, Guard
+from topo_scheduler.state.groups import Disruption
+from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.occupants import Occupant
+from topo_scheduler.state.residents import Profile
+from topo_scheduler.state.resources import GPU, Amounts
+from topo_scheduler.state.workloads import Stage, Workload, Workloads
+
+MOST_SECONDS: Final = 2**30
+"""GPU-seconds of one pod count up to here, so that their sums fit in 64 bits."""
+NO_GANG: Final = -1
+OPEN, WHOLE, SHUT = 0, 1, 2
+"""A gang that is broken by pods of it going; that goes whole then; that would have to and must not."""
+
+Key = tuple[int, int, int, int, float, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pod that may give way. ``gpu_seconds`` GPUs times seconds it has run."""
+
+    occupant: Occupant
+    row: int
+    amounts: Amounts
+    profile: Profile | None
+    gpu_seconds: int
+    gang: int
+    guard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """A gang with candidates. ``slack`` members it can lose without falling below its minimum."""
+
+    id: str
+    members: tuple[int, ...]
+    slack: int
+    rule: int
+    top: int
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """All who may give way to a priority, in order of row and name, and as arrays over them.
+
+    ``leaving`` pods of lower priority that are being deleted already: their room is as good as free. ``shielded`` the
+    budgets that keep pods of lower priority, and how many. ``left`` pods each budget can lose.
+    """
+
+    pods: Sequence[Candidate]
+    gangs: Sequence[Gang]
+    leaving: Sequence[Candidate]
+    shielded: Mapping[str, int]
+    left: Int64
+    row: Int64
+    priority: Int64
+    seconds: Int64
+    started: Int64
+    gang: Int64
+    guard: Int64
+    slack: Int64
+    whole: Int64
+    worst: Int64
+
+    @property
+    def levels(self) -> list[int]:
+        """Distinct priorities, lowest first."""
+        return [int(level) for level in np.unique(self.priority)]
+
+    def amounts(self, columns: Int64) -> Int64:
+        """Return what each holds of some resources (int64[pods, columns])."""
+        index = {int(column): at for at, column in enumerate(columns)}
+        out = np.zeros((len(self.pods), len(columns)), np.int64)
+        for number, pod in enumerate(self.pods):
+            for column, amount in pod.amounts:
+                if column in index:
+                    out[number, index[column]] = amount
+        return out
+
+    def closed(self, chosen: Iterable[int]) -> list[int] | None:
+        """Return the chosen and whoever must go with them, in order; None where that must not be."""
+        taken = set(chosen)
+        lost = Counter(self.pods[number].gang for number in taken)
+        lost.pop(NO_GANG, None)
+        for number, count in lost.items():
+            gang = self.gangs[number]
+            if count > gang.slack and gang.rule != OPEN:
+                if gang.rule == SHUT:
+                    return None
+                taken.update(gang.members)
+        spent = Counter(self.pods[number].guard for number in taken)
+        if any(guard >= 0 and count > self.left[guard] for guard, count in spent.items()):
+            return None
+        return sorted(taken)
+
+    def key(self, chosen: Sequence[int]) -> Key:
+        """Return what a set of victims costs, closed as by `closed`: lower is better, part by part.
+
+        Highest priority of a victim; gangs that fall below their minimum; GPU-time lost in seconds; number of pods; how
+        long the oldest has run (less is better); names.
+        """
+        pods = [self.pods[number] for number in chosen]
+        lost = Counter(pod.gang for pod in pods)
+        broken = sum(number >= 0 and count > self.gangs[number].slack for number, count in lost.items())
+        return (
+            max(pod.occupant.priority for pod in pods),
+            broken,
+            sum(pod.gpu_seconds for pod in pods),
+            len(pods),
+            -min(pod.occupant.started for pod in pods),
+            tuple(sorted(pod.occupant.key for pod in pods)),
+        )
+
+
+def candidates_below(
+    priority: int,
+    world: World,
+    workloads: Workloads,
+    budgets: Budgets,
+    spent: Mapping[str, int],
+    spared: Callable[[str], bool],
+    going: Container[str],
+    wall: float,
+) -> Candidates:
+    """Collect the pods that may give way to a priority.
+
+    Args:
+        priority: of who wants their room.
+        world: what is there.
+        workloads: gangs of ours, by which a victim's gang is known.
+        budgets: disruption budgets.
+        spent: evictions on their way by budget, that the budgets may not show yet.
+        spared: whether a pod is left alone for now, by uid.
+        going: pods whose eviction is on its way, by uid.
+        wall: seconds since the epoch.
+    """
+    found: list[tuple[Occupant, int, Amounts, Profile | None, Guard | None]] = []
+    leaving: list[Candidate] = []
+    shielded: Counter[str] = Counter()
+    for uid, entry in world.ledger.items():
+        occupant = entry.occupant
+        if occupant is None or occupant.priority >= priority or occupant.fixed or entry.row < 0:
+            continue
+        if occupant.terminating or uid in going:
+            if not spared(uid):
+                leaving.append(Candidate(occupant, entry.row, entry.amounts, entry.profile, 0, NO_GANG, -1))
+            continue
+        guards = budgets.guarding(entry.profile) if entry.profile is not None else ()
+        # A pod with several budgets is refused by the Eviction API.
+        if len(guards) > 1 or any(guard.allowed - spent.get(guard.key, 0) <= 0 for guard in guards):
+            shielded.update(guard.key for guard in guards)
+        elif not spared(uid):
+            found.append((occupant, entry.row, entry.amounts, entry.profile, guards[0] if guards else None))
+    found.sort(key=lambda one: (one[1], one[0].key, one[0].uid))
+    leaving.sort(key=lambda one: (one.row, one.occupant.key, one.occupant.uid))
+    return _collect(found, leaving, shielded, spent, workloads, world, wall)
+
+
+def _collect(
+    found: Sequence[tuple[Occupant, int, Amounts, Profile | None, Guard | None]],
+    leaving: Sequence[Candidate],
+    shielded: Mapping[str, int],
+    spent: Mapping[str, int],
+    workloads: Workloads,
+    world: World,
+    wall: float,
+) -> Candidates:
+    gang_of: dict[str, int] = {}
+    known: list[Workload] = []
+    guard_of: dict[str, int] = {}
+    left: list[int] = []
+    members: list[list[int]] = []
+    pods: list[Candidate] = []
+    for number, (occupant, row, amounts, profile, guard) in enumerate(found):
+        gang, guarded = NO_GANG, -1
+        of_pod = workloads.of_pod(occupant.uid)
+        if of_pod is not None and of_pod[0].gang:
+            gang = gang_of.setdefault(of_pod[0].id, len(gang_of))
+            if gang == len(members):
+                members.append([])
+                known.append(of_pod[0])
+            members[gang].append(number)
+        if guard is not None:
+            guarded = guard_of.setdefault(guard.key, len(guard_of))
+            if guarded == len(left):
+                left.append(guard.allowed - spent.get(guard.key, 0))
+        ran = max(0, int(wall - occupant.started))
+        lost = min(MOST_SECONDS, ran * next((amount for column, amount in amounts if column == GPU), 0))
+        pods.append(Candidate(occupant, row, amounts, profile, lost, gang, guarded))
+    gangs = [_gang(one, tuple(inside), pods, left, world) for one, inside in zip(known, members, strict=True)]
+    started = np.array([int(pod.occupant.started) for pod in pods], np.int64)
+    seconds = np.array([pod.gpu_seconds for pod in pods], np.int64)
+    priority = np.array([pod.occupant.priority for pod in pods], np.int64)
+    gang_column = np.array([pod.gang for pod in pods], np.int64)
+    whole = [
+        (
+            gang.rule,
+            sum(pods[number].gpu_seconds for number in gang.members),
+            len(gang.members),
+            min(int(pods[number].occupant.started) for number in gang.members),
+        )
+        for gang in gangs
+    ]
+    return Candidates(
+        pods=pods,
+        gangs=gangs,
+        leaving=leaving,
+        shielded=shielded,
+        left=np.array(left, np.int64),
+        row=np.array([pod.row for pod in pods], np.int64),
+        priority=priority,
+        seconds=seconds,
+        started=started,
+        gang=gang_column,
+        guard=np.array([pod.guard for pod in pods], np.int64),
+        slack=np.array([gang.slack for gang in gangs], np.int64),
+        whole=np.array(whole, np.int64).reshape(len(gangs), 4),
+        worst=_worst_first(pods),
+    )
+
+
+def _gang(
+    workload: Workload, members: tuple[int, ...], pods: Sequence[Candidate], left: Sequence[int], world: World
+) -> Gang:
+    seated = [member for member in workload.members.values() if member.stage is not Stage.PENDING]
+    entries = [world.ledger.get(member.uid) for member in seated]
+    running = sum(not (entry and entry.occupant and entry.occupant.terminating) for entry in entries)
+    # One that was found running by a new leader does not tell its size: all that run are taken to be needed.
+    least = running if workload.found and workload.size <= 1 else workload.size
+    # A gang that is below its minimum already is not broken once more.
+    slack = running - least if running >= least else 1 << 40
+    rule = OPEN
+    if workload.disruption_mode is Disruption.GANG:
+        spent = Counter(pods[number].guard for number in members)
+        open_ = len(members) == running and all(guard < 0 or count <= left[guard] for guard, count in spent.items())
+        rule = WHOLE if open_ else SHUT
+    return Gang(workload.id, members, slack, rule, max(pods[number].occupant.priority for number in members))
+
+
+def _worst_first(pods: Sequence[Candidate]) -> Int64:
+    """Return for each pod its place in the order in which pods are let stay."""
+    order = sorted(
+        range(len(pods)),
+        key=lambda n: (-pods[n].occupant.priority, -pods[n].gpu_seconds, pods[n].occupant.started, -n),
+    )
+    out = np.empty(len(pods), np.int64)
+    out[order] = np.arange(len(pods), dtype=np.int64)
+    return out
