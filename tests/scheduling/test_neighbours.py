@@ -62,6 +62,7 @@ def spec_of(of: PodSpec) -> PodSpec:
     return PodSpec(
         containers=of.containers,
         affinity=of.affinity,
+        node_selector=of.node_selector,
         topology_spread_constraints=of.topology_spread_constraints,
     )
 
