@@ -192,6 +192,17 @@ def test_a_wish_that_can_not_be_parsed_refuses_the_pod_as_kube_scheduler_does() 
     assert "affinity.podAffinity preference 1" in d.told(pod)[0]
 
 
+def test_a_spread_that_can_not_be_parsed_refuses_the_pod_as_kube_schedulers_scores_do() -> None:
+    d = racks(("s1/l1", "a"))
+    bad = TopologySpreadConstraint("rack", "ScheduleAnyway", 1, label_selector=type(WEB)({"no key!": "x"}))
+    pod = make_pod("p", spec=spec(topology_spread_constraints=[bad]))
+    other = web("other")
+    d.apply(pod)
+    assert d.run(other) == {"other": "n1"}, "the queue moves on"
+    assert d.told(pod)[0].startswith("Refused: topologySpreadConstraints 1: ")
+    assert d.where(pod) == {}
+
+
 def test_what_is_kept_of_likings_is_what_would_be_found_anew() -> None:
     d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
     pod = web("p", spec(affinity=rather_away("rack")))

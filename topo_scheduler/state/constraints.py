@@ -99,7 +99,7 @@ def wishes_of(pod: Pod) -> Wishes | None:
 
 
 def constraints_of(pod: Pod) -> Constraints | None:
-    """Return a pod's constraints, None where it has none. What it merely prefers must be readable too.
+    """Return a pod's constraints, None where it has none. What it prefers of other pods must be readable too.
 
     Raises:
         SelectorError: names the field and what is wrong with its selector.
@@ -119,7 +119,10 @@ def constraints_of(pod: Pod) -> Constraints | None:
         features=frozenset(_features(pod)),
         apart=frozenset(term.topology_key for term in apart if term.selector.matches(labels)),
     )
-    wishes_of(pod)  # kube-scheduler leaves a pod alone whose preferences it can't parse
+    # kube-scheduler's filters refuse a pod whose preferred affinity they can't parse; a preferred spread only its
+    # scores look at, and here `wishes_of`.
+    for _ in _preferred(pod):
+        pass
     return None if found == Constraints(namespace) else found
 
 
