@@ -78,7 +78,7 @@ def matches_affinity(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
 
 def term_matches(nodes: Nodes, term: NodeSelectorTerm, rows: Int64) -> Bool:
     """Return which rows a node selector term matches; an empty term matches none."""
-    if not _well_formed(term):
+    if not can_match(term):
         return np.zeros(len(rows), np.bool_)
     matched = np.ones(len(rows), np.bool_)
     for requirement in term.match_expressions:
@@ -89,7 +89,7 @@ def term_matches(nodes: Nodes, term: NodeSelectorTerm, rows: Int64) -> Bool:
 
 
 @lru_cache(maxsize=4096)
-def _well_formed(term: NodeSelectorTerm) -> bool:
+def can_match(term: NodeSelectorTerm) -> bool:
     """Return whether a term is one that can match: not empty, and nothing in it that Kubernetes can't parse."""
     try:
         for requirement in term.match_expressions:

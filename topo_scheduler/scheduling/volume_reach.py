@@ -4,7 +4,7 @@ import numpy as np
 
 from topo_scheduler.api.selectors import NodeSelectorTerm
 from topo_scheduler.api.storage import PersistentVolume
-from topo_scheduler.scheduling.filters import Bool, fields_well_formed, term_matches
+from topo_scheduler.scheduling.filters import Bool, can_match, fields_well_formed, term_matches
 from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.volume_limits import ClaimError
 from topo_scheduler.state.migration import MIGRATED, plugin_of, translated_terms
@@ -31,9 +31,9 @@ def _reached(around: Surroundings, volume: PersistentVolume) -> Int64 | None:
         return None
     terms = required.node_selector_terms
     if len(terms) == 1 and len(terms[0].match_expressions) == 1 and not terms[0].match_fields:
-        # A local volume: one of thousands alike.
+        # A local volume: one of thousands alike. Where Kubernetes can't parse the value, no node matches it.
         only = terms[0].match_expressions[0]
-        if only.operator == "In" and len(only.values) == 1:
+        if only.operator == "In" and len(only.values) == 1 and can_match(terms[0]):
             return around.nodes.rows_with(only.key, only.values[0])
     everything = np.arange(around.nodes.rows, dtype=np.int64)
     return np.flatnonzero(_any_matches(around, terms, everything)).astype(np.int64)
