@@ -16,6 +16,18 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 asyncio.set_event_loop(None)
 
 
+PROPERTY_SECONDS = 900
+"""A property is tried on hundreds of examples: on a busy machine that takes minutes and is not yet a hang."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give properties and state machines more time than other tests."""
+    for item in items:
+        if item.get_closest_marker("hypothesis") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(PROPERTY_SECONDS))
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Which API server the contract is checked on."""
     parser.addoption("--apiserver", choices=("embedded", "real", "oldest"), default="embedded")

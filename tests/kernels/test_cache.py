@@ -201,11 +201,13 @@ def run(tempdir: str, **environment: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_kernels_are_compiled_where_nothing_can_be_written() -> None:
     assert run(NOWHERE) == "None False"
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled, nothing is kept")
 def test_compiled_kernels_are_found_by_the_next_process(tmp_path: Path) -> None:
     cache = {OWN_VARIABLE: str(tmp_path)}
