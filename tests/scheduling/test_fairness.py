@@ -11,7 +11,7 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import Announce
-from topo_scheduler.scheduling.turns import BY_SHARE, MISSES
+from topo_scheduler.scheduling.turns import BY_SHARE, MISSES, Fairness
 
 CAPACITY = {"cpu": 4 * 64, "gpus": 4 * 8, "memory": 4 * 512}
 
@@ -261,6 +261,7 @@ def test_a_limit_that_is_lifted_holds_nobody_any_more() -> None:
 
 def test_without_a_configuration_there_is_no_limit() -> None:
     d = Driver([make_node("n", "s1/l1", cpu="4096", memory="8Ti", pods=5000)])
-    d.apply(*(make_pod(f"a{n}", created=n) for n in range(3000)))
+    many = 6 * Fairness().burst
+    d.apply(*(make_pod(f"a{n}", created=n) for n in range(many)))
     d.step()
-    assert len(d.flight) == 3000
+    assert len(d.flight) == many
