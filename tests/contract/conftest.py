@@ -12,6 +12,10 @@ from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 
 from .client import Client, Target, connect
 
+GATES = {"GenericWorkload": True}
+"""PodGroups are alpha in Kubernetes 1.36: off unless asked for."""
+ALPHA = ("scheduling.k8s.io/v1alpha2=true",)
+
 
 @pytest.fixture(scope="session")
 def target(request: pytest.FixtureRequest) -> Iterator[Target]:
@@ -22,7 +26,11 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
         return
     from tests.controlplane import ControlPlane
 
-    with ControlPlane(version="oldest" if wanted == "oldest" else "current", with_controller_manager=False) as plane:
+    if wanted == "oldest":
+        plane = ControlPlane(version="oldest", with_controller_manager=False)
+    else:
+        plane = ControlPlane(with_controller_manager=False, feature_gates=GATES, runtime_config=ALPHA)
+    with plane:
         yield Target(plane.url, plane.token, ca_file=str(plane.ca_file), oldest=wanted == "oldest")
 
 
