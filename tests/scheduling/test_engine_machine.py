@@ -540,10 +540,10 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def who_is_on_trial_is_on_its_way(self) -> None:
-        trials = self.engine.outcomes.trials
-        on_trial = {uid for held in trials._held.values() for uid in held.trial}
-        assert on_trial == set(trials._trial)
-        assert on_trial | set(trials._rehearsals) <= set(self.engine.outcomes._sent)
+        held_back = self.engine.outcomes.held_back
+        on_trial = {uid for held in held_back._held.values() for uid in held.trial}
+        assert on_trial == set(held_back._trial)
+        assert on_trial | set(held_back._rehearsals) <= set(self.engine.outcomes._sent)
 
     @invariant()
     def every_pod_that_waits_has_a_place_in_the_queue(self) -> None:

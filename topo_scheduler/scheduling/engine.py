@@ -90,7 +90,7 @@ class Engine:
         self.queue.configure(fairness_of(config))
         self.sharing.configure(config.topology.spec)
         self.extensions.guard.pardon()
-        self.outcomes.trials.pardon()
+        self.outcomes.held_back.pardon()
         self.planner.policy = policy_of(config, self.extensions)
         self._out += [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels = ()
@@ -237,7 +237,7 @@ class Engine:
         self._out += ready
         for uid, why in failed:
             self.bind_finished(uid, BindOutcome.WITHDRAWN, why, now)
-        for id_ in self.outcomes.trials.take_freed():
+        for id_ in self.outcomes.held_back.take_freed():
             if (workload := self.workloads.get(id_)) is not None and self.queue.place(id_) is Place.BACKOFF:
                 self.queue.activate(order_of(workload))
 
@@ -324,8 +324,8 @@ class Engine:
         if lack := lacking(workload, pending):
             self._tell_incomplete(workload, pending, lack)
             return False
-        trials = self.outcomes.trials
-        if trials and (held := trials.must_wait(workload.id, pending, now)) is not None:
+        held_back = self.outcomes.held_back
+        if held_back and (held := held_back.must_wait(workload.id, pending, now)) is not None:
             self._hold_back(workload, pending, *held, now)
             return False
         before = clock()

@@ -1,7 +1,7 @@
 """From a decision to bound pods: assume, bind, confirm; and what happens when a bind fails.
 
 All members are assumed before the first is bound. A bind that fails gives back what it held; the member is placed
-again near the others; pods like one that the API server refused are tried before they are bound (`trials`). A gang
+again near the others; pods like one that the API server refused are tried before they are bound (`held_back`). A gang
 that was never complete and can't be completed is rolled back: its bound members that
 have a controller are evicted (bare pods never). A bind whose end is unknown keeps what it holds and is written again
 to the same node.
@@ -16,6 +16,7 @@ from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import GroupReason, Reason
+from topo_scheduler.scheduling.held_back import STOPPED, HeldBack, kind_of
 from topo_scheduler.scheduling.instructions import (
     Bind,
     BindOutcome,
@@ -27,7 +28,6 @@ from topo_scheduler.scheduling.instructions import (
     Tell,
 )
 from topo_scheduler.scheduling.neighbours import crowded_out
-from topo_scheduler.scheduling.trials import STOPPED, Trials, kind_of
 from topo_scheduler.scheduling.volume_binding import VolumeBinding
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
@@ -58,7 +58,7 @@ class Outcomes:
         self._workloads = workloads
         self._config = config
         self.volumes = VolumeBinding(world.around, config.volume_bind_timeout)
-        self.trials = Trials()
+        self.held_back = HeldBack()
         self._sent: dict[str, _Sent] = {}
         self._again: list[tuple[float, str]] = []
         self._half: dict[str, None] = {}
@@ -85,7 +85,7 @@ class Outcomes:
             )
             self._sent[seat.uid] = _Sent(bind, _where(workload, seat, decision))
             binds.append(bind)
-        tried = self.trials.rehearse(workload.members, decision.seats, binds) if self.trials else None
+        tried = self.held_back.rehearse(workload.members, decision.seats, binds) if self.held_back else None
         if tried is None:
             return self.volumes.hold(decision.seats, binds, now)
         for seat in decision.seats:  # nothing is written for them yet, but nobody else gets them
@@ -100,12 +100,12 @@ class Outcomes:
             return
         refused = message if outcome is BindOutcome.REJECTED else ""
         if refused:
-            self.trials.refused(kind_of(found[1]), found[0].id, refused, now)
-        self.trials.answered(uid, refused)
+            self.held_back.refused(kind_of(found[1]), found[0].id, refused, now)
+        self.held_back.answered(uid, refused)
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
         """Return what can be done of what was decided, and the pods that will not be bound: uid and why."""
-        good, undone = self.trials.take_ended()
+        good, undone = self.held_back.take_ended()
         failed = [(uid, "") for uid in undone]
         out: list[Instruction] = []
         storage = self._world.around.storage
@@ -138,9 +138,9 @@ class Outcomes:
         over = self._world.nodes.overdrawn(row, found[1].cls.amounts)
         if over:
             return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
-        if self.trials:
+        if self.held_back:
             gets_on = bool(found[0].at(Stage.BOUND))
-            if stopped := self.trials.stops(found[1], gets_on=gets_on):
+            if stopped := self.held_back.stops(found[1], gets_on=gets_on):
                 return stopped
         around, member = self._world.around, found[1]
         if member.profile is not None and (around.residents.repelling or member.cls.constraints is not None):
@@ -161,9 +161,9 @@ class Outcomes:
             heapq.heappush(self._again, (now + WRITE_AGAIN_AFTER, uid))
             return []
         if outcome is BindOutcome.BOUND:
-            self.trials.bound(uid)
+            self.held_back.bound(uid)
         elif outcome is BindOutcome.REJECTED:
-            self.trials.refused(kind_of(member), workload.id, message, now)
+            self.held_back.refused(kind_of(member), workload.id, message, now)
         self.forget(uid)
         if outcome is BindOutcome.BOUND:
             member.stage = Stage.BOUND
@@ -177,7 +177,7 @@ class Outcomes:
     def forget(self, uid: str) -> None:
         """Drop a bind that has ended, or whose pod is gone; its end does not matter any more."""
         self._sent.pop(uid, None)
-        self.trials.release(uid)
+        self.held_back.release(uid)
         self.volumes.release(uid)
 
     def note_complete(self, workload: Workload) -> list[Instruction]:

@@ -67,7 +67,7 @@ class _Rehearsal:
     refused: str = ""
 
 
-class Trials:
+class HeldBack:
     """Kinds of pods that were refused, and decisions of which a pod is being tried."""
 
     def __init__(self) -> None:

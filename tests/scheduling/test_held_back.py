@@ -8,8 +8,8 @@ from tests.helpers import make_pod, owner
 from tests.scheduling.driver import Driver, fabric, gang, held, stage
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.held_back import FIRST_HELD, LONGEST_HELD
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Evict, Rehearse
-from topo_scheduler.scheduling.trials import FIRST_HELD, LONGEST_HELD
 from topo_scheduler.state.workloads import Stage
 
 WHY = 'admission webhook "w.example.com" denied the request: no'
@@ -130,7 +130,7 @@ def test_a_gang_of_a_refused_class_is_never_half_bound_and_bound_when_it_is_welc
     server.refuses.clear()
     server.pass_(40)
     assert len(d.where(*pods)) == 4
-    assert len(d.engine.outcomes.trials) == 0
+    assert len(d.engine.outcomes.held_back) == 0
     assert d.engine.outcomes.in_flight == 0
 
 
@@ -209,8 +209,8 @@ def test_a_pod_deleted_while_it_is_tried_leaves_nothing_behind() -> None:
     server.refuses.clear()
     server.pass_(10)
     assert len(d.where(*pods)) == 2
-    trials = d.engine.outcomes.trials
-    assert (len(trials), trials._trial, trials._rehearsals, trials._ended) == (0, {}, {}, [])
+    held_back = d.engine.outcomes.held_back
+    assert (len(held_back), held_back._trial, held_back._rehearsals, held_back._ended) == (0, {}, {}, [])
 
 
 def test_a_node_that_vanishes_meanwhile_is_not_bound_to() -> None:
