@@ -49,6 +49,7 @@ from topo_scheduler.scheduling.instructions import (
     PodRef,
     Preempt,
     PrepareVolumes,
+    Rehearse,
     Tell,
 )
 from topo_scheduler.scheduling.instructions import (
@@ -141,7 +142,7 @@ class Term:
         self._storage = storage_reflectors(client, self.engine.world.around.storage, self._wake.set)
         self._reflectors |= self._storage
         self._volumes = VolumeWriter(client, allowed=allowed)
-        self._binds: deque[Bind] = deque()
+        self._binds: deque[Bind | Rehearse] = deque()
         self._bind_ready = asyncio.Semaphore(0)
         self._fetching: set[str] = set()
         self._draining = False
@@ -385,7 +386,7 @@ class Term:
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
-            case Bind():
+            case Bind() | Rehearse():
                 self._binds.append(instruction)
                 self._bind_ready.release()
             case PrepareVolumes(pod, writes):
@@ -432,7 +433,28 @@ class Term:
         while True:
             await self._bind_ready.acquire()
             if self._binds:
-                await self._bind(self._binds.popleft())
+                work = self._binds.popleft()
+                await (self._bind(work) if isinstance(work, Bind) else self._rehearse(work.bind))
+
+    async def _rehearse(self, bind: Bind) -> None:
+        """Ask whether a Binding would be taken. Whatever else is wrong with it shows when it is written."""
+        outcome, message = BindOutcome.UNKNOWN, ""
+        if not self.engine.may_bind(bind.pod.uid):
+            try:
+                request = await self._plugins.request(bind, *self._pod_of(bind.pod))
+                result = await self._binder.bind(request.bind, dry_run=True)
+                outcome, message = _OUTCOMES[result.outcome], result.message
+            except (PluginError, Refusal) as error:
+                log.debug("pod %s/%s is not tried: %s", bind.pod.namespace, bind.pod.name, error)
+        if outcome is BindOutcome.REJECTED:
+            self._plugins.forget(bind.pod.uid)
+            log.warning("pods like %s/%s are still refused: %s", bind.pod.namespace, bind.pod.name, message)
+        self.engine.rehearsed(bind.pod.uid, outcome, message, self._clock())
+        self._wake.set()
+
+    def _pod_of(self, pod: PodRef) -> tuple[Pod | None, PodClass]:
+        found = self.engine.workloads.of_pod(pod.uid)
+        return self.engine.arrivals.pending(pod.uid), found[1].cls if found is not None else PodClass(())
 
     async def _bind(self, bind: Bind) -> None:
         pod = bind.pod
@@ -441,10 +463,8 @@ class Term:
             self.engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, refused, self._clock())
             self._wake.set()
             return
-        found = self.engine.workloads.of_pod(pod.uid)
-        cls = found[1].cls if found is not None else PodClass(())
         try:
-            request = await self._plugins.request(bind, self.engine.arrivals.pending(pod.uid), cls)
+            request = await self._plugins.request(bind, *self._pod_of(pod))
         except (PluginError, Refusal) as error:
             self.engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, str(error), self._clock())
             self._wake.set()

@@ -37,6 +37,8 @@ ROOTS: Final = {
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
     "clusterroles": "/apis/rbac.authorization.k8s.io/v1",
     "clusterrolebindings": "/apis/rbac.authorization.k8s.io/v1",
+    "validatingadmissionpolicies": "/apis/admissionregistration.k8s.io/v1",
+    "validatingadmissionpolicybindings": "/apis/admissionregistration.k8s.io/v1",
 }
 CLUSTER_WIDE: Final = frozenset(
     {
@@ -48,6 +50,8 @@ CLUSTER_WIDE: Final = frozenset(
         "persistentvolumes",
         "priorityclasses",
         "storageclasses",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
     }
 )
 

@@ -22,6 +22,7 @@ from topo_scheduler.scheduling.instructions import (
     MarkUnschedulable,
     Nominate,
     Preempt,
+    Rehearse,
     Tell,
 )
 from topo_scheduler.scheduling.understand import Lineage
@@ -48,6 +49,10 @@ class Driver:
         self.pods: dict[str, Pod] = {}
         self.flight: dict[str, Bind] = {}
         """Binds that were asked for and not answered, by uid of the pod."""
+        self.tried: dict[str, Bind] = {}
+        """Rehearsals that were asked for and not answered, by uid of the pod."""
+        self.answers_trials = True
+        """Whether each rehearsal succeeds at once; otherwise tests answer them."""
         self.said: list[Instruction] = []
         self.engine = Engine(config or Configuration(), self._resolve, epoch=EPOCH)
         self.engine.nodes_applied(nodes, self.now)
@@ -113,8 +118,14 @@ class Driver:
         self.now += seconds
         said: list[Instruction] = []
         for _ in range(10_000):
-            said += self.engine.step(self.now, lambda: 0.0)
-            if not self.engine.pending_work:
+            fresh = self.engine.step(self.now, lambda: 0.0)
+            said += fresh
+            tried = [one.bind for one in fresh if isinstance(one, Rehearse)]
+            self.tried |= {bind.pod.uid: bind for bind in tried}
+            if tried and self.answers_trials:
+                for bind in tried:
+                    self.rehearsed(bind.pod.uid)
+            elif not self.engine.pending_work:
                 break
         else:
             raise AssertionError("the engine never comes to rest")
@@ -140,6 +151,11 @@ class Driver:
         if outcome is BindOutcome.BOUND and told:
             self.tell_again(self.pods[uid])
 
+    def rehearsed(self, uid: str, outcome: BindOutcome = BindOutcome.BOUND, message: str = "no") -> None:
+        """A rehearsal ends."""
+        del self.tried[uid]
+        self.engine.rehearsed(uid, outcome, message, self.now)
+
     def write(self, bind: Bind) -> Pod:
         """Carry out a bind at the API server, without anybody telling the engine."""
         pod = self.pods[bind.pod.uid]
@@ -151,7 +167,7 @@ class Driver:
         """Ask what the daemon asks before it writes; a refusal ends the bind."""
         why = self.engine.may_bind(uid)
         if why:
-            self.answer(uid, BindOutcome.REJECTED, why)
+            self.answer(uid, BindOutcome.WITHDRAWN, why)
         return why
 
     def settle(self, seconds: float = 0) -> list[Instruction]:

@@ -149,7 +149,7 @@ def test_the_pause_doubles_up_to_its_most_and_starts_over_after_success() -> Non
     d.step()
     pauses = []
     for _ in range(6):
-        d.answer(pod.metadata.uid, BindOutcome.REJECTED)
+        d.answer(pod.metadata.uid, BindOutcome.WITHDRAWN)
         due = d.engine.next_due()
         assert due is not None
         pauses.append(due - d.now)

@@ -40,7 +40,9 @@ from topo_scheduler.scheduling.instructions import (
     Instruction,
     Nominate,
     Preempt,
+    Rehearse,
 )
+from topo_scheduler.scheduling.queue import Place
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.workloads import Stage
@@ -68,6 +70,7 @@ class Cluster(RuleBasedStateMachine):
         self.watch: deque[tuple[str, str, Node | Pod | None]] = deque()
         self.flight: dict[str, Bind] = {}
         self.evictions: dict[str, Preempt] = {}
+        self.tried: dict[str, Bind] = {}
         self.disturbed: set[str] = set()
         """Gangs of which somebody else took a member away, or that can't be rolled back."""
         self.config = Configuration()
@@ -309,6 +312,8 @@ class Cluster(RuleBasedStateMachine):
         """Everything is delivered, decided and written; one bind has another fate than the others."""
         self.deliver(len(self.watch))
         self.step(seconds)
+        for uid in sorted(self.tried):
+            self.rehearse(uid, BindOutcome.REJECTED if luck == "refused" else BindOutcome.BOUND)
         for number, uid in enumerate(sorted(self.flight)):
             self.bind(uid, "written" if number else luck)
         for number, uid in enumerate(sorted(self.evictions)):
@@ -361,6 +366,8 @@ class Cluster(RuleBasedStateMachine):
     def carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, Bind):
             self.flight[instruction.pod.uid] = instruction
+        elif isinstance(instruction, Rehearse):
+            self.tried[instruction.bind.pod.uid] = instruction.bind
         elif isinstance(instruction, Evict):
             pod = self.truth_pods.get(instruction.pod.uid)
             assert pod is None or pod.metadata.controller is not None, "bare pods are never evicted"
@@ -424,7 +431,7 @@ class Cluster(RuleBasedStateMachine):
         refused = self.engine.may_bind(uid)
         assert refused == self.twin.may_bind(uid)
         if refused:
-            outcome = BindOutcome.REJECTED
+            outcome = BindOutcome.WITHDRAWN
         elif luck == "never arrived":
             outcome = BindOutcome.UNKNOWN
         elif luck == "refused":
@@ -436,6 +443,20 @@ class Cluster(RuleBasedStateMachine):
             if luck == "answer lost" and outcome is not BindOutcome.GONE:
                 outcome = BindOutcome.UNKNOWN
         self.both(lambda engine: engine.bind_finished(uid, outcome, refused or luck, self.now))
+
+    @precondition(lambda self: self.tried)
+    @rule(
+        data=st.data(),
+        outcome=st.sampled_from(
+            [BindOutcome.BOUND, BindOutcome.BOUND, BindOutcome.REJECTED, BindOutcome.UNKNOWN, BindOutcome.GONE]
+        ),
+    )
+    def rehearsal_ends(self, data: st.DataObject, outcome: BindOutcome) -> None:
+        self.rehearse(data.draw(st.sampled_from(sorted(self.tried))), outcome)
+
+    def rehearse(self, uid: str, outcome: BindOutcome) -> None:
+        del self.tried[uid]
+        self.both(lambda engine: engine.rehearsed(uid, outcome, "a webhook", self.now))
 
     def steal(self, uid: str) -> None:
         pod = self.truth_pods.get(uid)
@@ -464,6 +485,7 @@ class Cluster(RuleBasedStateMachine):
                 self.at_the_server(bind)
         self.flight.clear()
         self.evictions.clear()
+        self.tried.clear()
         self.watch.clear()
         self.engine, self.twin = self.new_engine(), self.new_engine()
         self.seen_nodes, self.seen_pods = {}, {}
@@ -517,6 +539,13 @@ class Cluster(RuleBasedStateMachine):
         return seen is not None and seen.spec.node_name == node
 
     @invariant()
+    def who_is_on_trial_is_on_its_way(self) -> None:
+        held_back = self.engine.outcomes.held_back
+        on_trial = {uid for held in held_back._held.values() for uid in held.trial}
+        assert on_trial == set(held_back._trial)
+        assert on_trial | set(held_back._rehearsals) <= set(self.engine.outcomes._sent)
+
+    @invariant()
     def every_pod_that_waits_has_a_place_in_the_queue(self) -> None:
         engine = self.engine
         engine._settle(self.now)
@@ -535,11 +564,15 @@ class Cluster(RuleBasedStateMachine):
         for _ in range(100):
             self.deliver(len(self.watch))
             self.step(11)
-            quiet = quiet + 1 if not (self.watch or self.flight or self.evictions) else 0
+            # Longer than any pause of a workload, but for one that is held back.
+            held = self.engine.queue.depths()[Place.BACKOFF]
+            quiet = quiet + 1 if not (self.watch or self.flight or self.evictions or self.tried or held) else 0
             if quiet == 9:
                 break  # nobody waits for victims any more either
             for uid in list(self.evictions):
                 self.eviction(uid, refused=False, slow=False)
+            for uid in list(self.tried):
+                self.rehearse(uid, BindOutcome.BOUND)
             for uid in list(self.flight):
                 self.bind(uid, "written")
         else:

@@ -38,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """The window of the random pause before a repeated bind, in seconds."""
+NO_DRY_RUN = "does not support dry run"
+"""What the API server says of a webhook with side effects."""
 
 
 class Outcome(enum.Enum):
@@ -134,7 +136,11 @@ class Binder:
         await self._idle.wait()
 
     async def bind(self, request: BindRequest, *, dry_run: bool = False) -> BindResult:
-        """Bind a pod; never raises for what the server does. The timeout starts when a slot is free."""
+        """Bind a pod; never raises for what the server does. The timeout starts when a slot is free.
+
+        With ``dry_run`` nothing is written. ``BOUND`` means then that it would be, and ``UNBOUND`` also that a webhook
+        does not take part in dry runs, so that it is not known.
+        """
         self._pending += 1
         self._idle.clear()
         try:
@@ -168,6 +174,8 @@ class Binder:
                 found = await self._look(request, end)
                 if found is not None:
                     return found
+            elif dry_run and isinstance(error, ApiError) and NO_DRY_RUN in error.message:
+                return Outcome.UNBOUND, error.message
             elif isinstance(error, ApiError) and not passes(error):
                 return Outcome.UNKNOWN if doubt else Outcome.REJECTED, error.message
             seconds = pause(attempt, error, FIRST_PAUSE, LONGEST_PAUSE)

@@ -37,6 +37,7 @@ class Snapshot:
     nodes: int = 0
     unlabelled_nodes: int = 0
     oversubscribed_nodes: int = 0
+    held_back_classes: int = 0
     binds_in_flight: int = 0
     leading: bool = False
     api_requests: dict[tuple[str, int], int] | None = None
@@ -140,6 +141,11 @@ class _AtScrape(Collector):
         yield _gauge("topology_scheduler_unlabelled_nodes", "Nodes whose place is not told.", now.unlabelled_nodes)
         yield _gauge(
             "topology_scheduler_oversubscribed_nodes", "Nodes that hold more than they have.", now.oversubscribed_nodes
+        )
+        yield _gauge(
+            "topology_scheduler_held_back_classes",
+            "Classes of pods of which the API server refused one lately, by namespace.",
+            now.held_back_classes,
         )
         yield _gauge("topology_scheduler_binds_in_flight", "Bindings whose end is not known.", now.binds_in_flight)
         yield _gauge("topology_scheduler_leader", "1 while this replica leads.", int(now.leading))

@@ -90,6 +90,7 @@ class Engine:
         self.queue.configure(fairness_of(config))
         self.sharing.configure(config.topology.spec)
         self.extensions.guard.pardon()
+        self.outcomes.held_back.pardon()
         self.planner.policy = policy_of(config, self.extensions)
         self._out += [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels = ()
@@ -164,9 +165,13 @@ class Engine:
             self.arrivals.bound_at_last(uid)
         elif outcome is not BindOutcome.UNKNOWN:
             self.arrivals.not_bound(uid, now)
-            self.queue.back_off(order_of(workload), now + self.outcomes.backoff(workload))
+            self.queue.back_off(order_of(workload), now + self.outcomes.backoff(workload, message))
         if outcome is BindOutcome.GONE:
             self.arrivals.touch(workload)
+
+    def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
+        """Take over how a Rehearse ended."""
+        self.outcomes.rehearsed(uid, outcome, message, now)
 
     def volumes_written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:
         """Take over what became of a PrepareVolumes: `VolumeBinding.written`."""
@@ -194,7 +199,7 @@ class Engine:
             budget: seconds after which the step ends; `pending_work` tells whether anything is left.
         """
         self.world.fade(now)
-        self._check_volumes(now)
+        self._check_outcomes(now)
         self._settle(now)
         self._wake(now)
         self._out += [Complain(problem) for problem in self.sharing.complaints()]
@@ -226,12 +231,15 @@ class Engine:
         """Whether `step` has something to do now."""
         return bool(self._out) or self.arrivals.news or self.queue.has_active
 
-    def _check_volumes(self, now: float) -> None:
-        """Bind the pods whose volumes are there; undo what was decided for those that will not get theirs."""
-        ready, failed = self.outcomes.volumes.check(now)
+    def _check_outcomes(self, now: float) -> None:
+        """Bind the pods that can be; undo what was decided for those that will not be, and try who was held back."""
+        ready, failed = self.outcomes.check(now)
         self._out += ready
         for uid, why in failed:
             self.bind_finished(uid, BindOutcome.WITHDRAWN, why, now)
+        for id_ in self.outcomes.held_back.take_freed():
+            if (workload := self.workloads.get(id_)) is not None and self.queue.place(id_) is Place.BACKOFF:
+                self.queue.activate(order_of(workload))
 
     # ------------------------------------------------------------ queue
 
@@ -316,6 +324,10 @@ class Engine:
         if lack := lacking(workload, pending):
             self._tell_incomplete(workload, pending, lack)
             return False
+        held_back = self.outcomes.held_back
+        if held_back and (held := held_back.must_wait(workload.id, pending, now)) is not None:
+            self._hold_back(workload, pending, *held, now)
+            return False
         before = clock()
         self.preempting.count_for(workload)
         try:
@@ -350,6 +362,16 @@ class Engine:
             self._out += mark_group(workload, GroupReason.UNSCHEDULABLE, text)
         self._out += preempt
         return False
+
+    def _hold_back(self, workload: Workload, pending: list[Member], until: float, why: str, now: float) -> None:
+        """Set a workload aside of which a pod would be refused: nobody else waits for it."""
+        self.queue.back_off(order_of(workload), until)
+        self.outcomes.hindered(workload, now)
+        text = f"Held back: the API server refused to bind a pod like this one: {why}. It is tried again."
+        news = [member for member in pending if self._told.changed(member.uid, text)]
+        self._out += [Tell(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in news]
+        if news and needed_now(workload):
+            self._out += mark_group(workload, GroupReason.ERROR, text)
 
     def _plugin_failed(self, workload: Workload, pending: list[Member], error: PluginError, now: float) -> None:
         """Try the workload again after a pause that grows: nobody else waits for it."""

@@ -30,6 +30,13 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
+class Rehearse:
+    """Write a Binding with `dryRun=All`: whether it would be taken. Its end is told to `Engine.rehearsed`."""
+
+    bind: Bind
+
+
+@dataclass(frozen=True, slots=True)
 class PrepareVolumes:
     """Tell the API server which volumes the pod's claims get; its Bind follows when they are bound."""
 
@@ -109,7 +116,17 @@ class Complain:
 
 
 Instruction = (
-    Bind | PrepareVolumes | Tell | MarkUnschedulable | MarkGroup | Evict | Nominate | Preempt | Announce | Complain
+    Bind
+    | Rehearse
+    | PrepareVolumes
+    | Tell
+    | MarkUnschedulable
+    | MarkGroup
+    | Evict
+    | Nominate
+    | Preempt
+    | Announce
+    | Complain
 )
 
 

@@ -1,7 +1,8 @@
 """From a decision to bound pods: assume, bind, confirm; and what happens when a bind fails.
 
 All members are assumed before the first is bound. A bind that fails gives back what it held; the member is placed
-again near the others. A gang that was never complete and can't be completed is rolled back: its bound members that
+again near the others; pods like one that the API server refused are tried before they are bound (`held_back`). A gang
+that was never complete and can't be completed is rolled back: its bound members that
 have a controller are evicted (bare pods never). A bind whose end is unknown keeps what it holds and is written again
 to the same node.
 """
@@ -15,6 +16,7 @@ from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import GroupReason, Reason
+from topo_scheduler.scheduling.held_back import STOPPED, HeldBack, kind_of
 from topo_scheduler.scheduling.instructions import (
     Bind,
     BindOutcome,
@@ -56,6 +58,7 @@ class Outcomes:
         self._workloads = workloads
         self._config = config
         self.volumes = VolumeBinding(world.around, config.volume_bind_timeout)
+        self.held_back = HeldBack()
         self._sent: dict[str, _Sent] = {}
         self._again: list[tuple[float, str]] = []
         self._half: dict[str, None] = {}
@@ -82,7 +85,42 @@ class Outcomes:
             )
             self._sent[seat.uid] = _Sent(bind, _where(workload, seat, decision))
             binds.append(bind)
-        return self.volumes.hold(decision.seats, binds, now)
+        tried = self.held_back.rehearse(workload.members, decision.seats, binds) if self.held_back else None
+        if tried is None:
+            return self.volumes.hold(decision.seats, binds, now)
+        for seat in decision.seats:  # nothing is written for them yet, but nobody else gets them
+            if seat.volumes:
+                self._world.around.storage.hold(seat.uid, seat.volumes)
+        return tried
+
+    def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
+        """Take over how a rehearsal ended. What is neither written nor refused tells nothing: the binds will."""
+        found = self._workloads.of_pod(uid)
+        if found is None or uid not in self._sent:
+            return
+        refused = message if outcome is BindOutcome.REJECTED else ""
+        if refused:
+            self.held_back.refused(kind_of(found[1]), found[0].id, refused, now)
+        self.held_back.answered(uid, refused)
+
+    def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
+        """Return what can be done of what was decided, and the pods that will not be bound: uid and why."""
+        good, undone = self.held_back.take_ended()
+        failed = [(uid, "") for uid in undone]
+        out: list[Instruction] = []
+        storage = self._world.around.storage
+        for seats, binds in good:
+            choices = [choice for seat in seats for choice in seat.volumes]
+            for seat in seats:
+                storage.release(seat.uid)
+            if any(one.claim not in storage.claims for one in choices) or any(
+                one.volume and one.volume not in storage.volumes for one in choices
+            ):
+                failed += [(seat.uid, "binding volumes: a claim or volume was deleted") for seat in seats]
+            else:
+                out += self.volumes.hold(seats, binds, now)
+        ready, lost = self.volumes.check(now)
+        return [*out, *ready], [*failed, *lost]
 
     def awaits(self, uid: str) -> bool:
         """Return whether a bind was asked for whose end is not known."""
@@ -100,6 +138,10 @@ class Outcomes:
         over = self._world.nodes.overdrawn(row, found[1].cls.amounts)
         if over:
             return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
+        if self.held_back:
+            gets_on = bool(found[0].at(Stage.BOUND))
+            if stopped := self.held_back.stops(found[1], gets_on=gets_on):
+                return stopped
         around, member = self._world.around, found[1]
         if member.profile is not None and (around.residents.repelling or member.cls.constraints is not None):
             who = crowded_out(around, member.cls, member.profile, row)
@@ -118,6 +160,10 @@ class Outcomes:
         if outcome is BindOutcome.UNKNOWN:
             heapq.heappush(self._again, (now + WRITE_AGAIN_AFTER, uid))
             return []
+        if outcome is BindOutcome.BOUND:
+            self.held_back.bound(uid)
+        elif outcome is BindOutcome.REJECTED:
+            self.held_back.refused(kind_of(member), workload.id, message, now)
         self.forget(uid)
         if outcome is BindOutcome.BOUND:
             member.stage = Stage.BOUND
@@ -131,6 +177,7 @@ class Outcomes:
     def forget(self, uid: str) -> None:
         """Drop a bind that has ended, or whose pod is gone; its end does not matter any more."""
         self._sent.pop(uid, None)
+        self.held_back.release(uid)
         self.volumes.release(uid)
 
     def note_complete(self, workload: Workload) -> list[Instruction]:
@@ -219,6 +266,8 @@ class Outcomes:
         if outcome is BindOutcome.GONE:
             self._workloads.leave(member.uid)
             return []
+        if message in ("", STOPPED):
+            return []  # what holds it back is told with its next attempt
         return [Tell(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
 
     def _roll_back(self, workload: Workload) -> list[Instruction]:
@@ -234,8 +283,10 @@ class Outcomes:
             out.append(Tell(reference(member), True, Reason.ROLLED_BACK, text))
         return out
 
-    def backoff(self, workload: Workload) -> float:
-        """Return the seconds to wait before a workload whose binds failed is tried again."""
+    def backoff(self, workload: Workload, message: str = "") -> float:
+        """Return the seconds to wait before a workload whose binds failed, as a message says, is tried again."""
+        if message == STOPPED:
+            return 0.0  # it is held back with those like it
         first, most = self._config.pod_initial_backoff_seconds, self._config.pod_max_backoff_seconds
         if workload.half_bound_since is not None:
             most = min(most, ROLL_BACK_AFTER / 3)  # it must be tried again before its time is up

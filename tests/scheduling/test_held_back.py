@@ -1,0 +1,258 @@
+"""Pods that the API server refuses to bind: held back, tried one at a time, and nobody else is made to suffer."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.helpers import make_pod, owner
+from tests.scheduling.driver import Driver, fabric, gang, held, stage
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.held_back import FIRST_HELD, LONGEST_HELD
+from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Evict, Rehearse
+from topo_scheduler.state.workloads import Stage
+
+WHY = 'admission webhook "w.example.com" denied the request: no'
+
+
+class Server:
+    """An API server of which a webhook refuses some pods; counts what is asked of it."""
+
+    def __init__(self, d: Driver, refuses: Sequence[Pod]) -> None:
+        self.d = d
+        d.answers_trials = False
+        self.refuses = {pod.metadata.uid for pod in refuses}
+        self.binds = 0
+        self.rehearsals = 0
+        self.takes_dry_runs = True
+
+    def work(self, seconds: float = 0.0) -> None:
+        """Let time pass, and answer everything until there is nothing to answer."""
+        self.d.step(seconds)
+        while self.d.flight or self.d.tried:
+            for uid in list(self.d.tried):
+                self.rehearsals += 1
+                refused = uid in self.refuses
+                outcome = BindOutcome.REJECTED if refused else BindOutcome.BOUND
+                self.d.rehearsed(uid, outcome if self.takes_dry_runs else BindOutcome.UNKNOWN, WHY)
+            for uid in list(self.d.flight):
+                self.bind(uid)
+            self.d.step()
+
+    def bind(self, uid: str) -> None:
+        if self.d.refused(uid):
+            return
+        self.binds += 1
+        self.d.answer(uid, BindOutcome.REJECTED if uid in self.refuses else BindOutcome.BOUND, WHY)
+
+    def pass_(self, seconds: int) -> None:
+        """Let time pass in steps of a second."""
+        for _ in range(seconds):
+            self.work(1)
+
+    @property
+    def requests(self) -> int:
+        return self.binds + self.rehearsals
+
+
+def singles(count: int, name: str = "p", **options: object) -> list[Pod]:
+    return [make_pod(f"{name}{number}", gpus=1, created=number, **options) for number in range(count)]  # type: ignore[arg-type]
+
+
+def test_pods_that_are_always_refused_cost_a_few_requests() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = singles(300)
+    server = Server(d, pods)
+    d.apply(*pods)
+    server.pass_(60)
+    assert d.where(*pods) == {}
+    assert server.binds == 1
+    # At 1, 3, 7, 15, 31 seconds and so on.
+    assert 4 <= server.rehearsals <= 6
+    assert held(d, "s1-l1-1") == 0
+
+
+def test_others_are_bound_meanwhile() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    bad, good = singles(16), [make_pod(f"good-{n}", gpus=2, created=100 + n) for n in range(8)]
+    server = Server(d, bad)
+    d.apply(*bad, *good)
+    server.work()
+    assert len(d.where(*good)) == 8, "in the same moment, younger as they are"
+    elsewhere = singles(4, "else-", namespace="another")
+    d.apply(*elsewhere)
+    server.work()
+    assert len(d.where(*elsewhere)) == 4, "the same class in another namespace"
+
+
+def test_what_is_told_names_the_server_s_words_once() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = singles(3)
+    server = Server(d, pods)
+    d.apply(*pods)
+    server.pass_(100)
+    for pod in pods:
+        told = d.told(pod, Reason.FAILED_SCHEDULING)
+        assert told == [f"Held back: the API server refused to bind a pod like this one: {WHY}. It is tried again."]
+    assert d.told(reason=Reason.BIND_FAILED) == [f"Binding to {d.binds()[0].node} failed: {WHY}"]
+    assert d.marked() == set(), "no autoscaler adds nodes for that"
+
+
+def test_the_pauses_double_up_to_a_limit() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pods = singles(2)
+    server = Server(d, pods)
+    d.apply(*pods)
+    server.work()
+    tries: list[float] = []
+    for _ in range(1500):
+        before = server.rehearsals
+        server.work(1)
+        tries += [d.now] * (server.rehearsals - before)
+    pauses = [later - earlier for earlier, later in zip([0.0, *tries], tries, strict=False)]
+    assert pauses[0] == FIRST_HELD
+    assert pauses == sorted(pauses)
+    assert LONGEST_HELD <= pauses[-1] <= LONGEST_HELD + 2
+
+
+@pytest.mark.parametrize("dry_runs", [True, False])
+def test_a_gang_of_a_refused_class_is_never_half_bound_and_bound_when_it_is_welcome(dry_runs: bool) -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    server = Server(d, pods)
+    server.takes_dry_runs = dry_runs
+    d.apply(*pods)
+    server.pass_(20)
+    assert d.where(*pods) == {}
+    assert d.evicted() == []
+    assert all(held(d, f"s1-l1-{n}") == 0 for n in range(1, 5))
+    assert server.requests <= 10
+    server.refuses.clear()
+    server.pass_(40)
+    assert len(d.where(*pods)) == 4
+    assert len(d.engine.outcomes.held_back) == 0
+    assert d.engine.outcomes.in_flight == 0
+
+
+def test_one_member_for_each_class_is_tried_and_nothing_is_written_when_one_is_refused() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    for pod in pods[:2]:
+        pod.spec.containers[0].resources.requests["cpu"] = "2"
+    server = Server(d, pods)
+    d.apply(*pods)
+    d.step()
+    for uid in [pods[0].metadata.uid, pods[2].metadata.uid]:
+        d.answer(uid, BindOutcome.REJECTED, WHY)
+    for uid in list(d.flight):
+        assert d.refused(uid), "what was not sent yet is not sent"
+    d.step(1)
+    assert set(d.tried) == {pods[0].metadata.uid, pods[2].metadata.uid}
+    assert all(stage(d, pod) is Stage.ASSUMED for pod in pods)
+    server.refuses = {pods[2].metadata.uid}
+    server.work()
+    assert server.binds == 0
+    assert {stage(d, pod) for pod in pods} == {Stage.PENDING}
+    server.refuses.clear()
+    server.pass_(10)
+    assert len(d.where(*pods)) == 4
+
+
+def test_all_others_are_freed_by_the_first_that_is_bound() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = singles(32)
+    server = Server(d, pods)
+    d.apply(*pods)
+    server.pass_(2)
+    server.refuses.clear()
+    server.pass_(4)
+    assert len(d.where(*pods)) == 32
+    assert server.rehearsals <= 3
+
+
+def test_one_pod_that_is_refused_does_not_go_first_again_and_again() -> None:
+    # A webhook tells pods of one class apart, by their labels for one.
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = singles(24)
+    server = Server(d, pods[:1])
+    d.apply(*pods)
+    server.pass_(6)
+    assert len(d.where(*pods)) == 23
+
+
+@pytest.mark.parametrize("outcome", [BindOutcome.UNKNOWN, BindOutcome.GONE, BindOutcome.TAKEN])
+def test_a_rehearsal_that_tells_nothing_is_followed_by_the_binds(outcome: BindOutcome) -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    d.answers_trials = False
+    pods = gang(2)
+    d.apply(*pods)
+    d.step()
+    for uid in list(d.flight):
+        d.answer(uid, BindOutcome.REJECTED, WHY)
+    d.step(1)
+    (uid,) = d.tried
+    d.rehearsed(uid, outcome)
+    d.settle()
+    assert len(d.where(*pods)) == 2
+
+
+def test_a_pod_deleted_while_it_is_tried_leaves_nothing_behind() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = singles(3)
+    server = Server(d, pods)
+    d.apply(*pods)
+    server.work()
+    d.step(1)
+    (uid,) = d.tried
+    d.delete(next(pod for pod in pods if pod.metadata.uid == uid))
+    d.rehearsed(uid)
+    server.refuses.clear()
+    server.pass_(10)
+    assert len(d.where(*pods)) == 2
+    held_back = d.engine.outcomes.held_back
+    assert (len(held_back), held_back._trial, held_back._rehearsals, held_back._ended) == (0, {}, {}, [])
+
+
+def test_a_node_that_vanishes_meanwhile_is_not_bound_to() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    (pod,) = singles(1)
+    server = Server(d, [pod])
+    d.apply(pod)
+    server.work()
+    d.step(1)
+    (uid,) = d.tried
+    d.drop_node(d.tried[uid].node)
+    server.refuses.clear()
+    server.pass_(5)
+    assert d.where(pod)
+
+
+def test_a_gang_that_is_half_bound_is_repaired_or_rolled_back_in_time() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    d.own(owner("ReplicaSet", "g", {"gang-size": "4"}))
+    pods = gang(4, controlled=True)
+    server = Server(d, pods[3:])
+    d.apply(*pods)
+    server.work()
+    assert len(d.where(*pods)) == 3
+    server.pass_(5)
+    assert len([said for said in d.said if isinstance(said, Evict)]) == 3
+
+
+def test_a_new_configuration_frees_everybody() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = singles(4)
+    server = Server(d, pods)
+    d.apply(*pods)
+    server.pass_(20)
+    server.refuses.clear()
+    d.engine.configure(d.engine.config)
+    server.work()
+    assert len(d.where(*pods)) == 4
+
+
+def test_nothing_is_tried_where_nothing_was_refused() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    d.run(*gang(4))
+    assert not any(isinstance(said, Rehearse) for said in d.said)
+    assert sum(isinstance(said, Bind) for said in d.said) == 4
