@@ -254,6 +254,8 @@ def test_a_pod_may_opt_out_of_the_gang_its_owner_names() -> None:
         (make_job("train", parallelism=1, annotations={"gpu-count": "8"}), None),
         (make_job("train", parallelism=4, annotations={"gang-size": "3"}), 3),
         (make_job("train", parallelism=4, annotations={"gang-size": "3", "gpu-count": "32"}), 3),
+        (make_job("train", parallelism=4, completions=4, succeeded=2, annotations={"gang-size": "4"}), 2),
+        (make_job("train", parallelism=4, completions=4, succeeded=1, annotations={"gang-size": "2"}), 2),
     ],
 )
 def test_the_size_of_a_job(job: Job, size: int | None) -> None:
@@ -276,6 +278,26 @@ def test_the_size_is_found_again_when_the_job_changes() -> None:
     d.own(job_owner(make_job("train", parallelism=4, completions=4, succeeded=1, annotations={"gpu-count": "32"})))
     d.step()
     assert len(d.flight) == 3
+
+
+def test_pods_in_place_of_refused_ones_do_not_wait_for_those_that_succeeded() -> None:
+    # A kubelet refuses two of four members, the two others end well before the Job makes new ones.
+    d = cluster()
+    asked = {"gang-size": "4"}
+    d.own(job_owner(make_job("train", parallelism=4, completions=4, annotations=asked)))
+    pods = [of_job(number) for number in range(4)]
+    assert len(d.run(*pods)) == 4
+    for pod in pods[:2]:
+        d.finish(pod, "Failed", "OutOfcpu")
+    for pod in pods[2:]:
+        d.finish(pod)
+    again = [of_job(number) for number in range(4, 6)]
+    d.apply(*again)
+    d.step(10)
+    assert d.flight == {}, "how many succeeded is not told yet"
+    d.own(job_owner(make_job("train", parallelism=4, completions=4, succeeded=2, annotations=asked)))
+    d.settle()
+    assert len(d.where(*again)) == 2
 
 
 def test_the_annotation_on_the_pods_of_a_job_makes_it_no_gang() -> None:

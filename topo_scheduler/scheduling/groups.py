@@ -160,7 +160,7 @@ def _ours(pod: Pod, job: Job | None, request: PlacementRequest, others: bool) ->
     if (jobset := pod.metadata.labels.get(JOBSET_NAME)) and request.gang_size_kind not in _BELOW_JOBSET:
         return Claim(said, f"{namespace}/jobsets.jobset.x-k8s.io/{jobset}", jobset, request.gang_size)
     if controller is not None:
-        return Claim(said, controller.uid, controller.name, request.gang_size)
+        return Claim(said, controller.uid, controller.name, min(request.gang_size, left_of(job)))
     if others:
         # Whoever named a group another way told whose size this is.
         return None
@@ -237,6 +237,13 @@ def _job_rule(pod: Pod, job: Job | None) -> Iterator[Claim]:
     controller, size = pod.metadata.controller, job_size(job)
     if controller is not None and size is not None:
         yield Claim(f"Job {controller.name}", controller.uid, controller.name, size)
+
+
+def left_of(job: Job | None) -> int:
+    """Return how many pods of a Job may still come at most: for those that succeeded none does."""
+    if job is None or job.spec.completions is None or not job.status.succeeded:
+        return MAX_GANG
+    return max(1, job.spec.completions - job.status.succeeded)
 
 
 def job_size(job: Job | None) -> int | None:
