@@ -149,7 +149,7 @@ def test_a_bind_that_fails_gives_back_to_the_quota() -> None:
     d.apply(one, two)
     d.step()
     assert [bind.pod.name for bind in d.flight.values()] == ["one"]
-    d.answer(one.metadata.uid, BindOutcome.REJECTED)
+    d.answer(one.metadata.uid, BindOutcome.WITHDRAWN)
     d.step()
     assert [bind.pod.name for bind in d.flight.values()] == ["two"]
 

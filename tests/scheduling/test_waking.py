@@ -168,7 +168,7 @@ def test_a_bind_that_fails_frees_room_for_others() -> None:
     d.apply(one, two)
     d.step()
     assert parked(d, two)
-    d.answer(one.metadata.uid, BindOutcome.REJECTED)
+    d.answer(one.metadata.uid, BindOutcome.WITHDRAWN)
     d.step()
     assert [bind.pod.name for bind in d.flight.values()] == ["two"], "while the first backs off"
 
