@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from topo_scheduler.api.config import ConfigError, Configuration, load_configuration
 from topo_scheduler.isolation import Isolated
-from topo_scheduler.kernels.warm import Warmth, warm
+from topo_scheduler.kernels.warm import OF_PLUGINS, Warmth, warm
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.events import EventRecorder
 from topo_scheduler.kube.lease import LeaderElector
@@ -124,7 +124,10 @@ class Daemon:
         # Not above: with them come the kernels, which must be compiled while health is served.
         from topo_scheduler.loading import load_extensions
 
-        return load_extensions(self.configuration.scheduler, self.isolated)
+        extensions = load_extensions(self.configuration.scheduler, self.isolated)
+        if extensions.added_scores:
+            warm(OF_PLUGINS)
+        return extensions
 
     async def wait_served(self) -> int:
         """Wait until health and metrics are served and return their port."""

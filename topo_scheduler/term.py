@@ -17,6 +17,7 @@ from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.bind_plugins import BindPlugins, Refusal
 from topo_scheduler.isolation import Isolated
+from topo_scheduler.kernels.warm import OF_PREEMPTION, warm
 from topo_scheduler.kube.binder import Binder, Outcome
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.conditions import ConditionWriter
@@ -115,6 +116,7 @@ class Term:
         self._plugins = BindPlugins(
             self.engine.extensions, isolated or Isolated(configuration.scheduler.plugin_timeout, metrics), metrics
         )
+        self.engine.preempting.ready = False
         self._binder = Binder(
             client, concurrency=connection.max_binds_in_flight, timeout=connection.bind_timeout, allowed=allowed
         )
@@ -246,6 +248,9 @@ class Term:
             self._fetch_owners()
             if self.engine.world.groups.take_wondered():
                 self._groups.ask_again()
+            if self.engine.preempting.wanted:
+                self.engine.preempting.wanted = False
+                self._start(self._warm_preemption(), "kernels of preemption")
             if self.engine.pending_work:
                 await asyncio.sleep(0)
                 continue
@@ -256,6 +261,12 @@ class Term:
                     await self._wake.wait()
             except TimeoutError:
                 pass
+
+    async def _warm_preemption(self) -> None:
+        warmth = await asyncio.to_thread(warm, OF_PREEMPTION)
+        log.info("kernels of preemption ready", extra={"seconds": round(warmth.seconds, 2), "cached": warmth.cached})
+        self.engine.may_preempt()
+        self._wake.set()
 
     async def _drain(self) -> None:
         """Write no bind that was not begun, and wait for those that were."""

@@ -13,22 +13,22 @@ import pytest
 from tests.kernels.arrays import ints
 from topo_scheduler import kernels as kernels_package
 from topo_scheduler.kernels.fit import fit_leaves, sort_ascending, sum_ranges
-from topo_scheduler.kernels.warm import MODULES, main, warm
+from topo_scheduler.kernels.warm import ALL, main, warm
 
 compiled = pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
 
 
 def found_kernels() -> Iterator[tuple[str, Any]]:
-    for module in MODULES:
+    for module in ALL:
         for name, value in vars(import_module(f"topo_scheduler.kernels.{module}")).items():
             if hasattr(value, "signatures"):
                 yield f"{module}.{name}", value
 
 
 def test_every_module_of_kernels_is_warmed() -> None:
-    warm()
+    warm(ALL)
     files = {path.stem for folder in kernels_package.__path__ for path in Path(folder).glob("*.py")}
-    assert files - {"__init__", "cache", "jit", "warm"} == set(MODULES)
+    assert files - {"__init__", "cache", "jit", "warm"} == set(ALL)
 
 
 @compiled
@@ -76,7 +76,7 @@ def test_kernels_leave_the_interpreter_free() -> None:
 
 
 def test_every_kernel_says_what_it_does_and_fits_on_a_screen() -> None:
-    for module in MODULES:
+    for module in ALL:
         found = import_module(f"topo_scheduler.kernels.{module}")
         functions: list[Callable[..., Any]] = [
             getattr(value, "py_func", value)

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.arrays import Int64, grid, ints, leaves_in_domains
-from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows, weigh_added
+from topo_scheduler.kernels.added import weigh_added
+from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows
 
 leaf_counts = st.integers(1, 4)
 member_counts = st.integers(1, 16)

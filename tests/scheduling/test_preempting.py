@@ -114,6 +114,19 @@ def test_nobody_is_preempted_before_the_budgets_are_known() -> None:
     assert d.preempted() == ["low"]
 
 
+def test_nobody_is_preempted_before_that_can_be_planned_at_once() -> None:
+    d = driver({"s1/l1": 1})
+    d.engine.preempting.ready = False
+    running(d, "low", "s1-l1-1")
+    d.apply(urgent())
+    d.step(1)
+    assert d.preempted() == []
+    assert d.engine.preempting.wanted
+    d.engine.may_preempt()
+    d.step(1)
+    assert d.preempted() == ["low"]
+
+
 def test_a_place_that_is_merely_preferred_costs_nobody_his() -> None:
     d = driver({"s1/l1": 2, "s1/l2": 2})
     running(d, "a", "s1-l1-1")

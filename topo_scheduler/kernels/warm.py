@@ -14,7 +14,13 @@ from typing import Final
 from topo_scheduler import kernels
 from topo_scheduler.kernels.cache import OWN_VARIABLE, prepare
 
-MODULES: Final = ("fit", "windows", "nodes", "victims")
+MODULES: Final = ("fit", "windows", "nodes")
+"""What every decision needs: ready before the first."""
+OF_PREEMPTION: Final = ("victims",)
+"""What only preemption needs: compiled when the first workload would preempt, where no cache has it."""
+OF_PLUGINS: Final = ("added",)
+"""What only plugins with scores need: compiled with them."""
+ALL: Final = MODULES + OF_PREEMPTION + OF_PLUGINS
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +32,10 @@ class Warmth:
     folder: str
 
 
-def warm() -> Warmth:
-    """Import every kernel module, which compiles its kernels or loads them from the cache."""
+def warm(modules: tuple[str, ...] = MODULES) -> Warmth:
+    """Import modules of kernels, which compiles their kernels or loads them from the cache."""
     started = time.perf_counter()
-    for module in MODULES:
+    for module in modules:
         import_module(f"topo_scheduler.kernels.{module}")
     return Warmth(time.perf_counter() - started, kernels.CACHE.warm, str(kernels.CACHE.folder or ""))
 
@@ -46,7 +52,7 @@ def main(arguments: list[str]) -> int:
         case _:
             sys.stderr.write("usage: python -m topo_scheduler.kernels.warm DIR | --check\n")
             return 2
-    result = warm()
+    result = warm(ALL)
     where = result.folder or "nowhere (no writable folder)"
     how = "loaded from" if result.cached else "compiled, kept in"
     sys.stdout.write(f"kernels ready in {result.seconds:.2f} s, {how} {where}\n")

@@ -109,7 +109,15 @@ def choose_leaves(leaf_fit: Int64, first: int, last: int, leaves: int, members: 
 
 
 @kernel("boolean(int64[:,::1], int64, int64, int64)")
-def _better(parts: Int64, one: int, other: int, latency: int) -> bool:
+def better(parts: Int64, one: int, other: int, latency: int) -> bool:
+    """Return whether one scored window is better than another: less link load where that comes first, then the score.
+
+    Args:
+        parts: int64[windows, 6], as `score_windows` writes it.
+        one: index of a window.
+        other: index of the one it is compared with.
+        latency: 1 when link load comes before the score.
+    """
     if latency == 1 and parts[one, 5] != parts[other, 5]:
         return bool(parts[one, 5] < parts[other, 5])
     if parts[one, 4] != parts[other, 4]:
@@ -198,61 +206,6 @@ def score_windows(
             score += weights[part] * out_parts[w, part]
         out_parts[w, 4] = score // weight
         out_parts[w, 5] = load
-        if w > 0 and _better(out_parts, w, best, latency):
-            best = w
-    return best
-
-
-@kernel(
-    "int64(int64[::1], int64[::1], int64, int64[::1], int64, int64, int64[:,::1], int64[::1], int64, int64[:,::1],"
-    " int64[:,::1])"
-)
-def weigh_added(
-    first: Int64,
-    last: Int64,
-    count: int,
-    leaf_fit: Int64,
-    leaves: int,
-    members: int,
-    added: Int64,
-    weights: Int64,
-    latency: int,
-    parts: Int64,
-    out_added: Int64,
-) -> int:
-    """Add parts of plugins to scored windows and return the best one, in the order of `score_windows`.
-
-    Args:
-        first: int64[count], first leaf of each window.
-        last: int64[count], last leaf of each window.
-        count: how many windows.
-        leaf_fit: int64[leaves].
-        leaves: how many leaves a window may use.
-        members: how many to place.
-        added: int64[p, leaves], a part in thousandths of each leaf; a window has the mean of the leaves it uses.
-        weights: int64[4 + p], in thousandths: the four parts of `score_windows`, then these.
-        latency: 1 when link load comes before the score.
-        parts: int64[count, 6], as `score_windows` wrote it; the score is written anew.
-        out_added: int64[count, p], the parts of each window.
-
-    Returns:
-        Index of the best window.
-    """
-    chosen = np.zeros(leaves + 2, np.int64)
-    weight = max(weights.sum(), np.int64(1))
-    best = 0
-    for w in range(count):
-        used = choose_leaves(leaf_fit, first[w], last[w], leaves, members, chosen)
-        score = np.int64(0)
-        for part in range(4):
-            score += weights[part] * parts[w, part]
-        for part in range(added.shape[0]):
-            total = np.int64(0)
-            for i in range(used):
-                total += added[part, chosen[i]]
-            out_added[w, part] = total // used
-            score += weights[4 + part] * out_added[w, part]
-        parts[w, 4] = score // weight
-        if w > 0 and _better(parts, w, best, latency):
+        if w > 0 and better(out_parts, w, best, latency):
             best = w
     return best

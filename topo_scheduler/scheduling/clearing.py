@@ -7,7 +7,6 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.kernels.victims import cheapest_victims
 from topo_scheduler.scheduling.ask import Ask
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.regions import Bool, Region, regions_for
@@ -97,6 +96,9 @@ class Clearing:
 
     def _cheapest(self, rows: Int64, members: Int64, allowed: Bool, slack: Int64) -> tuple[Bool, Int64, Int64]:
         """Return the cheapest victims for so many members on each row, as the kernel writes them."""
+        # Not above: it takes seconds to compile, and most processes never preempt (`Preempting.ready`).
+        from topo_scheduler.kernels.victims import cheapest_victims
+
         pods = self._pods
         first, last = self._first[rows], self._last[rows]
         at = np.concatenate((np.zeros(1, np.int64), np.cumsum(last - first, dtype=np.int64)))

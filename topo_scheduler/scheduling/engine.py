@@ -128,6 +128,11 @@ class Engine:
         """Note that all disruption budgets there are have been told; before that nobody is preempted."""
         self.preempting.budgets.known = True
 
+    def may_preempt(self) -> None:
+        """Note that what looking for victims needs is compiled: who would have looked does now."""
+        self.preempting.ready = True
+        self.preempting.budgets.changes += 1
+
     def pods_applied(self, pods: Collection[Pod], now: float) -> None:
         """Take over pods that appeared or changed, whoever schedules them."""
         self.arrivals.applied(pods, now)

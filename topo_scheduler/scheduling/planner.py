@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows, weigh_added
+from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows
 from topo_scheduler.scheduling import mixed, node_scores, placement_rules, repair, tied
 from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.extension import LeafSeats, Leaves, Request
@@ -310,6 +310,9 @@ class Planner:
         )
         if not self.extensions.added_scores:
             return int(best), parts, ()
+        # Not above: only those who have such plugins wait until it is compiled.
+        from topo_scheduler.kernels.added import weigh_added
+
         added = np.empty((count, len(facts) - 5), np.int64)
         weights = np.concatenate((self.policy.weights, self.policy.added))
         latency = int(ask.latency)

@@ -83,6 +83,10 @@ class Preempting:
         self.budgets = Budgets()
         self.nominations = Nominations(world)
         self.enabled = True
+        self.ready = True
+        """Whether victims can be looked for at once: what that needs is compiled."""
+        self.wanted = False
+        """Whether somebody would have looked for victims while it was not."""
         self._scheduler_name = scheduler_name
         self._world = world
         self._workloads = workloads
@@ -266,7 +270,10 @@ class Preempting:
 
     def _may(self, workload: Workload, members: Sequence[Member]) -> bool:
         lowest = self.lowest
-        return lowest is not None and lowest < workload.priority and all(member.preempts for member in members)
+        if lowest is None or lowest >= workload.priority or not all(member.preempts for member in members):
+            return False
+        self.wanted = self.wanted or not self.ready
+        return self.ready
 
     def _looks_at(self, id_: str) -> float:
         """Return when a workload may look for victims next."""
