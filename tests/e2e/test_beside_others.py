@@ -1,7 +1,7 @@
 """kube-scheduler and this daemon on the same nodes, three quarters full, with kubelets that refuse what does not fit.
 
-How many binds are refused depends on how busy the machine is (docs/explanation/limits.md): it is printed. What must hold
-is what follows from a refusal.
+How many binds are refused depends on how busy the machine is (docs/explanation/limits.md): it is printed. What must
+hold is what follows from a refusal.
 """
 
 import asyncio
