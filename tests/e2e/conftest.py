@@ -8,6 +8,7 @@ from typing import Protocol
 import pytest
 
 from tests.controlplane import ControlPlane
+from topo_scheduler import daemon as daemon_module
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 from topo_scheduler.simulation.controllers import controllers
@@ -90,6 +91,12 @@ async def cluster(plane: ControlPlane | None, tmp_path: Path) -> AsyncIterator[C
             finally:
                 server.faults.clear()
                 await cluster.recorder.stop()
+
+
+@pytest.fixture
+def config_read_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at configuration files ten times a second."""
+    monkeypatch.setattr(daemon_module, "CONFIG_POLL_SECONDS", 0.1)
 
 
 class StartReplica(Protocol):

@@ -4,8 +4,10 @@ import asyncio
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import aiohttp
+import yaml
 
 from topo_scheduler.api.config import (
     ClientConnection,
@@ -17,7 +19,7 @@ from topo_scheduler.api.config import (
     TopologySchedulerConfig,
     TopologySpec,
 )
-from topo_scheduler.daemon import Daemon
+from topo_scheduler.daemon import Daemon, read_configuration
 from topo_scheduler.kube.client import Client
 
 SHORT_LEASE = LeaderElection(lease_duration=2.0, renew_deadline=1.5, retry_period=0.2)
@@ -44,6 +46,14 @@ def configured(
             spec=TopologySpec(topology_constraints=TopologyConstraints.model_validate(constraints))
         ),
     )
+
+
+def written(path: Path, **spec: Any) -> Configuration:
+    """Write a TopologySchedulerConfig, and return it with a SchedulerConfig for tests."""
+    base = configured().scheduler.model_dump(by_alias=True, mode="json")
+    document = {"apiVersion": "topology.scheduler/v1alpha1", "kind": "TopologySchedulerConfig", "spec": spec}
+    path.write_text(yaml.safe_dump_all([base, document]))
+    return read_configuration(path)
 
 
 class Replica:

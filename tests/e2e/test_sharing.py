@@ -1,35 +1,18 @@
 """Namespaces share a cluster: by quotas, by domains reserved for some, and by whose turn it is."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
-
-from topo_scheduler import daemon as daemon_module
-from topo_scheduler.api.config import Configuration
-from topo_scheduler.daemon import read_configuration
 
 from . import objects
 from .cluster import Cluster, leaves_of, nodes_of
 from .conftest import StartReplica
-from .replica import Replica, configured
+from .replica import Replica, written
 
 A, B = "e2e-team-a", "e2e-team-b"
 
 
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at the file ten times a second."""
-    monkeypatch.setattr(daemon_module, "CONFIG_POLL_SECONDS", 0.1)
-
-
-def written(path: Path, **spec: Any) -> Configuration:
-    """Write a TopologySchedulerConfig, and return it with a SchedulerConfig for tests."""
-    base = configured().scheduler.model_dump(by_alias=True, mode="json")
-    document = {"apiVersion": "topology.scheduler/v1alpha1", "kind": "TopologySchedulerConfig", "spec": spec}
-    path.write_text(yaml.safe_dump_all([base, document]))
-    return read_configuration(path)
+pytestmark = pytest.mark.usefixtures("config_read_often")
 
 
 async def test_a_gang_waits_for_its_quota_until_that_is_raised(

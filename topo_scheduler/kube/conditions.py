@@ -155,14 +155,14 @@ class ConditionWriter:
         path = PODS.path(mark.namespace, mark.name)
         for _ in range(CONFLICTS):
             try:
-                answer = await self._request("PATCH", f"{path}/status", self._body(mark))
+                answer = await send_status(self._client, "PATCH", f"{path}/status", self._body(mark))
                 return decode(_partial, answer).metadata.resource_version
             except Conflict as error:
                 conflict = error
             except NotFound:
                 return ""
             try:
-                pod = decode(_pod, await self._request("GET", path))
+                pod = decode(_pod, await send_status(self._client, "GET", path))
             except NotFound:
                 return ""
             lacks_node = not pod.spec.node_name and pod.metadata.deletion_timestamp is None
@@ -171,20 +171,23 @@ class ConditionWriter:
             mark.version = pod.metadata.resource_version
         raise conflict
 
-    async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        async def send() -> bytes:
-            return await self._client.request(
-                method, path, body=body, content_type=STRATEGIC_MERGE_PATCH, timeout=TIMEOUT_SECONDS
-            )
-
-        return await retried(send, seconds=RETRY_SECONDS)
-
     def _body(self, mark: _Mark) -> bytes:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": mark.message}
         if mark.turns:
             condition["lastTransitionTime"] = timestamp(self._wall())
         metadata = {"uid": mark.uid, "resourceVersion": mark.version}
         return _encode({"metadata": metadata, "status": {"conditions": [condition]}})
+
+
+async def send_status(client: Client, method: str, path: str, body: bytes | None = None) -> bytes:
+    """Read an object or patch its status, again for a minute while the server is busy or away."""
+
+    async def send() -> bytes:
+        return await client.request(
+            method, path, body=body, content_type=STRATEGIC_MERGE_PATCH, timeout=TIMEOUT_SECONDS
+        )
+
+    return await retried(send, seconds=RETRY_SECONDS)
 
 
 def _after(observed: str, written: str) -> bool:

@@ -14,8 +14,9 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from topo_scheduler.api.groups import PLURAL, GroupApi, PodGroupObject
-from topo_scheduler.kube.client import STRATEGIC_MERGE_PATCH, Client, decode
-from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, retried
+from topo_scheduler.kube.client import Client, decode
+from topo_scheduler.kube.conditions import CONFLICTS, PATIENCE_SECONDS, send_status
+from topo_scheduler.kube.errors import Conflict, KubeError, NotFound
 from topo_scheduler.kube.lane import Lane
 from topo_scheduler.kube.resources import Resource
 from topo_scheduler.kube.times import time as timestamp
@@ -23,10 +24,6 @@ from topo_scheduler.kube.times import time as timestamp
 logger = logging.getLogger(__name__)
 
 CONDITION: Final = "PodGroupScheduled"
-PATIENCE_SECONDS = 4.0
-RETRY_SECONDS = 60.0
-TIMEOUT_SECONDS = 10.0
-CONFLICTS = 5
 LONGEST_MESSAGE: Final = 32_768
 """Characters the API server takes in the message of a condition."""
 
@@ -115,11 +112,11 @@ class GroupConditionWriter:
         path = resource.path(mark.namespace, mark.name)
         for last in (*[False] * (CONFLICTS - 1), True):
             try:
-                group = decode(_group, await self._request("GET", path))
+                group = decode(_group, await send_status(self._client, "GET", path))
                 body = self._body(mark, group)
                 if body is None:
                     return False
-                await self._request("PATCH", f"{path}/status", body)
+                await send_status(self._client, "PATCH", f"{path}/status", body)
                 return True
             except NotFound:
                 return False
@@ -146,14 +143,6 @@ class GroupConditionWriter:
         }
         metadata = {"uid": mark.uid, "resourceVersion": group.metadata.resource_version}
         return _encode({"metadata": metadata, "status": {"conditions": [condition]}})
-
-    async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        async def send() -> bytes:
-            return await self._client.request(
-                method, path, body=body, content_type=STRATEGIC_MERGE_PATCH, timeout=TIMEOUT_SECONDS
-            )
-
-        return await retried(send, seconds=RETRY_SECONDS)
 
 
 def _condition(group: PodGroupObject) -> dict[str, Any]:

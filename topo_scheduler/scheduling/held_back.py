@@ -48,6 +48,7 @@ class Held:
     may tell pods of one kind apart; ``trial`` pods that are being tried now; ``waiting`` workloads that are set aside.
     """
 
+    kind: Kind
     count: int
     until: float
     why: str
@@ -179,13 +180,13 @@ class HeldBack:
             self._end_trial(known)
         # Who waits comes again by itself, and is held back anew.
         until = now + min(LONGEST_HELD, FIRST_HELD * 2 ** min(20, count - 1))
-        self._held[kind] = Held(count, until, why, workload)
+        self._held[kind] = Held(kind, count, until, why, workload)
 
     def bound(self, uid: str) -> None:
         """Note that a pod is bound: if it was on trial, pods like it are held back no longer."""
         held = self._trial.get(uid)
         if held is not None:
-            self._free(next(kind for kind, one in self._held.items() if one is held))
+            self._free(held.kind)
 
     def release(self, uid: str) -> None:
         """Forget a pod whose bind has ended, or that is gone."""

@@ -31,7 +31,7 @@ TRIES: Final = 512
 def plan_mixed(planner: "Planner", ask: Ask, layout: Layout, now: float) -> Placement | Failure:
     """Place a gang of several classes."""
     views = variants(planner, ask)
-    home = {int(layout.leaf_of_row[row]) for row in ask.running if layout.leaf_of_row[row] >= 0}
+    home = layout.leaves_of(ask.running)
     empty = _search(planner, views, ask, layout, empty=True)
     if empty is None and ask.within:
         return Failure(
@@ -50,7 +50,7 @@ def plan_mixed(planner: "Planner", ask: Ask, layout: Layout, now: float) -> Plac
     if now_found is None:
         return Failure("", rule)
     depth, leaves, rows = now_found
-    used = sorted(home | {int(layout.leaf_of_row[row]) for group in rows for row in group})
+    used = sorted(home | layout.leaves_of(row for group in rows for row in group))
     if home and 0 < ask.bounds.leaves < len(used) > len(home):
         return Failure("", rule)
     return Placement(rows, used, rule, common_score(planner, ask, layout, used, rule), 1)

@@ -213,9 +213,7 @@ def _repelled(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) ->
     """InterPodAffinity: the anti-affinity of pods that are there."""
     accepted = np.ones(len(rows), np.bool_)
     for term in cls.repelled:
-        counts = np.zeros(around.nodes.rows, np.int64)
-        for row, count in around.residents.repelling.get(term, {}).items():
-            counts[row] = count
+        counts = by_row(around.nodes, around.residents.repelling.get(term, {}))
         for row, profile in extra:
             counts[row] += term in profile.repels
         _, sums = by_domain(around.nodes, term.topology_key, counts)
@@ -251,6 +249,14 @@ def pods_matching(
         for row, profile in extra:
             counts[row] += tally.matches(profile)
     return counts
+
+
+def by_row(nodes: NodeTable, counts: Mapping[int, int]) -> Int64:
+    """Return counts of some rows as int64[rows]."""
+    found = np.zeros(nodes.rows, np.int64)
+    for row, count in counts.items():
+        found[row] = count
+    return found
 
 
 def by_domain(nodes: NodeTable, key: str, counts: Int64) -> tuple[Bool, Int64]:
@@ -350,9 +356,7 @@ def crowded_out(around: Surroundings, cls: PodClass, profile: Profile, row: int)
             if by_domain(around.nodes, term.topology_key, counts)[1][row] > 0:
                 return "a pod it keeps away from"
     for term in around.repelled(profile) if residents.repelling else ():
-        counts = np.zeros(around.nodes.rows, np.int64)
-        for there, count in residents.repelling.get(term, {}).items():
-            counts[there] = count
+        counts = by_row(around.nodes, residents.repelling.get(term, {}))
         counts[row] -= term in profile.repels
         if by_domain(around.nodes, term.topology_key, counts)[1][row] > 0:
             return "a pod that keeps away from it"

@@ -219,17 +219,13 @@ class Planner:
         if ask.within:
             named = named_at(layout, ask.within)
             grounds = [replace(ground, fits=ground.fits * named) for ground in grounds]
-        labelled = [replace(ground, fits=ground.fits * layout.aligned) for ground in grounds]
-        unlabelled = [replace(ground, unlabelled=1) for ground in grounds]
-        if not ask.gang:
-            # Alone, a pod goes where it likes to be, wherever that hangs.
-            tries = [[one] for pair in zip(labelled, unlabelled, strict=True) for one in pair]
-        else:
-            tries = [labelled, unlabelled]
-        for alike in tries:
-            windows = [found for ground in alike if (found := self._window(ground, ask, layout, rule, now))]
-            if windows:
-                return min(windows, key=lambda window: window.order)
+        # Alone, a pod goes where it likes to be, wherever that hangs.
+        for alike in [grounds] if ask.gang else [[ground] for ground in grounds]:
+            for unlabelled, counted in ((0, layout.aligned), (1, 1)):
+                tried = [replace(ground, fits=ground.fits * counted, unlabelled=unlabelled) for ground in alike]
+                windows = [found for ground in tried if (found := self._window(ground, ask, layout, rule, now))]
+                if windows:
+                    return min(windows, key=lambda window: window.order)
         return None
 
     def _apart(self, ask: Ask, layout: Layout, fits: Int64) -> Int64:

@@ -51,7 +51,7 @@ def regions_for(ask: Ask, layout: Layout, rule: SizeRule) -> list[Region]:
     the domain around them. Otherwise everything is one region.
     """
     everywhere = np.arange(len(layout.paths), dtype=np.int64)
-    home = sorted({int(layout.leaf_of_row[row]) for row in ask.running if layout.leaf_of_row[row] >= 0})
+    home = sorted(layout.leaves_of(ask.running))
     domains = {layout.domain_of_leaf(rule.depth, leaf) for leaf in home}
     broken = len(domains) > 1 or len(home) > rule.leaves
     found: list[Region] = []

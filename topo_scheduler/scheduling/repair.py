@@ -25,14 +25,14 @@ def plan_repair(
     Where the running members break the rule already (the fabric or the limits changed under them), nearest is all
     that can be asked.
     """
-    home = sorted({int(layout.leaf_of_row[row]) for row in ask.running if layout.leaf_of_row[row] >= 0})
+    home = sorted(layout.leaves_of(ask.running))
     for view in views:
         fits, fit = _fits_beside(planner, ask, layout, view)
         for leaves in _choices(ask, layout, rule, fits, home):
             chosen = np.array(leaves, np.int64)
             rows = planner.seat(ask, view, chosen, fits, layout, fit)
             if rows is not None:
-                used = sorted({*home, *(int(layout.leaf_of_row[row]) for row in rows)})
+                used = sorted({*home, *layout.leaves_of(rows)})
                 score = _score(planner, ask, layout, view, used, rule, now)
                 return Placement([rows], used, rule, score, len(leaves))
     return Failure("", rule)

@@ -41,12 +41,12 @@ def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
         return any(cls.constraints is not None for cls, _ in groups)
     cls, members = groups[0]
     constraints = cls.constraints
-    return constraints is not None and members > 1 and bool(constraints.mutual)
+    return constraints is not None and members > 1 and constraints.mutual
 
 
 def plan_tied(planner: "Planner", ask: Ask, layout: Layout) -> Placement | Failure:
     """Place the members of a tied gang."""
-    home = {int(layout.leaf_of_row[row]) for row in ask.running if layout.leaf_of_row[row] >= 0}
+    home = layout.leaves_of(ask.running)
     if home:
         rule: SizeRule | None = make_rule(layout, 0, max(1, len(layout.paths)), 1)
     else:
@@ -63,7 +63,7 @@ def plan_tied(planner: "Planner", ask: Ask, layout: Layout) -> Placement | Failu
         where = f"near the {len(ask.running)} members that run" if home else f"in {needs}"
         return Failure(f"no room {where} for {ask.members} pods that have {_tie(ask)}", rule)
     rows, seated = _in_order(planner.around, ask, layout, found.steps)
-    used = sorted(home | {int(layout.leaf_of_row[row]) for _, row in found.steps})
+    used = sorted(home | layout.leaves_of(row for _, row in found.steps))
     return Placement(rows, used, rule, common_score(planner, ask, layout, used, rule), 1, seated)
 
 
@@ -247,7 +247,7 @@ def _ceilings(ground: Ground, ask: Ask, layout: Layout) -> list[Int64]:
 
 
 def _judge(layout: Layout, depth: int, steps: list[Step], home: set[int]) -> Found:
-    leaves = sorted({int(layout.leaf_of_row[row]) for _, row in steps} | home)
+    leaves = sorted(layout.leaves_of(row for _, row in steps) | home)
     unlabelled = int(not layout.aligned[leaves].all())
     return Found((unlabelled, len(leaves), leaves[-1] - leaves[0], leaves[0]), depth, len(leaves), steps)
 

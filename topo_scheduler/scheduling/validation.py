@@ -86,7 +86,7 @@ def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placem
         with_gpus = [row for (cls, _), rows in zip(ask.groups, placement.rows, strict=True) if cls.gpus for row in rows]
         if len({int(nodes.model[row]) for row in with_gpus}) > 1:
             return "the gang was spread over several GPU models"
-    leaves = {int(layout.leaf_of_row[row]) for row in placed}
+    leaves = layout.leaves_of(placed)
     if ask.within and not ask.running and len({layout.domain_of_leaf(ask.within, leaf) for leaf in leaves}) > 1:
         return f"the gang was spread over more than one {ask.level}"
     bounds = placement.bounds

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.filters import Bool, matches_affinity, term_matches, tolerated
-from topo_scheduler.scheduling.neighbours import Surroundings, by_domain, condition_of, pods_matching
+from topo_scheduler.scheduling.neighbours import Surroundings, by_domain, by_row, condition_of, pods_matching
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import HOSTNAME, Spread
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
@@ -85,9 +85,7 @@ def _nearness(around: Surroundings, cls: PodClass, usable: Bool) -> Int64:
         counts = pods_matching(around, (condition_of(around, term),))
         total += weight * by_domain(nodes, term.topology_key, counts)[1]
     for weight, term in cls.attracted:
-        counts = np.zeros(nodes.rows, np.int64)
-        for row, count in around.residents.attracting.get((weight, term), {}).items():
-            counts[row] = count
+        counts = by_row(nodes, around.residents.attracting.get((weight, term), {}))
         total += weight * by_domain(nodes, term.topology_key, counts)[1]
     least, most = int(total[usable].min()), int(total[usable].max())
     return BEST * (total - least) // max(1, most - least)

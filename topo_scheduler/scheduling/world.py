@@ -46,6 +46,7 @@ class World:
         self.ledger = Ledger(self.nodes, self.residents, self.accounts)
         self.history = History()
         self.penalties = Penalties()
+        self.around.shunned = self.penalties.shunned
         self._penalised: set[str] = set()
         self.groups = Groups(self.fabric.reader.levels_by_key())
         self.improvements = 0
@@ -170,7 +171,6 @@ class World:
         for node in self.penalties.reopened(now):
             if (row := self.nodes.row_of.get(node)) is not None:
                 self._improve(row)
-        self.around.shunned = self.penalties.shunned
 
     # ------------------------------------------------------------ nominated pods
 

@@ -57,15 +57,9 @@ class Constraints:
         return bool(self.ports) or itself or HOSTNAME in self.apart
 
     @property
-    def mutual(self) -> str:
-        """What ties pods like this to each other beyond one node, or an empty string."""
-        if beyond := sorted(self.apart - {HOSTNAME}):
-            return f"required pod anti-affinity over {beyond[0]} among its members"
-        if self.self_affine:
-            return "required pod affinity among its members"
-        if any(constraint.self_match for constraint in self.spread):
-            return "topologySpreadConstraints among its members"
-        return ""
+    def mutual(self) -> bool:
+        """Whether pods like this are tied to each other beyond one node."""
+        return bool(self.apart - {HOSTNAME}) or self.self_affine or any(one.self_match for one in self.spread)
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,10 @@ class Layout:
         """Return the path of a domain; depth 0 is the whole fabric, with the empty path."""
         return self.paths[int(self.domains[depth][index])][:depth]
 
+    def leaves_of(self, rows: Iterable[int]) -> set[int]:
+        """Return the leaves on which nodes hang; rows that have no node hang on none."""
+        return set(self.leaf_of_row[np.fromiter(rows, np.int64)].tolist()) - {-1}
+
     def domain_of_leaf(self, depth: int, leaf: int) -> int:
         """Return the index at this depth of the domain a leaf lies in."""
         return int(np.searchsorted(self.domains[depth], leaf, side="right")) - 1
