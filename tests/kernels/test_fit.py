@@ -59,7 +59,8 @@ def test_a_leaf_holds_what_its_best_nodes_hold_within_the_limits(
     flat = [fit for leaf in leaves for fit in leaf]
     out = np.full(len(leaves), -1, np.int64)
     order = ints(list(range(len(flat)))[::-1])
-    fit_leaves(ints(flat[::-1]), order, offsets([len(leaf) for leaf in leaves]), max_nodes, max_members, out)
+    which = ints(list(range(len(leaves))))
+    fit_leaves(ints(flat[::-1]), order, offsets([len(leaf) for leaf in leaves]), which, max_nodes, max_members, out)
     for leaf, found in zip(leaves, out.tolist(), strict=True):
         sets = [
             c for size in range(len(leaf) + 1) for c in combinations(leaf, size) if not max_nodes or size <= max_nodes

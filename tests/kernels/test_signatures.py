@@ -64,7 +64,7 @@ def test_a_strided_column_is_refused_everywhere() -> None:
     with pytest.raises(TypeError):
         sum_ranges(column, good, ints([0, 4]), out)
     with pytest.raises(TypeError):
-        fit_leaves(good, column, ints([0, 4]), 0, 0, out)
+        fit_leaves(good, column, ints([0, 4]), ints([0]), 0, 0, out)
 
 
 @compiled

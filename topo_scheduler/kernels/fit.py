@@ -61,20 +61,24 @@ def sum_ranges(values: Int64, order: Int64, offsets: Int64, out: Int64) -> None:
         out[i] = total
 
 
-@kernel("void(int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
-def fit_leaves(fit: Int64, order: Int64, offsets: Int64, max_nodes: int, max_members: int, out: Int64) -> None:
-    """Write how many members each leaf holds, within the limits a gang has in one leaf.
+@kernel("void(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
+def fit_leaves(
+    fit: Int64, order: Int64, offsets: Int64, leaves: Int64, max_nodes: int, max_members: int, out: Int64
+) -> None:
+    """Write how many members some leaves hold, within the limits a gang has in one leaf.
 
     Args:
         fit: int64[rows], members a node holds.
         order: int64[n], rows in order.
         offsets: int64[leaves + 1].
+        leaves: int64[n], which to count.
         max_nodes: most nodes of one leaf a gang may use; 0 means no limit.
         max_members: most members in one leaf; 0 means no limit.
-        out: int64[leaves].
+        out: int64[leaves], written at ``leaves``.
     """
     best = np.zeros(max(max_nodes, np.int64(1)), np.int64)
-    for leaf in range(offsets.shape[0] - 1):
+    for number in range(leaves.shape[0]):
+        leaf = leaves[number]
         low, high = offsets[leaf], offsets[leaf + 1]
         total = np.int64(0)
         if max_nodes == 0 or high - low <= max_nodes:

@@ -50,7 +50,8 @@ class Ask:
     preferred domain as (first, last + 1), None when there is none. ``profiles`` what others see of each member of each
     group, where members look at each other. ``within`` depth of the domain that all members, those that run included,
     must share whatever the enforcement: 0 for none, -1 for one that no node is in; ``level`` its name. ``demands`` of
-    placement rules for this gang, of which the planner makes ``bounds``.
+    placement rules for this gang, of which the planner makes ``bounds``. ``segment`` members of consecutive ranks that
+    must share a leaf.
     """
 
     groups: Sequence[tuple[PodClass, int]]
@@ -67,11 +68,22 @@ class Ask:
     level: str = ""
     demands: tuple[Demand, ...] = ()
     bounds: Bounds = ANYWHERE
+    segment: int = 1
 
     @property
     def members(self) -> int:
         """How many are to be placed now."""
         return sum(count for _, count in self.groups)
+
+    @property
+    def units(self) -> int:
+        """How many segments are to be placed now; members, where there are no segments."""
+        return self.members // self.segment
+
+    @property
+    def total_units(self) -> int:
+        """The same of the whole gang."""
+        return self.total // self.segment
 
     @property
     def total(self) -> int:

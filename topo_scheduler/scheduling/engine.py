@@ -30,8 +30,8 @@ from topo_scheduler.scheduling.instructions import (
 )
 from topo_scheduler.scheduling.outcomes import Outcomes, mark_group, reference
 from topo_scheduler.scheduling.pending import Told
-from topo_scheduler.scheduling.placement_rules import configured_rules
-from topo_scheduler.scheduling.planner import Planner, Policy
+from topo_scheduler.scheduling.planner import Planner
+from topo_scheduler.scheduling.policy import Policy, configured_rules
 from topo_scheduler.scheduling.preempting import Preempting
 from topo_scheduler.scheduling.queue import Place, Queue
 from topo_scheduler.scheduling.registry import Extensions

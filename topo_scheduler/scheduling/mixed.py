@@ -7,7 +7,7 @@ an exact search would place it; what is placed always fits.
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,24 +15,22 @@ import numpy.typing as npt
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.nodes import fill_nodes
 from topo_scheduler.scheduling.ask import Ask, Bounds, Failure, Placement
+from topo_scheduler.scheduling.site import Site
 from topo_scheduler.scheduling.size_rule import leaf_fits, make_rule, named_at
 from topo_scheduler.scheduling.views import ANY_MODEL, ClassView
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import UNKNOWN, Int64
 
-if TYPE_CHECKING:
-    from topo_scheduler.scheduling.planner import Planner
-
 TRIES: Final = 512
 """Windows filled in at most for one width: more are not worth the time they take from others."""
 
 
-def plan_mixed(planner: "Planner", ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+def plan_mixed(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
     """Place a gang of several classes."""
-    views = variants(planner, ask)
+    views = variants(site, ask)
     home = layout.leaves_of(ask.running)
-    empty = _search(planner, views, ask, layout, empty=True)
+    empty = _search(site, views, ask, layout, empty=True)
     if empty is None and ask.within:
         return Failure(
             f"no {ask.level} holds the gang of {ask.total} pods even when empty, and its PodGroup asks for one"
@@ -42,39 +40,39 @@ def plan_mixed(planner: "Planner", ask: Ask, layout: Layout, now: float) -> Plac
     depth, leaves, _ = empty
     rule = make_rule(layout, depth, leaves, 1)
     if home:
-        now_found = _search(planner, views, ask, layout, near=home)
+        now_found = _search(site, views, ask, layout, near=home)
     else:
-        now_found = _search(planner, views, ask, layout, rule=rule)
+        now_found = _search(site, views, ask, layout, rule=rule)
         if now_found is None and ask.enforcement is Enforcement.PREFERRED:
-            now_found = _search(planner, views, ask, layout)
+            now_found = _search(site, views, ask, layout)
     if now_found is None:
         return Failure("", rule)
     depth, leaves, rows = now_found
     used = sorted(home | layout.leaves_of(row for group in rows for row in group))
     if home and 0 < ask.bounds.leaves < len(used) > len(home):
         return Failure("", rule)
-    return Placement(rows, used, rule, common_score(planner, ask, layout, used, rule), 1)
+    return Placement(rows, used, rule, common_score(site, ask, layout, used, rule), 1)
 
 
-def fewest_nodes(planner: "Planner", ask: Ask, layout: Layout) -> int:
+def fewest_nodes(site: Site, ask: Ask, layout: Layout) -> int:
     """Return how many nodes the search gives a gang of several classes on an empty cluster; a node a pod if none."""
-    found = _search(planner, variants(planner, ask), ask, layout, empty=True)
+    found = _search(site, variants(site, ask), ask, layout, empty=True)
     return len({row for group in found[2] for row in group}) if found is not None else ask.total
 
 
-def variants(planner: "Planner", ask: Ask) -> list[list[ClassView]]:
+def variants(site: Site, ask: Ask) -> list[list[ClassView]]:
     """Return the views of every class, once a GPU model that the gang may keep to."""
     classes = [cls for cls, _ in ask.groups]
     with_gpus = [cls for cls in classes if cls.gpus]
     if ask.mixed_models or not with_gpus:
-        return [[planner.views.get(cls) for cls in classes]]
-    model = planner.running_model(ask)
-    models = [model] if model != UNKNOWN else planner.views.get(with_gpus[0]).models or [ANY_MODEL]
-    return [[planner.views.get(cls, model if cls.gpus else ANY_MODEL) for cls in classes] for model in models]
+        return [[site.views.get(cls) for cls in classes]]
+    model = site.running_model(ask)
+    models = [model] if model != UNKNOWN else site.views.get(with_gpus[0]).models or [ANY_MODEL]
+    return [[site.views.get(cls, model if cls.gpus else ANY_MODEL) for cls in classes] for model in models]
 
 
 def _search(
-    planner: "Planner",
+    site: Site,
     variants: list[list[ClassView]],
     ask: Ask,
     layout: Layout,
@@ -83,19 +81,19 @@ def _search(
     rule: SizeRule | None = None,
     near: set[int] | None = None,
 ) -> tuple[int, int, list[list[int]]] | None:
-    limits = planner.limits_for(ask)
+    limits = site.limits_for(ask)
     fits = [np.stack([leaf_fits(view, layout, limits, empty=empty) for view in views]) for views in variants]
     if ask.within:
         named = named_at(layout, ask.within)
         fits = [fit * named for fit in fits]
     needed = np.array([[count] for _, count in ask.groups], np.int64)
-    used = planner.nodes.daemons if empty else planner.nodes.requested
+    used = site.nodes.daemons if empty else site.nodes.requested
     for depth, width in _spreads(layout, rule, bound(layout, ask.within, near), ask.bounds):
         for views, variant_fits in zip(variants, fits, strict=True):
             windows = _windows(layout, depth, width, variant_fits, needed, near)
             for first in itertools.islice(windows, TRIES):
                 rows = layout.order[layout.offsets[first] : layout.offsets[first + width]]
-                filled = _fill(planner, views, ask, layout, rows, used, empty=empty)
+                filled = _fill(site, views, ask, layout, rows, used, empty=empty)
                 if filled is not None:
                     return depth, width, filled
     return None
@@ -141,7 +139,7 @@ def _windows(
 
 
 def _fill(
-    planner: "Planner",
+    site: Site,
     views: list[ClassView],
     ask: Ask,
     layout: Layout,
@@ -150,7 +148,7 @@ def _fill(
     *,
     empty: bool,
 ) -> list[list[int]] | None:
-    nodes = planner.nodes
+    nodes = site.nodes
     requests = np.zeros((len(views), nodes.allocatable.shape[1]), np.int64)
     for number, view in enumerate(views):
         requests[number, view.columns] = view.amounts
@@ -160,7 +158,7 @@ def _fill(
     rows = np.ascontiguousarray(rows)
     if fill_nodes(rows, nodes.allocatable, used, requests, eligible, counts, 0, out):
         return None
-    limits = planner.limits_for(ask)
+    limits = site.limits_for(ask)
     gpus = np.array([cls.gpus for cls, _ in ask.groups], np.int64)
     for leaf in np.unique(layout.leaf_of_row[rows]):
         here = layout.leaf_of_row[rows] == leaf
@@ -173,14 +171,14 @@ def _fill(
     return [np.repeat(rows, group).tolist() for group in out]
 
 
-def common_score(planner: "Planner", ask: Ask, layout: Layout, leaves: list[int], rule: SizeRule) -> ScoreParts:
+def common_score(site: Site, ask: Ask, layout: Layout, leaves: list[int], rule: SizeRule) -> ScoreParts:
     """Return the score of leaves used by a gang of several classes."""
-    totals = planner.totals(ask.groups[0][0].scarce, layout)
+    totals = site.totals(ask.groups[0][0].scarce, layout)
     index = np.array(leaves, np.int64)
     capacity = max(1, int(totals.capacity[index].sum()))
     share = 1000 * int(totals.used[index].sum()) // capacity
     aligned = 1000 * rule.leaves // max(rule.leaves, len(leaves)) * int(layout.aligned[index].min())
     parts = (1000 - share, aligned, share, 1000)
-    weights = planner.policy.weights.tolist()
+    weights = site.policy.weights.tolist()
     total = sum(weight * part for weight, part in zip(weights, parts, strict=True)) // max(1, sum(weights))
     return ScoreParts(*parts, total)

@@ -5,65 +5,26 @@ that could hold the gang; a gang that takes the next best spread (``enforcement:
 Whether a gang needs as many nodes as a rule is for is told by the size rule without any.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
-from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.api.config import PlacementRule
 from topo_scheduler.scheduling import mixed, tied
 from topo_scheduler.scheduling.ask import ANYWHERE, Ask, Bounds, Failure, Placement
 from topo_scheduler.scheduling.extension import Demand, Gang
+from topo_scheduler.scheduling.site import Site
 from topo_scheduler.state.fabric import Layout
 
-if TYPE_CHECKING:
-    from topo_scheduler.scheduling.planner import Planner
+Plan = Callable[[Ask, Layout, float], Placement | Failure]
+"""Finds the best place within the bounds of an ask."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfiguredRule:
-    """A rule of the configuration: which gangs it is for, and what it asks of them."""
-
-    namespaces: frozenset[str]
-    labels: Mapping[str, str]
-    members: int
-    demand: Demand
-
-    def matches(self, namespace: str, labels: Sequence[Mapping[str, str]], members: int) -> bool:
-        """Return whether the rule is for a gang, however many nodes it needs; ``labels`` of each of its pods."""
-        return (
-            (not self.namespaces or namespace in self.namespaces)
-            and members >= self.members
-            and all(self.labels.items() <= one.items() for one in labels)
-        )
-
-
-def configured_rules(rules: Iterable[PlacementRule]) -> tuple[ConfiguredRule, ...]:
-    """Return the rules of the configuration as the planner has them."""
-    return tuple(
-        ConfiguredRule(
-            frozenset(rule.match.namespaces),
-            rule.match.labels,
-            rule.match.min_members,
-            Demand(
-                f"placement rule {rule.name}",
-                rule.nodes,
-                rule.max_leaves or 0,
-                rule.level or "",
-                rule.enforcement is Enforcement.REQUIRED,
-            ),
-        )
-        for rule in rules
-    )
-
-
-def plan_with_rules(planner: "Planner", ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
     """Find the best place within the rules; preferred ones are tried first, then done without.
 
     Raises:
         PluginError: the size rule of a plugin failed.
     """
-    demands = _demands(planner, ask, layout)
+    demands = _demands(site, ask, layout)
     required = [demand for demand in demands if demand.required]
     for demand in required:
         if demand.level and demand.level not in layout.levels:
@@ -75,10 +36,10 @@ def plan_with_rules(planner: "Planner", ask: Ask, layout: Layout, now: float) ->
     must = bounds_of(required, layout)
     outcome: Placement | Failure = Failure("")
     for bounds in dict.fromkeys((bounds_of(known, layout), must)):
-        outcome = planner.plan_within(replace(ask, bounds=bounds), layout, now)
+        outcome = plan(replace(ask, bounds=bounds), layout, now)
         if isinstance(outcome, Placement):
             return replace(outcome, bounds=must if not ask.running else ANYWHERE)
-    if must != ANYWHERE and isinstance(planner.plan_within(ask, layout, now), Placement):
+    if must != ANYWHERE and isinstance(plan(ask, layout, now), Placement):
         names = " and ".join(f"{demand.name} asks for {asked(demand)}" for demand in required)
         if outcome.rule is None:
             return Failure(f"{names}, and not even the empty cluster holds the gang so; without that there is room")
@@ -108,22 +69,22 @@ def asked(demand: Demand) -> str:
     return f"{leaves} in 1 {demand.level}" if demand.level else leaves
 
 
-def _demands(planner: "Planner", ask: Ask, layout: Layout) -> list[Demand]:
+def _demands(site: Site, ask: Ask, layout: Layout) -> list[Demand]:
     """Return the demands on this gang: the first of the configuration of each kind, and all of plugins."""
-    nodes, leaves = _needed(planner, ask, layout)
+    nodes, leaves = _needed(site, ask, layout)
     fitting = [demand for demand in ask.demands if demand.nodes <= nodes]
     found = [demand for kind in (True, False) for demand in [one for one in fitting if one.required is kind][:1]]
     gang = Gang(ask.groups[0][0], ask.total, nodes, leaves, layout.levels)
-    return found + [one for one in planner.around.extensions.demands(gang) if one.nodes <= nodes]
+    return found + [one for one in site.around.extensions.demands(gang) if one.nodes <= nodes]
 
 
-def _needed(planner: "Planner", ask: Ask, layout: Layout) -> tuple[int, int]:
+def _needed(site: Site, ask: Ask, layout: Layout) -> tuple[int, int]:
     """Return how many nodes and leaves a gang needs by the size rule alone; a node a pod where there is none."""
     if tied.is_tied(ask.groups):
-        rule = planner.rule_of_tied(ask, layout)
+        rule = tied.rule_of(site, ask, layout)
     else:
-        rule, _ = planner.rule(planner.views_for(ask), ask, layout)
+        rule, _ = site.rule(site.views_for(ask), ask, layout)
     nodes, leaves = (rule.nodes, rule.leaves) if rule is not None else (ask.total, len(layout.paths))
     if len(ask.groups) > 1 and not tied.is_tied(ask.groups):
-        nodes = mixed.fewest_nodes(planner, ask, layout)
+        nodes = mixed.fewest_nodes(site, ask, layout)
     return nodes, leaves

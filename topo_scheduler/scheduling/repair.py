@@ -1,24 +1,23 @@
 """Re-placing lost members of a gang next to those that run."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.ask import ANYWHERE, Ask, Bounds, Failure, Placement
+from topo_scheduler.scheduling.leaf_facts import leaf_facts
+from topo_scheduler.scheduling.seats import seat
+from topo_scheduler.scheduling.site import Site
 from topo_scheduler.scheduling.size_rule import leaf_fits, named_at
 from topo_scheduler.scheduling.views import ClassView
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 
-if TYPE_CHECKING:
-    from topo_scheduler.scheduling.planner import Planner
-
 
 def plan_repair(
-    planner: "Planner", ask: Ask, layout: Layout, rule: SizeRule, views: Sequence[ClassView], now: float
+    site: Site, ask: Ask, layout: Layout, rule: SizeRule, views: Sequence[ClassView], now: float
 ) -> Placement | Failure:
     """Place missing members in the leaves where the gang runs, then in the nearest ones the size rule still allows.
 
@@ -27,20 +26,20 @@ def plan_repair(
     """
     home = sorted(layout.leaves_of(ask.running))
     for view in views:
-        fits, fit = _fits_beside(planner, ask, layout, view)
+        fits, fit = _fits_beside(site, ask, layout, view)
         for leaves in _choices(ask, layout, rule, fits, home):
             chosen = np.array(leaves, np.int64)
-            rows = planner.seat(ask, view, chosen, fits, layout, fit)
+            rows = seat(site, ask, view, chosen, fits, layout, fit)
             if rows is not None:
                 used = sorted({*home, *layout.leaves_of(rows)})
-                score = _score(planner, ask, layout, view, used, rule, now)
+                score = _score(site, ask, layout, view, used, rule, now)
                 return Placement([rows], used, rule, score, len(leaves))
     return Failure("", rule)
 
 
-def _fits_beside(planner: "Planner", ask: Ask, layout: Layout, view: ClassView) -> tuple[Int64, Int64]:
+def _fits_beside(site: Site, ask: Ask, layout: Layout, view: ClassView) -> tuple[Int64, Int64]:
     """How many more members each leaf and each row holds, with what the gang uses counted against the limits."""
-    limits = planner.limits_for(ask)
+    limits = site.limits_for(ask)
     fits, fit = leaf_fits(view, layout, limits), view.fit
     running: dict[int, list[int]] = {}
     for row in ask.running:
@@ -139,12 +138,12 @@ def _distance(layout: Layout, leaf: int, home: list[int]) -> tuple[int, int]:
 
 
 def _score(
-    planner: "Planner", ask: Ask, layout: Layout, view: ClassView, leaves: list[int], rule: SizeRule, now: float
+    site: Site, ask: Ask, layout: Layout, view: ClassView, leaves: list[int], rule: SizeRule, now: float
 ) -> ScoreParts:
-    totals = planner.totals(view.cls.scarce, layout)
+    totals = site.totals(view.cls.scarce, layout)
     index = np.array(leaves, np.int64)
     aligned = 1000 * rule.leaves // max(rule.leaves, len(leaves))
-    facts = planner.leaf_facts(ask, view, view.fit, layout, totals, aligned, now, index)
+    facts = leaf_facts(site, ask, view, view.fit, layout, totals, aligned, now, index)
     capacity = max(1, int(totals.capacity[index].sum()))
     used = int(totals.used[index].sum()) + ask.members * view.cls.amount(view.cls.scarce)
     parts = (
@@ -153,8 +152,8 @@ def _score(
         min(1000, 1000 * used // capacity),
         int(facts[3, index].mean()),
     )
-    names = [score.name for score in planner.extensions.added_scores]
+    names = [score.name for score in site.extensions.added_scores]
     added = [int(part) for part in facts[5:, index].mean(axis=1)] if names else []
-    weights = [*planner.policy.weights.tolist(), *planner.policy.added.tolist()]
+    weights = [*site.policy.weights.tolist(), *site.policy.added.tolist()]
     total = sum(weight * part for weight, part in zip(weights, (*parts, *added), strict=True)) // max(1, sum(weights))
     return ScoreParts(*parts, total, tuple(zip(names, added, strict=True)))

@@ -1,7 +1,7 @@
 """Seating the members of one gang in turn, each with those before it counted as if they ran."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -10,15 +10,13 @@ from topo_scheduler.scheduling.ask import Ask
 from topo_scheduler.scheduling.feasible import allowed_rows
 from topo_scheduler.scheduling.filters import Bool
 from topo_scheduler.scheduling.neighbours import Surroundings, skew_of
+from topo_scheduler.scheduling.site import Site
 from topo_scheduler.scheduling.views import ClassView
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import HOSTNAME, Spread
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
 from topo_scheduler.state.residents import Profile
-
-if TYPE_CHECKING:
-    from topo_scheduler.scheduling.planner import Planner
 
 CHOICES: Final = 6
 """Nodes tried at most for one member."""
@@ -87,7 +85,7 @@ class Seating:
 
     def __init__(
         self,
-        planner: "Planner",
+        site: Site,
         ground: Ground,
         ask: Ask,
         layout: Layout,
@@ -97,11 +95,11 @@ class Seating:
         home: set[int],
     ) -> None:
         low, high = domain
-        nodes = planner.nodes
+        nodes = site.nodes
         self.looks = 0
         self._ground = ground
         self._ask = ask
-        self._limits = planner.limits_for(ask)
+        self._limits = site.limits_for(ask)
         self._rows = layout.order[layout.offsets[low] : layout.offsets[high]]
         self._leaf = layout.leaf_of_row[self._rows]
         self._free = nodes.allocatable[self._rows] - ground.used[self._rows]

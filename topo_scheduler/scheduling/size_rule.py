@@ -10,7 +10,7 @@ import numpy as np
 
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.kernels.fit import fewest_leaves, fit_leaves
-from topo_scheduler.scheduling.ask import ANYWHERE, Bounds, Limits
+from topo_scheduler.scheduling.ask import ANYWHERE, Ask, Bounds, Limits
 from topo_scheduler.scheduling.views import ClassView
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
@@ -18,9 +18,18 @@ from topo_scheduler.state.nodes import Int64
 
 
 def leaf_fits(
-    view: ClassView, layout: Layout, limits: Limits, *, empty: bool = False, fit: Int64 | None = None
+    view: ClassView,
+    layout: Layout,
+    limits: Limits,
+    *,
+    empty: bool = False,
+    fit: Int64 | None = None,
+    segment: int = 1,
 ) -> Int64:
-    """Return how many members each leaf holds (int64[leaves]): now, if it were empty, or with so many on each row."""
+    """Return how many units each leaf holds (int64[leaves]): now, if it were empty, or with so many on each row.
+
+    A unit is so many members that must share a leaf.
+    """
     out = np.zeros(len(layout.paths), np.int64)
     gpus = view.cls.gpus
     most = limits.members_per_leaf(gpus)
@@ -28,8 +37,9 @@ def leaf_fits(
         return out
     if fit is None:
         fit = view.empty_fit if empty else view.fit
-    fit_leaves(fit, layout.order, layout.offsets, limits.max_nodes_per_leaf, most, out)
-    return out
+    every = np.arange(len(out), dtype=np.int64)
+    fit_leaves(fit, layout.order, layout.offsets, every, limits.max_nodes_per_leaf, most, out)
+    return out if segment == 1 else out // segment
 
 
 def named_at(layout: Layout, depth: int) -> Int64:
@@ -69,16 +79,18 @@ def size_rule(
     total: int,
     within: int = 0,
     bounds: Bounds = ANYWHERE,
+    segment: int = 1,
 ) -> tuple[SizeRule | None, int]:
-    """Return what the rule asks of a gang of ``total`` members of one class.
+    """Return what the rule asks of a gang of ``total`` units of one class.
 
     Args:
         views: one a GPU model when the gang must keep to one; the least demanding model decides.
         layout: the fabric.
         limits: limits in one leaf.
-        total: members of the whole gang.
+        total: units of the whole gang.
         within: depth of a domain that must not be left, 0 for none.
         bounds: of placement rules, within which the rule must lie.
+        segment: members of a unit, which must share a leaf.
 
     Returns:
         The rule, or None when the gang could not be held so even by an empty cluster; and how many that cluster could
@@ -87,7 +99,7 @@ def size_rule(
     best: tuple[int, int, int, int] | None = None
     most = 0
     for view in views:
-        empty = leaf_fits(view, layout, limits, empty=True)
+        empty = leaf_fits(view, layout, limits, empty=True, segment=segment)
         if within:
             empty *= named_at(layout, within)
         most = max(most, int(empty.sum()))
@@ -96,7 +108,7 @@ def size_rule(
             needed = spread_needed(fits, layout, total, within, bounds)
             if needed is not None:
                 depth, leaves = needed
-                nodes = -(-total // max(1, int(view.empty_fit.max())))
+                nodes = -(-total * segment // max(1, int(view.empty_fit.max())))
                 candidate = (unlabelled, -depth, leaves, nodes)
                 best = candidate if best is None else min(best, candidate)
                 break
@@ -113,3 +125,24 @@ def make_rule(layout: Layout, depth: int, leaves: int, nodes: int) -> SizeRule:
     else:
         name = layout.levels[depth - 1] if depth else "cluster"
     return SizeRule(nodes=nodes, leaves=leaves, depth=depth, domain=name)
+
+
+def too_large_within(ask: Ask) -> str:
+    """Return the reason for a gang that the cluster could hold, but none of the domains it must share."""
+    return f"no {ask.level} could hold the gang's {ask.total} pods even if it were empty, and its PodGroup asks for one"
+
+
+def too_large(ask: Ask, most: int, limits: Limits) -> str:
+    """Return the reason for a workload that not even an empty cluster could hold."""
+    gpus = ask.groups[0][0].gpus
+    if ask.total == 1:
+        return "no matching node could hold this pod even if it were empty"
+    if gpus > limits.max_gpus_per_leaf > 0:
+        return f"one pod of the gang asks for {gpus} GPUs, and maxGPUsPerLeaf is {limits.max_gpus_per_leaf}"
+    if most == 0:
+        return f"no matching node could hold one of the gang's {ask.total} pods even if it were empty"
+    held = f"matching nodes of one GPU model hold {most} of {ask.total} pods even when empty"
+    if most >= ask.total:
+        held = "no single domain holds it even when empty"
+    limited = " within the limits per leaf" if limits.max_gpus_per_leaf or limits.max_nodes_per_leaf else ""
+    return f"the gang is larger than the cluster: {held}{limited}"

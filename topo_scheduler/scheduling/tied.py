@@ -11,7 +11,7 @@ search finds in an empty cluster.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,15 +21,13 @@ from topo_scheduler.scheduling.ask import Ask, Failure, Placement
 from topo_scheduler.scheduling.mixed import bound, common_score, variants
 from topo_scheduler.scheduling.neighbours import Surroundings
 from topo_scheduler.scheduling.seating import Ground, Seating, Step
+from topo_scheduler.scheduling.site import Site
 from topo_scheduler.scheduling.size_rule import make_rule, named_at
 from topo_scheduler.scheduling.validation import holds_in_turn
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
-
-if TYPE_CHECKING:
-    from topo_scheduler.scheduling.planner import Planner
 
 LOOKS: Final = 400
 """Looks around that may lead nowhere in one search."""
@@ -44,27 +42,27 @@ def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
     return constraints is not None and members > 1 and constraints.mutual
 
 
-def plan_tied(planner: "Planner", ask: Ask, layout: Layout) -> Placement | Failure:
+def plan_tied(site: Site, ask: Ask, layout: Layout) -> Placement | Failure:
     """Place the members of a tied gang."""
     home = layout.leaves_of(ask.running)
     if home:
         rule: SizeRule | None = make_rule(layout, 0, max(1, len(layout.paths)), 1)
     else:
-        rule = planner.rule_of_tied(ask, layout)
+        rule = rule_of(site, ask, layout)
     if rule is None:
         return Failure(
             f"the gang's {ask.total} pods have {_tie(ask)}: no domain could hold them together even if it were empty"
         )
-    found = _search(planner, _now(planner, ask), ask, layout, rule=rule, home=home)
+    found = _search(site, _now(site, ask), ask, layout, rule=rule, home=home)
     if found is None and ask.enforcement is Enforcement.PREFERRED:
-        found = _search(planner, _now(planner, ask), ask, layout)
+        found = _search(site, _now(site, ask), ask, layout)
     if found is None:
         needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} leaves in 1 {rule.domain}"
         where = f"near the {len(ask.running)} members that run" if home else f"in {needs}"
         return Failure(f"no room {where} for {ask.members} pods that have {_tie(ask)}", rule)
-    rows, seated = _in_order(planner.around, ask, layout, found.steps)
+    rows, seated = _in_order(site.around, ask, layout, found.steps)
     used = sorted(home | layout.leaves_of(row for _, row in found.steps))
-    return Placement(rows, used, rule, common_score(planner, ask, layout, used, rule), 1, seated)
+    return Placement(rows, used, rule, common_score(site, ask, layout, used, rule), 1, seated)
 
 
 def _tie(ask: Ask) -> str:
@@ -84,28 +82,28 @@ def _tie(ask: Ask) -> str:
 # ---------------------------------------------------------------- where a search looks
 
 
-def _now(planner: "Planner", ask: Ask) -> Iterator[Ground]:
+def _now(site: Site, ask: Ask) -> Iterator[Ground]:
     """The cluster as it is, once a GPU model that the gang may keep to."""
-    nodes = planner.nodes
+    nodes = site.nodes
     everything = np.arange(nodes.rows, dtype=np.int64)
-    for views in variants(planner, ask):
+    for views in variants(site, ask):
         fits = []
         for view in views:
             fit = np.zeros(nodes.rows, np.int64)
             usable = view.reachable
-            if (shut := planner.around.shut(view.cls, everything)) is not None:
+            if (shut := site.around.shut(view.cls, everything)) is not None:
                 usable = usable & ~shut
             fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, everything, fit)
             fits.append(fit)
-        yield Ground(planner.around, nodes.requested, [cls for cls, _ in ask.groups], views, fits)
+        yield Ground(site.around, nodes.requested, [cls for cls, _ in ask.groups], views, fits)
 
 
-def _empty(planner: "Planner", ask: Ask) -> Iterator[Ground]:
+def _empty(site: Site, ask: Ask) -> Iterator[Ground]:
     """The cluster with nobody in it but what DaemonSets hold."""
-    around = replace(planner.around, residents=planner.nobody)
-    for views in variants(planner, ask):
+    around = replace(site.around, residents=site.nobody)
+    for views in variants(site, ask):
         classes = [_among_themselves(cls, ask) for cls, _ in ask.groups]
-        yield Ground(around, planner.nodes.daemons, classes, views, [view.empty_fit for view in views])
+        yield Ground(around, site.nodes.daemons, classes, views, [view.empty_fit for view in views])
 
 
 def _among_themselves(cls: PodClass, ask: Ask) -> PodClass:
@@ -118,9 +116,16 @@ def _among_themselves(cls: PodClass, ask: Ask) -> PodClass:
     return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=inside, claims=()))
 
 
-def rule_of(planner: "Planner", ask: Ask, layout: Layout) -> SizeRule | None:
+def rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
     """Return the size rule of a tied gang, None when not even an empty cluster could hold it."""
-    found = _search(planner, _empty(planner, ask), ask, layout)
+    reach = tuple(site.views.get(cls).reach_changes for cls, _ in ask.groups)
+    limits = site.limits_for(ask)
+    key = (tuple(ask.groups), ask.profiles, ask.mixed_models, limits, ask.within, ask.bounds, reach)
+    return site.remembered(key, layout, lambda: (_rule_of(site, ask, layout), 0))[0]
+
+
+def _rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
+    found = _search(site, _empty(site, ask), ask, layout)
     if found is None:
         return None
     return make_rule(layout, found.depth, found.leaves, len({row for _, row in found.steps}))
@@ -140,7 +145,7 @@ class Found:
 
 
 def _search(
-    planner: "Planner",
+    site: Site,
     grounds: Iterator[Ground],
     ask: Ask,
     layout: Layout,
@@ -149,7 +154,7 @@ def _search(
     home: set[int] | None = None,
 ) -> Found | None:
     """Look domain by domain, the innermost level first; the best of a level is taken."""
-    search = _Search(planner, list(grounds), ask, layout, home or set())
+    search = _Search(site, list(grounds), ask, layout, home or set())
     search.allow()
     if rule is not None and not home:
         return search.within(rule.depth, rule.leaves)
@@ -169,8 +174,8 @@ def _search(
 class _Search:
     """One search with its bounds."""
 
-    def __init__(self, planner: "Planner", grounds: Sequence[Ground], ask: Ask, layout: Layout, home: set[int]) -> None:
-        self._planner = planner
+    def __init__(self, site: Site, grounds: Sequence[Ground], ask: Ask, layout: Layout, home: set[int]) -> None:
+        self._site = site
         self._grounds = [(ground, _ceilings(ground, ask, layout)) for ground in grounds]
         self._ask = ask
         self._layout = layout
@@ -199,7 +204,7 @@ class _Search:
         return best
 
     def _try(self, ground: Ground, domain: tuple[int, int], most: int, start: int) -> list[Step] | None:
-        seating = Seating(self._planner, ground, self._ask, self._layout, domain, most, start, self._home)
+        seating = Seating(self._site, ground, self._ask, self._layout, domain, most, start, self._home)
         steps = seating.run(self._looks)
         self._looks -= seating.looks if steps is None else 0
         return steps

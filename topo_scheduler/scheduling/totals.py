@@ -17,13 +17,10 @@ class LeafTotals:
         self._at = -1
         self._row_capacity: Int64 = np.empty(0, np.int64)
         self._row_used: Int64 = np.empty(0, np.int64)
+        self.free_by_row: Int64 = np.empty(0, np.int64)
+        """What is free on each row (int64[rows])."""
         self.capacity: Int64 = np.empty(0, np.int64)
         self.used: Int64 = np.empty(0, np.int64)
-
-    @property
-    def free_by_row(self) -> Int64:
-        """What is free on each row (int64[rows])."""
-        return self._row_capacity - self._row_used
 
     def refresh(self, layout: Layout) -> None:
         """Bring the sums up to date."""
@@ -34,6 +31,7 @@ class LeafTotals:
             self._layout = layout.generation
             self._row_capacity = np.ascontiguousarray(nodes.allocatable[:, self._column])
             self._row_used = np.ascontiguousarray(nodes.requested[:, self._column])
+            self.free_by_row = self._row_capacity - self._row_used
             self.capacity = np.empty(len(layout.paths), np.int64)
             self.used = np.empty(len(layout.paths), np.int64)
             sum_ranges(self._row_capacity, layout.order, layout.offsets, self.capacity)
@@ -48,6 +46,7 @@ class LeafTotals:
                 self.used[leaf] += used - self._row_used[row]
             self._row_capacity[row] = capacity
             self._row_used[row] = used
+            self.free_by_row[row] = capacity - used
 
     def domains(self, layout: Layout, depth: int) -> tuple[Int64, Int64]:
         """Return for each leaf the capacity and use of the domain it lies in at this depth (int64[leaves] each)."""

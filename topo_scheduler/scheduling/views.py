@@ -12,9 +12,11 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.kernels.fit import fit_rows
+from topo_scheduler.scheduling.ask import Limits
 from topo_scheduler.scheduling.extension import PluginError
 from topo_scheduler.scheduling.feasible import allowed_and_reachable
 from topo_scheduler.scheduling.filters import Bool, eligible
+from topo_scheduler.scheduling.leaf_counts import LeafCounts
 from topo_scheduler.scheduling.neighbours import Position, Surroundings, looks_around
 from topo_scheduler.scheduling.volumes import uses_volumes
 from topo_scheduler.scheduling.wishes import (
@@ -25,6 +27,7 @@ from topo_scheduler.scheduling.wishes import (
     preferred_nodes,
     wishes_around,
 )
+from topo_scheduler.state.changes import ChangeLog
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import UNKNOWN, Int64
 from topo_scheduler.state.resources import GPU
@@ -76,6 +79,10 @@ class ClassView:
         self._uses_volumes = uses_volumes(cls)
         self._unreached: Bool = np.empty(0, np.bool_)
         self._domains_at = -1
+        self.changes = ChangeLog()
+        """Rows of ``fit`` as they change."""
+        self.counts: dict[Limits, LeafCounts] = {}
+        """Members by leaf, for each set of limits per leaf."""
         self._most = 1 if cls.constraints is not None and cls.constraints.alone else 0
 
     def refresh(self) -> None:
@@ -145,6 +152,7 @@ class ClassView:
             rows = np.arange(nodes.rows, dtype=np.int64)
             self.eligible = np.zeros(nodes.rows, np.bool_)
             self.fit = np.zeros(nodes.rows, np.int64)
+            self.changes.restart()
             self.empty_fit = np.zeros(nodes.rows, np.int64)
             self._affine = np.zeros(nodes.rows, np.int64)
             self._taints = np.zeros(nodes.rows, np.int64)
@@ -177,6 +185,8 @@ class ClassView:
         fit_rows(self._nodes.allocatable, used, self.columns, self.amounts, usable, rows, out)
         if self._most:
             out[rows] = np.minimum(out[rows], self._most)
+        if out is self.fit:
+            self.changes.extend(rows.tolist())
 
 
 class CappedView(ClassView):

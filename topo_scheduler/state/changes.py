@@ -26,6 +26,17 @@ class ChangeLog:
             del self._rows[: self._keep]
             self._base += self._keep
 
+    def extend(self, rows: list[int]) -> None:
+        """Note that rows changed."""
+        if len(rows) > self._keep:
+            self.restart()
+            return
+        self._rows += rows
+        if len(self._rows) > 2 * self._keep:
+            dropped = len(self._rows) - self._keep
+            del self._rows[:dropped]
+            self._base += dropped
+
     def restart(self) -> None:
         """Note that everything changed: every reader starts over."""
         self._base = self.position + 1

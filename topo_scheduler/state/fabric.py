@@ -105,10 +105,19 @@ class Layout:
     leaf_of_row: Int64
     position: Int64
 
+    _index: dict[Path, int] = field(default_factory=dict, compare=False, repr=False)
+
     @property
     def depth(self) -> int:
         """Number of levels."""
         return len(self.levels)
+
+    @property
+    def index(self) -> Mapping[Path, int]:
+        """Leaves by path."""
+        if not self._index:
+            self._index.update((path, leaf) for leaf, path in enumerate(self.paths))
+        return self._index
 
     def domain_path(self, depth: int, index: int) -> Path:
         """Return the path of a domain; depth 0 is the whole fabric, with the empty path."""

@@ -1,0 +1,66 @@
+"""What leaves are judged by: capacity, use, alignment, history, link load, and what plugins say."""
+
+import numpy as np
+
+from topo_scheduler.scheduling import node_scores
+from topo_scheduler.scheduling.ask import Ask
+from topo_scheduler.scheduling.extension import Leaves, Request
+from topo_scheduler.scheduling.site import Site
+from topo_scheduler.scheduling.totals import LeafTotals
+from topo_scheduler.scheduling.views import ClassView
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64
+
+
+def leaf_facts(
+    site: Site,
+    ask: Ask,
+    view: ClassView,
+    fit: Int64,
+    layout: Layout,
+    totals: LeafTotals,
+    aligned: int,
+    now: float,
+    last: Int64,
+) -> Int64:
+    """Return int64[5 + p, leaves]: capacity, use, alignment, history, link load, and p parts of plugins.
+
+    ``fit`` int64[rows] members each node takes. ``last`` leaves of windows: nodes beyond the last of them are not
+    scored.
+    """
+    scores = site.extensions.scores
+    facts = np.empty((3 + len(scores), len(layout.paths)), np.int64)
+    facts[0] = totals.capacity
+    facts[1] = totals.used
+    request = Request(view.cls, ask.members, ask.gang, ask.strategy, aligned, ask.preferred)
+    record = _record(site, layout, now)
+    leaves = Leaves(layout.paths, layout.order, layout.offsets, fit, facts[0], facts[1], layout.aligned, record)
+    for at, score in zip((2, 3, *range(5, len(facts))), scores, strict=True):
+        if score.leaves is not None:
+            facts[at] = score.leaves(leaves, request)
+        else:
+            facts[at] = node_scores.by_leaf(site, score, request, fit, layout, int(last.max()))
+    facts[4] = _link_load(site, layout, totals) if ask.latency else 0
+    return facts
+
+
+def _record(site: Site, layout: Layout, now: float) -> Int64:
+    neutral = site.neutral(layout)
+    if not (known := site.history.known()):
+        return neutral
+    record = neutral.copy()
+    for path in known:
+        leaf = layout.index.get(path)
+        if leaf is not None:
+            record[leaf] = site.history.score(path, now)
+    return record
+
+
+def _link_load(site: Site, layout: Layout, totals: LeafTotals) -> Int64:
+    # Reserved share of the known bandwidth; where none is known, the share in use stands for it.
+    known = np.where(site.nodes.bandwidth > 0, site.nodes.bandwidth, 0)[layout.order]
+    reserved = site.nodes.reserved_bandwidth[layout.order]
+    bandwidth = np.add.reduceat(known, layout.offsets[:-1])
+    load = 1000 * np.add.reduceat(reserved, layout.offsets[:-1]) // np.maximum(bandwidth, 1)
+    share: Int64 = 1000 * totals.used // np.maximum(totals.capacity, 1)
+    return np.where(bandwidth > 0, load, share).astype(np.int64)
