@@ -58,6 +58,7 @@ def test_without_annotations_nothing_is_asked() -> None:
         ("gang", "true", "gang", True),
         ("gang-name", "llama", "gang_name", "llama"),
         ("gang-size", "8", "gang_size", 8),
+        ("expected-duration", "1h30m", "expected_duration", 5400.0),
     ],
 )
 def test_each_annotation_is_read(annotation: str, text: str, attribute: str, value: object) -> None:
@@ -94,6 +95,8 @@ MALFORMED = [
     ("gang-name", "x" * 254, "1 to 253 characters"),
     ("gang-size", "0", "between 1 and"),
     ("gang-size", "many", "whole number"),
+    ("expected-duration", "soon", "is not a duration such as"),
+    ("expected-duration", "-10m", "is negative"),
     ("gang-size", "100001", "between 1 and"),
 ]
 

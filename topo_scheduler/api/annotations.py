@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Final
 
+from topo_scheduler.api.durations import parse_duration
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
 
@@ -25,10 +26,17 @@ PLACEMENT: Final = PREFIX + "placement"
 GANG: Final = PREFIX + "gang"
 GANG_NAME: Final = PREFIX + "gang-name"
 GANG_SIZE: Final = PREFIX + "gang-size"
+EXPECTED_DURATION: Final = PREFIX + "expected-duration"
 
 RANK: Final = PREFIX + "rank"
 ADDRESS: Final = PREFIX + "address"
 SCORE: Final = PREFIX + "score"
+SPANNED_LEVEL: Final = PREFIX + "spanned-level"
+"""Written on the Binding: the innermost level of which one domain holds the whole gang, ``node`` for a single node."""
+LEVELS_SPANNED: Final = PREFIX + "levels-spanned"
+"""Written on the Binding: how many levels up that is; 0 for a single node."""
+HOPS: Final = PREFIX + "hops"
+"""Written on the Binding: mean hops between two members of the gang."""
 CHARGED_GPUS: Final = PREFIX + "charged-gpus"
 """Written on the Binding of a pod that has no GPU limits: what the ledger holds for it, to survive a restart."""
 RESERVED_BANDWIDTH: Final = PREFIX + "reserved-bandwidth"
@@ -36,7 +44,9 @@ RESERVED_BANDWIDTH: Final = PREFIX + "reserved-bandwidth"
 GANG_ID: Final = PREFIX + "gang-id"
 """Written on the Binding: identity of the gang the pod was placed with, so that a restart finds its members."""
 
-WRITTEN: Final = frozenset({RANK, ADDRESS, SCORE, CHARGED_GPUS, RESERVED_BANDWIDTH, GANG_ID})
+WRITTEN: Final = frozenset(
+    {RANK, ADDRESS, SCORE, SPANNED_LEVEL, LEVELS_SPANNED, HOPS, CHARGED_GPUS, RESERVED_BANDWIDTH, GANG_ID}
+)
 MAX_GPUS: Final = 1_000_000
 MAX_GANG: Final = 100_000
 
@@ -84,6 +94,7 @@ class PlacementRequest:
     ``gpu_count`` is as written; ``gpu_count_kind`` is the kind of the object it was written on, because on a Job it
     is the GPUs of the whole job and elsewhere those of one pod; ``gang_size_kind`` likewise. ``bandwidth`` is in
     Mbit/s, 0 when not asked. ``strategy`` is one of `Strategy`, or one of a plugin. ``gang`` is None when not said.
+    ``expected_duration`` in seconds, 0 when not said; ``expected_duration_kind`` the kind of the object that says it.
     """
 
     gpu_count: int | None = None
@@ -99,6 +110,8 @@ class PlacementRequest:
     gang_name: str = ""
     gang_size: int | None = None
     gang_size_kind: str = ""
+    expected_duration: float = 0.0
+    expected_duration_kind: str = ""
     problems: tuple[Problem, ...] = ()
 
 
@@ -173,6 +186,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     GANG: ("gang", _boolean),
     GANG_NAME: ("gang_name", _name),
     GANG_SIZE: ("gang_size", _integer(1, MAX_GANG)),
+    EXPECTED_DURATION: ("expected_duration", parse_duration),
 }
 KNOWN: Final = frozenset(_PARSERS) | WRITTEN
 """Every annotation under the prefix that means something; others are reported as probable typing errors."""
@@ -201,7 +215,7 @@ def read_annotations(chain: Sequence[Source], strategies: Collection[str] = tupl
         except (ValueError, QuantityError) as error:
             problems.append(Problem(annotation, f"{source.kind} {source.name}", str(error)))
             continue
-        if attribute in ("gpu_count", "gang_size"):
+        if attribute in ("gpu_count", "gang_size", "expected_duration"):
             values[f"{attribute}_kind"] = source.kind
     if not values and not problems:
         return _NOTHING

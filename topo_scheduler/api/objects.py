@@ -160,6 +160,7 @@ class PodSpec(Base):
     priority_class_name: str = ""
     preemption_policy: str = ""
     termination_grace_period_seconds: int | None = None
+    active_deadline_seconds: int | None = None
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: list[Toleration] = []

@@ -11,6 +11,8 @@ from prometheus_client.registry import Collector
 from topo_scheduler.state.decision import Decision
 
 _FAST: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+_SCORES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_HOPS: Final = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _SLOW: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
@@ -63,6 +65,18 @@ class Metrics:
         self.decisions = Counter(
             "topology_placement_decisions", "Decisions by verdict.", ("verdict",), registry=self.registry
         )
+        self.gang_score = self._histogram(
+            "topology_scheduler_gang_score",
+            "Score of placed gangs from 0 to 1, by the innermost level of which one domain holds them.",
+            _SCORES,
+            ("level",),
+        )
+        self.gang_hops = self._histogram(
+            "topology_scheduler_gang_hops",
+            "Mean hops between two members of placed gangs, by the innermost level of which one domain holds them.",
+            _HOPS,
+            ("level",),
+        )
         self.plugin_calls = self._histogram(
             "topology_scheduler_plugin_duration_seconds", "One call of a plugin.", _FAST, ("plugin", "point")
         )
@@ -92,6 +106,10 @@ class Metrics:
         """Count a decision."""
         self.decisions.labels(decision.verdict.value).inc()
         self.placement.observe(seconds)
+        if decision.quality is not None and decision.score is not None:
+            level = decision.quality.level
+            self.gang_score.labels(level).observe(decision.score.total / 1000)
+            self.gang_hops.labels(level).observe(decision.quality.mean_hops / 1000)
 
     def bound(self, outcome: str, seconds: float) -> None:
         """Count a Binding that ended."""

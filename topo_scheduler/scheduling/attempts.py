@@ -8,6 +8,7 @@ from topo_scheduler.scheduling.explain import domain_reasons, node_reasons, sent
 from topo_scheduler.scheduling.extension import Demand
 from topo_scheduler.scheduling.neighbours import Position, looks_around
 from topo_scheduler.scheduling.planner import Planner
+from topo_scheduler.scheduling.quality import quality_of
 from topo_scheduler.scheduling.ranks import give_ranks
 from topo_scheduler.scheduling.sharing import Sharing
 from topo_scheduler.scheduling.tied import is_tied
@@ -193,6 +194,15 @@ class Attempts:
         text = sentence(self.planner, ask, layout, failure)
         return Known(stamp, text, reasons, domains, failure.rule is not None)
 
+    def _rows(self, workload: Workload, placement: Placement) -> list[int]:
+        """Return where all members of a gang are once a placement is carried out, on nodes that there still are."""
+        row_of = self.planner.nodes.row_of
+        running = (m.node for m in workload.members.values() if m.stage is not Stage.PENDING)
+        return [
+            *(row for rows in placement.rows for row in rows),
+            *(row_of[node] for node in running if node in row_of),
+        ]
+
     def _volumes(
         self, groups: Sequence[tuple[PodClass, list[Member]]], placement: Placement
     ) -> dict[str, tuple[VolumeChoice, ...]]:
@@ -241,6 +251,7 @@ class Attempts:
             seats=tuple(seats),
             rule=placement.rule,
             score=placement.score,
+            quality=quality_of(layout, self._rows(workload, placement)) if workload.gang else None,
             leaves=leaves,
             candidates=placement.candidates,
             nodes=len(self.planner.nodes),

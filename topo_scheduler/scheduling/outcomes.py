@@ -11,8 +11,20 @@ import heapq
 from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.api.annotations import ADDRESS, CHARGED_GPUS, GANG_ID, RANK, RESERVED_BANDWIDTH, SCORE
+from topo_scheduler.api.annotations import (
+    ADDRESS,
+    CHARGED_GPUS,
+    EXPECTED_DURATION,
+    GANG_ID,
+    HOPS,
+    LEVELS_SPANNED,
+    RANK,
+    RESERVED_BANDWIDTH,
+    SCORE,
+    SPANNED_LEVEL,
+)
 from topo_scheduler.api.config import SchedulerConfig
+from topo_scheduler.api.durations import written_duration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import GroupReason, Reason
@@ -321,6 +333,13 @@ def _annotations(workload: Workload, member: Member, seat: Seat, decision: Decis
         annotations[SCORE] = f"{decision.score.total / 1000:.3f}"
     if workload.gang:
         annotations[GANG_ID] = workload.id
+    if (quality := decision.quality) is not None:
+        annotations[SPANNED_LEVEL] = quality.level
+        annotations[LEVELS_SPANNED] = str(quality.levels)
+        annotations[HOPS] = f"{quality.mean_hops / 1000:.2f}"
+    if workload.request.expected_duration_kind not in ("", "Pod"):
+        # Nobody looks at the owners of bound pods.
+        annotations[EXPECTED_DURATION] = written_duration(workload.request.expected_duration)
     if member.charged_gpus:
         annotations[CHARGED_GPUS] = str(member.charged_gpus)
     if member.bandwidth:

@@ -42,6 +42,20 @@ class SizeRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Quality:
+    """How a gang lies in the fabric.
+
+    ``levels`` how many levels up the first domain lies that all members share: 0 the node, 1 the leaf, and so on;
+    ``level`` its name. ``most_hops`` between two members, ``mean_hops`` over all pairs in thousandths.
+    """
+
+    levels: int
+    level: str
+    most_hops: int
+    mean_hops: int
+
+
+@dataclass(frozen=True, slots=True)
 class Seat:
     """One member's place. ``volumes`` how its claims that waited for a node get theirs."""
 
@@ -72,6 +86,8 @@ class Decision:
     seats: tuple[Seat, ...] = ()
     rule: SizeRule | None = None
     score: ScoreParts | None = None
+    quality: Quality | None = None
+    """Of a gang that was placed, its members that ran before included."""
     leaves: tuple[Path, ...] = ()
     candidates: int = 0
     nodes: int = 0

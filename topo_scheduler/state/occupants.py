@@ -1,9 +1,13 @@
 """Who holds room of a node: what must be known of a pod to choose whether it gives way."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 from typing import Final
 
+from topo_scheduler.api.annotations import EXPECTED_DURATION
+from topo_scheduler.api.durations import DurationError, parse_duration
 from topo_scheduler.api.objects import Pod
 
 MIRROR: Final = "kubernetes.io/config.mirror"
@@ -16,7 +20,8 @@ class Occupant:
     """A bound pod. ``started`` seconds since the epoch; ``grace`` seconds it has to end.
 
     ``fixed``: it does not give way, as it would come right back (a DaemonSet's) or is not the API server's to delete
-    (a mirror of a static pod).
+    (a mirror of a static pod). ``ends`` when it is expected to end, in seconds since the epoch; infinite where nothing
+    tells.
     """
 
     namespace: str
@@ -27,6 +32,7 @@ class Occupant:
     grace: float
     terminating: bool
     fixed: bool
+    ends: float = inf
 
     @property
     def key(self) -> str:
@@ -39,14 +45,36 @@ def occupant_of(pod: Pod) -> Occupant:
     meta = pod.metadata
     controller = meta.controller
     told = pod.status.start_time or meta.creation_timestamp
+    started = datetime.fromisoformat(told).timestamp() if told else 0.0
     grace = pod.spec.termination_grace_period_seconds
     return Occupant(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
         priority=pod.spec.priority,
-        started=datetime.fromisoformat(told).timestamp() if told else 0.0,
+        started=started,
         grace=GRACE if grace is None else float(grace),
         terminating=meta.deletion_timestamp is not None,
         fixed=MIRROR in meta.annotations or (controller is not None and controller.kind in ("DaemonSet", "Node")),
+        ends=_ends(pod, started) if told else inf,
     )
+
+
+def _ends(pod: Pod, started: float) -> float:
+    if pod.metadata.deletion_timestamp is not None:
+        return datetime.fromisoformat(pod.metadata.deletion_timestamp).timestamp()  # its grace period is part of it
+    return started + expected_run(pod)
+
+
+def expected_run(pod: Pod) -> float:
+    """Return for how many seconds a pod is expected to run from its start; infinite where nothing tells.
+
+    By its ``activeDeadlineSeconds`` or its annotation ``expected-duration``, whichever is shorter. A value that can't
+    be read tells nothing.
+    """
+    deadline = pod.spec.active_deadline_seconds
+    limits = [float(deadline)] if deadline is not None and deadline > 0 else []
+    if (text := pod.metadata.annotations.get(EXPECTED_DURATION)) is not None:
+        with suppress(DurationError):
+            limits.append(parse_duration(text))
+    return min(limits, default=inf)

@@ -1,0 +1,46 @@
+"""When a bound pod is expected to end."""
+
+from math import inf
+
+import pytest
+
+from tests.helpers import EPOCH, make_pod, timestamp
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.state.occupants import occupant_of
+
+
+def bound(deadline: int | None = None, expected: str = "") -> Pod:
+    pod = make_pod("p", node="n", annotations={"expected-duration": expected} if expected else {})
+    pod.status.start_time = timestamp(100)
+    pod.spec.active_deadline_seconds = deadline
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("deadline", "expected", "after"),
+    [
+        (None, "", inf),
+        (600, "", 600),
+        (None, "1h30m", 5400),
+        (600, "1h", 600),
+        (7200, "1h", 3600),
+        (None, "soon", inf),
+        (0, "", inf),
+    ],
+)
+def test_from_its_start_by_the_shorter_of_deadline_and_expected_duration(
+    deadline: int | None, expected: str, after: float
+) -> None:
+    assert occupant_of(bound(deadline, expected)).ends == EPOCH + 100 + after
+
+
+def test_one_that_is_deleted_ends_when_its_grace_period_does() -> None:
+    pod = bound(600)
+    pod.metadata.deletion_timestamp = timestamp(160)
+    assert occupant_of(pod).ends == EPOCH + 160
+
+
+def test_without_a_start_nothing_is_expected() -> None:
+    pod = bound(600)
+    pod.status.start_time = pod.metadata.creation_timestamp = None
+    assert occupant_of(pod).ends == inf
