@@ -135,9 +135,9 @@ async def _decided(client: Client, configuration: Configuration, pod: Pod) -> Js
     """Ask an engine that knows what a scheduler would know that started now; what it wants written is not."""
     listed = await list_cluster(client)
     engine = await build_engine(client, listed, configuration)
-    from topo_scheduler.scheduling.engine import WAIT_BEFORE_TELLING
     from topo_scheduler.scheduling.instructions import Announce, Tell
     from topo_scheduler.scheduling.turns import Fairness
+    from topo_scheduler.scheduling.waking import WAIT_BEFORE_TELLING
     from topo_scheduler.state.decision import Verdict
 
     uid = pod.metadata.uid

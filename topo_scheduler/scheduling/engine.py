@@ -5,18 +5,12 @@ server says may come late, twice or out of order; an engine rebuilt from a fresh
 followed the watch.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Iterable
 
-import numpy as np
-
-from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
-from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.scheduling.arrivals import Arrivals, Resolve
-from topo_scheduler.scheduling.ask import Limits
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
@@ -25,29 +19,23 @@ from topo_scheduler.scheduling.instructions import (
     Complain,
     EvictionOutcome,
     Instruction,
-    MarkUnschedulable,
-    Tell,
 )
-from topo_scheduler.scheduling.outcomes import Outcomes, mark_group, reference
+from topo_scheduler.scheduling.outcomes import Outcomes
 from topo_scheduler.scheduling.pending import Told
 from topo_scheduler.scheduling.planner import Planner
-from topo_scheduler.scheduling.policy import Policy, configured_rules
 from topo_scheduler.scheduling.preempting import Preempting
 from topo_scheduler.scheduling.queue import Place, Queue
 from topo_scheduler.scheduling.registry import Extensions
+from topo_scheduler.scheduling.setting_aside import SettingAside
+from topo_scheduler.scheduling.settings import fairness_of, policy_of, unknown_levels, unknown_scores
 from topo_scheduler.scheduling.sharing import Sharing
-from topo_scheduler.scheduling.turns import Fairness, Order
-from topo_scheduler.scheduling.volumes import concerned
+from topo_scheduler.scheduling.standing import lacking, least_of, order_of
+from topo_scheduler.scheduling.waking import Waking
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
-from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.storage import VolumeWrite
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
-
-WAIT_BEFORE_TELLING: Final = 2.0
-"""Seconds a gang may lack pods before that is told: its controller is usually just making them."""
 
 
 class Engine:
@@ -78,6 +66,10 @@ class Engine:
             self.attempts,
             self._told,
             resolve,
+        )
+        self._aside = SettingAside(self.queue, self.outcomes, self._told, config.scheduler)
+        self.waking = Waking(
+            self.queue, self.world, self.workloads, self.arrivals, self.planner, self.sharing, self.preempting
         )
         self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels: tuple[str, ...] = ()
@@ -205,8 +197,8 @@ class Engine:
         """
         self.world.fade(now)
         self._check_outcomes(now)
-        self._settle(now)
-        self._wake(now)
+        self.waking.settle(now)
+        self.waking.wake(now)
         self._out += [Complain(problem) for problem in self.sharing.complaints()]
         started = clock()
         while (id_ := self.queue.pop(now)) is not None:
@@ -217,7 +209,7 @@ class Engine:
                     break
         self.preempting.nominations.count_nobody()
         self._out += self.outcomes.due(now)
-        self._out += self._look_again(now)
+        self._out += self.waking.look_again(now)
         out, self._out = [*self.arrivals.take_out(), *self._out], []
         return out
 
@@ -246,99 +238,27 @@ class Engine:
             if (workload := self.workloads.get(id_)) is not None and self.queue.place(id_) is Place.BACKOFF:
                 self.queue.activate(order_of(workload))
 
-    # ------------------------------------------------------------ queue
-
-    def _settle(self, now: float) -> None:
-        for id_ in self.arrivals.take_touched():
-            workload = self.workloads.get(id_)
-            if workload is None:
-                self.queue.remove(id_)
-                self.preempting.forget(id_)
-            else:
-                self._requeue(workload, now)
-
-    def _requeue(self, workload: Workload, now: float) -> None:
-        pending = workload.at(Stage.PENDING)
-        if not pending:
-            self.queue.remove(workload.id)
-        elif self.queue.place(workload.id) is not Place.BACKOFF:
-            if lacking(workload, pending) and not workload.problem:
-                if self.queue.until(workload.id) is None:
-                    self.queue.wait(order_of(workload), now + WAIT_BEFORE_TELLING)
-            else:
-                self.queue.activate(order_of(workload))
-
-    def _wake(self, now: float) -> None:
-        """Make active what could be helped by what happened since the last step."""
-        rows, everything = self.world.take_improved()
-        arrived, repelling = self.world.take_neighbours()
-        claims, stored = self.world.around.storage.take_changes()
-        fallen, stirred = self.sharing.take_fallen(), self.preempting.stirred()
-        if not (rows or everything or arrived or claims or stored or fallen or stirred):
-            return
-        index = np.array(rows, np.int64)
-        self.extensions.guard.begin()
-        helped: dict[PodClass, bool] = {}
-        lowest = self.preempting.lowest
-        for id_ in self.queue.parked():
-            workload = self.workloads.get(id_)
-            if workload is None or workload.problem:
-                continue
-            waiting = workload.at(Stage.PENDING)
-            beside = arrived and any(member.cls.constraints is not None for member in waiting)
-            if repelling or beside or workload.namespace in fallen:
-                self.queue.activate(order_of(workload))
-                continue
-            if (claims or stored) and any(concerned(member.cls, claims, stored) for member in waiting):
-                self.queue.activate(order_of(workload))
-                continue
-            for cls in {member.cls for member in waiting}:
-                if cls not in helped:
-                    helped[cls] = self._helps(cls, index)
-                if (helped[cls] and (workload.room_helps or not workload.gang)) or (everything and workload.gang):
-                    self.queue.activate(order_of(workload))
-                    break
-            else:
-                if lowest is not None and lowest < workload.priority:
-                    self.preempting.nudge(workload, now)
-
-    def _look_again(self, now: float) -> list[Instruction]:
-        """Try again the workloads for which others may give way by now."""
-        out, again = self.preempting.due(now)
-        for id_ in again:
-            workload = self.workloads.get(id_)
-            if workload is not None and self.queue.place(id_) is Place.PARKED:
-                self.queue.activate(order_of(workload))
-        return out
-
-    def _helps(self, cls: PodClass, improved: Int64) -> bool:
-        try:
-            view = self.planner.views.get(cls)
-        except PluginError:
-            return True  # the attempt tells it
-        return bool(len(improved) and (view.fit[improved] > 0).any())
-
     def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload; return whether it was placed."""
         pending = workload.at(Stage.PENDING)
         if not pending:
             return False
         if workload.problem:
-            self._refuse(workload, pending)
+            self._out += self._aside.refuse(workload, pending)
             return False
         if lack := lacking(workload, pending):
-            self._tell_incomplete(workload, pending, lack)
+            self._out += self._aside.incomplete(workload, pending, lack)
             return False
         held_back = self.outcomes.held_back
         if held_back and (held := held_back.must_wait(workload.id, pending, now)) is not None:
-            self._hold_back(workload, pending, *held, now)
+            self._out += self._aside.hold_back(workload, pending, *held, now)
             return False
         before = clock()
         self.preempting.count_for(workload)
         try:
             decision = self._decide(workload, pending, now)
         except PluginError as error:
-            self._plugin_failed(workload, pending, error, now)
+            self._out += self._aside.plugin_failed(workload, pending, error, now)
             return False
         workload.plugin_failures = 0
         self._out.append(Announce(decision, clock() - before))
@@ -348,47 +268,21 @@ class Engine:
             self.arrivals.placed(decision)
             self.arrivals.touch(workload)
             return True
-        self.queue.park(order_of(workload))
-        workload.room_helps = decision.room_helps
-        self.outcomes.hindered(workload, now)
-        try:
-            preempt, why_not = self.preempting.consider(
-                workload, pending[: least_of(workload)], decision, now, now + self._epoch
-            )
-        except PluginError as error:
-            self._plugin_failed(workload, pending, error, now)
-            return False
-        text = f"{decision.message} {why_not}" if why_not else decision.message
-        news = [member for member in pending if self._told.changed(member.uid, text)]
-        for member in news:
-            self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
-            self._out.append(MarkUnschedulable(reference(member), text))
-        if news and needed_now(workload):
-            self._out += mark_group(workload, GroupReason.UNSCHEDULABLE, text)
-        self._out += preempt
+        self._aside.park(workload, now, room_helps=decision.room_helps)
+        self._out += self._make_room(workload, pending, decision, now)
         return False
 
-    def _hold_back(self, workload: Workload, pending: list[Member], until: float, why: str, now: float) -> None:
-        """Set a workload aside of which a pod would be refused: nobody else waits for it."""
-        self.queue.back_off(order_of(workload), until)
-        self.outcomes.hindered(workload, now)
-        text = f"Held back: the API server refused to bind a pod like this one: {why}. It is tried again."
-        news = [member for member in pending if self._told.changed(member.uid, text)]
-        self._out += [Tell(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in news]
-        if news and needed_now(workload):
-            self._out += mark_group(workload, GroupReason.ERROR, text)
-
-    def _plugin_failed(self, workload: Workload, pending: list[Member], error: PluginError, now: float) -> None:
-        """Try the workload again after a pause that grows: nobody else waits for it."""
-        workload.plugin_failures += 1
-        config = self.config.scheduler
-        pause = config.pod_initial_backoff_seconds * 2 ** min(20, workload.plugin_failures - 1)
-        self.queue.back_off(order_of(workload), now + min(config.pod_max_backoff_seconds, pause))
-        self.outcomes.hindered(workload, now)
-        text = f"{str(error)[0].upper()}{str(error)[1:]}. It is tried again."
-        for member in pending:
-            if self._told.changed(member.uid, text):
-                self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
+    def _make_room(
+        self, workload: Workload, pending: list[Member], decision: Decision, now: float
+    ) -> list[Instruction]:
+        """Look for room for a workload that was parked, and tell why it has none."""
+        least = pending[: least_of(workload)]
+        try:
+            preempt, why_not = self.preempting.consider(workload, least, decision, now, now + self._epoch)
+        except PluginError as error:
+            return self._aside.plugin_failed(workload, pending, error, now)
+        text = f"{decision.message} {why_not}" if why_not else decision.message
+        return [*self._aside.tell(workload, pending, text), *preempt]
 
     def _decide(self, workload: Workload, pending: list[Member], now: float) -> Decision:
         layout, improvements = self.world.layout, self.world.improvements
@@ -409,89 +303,3 @@ class Engine:
         if decision.verdict is not Verdict.PLACED and len(pending) > least:
             decision = self.attempts.decide(workload, pending[:least], siblings, layout, improvements, now)
         return decision
-
-    def _refuse(self, workload: Workload, pending: list[Member]) -> None:
-        self.queue.park(order_of(workload))
-        self._out += mark_group(workload, GroupReason.ERROR, f"Refused: {workload.problem}")
-        for member in pending:
-            text = f"Refused: {member.problem}" if member.problem else f"Refused with its gang: {workload.problem}"
-            if self._told.changed(member.uid, text, exact=True):
-                self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
-
-    def _tell_incomplete(self, workload: Workload, pending: list[Member], lack: int) -> None:
-        self.queue.wait(order_of(workload), None)
-        text = f"Gang {workload.name} is waiting for {lack} of {workload.size} pods"
-        if workload.awaits:
-            text = f"Gang {workload.name} is waiting: {workload.awaits}"
-        for member in pending:
-            if self._told.changed(member.uid, text, exact=True):
-                self._out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
-
-
-def policy_of(config: Configuration, extensions: Extensions) -> Policy:
-    """Return the planner's policy from the configuration."""
-    spec = config.topology.spec
-    constraints = spec.topology_constraints
-    return Policy(
-        np.array(spec.scoring_weights.milli(), np.int64),
-        Limits(constraints.enforcement, constraints.max_nodes_per_leaf or 0, constraints.max_gpus_per_leaf or 0),
-        np.array(spec.scoring_weights.added_milli({s.name: s.weight for s in extensions.added_scores}), np.int64),
-        configured_rules(spec.placement_rules),
-        spec.max_nodes_to_score or 0,
-    )
-
-
-def fairness_of(config: Configuration) -> Fairness:
-    """Return from the configuration whose turn it is."""
-    fairness = config.topology.spec.fairness
-    return Fairness(fairness.overdue_after, fairness.decisions_per_second, fairness.decision_burst)
-
-
-def unknown_scores(config: Configuration, extensions: Extensions) -> list[str]:
-    """Return what to say about weights of scores that no plugin has."""
-    known = {score.name for score in extensions.added_scores}
-    told = ", ".join(sorted(known)) or "none"
-    return [
-        f"TopologySchedulerConfig: spec.scoringWeights.plugins.{name}: no plugin that is loaded has a score of this"
-        f" name; there are {told}. It is ignored"
-        for name in config.topology.spec.scoring_weights.plugins
-        if name not in known
-    ]
-
-
-def unknown_levels(config: Configuration, levels: Sequence[str]) -> list[str]:
-    """Return what to say about placement rules for levels that no node has."""
-    return [
-        f"TopologySchedulerConfig: spec.placementRules: {rule.name}: no node has a label for a level called"
-        f" {rule.level}; there are {', '.join(levels)}. "
-        + ("Gangs it is for wait" if rule.enforcement is Enforcement.REQUIRED else "It is ignored")
-        for rule in config.topology.spec.placement_rules
-        if rule.level is not None and rule.level not in levels
-    ]
-
-
-def order_of(workload: Workload) -> Order:
-    """Return a workload's sort key in the queue."""
-    since = min((m.enqueued for m in workload.members.values() if m.stage is Stage.PENDING), default=0.0)
-    return Order(workload.priority, workload.created, workload.id, workload.namespace, since)
-
-
-def needed_now(workload: Workload) -> int:
-    """Return how many more members must be placed for the workload to have its size."""
-    seated = sum(member.stage is not Stage.PENDING for member in workload.members.values())
-    return max(0, workload.size - seated)
-
-
-def least_of(workload: Workload) -> int:
-    """Return how many members must be placed together at least: the size, singly where it ran whole."""
-    return 1 if workload.complete else max(1, needed_now(workload))
-
-
-def lacking(workload: Workload, pending: Sequence[Member]) -> int:
-    """Return how many pods must yet appear before the workload can be tried. A gang that ran whole waits for none.
-
-    One whose size is not known yet waits for at least one.
-    """
-    if workload.awaits:
-        return max(1, needed_now(workload) - len(pending))
-    return 0 if workload.complete else max(0, needed_now(workload) - len(pending))

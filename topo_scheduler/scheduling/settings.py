@@ -1,0 +1,54 @@
+"""From the configuration to what the parts of the engine are set to, and what to say of names that mean nothing."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.scheduling.ask import Limits
+from topo_scheduler.scheduling.policy import Policy, configured_rules
+from topo_scheduler.scheduling.registry import Extensions
+from topo_scheduler.scheduling.turns import Fairness
+
+
+def policy_of(config: Configuration, extensions: Extensions) -> Policy:
+    """Return the planner's policy from the configuration."""
+    spec = config.topology.spec
+    constraints = spec.topology_constraints
+    return Policy(
+        np.array(spec.scoring_weights.milli(), np.int64),
+        Limits(constraints.enforcement, constraints.max_nodes_per_leaf or 0, constraints.max_gpus_per_leaf or 0),
+        np.array(spec.scoring_weights.added_milli({s.name: s.weight for s in extensions.added_scores}), np.int64),
+        configured_rules(spec.placement_rules),
+        spec.max_nodes_to_score or 0,
+    )
+
+
+def fairness_of(config: Configuration) -> Fairness:
+    """Return from the configuration whose turn it is."""
+    fairness = config.topology.spec.fairness
+    return Fairness(fairness.overdue_after, fairness.decisions_per_second, fairness.decision_burst)
+
+
+def unknown_scores(config: Configuration, extensions: Extensions) -> list[str]:
+    """Return what to say about weights of scores that no plugin has."""
+    known = {score.name for score in extensions.added_scores}
+    told = ", ".join(sorted(known)) or "none"
+    return [
+        f"TopologySchedulerConfig: spec.scoringWeights.plugins.{name}: no plugin that is loaded has a score of this"
+        f" name; there are {told}. It is ignored"
+        for name in config.topology.spec.scoring_weights.plugins
+        if name not in known
+    ]
+
+
+def unknown_levels(config: Configuration, levels: Sequence[str]) -> list[str]:
+    """Return what to say about placement rules for levels that no node has."""
+    return [
+        f"TopologySchedulerConfig: spec.placementRules: {rule.name}: no node has a label for a level called"
+        f" {rule.level}; there are {', '.join(levels)}. "
+        + ("Gangs it is for wait" if rule.enforcement is Enforcement.REQUIRED else "It is ignored")
+        for rule in config.topology.spec.placement_rules
+        if rule.level is not None and rule.level not in levels
+    ]

@@ -1,0 +1,116 @@
+"""Which workloads are to be tried: those that changed, and those that something helped which happened since."""
+
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.scheduling.arrivals import Arrivals
+from topo_scheduler.scheduling.extension import PluginError
+from topo_scheduler.scheduling.instructions import Instruction
+from topo_scheduler.scheduling.planner import Planner
+from topo_scheduler.scheduling.preempting import Preempting
+from topo_scheduler.scheduling.queue import Place, Queue
+from topo_scheduler.scheduling.sharing import Sharing
+from topo_scheduler.scheduling.standing import lacking, order_of
+from topo_scheduler.scheduling.volumes import concerned
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.workloads import Stage, Workload, Workloads
+
+WAIT_BEFORE_TELLING: Final = 2.0
+"""Seconds a gang may lack pods before that is told: its controller is usually just making them."""
+
+
+class Waking:
+    """Moves workloads in the queue by what happened. Tries none."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        world: World,
+        workloads: Workloads,
+        arrivals: Arrivals,
+        planner: Planner,
+        sharing: Sharing,
+        preempting: Preempting,
+    ) -> None:
+        self._queue = queue
+        self._world = world
+        self._workloads = workloads
+        self._arrivals = arrivals
+        self._planner = planner
+        self._sharing = sharing
+        self._preempting = preempting
+        self._guard = planner.extensions.guard
+
+    def settle(self, now: float) -> None:
+        """Give each workload that changed its place in the queue."""
+        for id_ in self._arrivals.take_touched():
+            workload = self._workloads.get(id_)
+            if workload is None:
+                self._queue.remove(id_)
+                self._preempting.forget(id_)
+            else:
+                self._requeue(workload, now)
+
+    def _requeue(self, workload: Workload, now: float) -> None:
+        pending = workload.at(Stage.PENDING)
+        if not pending:
+            self._queue.remove(workload.id)
+        elif self._queue.place(workload.id) is not Place.BACKOFF:
+            if lacking(workload, pending) and not workload.problem:
+                if self._queue.until(workload.id) is None:
+                    self._queue.wait(order_of(workload), now + WAIT_BEFORE_TELLING)
+            else:
+                self._queue.activate(order_of(workload))
+
+    def wake(self, now: float) -> None:
+        """Make active what could be helped by what happened since the last step."""
+        rows, everything = self._world.take_improved()
+        arrived, repelling = self._world.take_neighbours()
+        claims, stored = self._world.around.storage.take_changes()
+        fallen, stirred = self._sharing.take_fallen(), self._preempting.stirred()
+        if not (rows or everything or arrived or claims or stored or fallen or stirred):
+            return
+        index = np.array(rows, np.int64)
+        self._guard.begin()
+        helped: dict[PodClass, bool] = {}
+        lowest = self._preempting.lowest
+        for id_ in self._queue.parked():
+            workload = self._workloads.get(id_)
+            if workload is None or workload.problem:
+                continue
+            waiting = workload.at(Stage.PENDING)
+            beside = arrived and any(member.cls.constraints is not None for member in waiting)
+            if repelling or beside or workload.namespace in fallen:
+                self._queue.activate(order_of(workload))
+                continue
+            if (claims or stored) and any(concerned(member.cls, claims, stored) for member in waiting):
+                self._queue.activate(order_of(workload))
+                continue
+            for cls in {member.cls for member in waiting}:
+                if cls not in helped:
+                    helped[cls] = self._helps(cls, index)
+                if (helped[cls] and (workload.room_helps or not workload.gang)) or (everything and workload.gang):
+                    self._queue.activate(order_of(workload))
+                    break
+            else:
+                if lowest is not None and lowest < workload.priority:
+                    self._preempting.nudge(workload, now)
+
+    def look_again(self, now: float) -> list[Instruction]:
+        """Try again the workloads for which others may give way by now."""
+        out, again = self._preempting.due(now)
+        for id_ in again:
+            workload = self._workloads.get(id_)
+            if workload is not None and self._queue.place(id_) is Place.PARKED:
+                self._queue.activate(order_of(workload))
+        return out
+
+    def _helps(self, cls: PodClass, improved: Int64) -> bool:
+        try:
+            view = self._planner.views.get(cls)
+        except PluginError:
+            return True  # the attempt tells it
+        return bool(len(improved) and (view.fit[improved] > 0).any())
