@@ -23,6 +23,7 @@ from topo_scheduler.kube.events import EventRecorder
 from topo_scheduler.kube.lease import LeaderElector
 from topo_scheduler.observability import health
 from topo_scheduler.observability.metrics import DomainState, Metrics, Snapshot
+from topo_scheduler.scheduling import waiting
 from topo_scheduler.scheduling.survey import survey
 
 if TYPE_CHECKING:
@@ -243,9 +244,9 @@ class Daemon:
         return Snapshot(
             domains=[DomainState(d.level, "/".join(d.path), d.utilization, d.fragmentation) for d in domains],
             gpu_allocation=domains[0].utilization if domains else 0.0,
-            pending=term.pending_pods(),
-            longest_wait=term.longest_waits(),
-            shares=term.shares(),
+            pending=waiting.pending_pods(term.engine),
+            longest_wait=waiting.longest_waits(term.engine, self._clock()),
+            shares=waiting.shares(term.engine),
             staleness=term.staleness(),
             nodes=len(world.nodes),
             unlabelled_nodes=len(world.fabric.unlabelled()),

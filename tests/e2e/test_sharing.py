@@ -1,8 +1,11 @@
 """Namespaces share a cluster: by quotas, by domains reserved for some, and by whose turn it is."""
 
+import time
 from pathlib import Path
 
 import pytest
+
+from topo_scheduler.scheduling.waiting import longest_waits, shares
 
 from . import objects
 from .cluster import Cluster, leaves_of, nodes_of
@@ -76,6 +79,7 @@ async def test_the_namespace_that_holds_less_goes_first(cluster: Cluster, daemon
     await cluster.free("s1-l1-2")
     assert nodes_of(await cluster.wait_bound("newer", 1, namespace=B)) == ["s1-l1-2"]
     assert not (await cluster.fresh(older))["spec"].get("nodeName")
-    assert daemon.daemon.term is not None
-    assert daemon.daemon.term.shares() == {A: 500_000 / 1e6, B: 500_000 / 1e6}
-    assert daemon.daemon.term.longest_waits()["unschedulable"] > 0
+    term = daemon.daemon.term
+    assert term is not None
+    assert shares(term.engine) == {A: 500_000 / 1e6, B: 500_000 / 1e6}
+    assert longest_waits(term.engine, time.monotonic())["unschedulable"] > 0

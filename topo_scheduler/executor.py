@@ -1,0 +1,256 @@
+"""Carries out what the engine wants done, and tells it how that ended."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.bind_plugins import BindPlugins, Refusal
+from topo_scheduler.kube.binder import Binder, Outcome
+from topo_scheduler.kube.conditions import ConditionWriter
+from topo_scheduler.kube.events import EventRecorder, ObjectReference
+from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
+from topo_scheduler.kube.group_conditions import GroupConditionWriter, GroupMark
+from topo_scheduler.kube.podstatus import PodStatusWriter
+from topo_scheduler.kube.volumes import VolumeWriter
+from topo_scheduler.observability.logs import log_decision
+from topo_scheduler.observability.metrics import Metrics
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.extension import PluginError
+from topo_scheduler.scheduling.instructions import (
+    Announce,
+    Bind,
+    BindOutcome,
+    Complain,
+    Evict,
+    Instruction,
+    MarkGroup,
+    MarkUnschedulable,
+    Nominate,
+    PodRef,
+    Preempt,
+    PrepareVolumes,
+    Rehearse,
+    Tell,
+)
+from topo_scheduler.scheduling.instructions import (
+    EvictionOutcome as Ended,
+)
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.storage import VolumeWrite
+
+log = logging.getLogger(__name__)
+
+EVICTIONS_IN_FLIGHT: Final = 16
+
+_OUTCOMES: Final = {
+    Outcome.BOUND: BindOutcome.BOUND,
+    Outcome.TAKEN: BindOutcome.TAKEN,
+    Outcome.GONE: BindOutcome.GONE,
+    Outcome.REJECTED: BindOutcome.REJECTED,
+    # Certain or not: what was decided stays decided, and is written again to the same node.
+    Outcome.UNBOUND: BindOutcome.UNKNOWN,
+    Outcome.UNKNOWN: BindOutcome.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Who writes what to the API server."""
+
+    binder: Binder
+    plugins: BindPlugins
+    volumes: VolumeWriter
+    evictor: Evictor
+    statuses: PodStatusWriter
+    events: EventRecorder
+    conditions: ConditionWriter
+    group_conditions: GroupConditionWriter
+
+
+class Executor:
+    """Carries out instructions of one term.
+
+    Args:
+        engine: who gave them, and is told how they ended.
+        writers: who writes.
+        metrics: where it is counted.
+        name: of this scheduler.
+        clock: seconds, as the engine is told.
+        start: runs something that ends by itself as part of the term.
+        changed: called when the engine was told something.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        writers: Writers,
+        metrics: Metrics,
+        *,
+        name: str,
+        clock: Callable[[], float],
+        start: Callable[[Coroutine[Any, Any, None], str], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._engine = engine
+        self._to = writers
+        self._metrics = metrics
+        self._name = name
+        self._clock = clock
+        self._start = start
+        self._changed = changed
+        self._evictions = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
+        self._binds: deque[Bind | Rehearse] = deque()
+        self._bind_ready = asyncio.Semaphore(0)
+
+    @property
+    def busy(self) -> bool:
+        """Whether binds wait or are under way."""
+        return bool(self._binds or self._to.binder.in_flight)
+
+    def drop_binds(self) -> None:
+        """Write no bind that was not begun."""
+        self._binds.clear()
+
+    def carry_out(self, instruction: Instruction) -> None:
+        """Do it, or start doing it."""
+        match instruction:
+            case Bind() | Rehearse():
+                self._binds.append(instruction)
+                self._bind_ready.release()
+            case PrepareVolumes(pod, writes):
+                self._start(self._prepare_volumes(pod, writes), f"volumes {pod.uid}")
+            case Tell(pod, warning, reason, message):
+                action = "Binding" if reason == "Scheduled" else "Scheduling"
+                self._to.events.record(_regarding(pod), "Warning" if warning else "Normal", reason, message, action)
+            case MarkUnschedulable(pod, message):
+                pending = self._engine.arrivals.pending(pod.uid)
+                if pending is not None:
+                    self._to.conditions.set_unschedulable(pending, message)
+            case MarkGroup():
+                self._to.group_conditions.set(
+                    GroupMark(
+                        instruction.namespace,
+                        instruction.name,
+                        instruction.uid,
+                        instruction.version,
+                        instruction.scheduled,
+                        instruction.reason,
+                        instruction.message,
+                    )
+                )
+            case Announce(decision, seconds):
+                self._metrics.decided(decision, seconds)
+                log_decision(decision, seconds)
+            case Complain(message):
+                log.warning(message)
+            case Evict(pod, message):
+                self._start(self._evict(pod, message), f"evict {pod.uid}")
+            case Nominate(pod, node):
+                self._start(self._to.statuses.nominate(pod.namespace, pod.name, pod.uid, node), f"nominate {pod.uid}")
+            case Preempt():
+                self._start(self._preempt(instruction), f"preempt {instruction.pod.uid}")
+
+    async def bind(self) -> None:
+        """Write binds one after the other, until cancelled; several of these run at once."""
+        while True:
+            await self._bind_ready.acquire()
+            if self._binds:
+                work = self._binds.popleft()
+                await (self._bind(work) if isinstance(work, Bind) else self._rehearse(work.bind))
+
+    async def _rehearse(self, bind: Bind) -> None:
+        """Ask whether a Binding would be taken. Whatever else is wrong with it shows when it is written."""
+        outcome, message = BindOutcome.UNKNOWN, ""
+        if not self._engine.may_bind(bind.pod.uid):
+            try:
+                request = await self._to.plugins.request(bind, *self._pod_of(bind.pod))
+                result = await self._to.binder.bind(request.bind, dry_run=True)
+                outcome, message = _OUTCOMES[result.outcome], result.message
+            except (PluginError, Refusal) as error:
+                log.debug("pod %s/%s is not tried: %s", bind.pod.namespace, bind.pod.name, error)
+        if outcome is BindOutcome.REJECTED:
+            self._to.plugins.forget(bind.pod.uid)
+            log.warning("pods like %s/%s are still refused: %s", bind.pod.namespace, bind.pod.name, message)
+        self._engine.rehearsed(bind.pod.uid, outcome, message, self._clock())
+        self._changed()
+
+    def _pod_of(self, pod: PodRef) -> tuple[Pod | None, PodClass]:
+        found = self._engine.workloads.of_pod(pod.uid)
+        return self._engine.arrivals.pending(pod.uid), found[1].cls if found is not None else PodClass(())
+
+    async def _bind(self, bind: Bind) -> None:
+        pod = bind.pod
+        refused = self._engine.may_bind(pod.uid)
+        if refused:
+            self._engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, refused, self._clock())
+            self._changed()
+            return
+        try:
+            request = await self._to.plugins.request(bind, *self._pod_of(pod))
+        except (PluginError, Refusal) as error:
+            self._engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, str(error), self._clock())
+            self._changed()
+            return
+        # Plugins may have taken a while.
+        if refused := self._engine.may_bind(pod.uid) if request.plugins else "":
+            self._to.plugins.forget(pod.uid)
+            self._engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, refused, self._clock())
+            self._changed()
+            return
+        result = await self._to.binder.bind(request.bind)
+        now = self._clock()
+        self._metrics.bound(result.outcome.value, result.latency)
+        if result.outcome is Outcome.BOUND:
+            self._metrics.latency.observe(now - bind.queued)
+            self._to.conditions.forget(pod.uid)
+            self._to.plugins.bound(request)
+        else:
+            log.warning(
+                "bind of %s/%s to %s: %s", pod.namespace, pod.name, bind.node, result.message or result.outcome.value
+            )
+        outcome = _OUTCOMES[result.outcome]
+        if outcome is not BindOutcome.UNKNOWN:
+            self._to.plugins.forget(pod.uid)
+        self._engine.bind_finished(pod.uid, outcome, result.message, now)
+        self._changed()
+
+    async def _prepare_volumes(self, pod: PodRef, writes: Sequence[VolumeWrite]) -> None:
+        result = await self._to.volumes.write(writes)
+        if result.problem:
+            log.warning("volumes of %s/%s: %s", pod.namespace, pod.name, result.problem)
+        self._engine.volumes_written(pod.uid, result.done, result.problem)
+        self._changed()
+
+    async def _evict(self, pod: PodRef, message: str) -> None:
+        result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid)
+        log.warning("evicting %s/%s: %s: %s", pod.namespace, pod.name, message, result.outcome.value)
+        if result.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.FAILED):
+            log.error("pod %s/%s stays bound without its gang: %s", pod.namespace, pod.name, result.message)
+
+    async def _preempt(self, preempt: Preempt) -> None:
+        pod = preempt.pod
+        async with self._evictions:
+            result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid)
+            goes = result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE)
+            self._metrics.preempted.labels(result.outcome.value).inc()
+            log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
+            self._engine.eviction_finished(
+                pod.uid, Ended.GOING if goes else Ended.REFUSED, result.message, self._clock()
+            )
+            self._changed()
+            if result.outcome is EvictionOutcome.EVICTED:
+                # Only now: the condition must not stand on a pod that stays, and the Eviction API writes one of its
+                # own over it.
+                self._to.events.record(_regarding(pod), "Normal", Reason.PREEMPTED, preempt.note, "Preempting")
+                text = f"{self._name}: preempting to accommodate a higher priority pod"
+                await self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, time.time())
+
+
+def _regarding(pod: PodRef) -> ObjectReference:
+    return ObjectReference("v1", "Pod", pod.namespace, pod.name, pod.uid)

@@ -1,0 +1,1 @@
+"""What happened: heard at the engine, recorded, replayed, and written down for auditors."""
