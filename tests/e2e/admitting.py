@@ -38,15 +38,20 @@ class Gang:
 
 
 class Kubelets:
-    """One for every node of a cluster. ``room`` milli-CPU by node; ``run_seconds`` how long each pod runs."""
+    """One for every node of a cluster.
 
-    def __init__(self, api: Api, room: Mapping[str, int], run_seconds: float) -> None:
+    ``room`` milli-CPU by node beside what fills it, which are the pods of the scheduler ``fillers``; ``run_seconds``
+    how long each other pod runs.
+    """
+
+    def __init__(self, api: Api, room: Mapping[str, int], run_seconds: float, fillers: str) -> None:
         self.bound: list[Bound] = []
         self.ended = 0
         """Pods that ran to their end, or were refused."""
         self.gangs: defaultdict[str, Gang] = defaultdict(Gang)
         self._api = api
         self._room = dict(room)
+        self._fillers = fillers
         self._run_seconds = run_seconds
         self._seen: set[str] = set()
         self._done: set[str] = set()
@@ -101,6 +106,8 @@ class Kubelets:
     def _look(self, item: Json) -> None:
         uid, node = item["metadata"]["uid"], item["spec"].get("nodeName", "")
         if node not in self._room or uid in self._seen or item["status"].get("phase") != "Pending":
+            return
+        if item["spec"]["schedulerName"] == self._fillers:
             return
         self._seen.add(uid)
         asked = charged(item)["cpu"]

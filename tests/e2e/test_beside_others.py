@@ -1,7 +1,6 @@
-"""kube-scheduler and this daemon on the same nodes, three quarters full, with kubelets that refuse what does not fit.
+"""kube-scheduler and this daemon on the same nearly full nodes, with kubelets that refuse what does not fit.
 
-How many binds are refused depends on how busy the machine is (docs/explanation/limits.md): it is printed. What must
-hold is what follows from a refusal.
+Nine of ten places that are left on them are wanted at any moment, by pods that come and go.
 """
 
 import asyncio
@@ -22,12 +21,16 @@ from .objects import SCHEDULER
 
 pytestmark = [pytest.mark.only("real"), pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(1500)]
 
-THEIRS = "default-scheduler"
+THEIRS, FILLER = "default-scheduler", "nobody"
 NODES = 100
-CPUS, ROOM = 96, 24
+CPUS, ROOM = 96, 8
 """CPUs of a node, and those that are left of them beside what fills it."""
-SINGLES, GANGS, MEMBERS, OTHERS = 4000, 125, 8, 5000
-RUN_SECONDS = 2.0
+TURNS, SINGLES, MEMBERS, OTHERS = 125, 32, 8, 40
+"""How often so many single pods and a gang of ours and so many pods of theirs are created, at the same moment."""
+A_TURN = SINGLES + MEMBERS + OTHERS
+MOST = NODES * ROOM * 9 // 10
+"""Pods that wait or run at any moment: nine tenths of all there is room for, of a CPU each."""
+RUN_SECONDS = 4.0
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +60,21 @@ def job(name: str) -> Json:
     return item
 
 
-async def create(api: Api, items: list[Json], plural: str) -> None:
-    for start in range(0, len(items), 32):
-        await asyncio.gather(*(api.create(plural, item) for item in items[start : start + 32]))
+async def one_turn(api: Api, turn: int) -> None:
+    """Create some pods of either scheduler and a gang, at the same moment."""
+    first, others = turn * SINGLES, turn * OTHERS
+    ours = [objects.pod(f"ours-{n}", cpu="1") for n in range(first, first + SINGLES)]
+    theirs = [objects.pod(f"theirs-{n}", cpu="1", scheduler=THEIRS) for n in range(others, others + OTHERS)]
+    pods = asyncio.gather(*(api.create("pods", item) for item in [*ours, *theirs]))
+    await asyncio.gather(pods, api.create("jobs", job(f"gang-{turn}")))
 
 
 async def fill(api: Api) -> None:
-    """Nodes that are three quarters full of somebody else's pods."""
-    await create(api, [node(number) for number in range(NODES)], "nodes")
-    fillers = [objects.pod(f"filler-{n}", cpu=str(CPUS - ROOM), scheduler="nobody") for n in range(NODES)]
-    await create(api, fillers, "pods")
-    await asyncio.gather(*(api.bind(f"filler-{number}", f"n{number}") for number in range(NODES)))
+    """Nodes that are nearly full of somebody else's pods."""
+    await asyncio.gather(*(api.create("nodes", node(number)) for number in range(NODES)))
+    for number in range(NODES):
+        await api.create("pods", objects.pod(f"filler-{number}", cpu=str(CPUS - ROOM), scheduler=FILLER))
+        await api.bind(f"filler-{number}", f"n{number}")
 
 
 @asynccontextmanager
@@ -91,27 +98,23 @@ async def daemon(shared: ControlPlane, log: Path) -> AsyncIterator[None]:
             await process.wait()
 
 
-async def test_two_schedulers_on_the_same_nodes_with_refusing_kubelets(
-    shared: ControlPlane, api: Api, tmp_path: Path
-) -> None:
+async def test_two_schedulers_on_nearly_full_nodes(shared: ControlPlane, api: Api, tmp_path: Path) -> None:
     await fill(api)
     started = time.monotonic()
-    kubelets = Kubelets(api, {f"n{n}": 1000 * ROOM for n in range(NODES)}, RUN_SECONDS)
+    kubelets = Kubelets(api, {f"n{n}": 1000 * ROOM for n in range(NODES)}, RUN_SECONDS, FILLER)
     async with kubelets, daemon(shared, tmp_path / "daemon.log"):
         watched = asyncio.create_task(no_half_gangs(api, kubelets))
-        ours = [objects.pod(f"ours-{n}", cpu="1") for n in range(SINGLES)]
-        theirs = [objects.pod(f"theirs-{n}", cpu="1", scheduler=THEIRS) for n in range(OTHERS)]
-        mixed = [item for pair in zip(ours, theirs, strict=False) for item in pair] + theirs[len(ours) :]
-        gangs = [job(f"gang-{n}") for n in range(GANGS)]
-        await asyncio.gather(create(api, mixed, "pods"), create(api, gangs, "jobs"))
-        await kubelets.wait(lambda: all_ended(kubelets), 1200, "all pods ended")
+        for turn in range(TURNS):
+            await wait_for_room(kubelets, watched, turn * A_TURN)
+            await one_turn(api, turn)
+        await kubelets.wait(lambda: watched.done() or all_ended(kubelets), 300, "all pods ended")
         watched.cancel()
         with pytest.raises(asyncio.CancelledError):
             await watched
     refused = [one for one in kubelets.bound if one.scheduler == SCHEDULER and not one.admitted]
     binds = sum(one.scheduler == SCHEDULER for one in kubelets.bound)
     tell(kubelets.bound, time.monotonic() - started)
-    assert len(refused) <= binds / 20, f"{len(refused)} of {binds} binds were refused: not a race now and then"
+    assert len(refused) <= binds / 1000, f"{len(refused)} of {binds} binds were refused"
     first: dict[tuple[str, str], float] = {}
     for one in refused:
         # Members of one gang may be refused together: they were on their way together.
@@ -123,13 +126,23 @@ def text_of(log: Path) -> str:
     return log.read_text()
 
 
+async def wait_for_room(kubelets: Kubelets, watched: asyncio.Task[None], created: int) -> None:
+    """Wait until a turn's pods find room, so that the nodes are always nearly full and nothing waits for long."""
+    await kubelets.wait(lambda: watched.done() or created - kubelets.ended <= MOST - A_TURN, 300, "room")
+    if watched.done():
+        watched.result()
+
+
 def all_ended(kubelets: Kubelets) -> bool:
     """Whether every pod ended, and enough pods came in place of refused members of gangs."""
     bound, gangs = kubelets.bound, kubelets.gangs
     singles = sum(one.scheduler == SCHEDULER and one.owner not in gangs for one in bound)
     members = sum(one.owner in gangs and one.admitted for one in bound)
     others = sum(one.scheduler == THEIRS for one in bound)
-    return (singles, members, others, kubelets.ended) == (SINGLES, GANGS * MEMBERS, OTHERS, len(bound))
+    # A gang that is rolled back has more members admitted than it has in the end.
+    wanted = (TURNS * SINGLES, TURNS * MEMBERS, TURNS * OTHERS, len(bound))
+    there = (singles, members, others, kubelets.ended)
+    return all(is_ >= should for is_, should in zip(there, wanted, strict=True))
 
 
 async def no_half_gangs(api: Api, kubelets: Kubelets) -> None:

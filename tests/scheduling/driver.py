@@ -6,6 +6,7 @@ import msgspec
 
 from tests.helpers import EPOCH, Owner, controlled_by, make_node, make_pod
 from topo_scheduler.api.config import Configuration, load_configuration
+from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.reasons import Reason
@@ -42,7 +43,10 @@ def configured(spec: str = "{}") -> Configuration:
 class Driver:
     """Tells an engine what happens, in an order the test decides, and keeps what it answers."""
 
-    def __init__(self, nodes: Iterable[Node] = (), config: Configuration | None = None) -> None:
+    def __init__(
+        self, nodes: Iterable[Node] = (), config: Configuration | None = None, *, leaves_room: bool = False
+    ) -> None:
+        """``leaves_room`` for pods of other schedulers; not where those are but there to fill nodes."""
         self.now = 0.0
         self.chains: dict[str, Sequence[Owner]] = {}
         """Owners by uid of the controller, nearest first; what is not here is not known yet."""
@@ -55,6 +59,8 @@ class Driver:
         """Whether each rehearsal succeeds at once; otherwise tests answer them."""
         self.said: list[Instruction] = []
         self.engine = Engine(config or Configuration(), self._resolve, epoch=EPOCH)
+        if not leaves_room:
+            self.engine.contested.config = Contention(pods=0)
         self.engine.nodes_applied(nodes, self.now)
 
     def _resolve(self, pod: Pod) -> Lineage | None:

@@ -508,6 +508,9 @@ class Cluster(RuleBasedStateMachine):
             assert entry.row == row
             for column, amount in entry.amounts:
                 requested[row, column] += amount if row >= 0 else 0
+        for row, amounts in world.kept.items():
+            for column, amount in amounts:
+                requested[row, column] += amount
         assert np.array_equal(requested, world.nodes.requested)
 
     @invariant()
@@ -609,11 +612,10 @@ def _ledger(engine: Engine) -> dict[str, tuple[object, ...]]:
 
 
 def _requested(engine: Engine) -> dict[str, dict[str, int]]:
-    nodes = engine.world.nodes
+    world, nodes = engine.world, engine.world.nodes
+    names = nodes.resources.names
     return {
-        name: {
-            nodes.resources.names[column]: int(amount) for column, amount in enumerate(nodes.requested[row]) if amount
-        }
+        name: {names[column]: amount for column in range(len(names)) if (amount := int(world.used(column)[row]))}
         for name, row in nodes.row_of.items()
     }
 

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.labels import (
     BANDWIDTH_LABELS,
     FAMILIES,
@@ -278,6 +279,7 @@ class TopologySpec(Model):
     scoring_weights: ScoringWeights = ScoringWeights()
     topology_constraints: TopologyConstraints = TopologyConstraints()
     preemption: PreemptionSpec = PreemptionSpec()
+    other_schedulers: Contention = Contention()
     fairness: Fairness = Fairness()
     quotas: tuple[Quota, ...] = ()
     """How much namespaces may hold; all that apply to a pod must have room."""

@@ -12,6 +12,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
 from topo_scheduler.scheduling.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.contested import Contested
 from topo_scheduler.scheduling.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
     Announce,
@@ -57,6 +58,7 @@ class Engine:
         self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)
         self.preempting = Preempting(config.scheduler.scheduler_name, self.world, self.workloads, self.attempts)
         self.preempting.enabled = config.topology.spec.preemption.enabled
+        self.contested = Contested(config.scheduler.scheduler_name, self.world, config.topology.spec.other_schedulers)
         self._told = Told()
         self.arrivals = Arrivals(
             config.scheduler.scheduler_name,
@@ -69,7 +71,14 @@ class Engine:
         )
         self._aside = SettingAside(self.queue, self.outcomes, self._told, config.scheduler)
         self.waking = Waking(
-            self.queue, self.world, self.workloads, self.arrivals, self.planner, self.sharing, self.preempting
+            self.queue,
+            self.world,
+            self.workloads,
+            self.arrivals,
+            self.planner,
+            self.sharing,
+            self.preempting,
+            self.contested,
         )
         self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels: tuple[str, ...] = ()
@@ -88,6 +97,7 @@ class Engine:
         self._levels = ()
         self.planner.forget_rules()
         self.preempting.enabled = config.topology.spec.preemption.enabled
+        self.contested.config = config.topology.spec.other_schedulers
         self.world.improve_all()
 
     def nodes_applied(self, nodes: Iterable[Node], now: float) -> None:
@@ -127,11 +137,13 @@ class Engine:
 
     def pods_applied(self, pods: Collection[Pod], now: float) -> None:
         """Take over pods that appeared or changed, whoever schedules them."""
+        self.contested.applied(pods, now)
         self.arrivals.applied(pods, now)
         self.preempting.pods_applied(pods)
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or no longer to be placed."""
+        self.contested.deleted(uid)
         self.arrivals.deleted(uid, now)
         self.preempting.pod_deleted(uid)
 
@@ -158,6 +170,8 @@ class Engine:
             return  # the watch told how it ended before the answer came
         self._out += self.outcomes.bind_finished(uid, outcome, message, now)
         workload, _ = found
+        if outcome is BindOutcome.BOUND:
+            self.contested.answered(uid, now)
         if outcome in (BindOutcome.BOUND, BindOutcome.GONE):
             self.arrivals.bound_at_last(uid)
         elif outcome is not BindOutcome.UNKNOWN:
@@ -196,12 +210,13 @@ class Engine:
             budget: seconds after which the step ends; `pending_work` tells whether anything is left.
         """
         self.world.fade(now)
+        self.contested.settle(now)
         self._check_outcomes(now)
         self.waking.settle(now)
         self.waking.wake(now)
         self._out += [Complain(problem) for problem in self.sharing.complaints()]
         started = clock()
-        while (id_ := self.queue.pop(now)) is not None:
+        while not self._pauses and (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)
             if workload is not None:
                 self.queue.tried(placed=self._attempt(workload, now, clock))
@@ -220,13 +235,19 @@ class Engine:
             self.outcomes.next_due(),
             self.world.penalties.next_change(),
             self.preempting.next_due(),
+            self.contested.next_due(),
         )
         return min((at for at in due if at is not None), default=None)
 
     @property
     def pending_work(self) -> bool:
         """Whether `step` has something to do now."""
-        return bool(self._out) or self.arrivals.news or self.queue.has_active
+        has_active = self.queue.has_active and not self._pauses
+        return bool(self._out) or self.arrivals.news or has_active
+
+    @property
+    def _pauses(self) -> bool:
+        return self.contested.pauses(self.outcomes.in_flight)
 
     def _check_outcomes(self, now: float) -> None:
         """Bind the pods that can be; undo what was decided for those that will not be, and try who was held back."""
@@ -256,7 +277,7 @@ class Engine:
         before = clock()
         self.preempting.count_for(workload)
         try:
-            decision = self._decide(workload, pending, now)
+            decision = self._decide_beside_others(workload, pending, now)
         except PluginError as error:
             self._out += self._aside.plugin_failed(workload, pending, error, now)
             return False
@@ -265,10 +286,12 @@ class Engine:
         if decision.verdict is Verdict.PLACED:
             self._out += self.outcomes.assume(workload, decision, now)
             self._out += self.preempting.placed(workload, decision)
+            self.contested.forget(workload.id)
             self.arrivals.placed(decision)
             self.arrivals.touch(workload)
             return True
         self._aside.park(workload, now, room_helps=decision.room_helps)
+        self.contested.failed(workload.id, now)
         self._out += self._make_room(workload, pending, decision, now)
         return False
 
@@ -281,8 +304,21 @@ class Engine:
             preempt, why_not = self.preempting.consider(workload, least, decision, now, now + self._epoch)
         except PluginError as error:
             return self._aside.plugin_failed(workload, pending, error, now)
-        text = f"{decision.message} {why_not}" if why_not else decision.message
+        text = " ".join(filter(None, (decision.message, why_not, self.contested.why())))
         return [*self._aside.tell(workload, pending, text), *preempt]
+
+    def _decide_beside_others(self, workload: Workload, pending: list[Member], now: float) -> Decision:
+        """Decide with the room left that is kept for others, unless the workload waited long enough for them."""
+        if not self.contested.lift(workload.id):
+            return self._decide(workload, pending, now)
+        taken: list[str] = []
+        self.attempts.reserved = (self.attempts.reserved, "beside others")
+        try:
+            decision = self._decide(workload, pending, now)
+            taken = [seat.node for seat in decision.seats]
+        finally:
+            self.contested.lower(taken, now)
+        return decision
 
     def _decide(self, workload: Workload, pending: list[Member], now: float) -> Decision:
         layout, improvements = self.world.layout, self.world.improvements

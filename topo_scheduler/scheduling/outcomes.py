@@ -148,8 +148,10 @@ class Outcomes:
         if row is None:
             return f"node {node} was deleted"
         over = self._world.nodes.overdrawn(row, found[1].cls.amounts)
-        if over:
+        if over and self._world.overdrawn(row, found[1].cls.amounts):
             return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
+        if over:
+            return f"another scheduler is filling node {node} at the same moment"
         if self.held_back:
             gets_on = bool(found[0].at(Stage.BOUND))
             if stopped := self.held_back.stops(found[1], gets_on=gets_on):
@@ -239,7 +241,7 @@ class Outcomes:
     def check_overdrawn(self, pod: Pod) -> list[Instruction]:
         """Return what to tell when a pod that others bound took what a node no longer had."""
         row = self._world.nodes.row_of.get(pod.spec.node_name)
-        over = self._world.nodes.overdrawn(row) if row is not None else []
+        over = self._world.overdrawn(row) if row is not None else []
         if not over:
             return []
         text = (

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.arrivals import Arrivals
+from topo_scheduler.scheduling.contested import Contested
 from topo_scheduler.scheduling.extension import PluginError
 from topo_scheduler.scheduling.instructions import Instruction
 from topo_scheduler.scheduling.planner import Planner
@@ -34,6 +35,7 @@ class Waking:
         planner: Planner,
         sharing: Sharing,
         preempting: Preempting,
+        contested: Contested,
     ) -> None:
         self._queue = queue
         self._world = world
@@ -42,6 +44,7 @@ class Waking:
         self._planner = planner
         self._sharing = sharing
         self._preempting = preempting
+        self._contested = contested
         self._guard = planner.extensions.guard
 
     def settle(self, now: float) -> None:
@@ -51,6 +54,7 @@ class Waking:
             if workload is None:
                 self._queue.remove(id_)
                 self._preempting.forget(id_)
+                self._contested.forget(id_)
             else:
                 self._requeue(workload, now)
 
@@ -100,9 +104,9 @@ class Waking:
                     self._preempting.nudge(workload, now)
 
     def look_again(self, now: float) -> list[Instruction]:
-        """Try again the workloads for which others may give way by now."""
+        """Try again those for whom others may give way by now, and those that waited long enough for others."""
         out, again = self._preempting.due(now)
-        for id_ in again:
+        for id_ in [*again, *self._contested.take_impatient(now)]:
             workload = self._workloads.get(id_)
             if workload is not None and self._queue.place(id_) is Place.PARKED:
                 self._queue.activate(order_of(workload))

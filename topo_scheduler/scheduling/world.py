@@ -22,7 +22,7 @@ from topo_scheduler.state.fabric import Fabric, Layout, Path
 from topo_scheduler.state.groups import Groups
 from topo_scheduler.state.history import History
 from topo_scheduler.state.ledger import Entry, Ledger
-from topo_scheduler.state.nodes import NodeLabels, NodeTable
+from topo_scheduler.state.nodes import Int64, NodeLabels, NodeTable
 from topo_scheduler.state.occupants import occupant_of
 from topo_scheduler.state.residents import Profile, Residents
 from topo_scheduler.state.resources import PODS, Amounts, ResourceTable, as_amounts
@@ -51,6 +51,8 @@ class World:
         self.groups = Groups(self.fabric.reader.levels_by_key())
         self.improvements = 0
         """How many events so far could have made a placement possible."""
+        self.kept: dict[int, Amounts] = {}
+        """Room that is left for pods of other schedulers, by row; it is charged to the row as if they ran there."""
         self._improved: set[int] = set()
         self._rules_changed = False
         self._neighbours_at = self.around.position
@@ -97,6 +99,7 @@ class World:
         if row is None or (uid and self.nodes.uids[row] != uid):
             return
         self.ledger.node_removed(name)
+        self.kept.pop(row, None)
         self.penalties.forget(name)
         self.fabric.remove(row)
         self.nodes.remove(name)
@@ -186,6 +189,31 @@ class World:
             self.residents.change(row, profile, change)
         if seen:
             self._neighbours_at = self.around.position
+
+    # ------------------------------------------------------------ room that is left for others
+
+    def keep(self, row: int, amounts: Amounts) -> None:
+        """Charge room that is left for others to a row, in place of what was kept there. Nobody is woken by this."""
+        self.nodes.widen()
+        self.nodes.charge(row, self.kept.pop(row, ()), sign=-1)
+        if amounts:
+            self.nodes.charge(row, amounts)
+            self.kept[row] = amounts
+
+    def used(self, column: int) -> Int64:
+        """Return what pods hold of a resource (int64[rows])."""
+        used = self.nodes.requested[:, column].copy()
+        for row, amounts in self.kept.items():
+            used[row] -= dict(amounts).get(column, 0)
+        return used
+
+    def overdrawn(self, row: int, amounts: Amounts | None = None) -> list[str]:
+        """Return the resources of which pods ask more than the node has; of ``amounts``, where given."""
+        kept = self.kept.get(row, ())
+        self.keep(row, ())
+        over = self.nodes.overdrawn(row, amounts)
+        self.keep(row, kept)
+        return over
 
     def improve(self, node: str) -> None:
         """Note that a node may be of use to others by now."""

@@ -1,0 +1,181 @@
+"""Other schedulers place pods on the same nodes at the same moment: their pods are left room."""
+
+import pytest
+
+from tests.helpers import controlled_by, make_node, make_pod
+from tests.scheduling.driver import Driver, configured, copies, gang
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.contested import AT_ONCE, LOST, SETTLED, STALE, WAITING
+from topo_scheduler.scheduling.instructions import BindOutcome
+
+THEIRS = "default-scheduler"
+
+
+def theirs(name: str, cpu: str = "1", **more: object) -> Pod:
+    """A pod of another scheduler."""
+    return make_pod(name, cpu=cpu, scheduler=THEIRS, **more)  # type: ignore[arg-type]
+
+
+def shared(*cpus: int, config: Configuration | None = None) -> Driver:
+    """Nodes n0, n1, … with so many CPUs free beside a pod of another scheduler that runs there."""
+    d = Driver([make_node(f"n{i}", gpus=0, cpu=str(free + 1)) for i, free in enumerate(cpus)], config, leaves_room=True)
+    for number in range(len(cpus)):
+        d.apply(theirs(f"runs-{number}", node=f"n{number}", phase="Running"))
+    d.settle()
+    return d
+
+
+def test_nothing_is_left_while_nobody_else_places_pods() -> None:
+    d = shared(1)
+    assert d.run(make_pod("ours", cpu="1")) == {"ours": "n0"}
+
+
+def test_while_pods_of_others_wait_room_for_two_of_them_is_left() -> None:
+    d = shared(3)
+    d.apply(theirs("waits"))
+    assert d.run(make_pod("first", cpu="1")) == {"first": "n0"}
+    assert d.run(second := make_pod("second", cpu="1")) == {}
+    assert (
+        "1 node(s) keep room for pods of other schedulers that are being placed, for 60 s at most" in d.told(second)[0]
+    )
+
+
+def test_a_node_is_taken_that_has_more_room() -> None:
+    d = shared(2, 3)
+    d.apply(theirs("waits"))
+    assert d.run(make_pod("ours", cpu="1")) == {"ours": "n1"}
+
+
+def test_nodes_without_pods_of_others_are_not_meant() -> None:
+    d = Driver([make_node("ours", gpus=0, cpu="1")], leaves_room=True)
+    d.apply(theirs("waits"))
+    assert d.run(make_pod("p", cpu="1")) == {"p": "ours"}
+
+
+def test_pods_of_daemonsets_are_no_pods_of_others() -> None:
+    d = Driver([make_node("n0", gpus=0, cpu="2")], leaves_room=True)
+    d.apply(theirs("daemon", node="n0", owner=controlled_by("DaemonSet", "exporter"), phase="Running"))
+    d.apply(theirs("waits"))
+    assert d.run(make_pod("p", cpu="1")) == {"p": "n0"}
+
+
+def test_what_is_left_is_given_back_when_the_others_are_done() -> None:
+    d = shared(2)
+    d.apply(waits := theirs("waits"))
+    assert d.run(ours := make_pod("ours", cpu="1")) == {}
+    d.apply(theirs("waits", node="n0", uid=waits.metadata.uid))
+    d.settle(SETTLED - 0.1)
+    assert d.where(ours) == {}
+    d.settle(0.2)
+    assert d.where(ours) == {"ours": "n0"}
+
+
+def test_pods_of_others_that_wait_for_long_are_not_waited_for() -> None:
+    d = shared(1)
+    d.apply(theirs("waits", cpu="1"))
+    assert d.run(ours := make_pod("ours", cpu="1")) == {}
+    d.settle(WAITING + 0.1)
+    assert d.where(ours) == {"ours": "n0"}
+
+
+def test_the_largest_that_came_lately_tells_how_much_is_left() -> None:
+    d = shared(9)
+    d.apply(theirs("large", cpu="3", node="n0"))
+    d.apply(theirs("small", cpu="1", node="n0"))
+    assert d.run(make_pod("ours", cpu="1")) == {}, "5 are free, 6 are left for others"
+
+
+def test_patience_ends() -> None:
+    d = shared(1, config=configured("{otherSchedulers: {patience: 20s}}"))
+    d.apply(theirs("waits"))
+    assert d.run(ours := make_pod("ours", cpu="1")) == {}
+    for second in range(0, 20, 5):
+        d.apply(theirs(f"more-{second}"))
+        assert d.where(ours) == {}
+        d.settle(5)
+    d.settle(0.1)
+    assert d.where(ours) == {"ours": "n0"}
+
+
+def test_it_can_be_switched_off() -> None:
+    d = shared(1, config=configured("{otherSchedulers: {pods: 0}}"))
+    d.apply(theirs("waits"))
+    assert d.run(make_pod("ours", cpu="1")) == {"ours": "n0"}
+
+
+def test_a_bind_that_was_decided_is_not_written_when_others_fill_the_node() -> None:
+    d = shared(2)
+    d.apply(make_pod("ours", cpu="2"))
+    d.step()
+    assert [bind.node for bind in d.flight.values()] == ["n0"]
+    d.engine.pods_applied(copies([theirs("waits")]), d.now)
+    d.step()
+    uid = next(iter(d.flight))
+    assert d.engine.may_bind(uid) == "another scheduler is filling node n0 at the same moment"
+
+
+def test_nobody_is_told_that_a_node_has_too_little_because_room_is_left() -> None:
+    d = shared(2)
+    d.run(ours := make_pod("ours", cpu="2"))
+    d.apply(theirs("waits"))
+    d.apply(theirs("tiny", cpu="0", node="n0"))
+    d.step()
+    assert d.told(ours)[1:] == [], "what is left is no pod"
+
+
+def test_gangs_wait_as_well() -> None:
+    d = shared(3, 3)
+    d.apply(theirs("waits"))
+    four = gang(4, gpus=0, name="four")
+    assert d.run(*four) == {}
+    d.settle(WAITING + 0.1)
+    assert len(d.where(*four)) == 4
+
+
+def test_what_is_left_goes_with_its_node() -> None:
+    d = shared(2)
+    d.apply(theirs("waits"))
+    d.step()
+    d.engine.node_deleted("n0", "")
+    d.engine.nodes_applied([make_node("n0", gpus=0, cpu="3")], d.now)
+    d.settle(WAITING + 0.1)
+    world = d.engine.world
+    assert not world.kept
+    assert world.nodes.requested[world.nodes.row_of["n0"], 0] == 1000
+
+
+def test_nothing_is_decided_while_the_watch_is_late_and_others_place_pods() -> None:
+    d = shared(50)
+    d.apply(theirs("waits"))
+    d.apply(make_pod("first", cpu="1"))
+    d.step()
+    (uid,) = d.flight
+    d.engine.bind_finished(uid, BindOutcome.BOUND, "", d.now)  # the watch does not tell of it
+    d.now += STALE + 0.01
+    d.apply(make_pod("second", cpu="1"))
+    d.step()
+    assert len(d.flight) == 1, "the second is not decided"
+    assert not d.engine.pending_work, "and nobody spins"
+    due = d.engine.next_due()
+    assert due is not None
+    d.now = due + 0.01
+    d.apply(theirs("others-go-on"))
+    d.step()
+    assert len(d.flight) == 2, f"after {LOST} s the news are not waited for"
+
+
+def test_beside_others_few_binds_are_on_their_way_at_once() -> None:
+    d = shared(500)
+    d.apply(theirs("waits"), *(make_pod(f"p{number}", cpu="1") for number in range(2 * AT_ONCE)))
+    d.step()
+    assert len(d.flight) == AT_ONCE
+    assert not d.engine.pending_work, "and nobody spins"
+    d.settle()
+    assert len(d.where(*(pod for pod in d.pods.values() if pod.metadata.name.startswith("p")))) == 2 * AT_ONCE
+
+
+@pytest.mark.parametrize("key", ["pods: -1", "patience: -1s", "margin: 2"])
+def test_bad_configuration_is_named(key: str) -> None:
+    with pytest.raises(ValueError, match=r"spec\.otherSchedulers"):
+        configured(f"{{otherSchedulers: {{{key}}}}}")

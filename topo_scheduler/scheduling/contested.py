@@ -1,0 +1,247 @@
+"""Nodes that other schedulers are filling right now.
+
+A Binding checks no capacity, and another scheduler does not see what is assumed here: both may take the last room of a
+node at the same moment, and its kubelet refuses one of the two. So while pods of others wait for a node, or got one a
+moment ago, room for some more of theirs is left on every node where pods of others are: it is charged to the node as if
+they ran there. Workloads that find no room beside it wait until the others are done, but not for ever. And while the
+watch is late, so that what others did is not known, nothing is decided, nor while many binds are on their way.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from topo_scheduler.api.contention import Contention
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.quantity import QuantityError
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.requests import pod_amounts
+from topo_scheduler.state.resources import PODS, Amounts, as_amounts
+
+RECENT: Final = 30.0
+"""Seconds for which the largest pod of others that came to a node tells how much is left there."""
+USED: Final = 600.0
+"""Seconds for which a node counts as one that others use, after anything was heard of a pod of theirs there."""
+SETTLED: Final = 2.0
+"""Seconds after the last pod of others was bound in which more may be on their way."""
+WAITING: Final = 10.0
+"""Seconds for which a pod of others that waits is expected to be bound at any moment, after it last changed."""
+STALE: Final = 0.25
+"""Seconds by which the watch may be late before nothing is decided."""
+AT_ONCE: Final = 16
+"""Binds on their way beside which no more are decided: the sooner each is written, the less can happen meanwhile."""
+LOST: Final = 5.0
+"""Seconds after which the watch is not expected to tell of a bind any more."""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A node that others use, until when. ``asked`` by the largest pod that came lately, until when that counts.
+
+    ``kept`` what is charged to the node of this ``uid``.
+    """
+
+    until: float
+    asked: Amounts = ()
+    recent: float = 0.0
+    uid: str = ""
+    kept: Amounts = ()
+
+
+class Contested:
+    """Follows the pods of other schedulers, and leaves them room."""
+
+    def __init__(self, scheduler_name: str, world: World, config: Contention) -> None:
+        self.config = config
+        self._scheduler_name = scheduler_name
+        self._world = world
+        self._nodes: dict[str, _Node] = {}
+        """In the order in which they were heard of."""
+        self._waiting: dict[str, float] = {}
+        """Pods of others that wait, and until when they are expected to be bound; in order of time."""
+        self._last_bound = -SETTLED
+        self._usual: Amounts = ((PODS, 1),)
+        """What the pod of others asks that was last seen to wait or come."""
+        self._active = False
+        self._answered: dict[str, float] = {}
+        self._stalled = False
+        self._patience: dict[str, float] = {}
+        self._impatient: set[str] = set()
+
+    # ------------------------------------------------------------ facts in
+
+    def applied(self, pods: Iterable[Pod], now: float) -> None:
+        """Take over where pods of others wait, run, and came to. To be told before the ledger is."""
+        for pod in pods:
+            uid, node = pod.metadata.uid, pod.spec.node_name
+            self._waiting.pop(uid, None)
+            if node:
+                self._answered.pop(uid, None)
+            if pod.spec.scheduler_name == self._scheduler_name or pod.finished or not self.config.pods:
+                continue
+            controller = pod.metadata.controller
+            if controller is not None and controller.kind in ("DaemonSet", "Node"):
+                continue
+            if node:
+                self._heard_of(pod, now)
+            elif not pod.metadata.deletion_timestamp and not pod.spec.scheduling_gates:
+                self._waiting[uid] = now + WAITING
+                self._usual = self._asked(pod)
+
+    def deleted(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        self._waiting.pop(uid, None)
+        self._answered.pop(uid, None)
+
+    def answered(self, uid: str, now: float) -> None:
+        """Note that a Binding was written. Until the watch tells of it, it tells of nothing that came later."""
+        known = self._world.ledger.get(uid)
+        if known is not None and known.assumed:
+            self._answered[uid] = now
+
+    def _heard_of(self, pod: Pod, now: float) -> None:
+        name = pod.spec.node_name
+        node = self._nodes.pop(name, None) or _Node(now)
+        self._nodes[name] = node
+        node.until = now + USED
+        if pod.status.phase == "Pending" and self._world.ledger.get(pod.metadata.uid) is None:
+            self._last_bound = now
+            self._usual = asked = self._asked(pod)
+            node.asked = largest(asked, node.asked) if node.recent > now else asked
+            node.recent = now + RECENT
+            if self._active and node.kept != self._wanted(node, now):
+                self._give_back(name, node)
+        if self._active:
+            self._keep(name, node, now)
+
+    def _asked(self, pod: Pod) -> Amounts:
+        try:
+            return as_amounts(pod_amounts(self._world.resources, pod))
+        except QuantityError:
+            return ((PODS, 1),)
+
+    # ------------------------------------------------------------ room that is left
+
+    def settle(self, now: float) -> None:
+        """Leave room, or give it back, as it is by now."""
+        for uid in list(_over(self._waiting, now)):
+            del self._waiting[uid]
+        for uid in list(_over(self._answered, now - LOST)):
+            del self._answered[uid]
+        late = next(iter(self._answered.values()), now) < now - STALE
+        # As long as the watch is late, nobody knows that the others are done.
+        active = bool(self._waiting) or now < self._last_bound + SETTLED or (self._active and late)
+        self._stalled = active and late
+        if active == self._active:
+            return
+        self._active = active
+        for name in [name for name, node in self._nodes.items() if node.until <= now]:
+            self._give_back(name, self._nodes.pop(name), improve=True)
+        for name, node in self._nodes.items():
+            if active:
+                self._keep(name, node, now)
+            else:
+                self._give_back(name, node, improve=True)
+        if not active:
+            self._patience.clear()
+            self._impatient.clear()
+
+    def pauses(self, in_flight: int) -> bool:
+        """Whether nothing is to be decided beside others that are active: the watch is late, or enough is on its way.
+
+        ``in_flight`` how many binds of ours are.
+        """
+        return self._stalled or (self._active and in_flight >= AT_ONCE)
+
+    def next_due(self) -> float | None:
+        """Return when `settle` or `take_impatient` has something to do, if nothing happens before."""
+        due = list(self._patience.values())[:1]
+        if self._active:
+            due.append(next(iter(self._waiting.values()), self._last_bound + SETTLED))
+            due += [at + (LOST if self._stalled else STALE) for at in list(self._answered.values())[:1]]
+        return min(due, default=None)
+
+    def why(self) -> str:
+        """Return what to say to a workload that finds no room; empty when none is left for others."""
+        kept = len(self._world.kept)
+        if not kept:
+            return ""
+        return (
+            f"{kept} node(s) keep room for pods of other schedulers that are being placed, for"
+            f" {self.config.patience:g} s at most."
+        )
+
+    # ------------------------------------------------------------ patience
+
+    def failed(self, id_: str, now: float) -> None:
+        """Note that a workload found no room beside that which is left."""
+        if self._world.kept:
+            self._patience.setdefault(id_, now + self.config.patience)
+
+    def take_impatient(self, now: float) -> list[str]:
+        """Return the workloads to be tried because they waited long enough."""
+        due = list(_over(self._patience, now))
+        for id_ in due:
+            del self._patience[id_]
+        self._impatient.update(due)
+        return due
+
+    def lift(self, id_: str) -> bool:
+        """Give back all room for one attempt, if the workload waited long enough; return whether that was done.
+
+        After it the workload waits anew. `lower` ends it.
+        """
+        if id_ not in self._impatient:
+            return False
+        self._impatient.discard(id_)
+        for name, node in self._nodes.items():
+            self._give_back(name, node)
+        return self._active
+
+    def lower(self, taken: Iterable[str], now: float) -> None:
+        """Leave room again, but not on the nodes that were taken, until somebody else's pod comes there."""
+        for name in taken:
+            self._nodes.pop(name, None)
+        for name, node in self._nodes.items():
+            self._keep(name, node, now)
+
+    def forget(self, id_: str) -> None:
+        """Forget a workload that has its place, or is gone."""
+        self._patience.pop(id_, None)
+        self._impatient.discard(id_)
+
+    # ------------------------------------------------------------ inside
+
+    def _wanted(self, node: _Node, now: float) -> Amounts:
+        asked = node.asked if node.recent > now else self._usual
+        return tuple((column, self.config.pods * amount) for column, amount in asked)
+
+    def _keep(self, name: str, node: _Node, now: float) -> None:
+        row = self._world.nodes.row_of.get(name)
+        uid = self._world.nodes.uids[row] if row is not None else ""
+        if row is not None and node.uid != uid:
+            node.uid, node.kept = uid, self._wanted(node, now)
+            self._world.keep(row, node.kept)
+
+    def _give_back(self, name: str, node: _Node, *, improve: bool = False) -> None:
+        row = self._world.nodes.row_of.get(name)
+        # Of a node that was deleted meanwhile nothing is left to give back.
+        if row is not None and node.uid == self._world.nodes.uids[row]:
+            self._world.keep(row, ())
+            if improve:
+                self._world.improve(name)
+        node.uid, node.kept = "", ()
+
+
+def largest(one: Amounts, other: Amounts) -> Amounts:
+    """Return the larger amount of each resource."""
+    a, b = dict(one), dict(other)
+    return tuple(sorted((column, max(a.get(column, 0), b.get(column, 0))) for column in a.keys() | b.keys()))
+
+
+def _over(times: dict[str, float], now: float) -> Iterator[str]:
+    """Yield the names of which the time is over, of a mapping in order of time."""
+    for name, at in times.items():
+        if at > now:
+            return
+        yield name
