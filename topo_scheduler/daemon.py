@@ -240,7 +240,7 @@ class Daemon:
             )
         world = term.engine.world
         domains = list(survey(world))
-        over = world.nodes.requested > world.nodes.allocatable
+        over = world.held() > world.nodes.allocatable
         return Snapshot(
             domains=[DomainState(d.level, "/".join(d.path), d.utilization, d.fragmentation) for d in domains],
             gpu_allocation=domains[0].utilization if domains else 0.0,

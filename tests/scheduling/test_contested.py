@@ -98,6 +98,28 @@ def test_patience_ends() -> None:
     assert d.where(ours) == {"ours": "n0"}
 
 
+def test_nobody_is_evicted_for_room_that_is_left_for_others() -> None:
+    d = shared(2)
+    d.engine.budgets_known()
+    d.engine.may_preempt()
+    d.run(make_pod("lower", cpu="1", priority=-5))
+    d.apply(theirs("waits"))
+    d.run(upper := make_pod("upper", cpu="1", priority=5))
+    assert d.preempted() == []
+    assert "keep room" in d.told(upper)[0]
+
+
+def test_who_finds_no_room_anyway_is_told_what_there_is_and_may_preempt() -> None:
+    d = shared(2)
+    d.engine.budgets_known()
+    d.engine.may_preempt()
+    d.run(make_pod("lower", cpu="1", priority=-5))
+    d.apply(theirs("waits"))
+    d.run(upper := make_pod("upper", cpu="2", priority=5))
+    assert d.preempted() == ["lower"]
+    assert "keep room" not in d.told(upper)[0]
+
+
 def test_it_can_be_switched_off() -> None:
     d = shared(1, config=configured("{otherSchedulers: {pods: 0}}"))
     d.apply(theirs("waits"))

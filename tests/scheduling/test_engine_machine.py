@@ -613,9 +613,9 @@ def _ledger(engine: Engine) -> dict[str, tuple[object, ...]]:
 
 def _requested(engine: Engine) -> dict[str, dict[str, int]]:
     world, nodes = engine.world, engine.world.nodes
-    names = nodes.resources.names
+    held = world.held()
     return {
-        name: {names[column]: amount for column in range(len(names)) if (amount := int(world.used(column)[row]))}
+        name: {nodes.resources.names[column]: int(amount) for column, amount in enumerate(held[row]) if amount}
         for name, row in nodes.row_of.items()
     }
 

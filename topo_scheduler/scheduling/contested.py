@@ -162,19 +162,17 @@ class Contested:
         return min(due, default=None)
 
     def why(self) -> str:
-        """Return what to say to a workload that finds no room; empty when none is left for others."""
-        kept = len(self._world.kept)
-        if not kept:
-            return ""
+        """Return what to say to a workload that would find room, if none were left for others."""
         return (
-            f"{kept} node(s) keep room for pods of other schedulers that are being placed, for"
+            f"{len(self._world.kept)} node(s) keep room for pods of other schedulers that are being placed, for"
             f" {self.config.patience:g} s at most."
         )
 
     # ------------------------------------------------------------ patience
 
     def failed(self, id_: str, now: float) -> None:
-        """Note that a workload found no room beside that which is left."""
+        """Note that a workload found no room beside that which is left. It waits anew if it has waited before."""
+        self._impatient.discard(id_)
         if self._world.kept:
             self._patience.setdefault(id_, now + self.config.patience)
 
@@ -186,24 +184,15 @@ class Contested:
         self._impatient.update(due)
         return due
 
-    def lift(self, id_: str) -> bool:
-        """Give back all room for one attempt, if the workload waited long enough; return whether that was done.
+    def impatient(self, id_: str) -> bool:
+        """Whether a workload waited long enough for others."""
+        return id_ in self._impatient
 
-        After it the workload waits anew. `lower` ends it.
-        """
-        if id_ not in self._impatient:
-            return False
-        self._impatient.discard(id_)
-        for name, node in self._nodes.items():
-            self._give_back(name, node)
-        return self._active
-
-    def lower(self, taken: Iterable[str], now: float) -> None:
-        """Leave room again, but not on the nodes that were taken, until somebody else's pod comes there."""
-        for name in taken:
-            self._nodes.pop(name, None)
-        for name, node in self._nodes.items():
-            self._keep(name, node, now)
+    def took(self, nodes: Iterable[str]) -> None:
+        """Leave no more room on nodes that a workload took, until somebody else's pod comes there."""
+        for name in nodes:
+            if (node := self._nodes.pop(name, None)) is not None:
+                self._give_back(name, node)
 
     def forget(self, id_: str) -> None:
         """Forget a workload that has its place, or is gone."""

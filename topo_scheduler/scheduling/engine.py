@@ -277,7 +277,7 @@ class Engine:
         before = clock()
         self.preempting.count_for(workload)
         try:
-            decision = self._decide_beside_others(workload, pending, now)
+            decision, waits = self._decide_beside_others(workload, pending, now)
         except PluginError as error:
             self._out += self._aside.plugin_failed(workload, pending, error, now)
             return False
@@ -292,7 +292,11 @@ class Engine:
             return True
         self._aside.park(workload, now, room_helps=decision.room_helps)
         self.contested.failed(workload.id, now)
-        self._out += self._make_room(workload, pending, decision, now)
+        if waits:
+            self._out += self._aside.tell(workload, pending, f"{decision.message} {waits}")
+        else:
+            with self.world.nothing_kept():
+                self._out += self._make_room(workload, pending, decision, now)
         return False
 
     def _make_room(
@@ -304,21 +308,27 @@ class Engine:
             preempt, why_not = self.preempting.consider(workload, least, decision, now, now + self._epoch)
         except PluginError as error:
             return self._aside.plugin_failed(workload, pending, error, now)
-        text = " ".join(filter(None, (decision.message, why_not, self.contested.why())))
+        text = f"{decision.message} {why_not}" if why_not else decision.message
         return [*self._aside.tell(workload, pending, text), *preempt]
 
-    def _decide_beside_others(self, workload: Workload, pending: list[Member], now: float) -> Decision:
-        """Decide with the room left that is kept for others, unless the workload waited long enough for them."""
-        if not self.contested.lift(workload.id):
-            return self._decide(workload, pending, now)
-        taken: list[str] = []
-        self.attempts.reserved = (self.attempts.reserved, "beside others")
-        try:
-            decision = self._decide(workload, pending, now)
-            taken = [seat.node for seat in decision.seats]
-        finally:
-            self.contested.lower(taken, now)
-        return decision
+    def _decide_beside_others(self, workload: Workload, pending: list[Member], now: float) -> tuple[Decision, str]:
+        """Decide with the room that is left for others, or without it once the workload has waited long enough.
+
+        Returns:
+            The decision, and what to say if the workload waits for others only.
+        """
+        decision = self._decide(workload, pending, now)
+        if decision.verdict is Verdict.PLACED or not self.world.kept:
+            return decision, ""
+        reserved, impatient = self.attempts.reserved, self.contested.impatient(workload.id)
+        self.attempts.reserved = (reserved, "nothing is kept for others")
+        with self.world.nothing_kept():
+            without = self._decide(workload, pending, now)
+        self.attempts.reserved = reserved
+        if without.verdict is Verdict.PLACED and not impatient:
+            return decision, self.contested.why()
+        self.contested.took(seat.node for seat in without.seats)
+        return without, ""
 
     def _decide(self, workload: Workload, pending: list[Member], now: float) -> Decision:
         layout, improvements = self.world.layout, self.world.improvements

@@ -50,7 +50,7 @@ def survey(world: World) -> Iterator[Domain]:
     """Yield every domain, the whole cluster first, then level by level in order."""
     layout, nodes = world.layout, world.nodes
     capacity = nodes.allocatable[layout.order, GPU]
-    used = world.used(GPU)[layout.order]
+    used = world.held()[layout.order, GPU]
     usable = nodes.ready[layout.order] & ~nodes.unschedulable[layout.order]
     free = np.where(usable, np.maximum(0, capacity - used), 0)
     whole = np.where(used == 0, free, 0)

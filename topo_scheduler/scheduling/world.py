@@ -4,7 +4,10 @@ The world also keeps what could help a waiting workload: which rows got freer or
 asked.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
 
 from topo_scheduler.api.annotations import RESERVED_BANDWIDTH, written_number
 from topo_scheduler.api.config import SchedulerConfig
@@ -53,6 +56,7 @@ class World:
         """How many events so far could have made a placement possible."""
         self.kept: dict[int, Amounts] = {}
         """Room that is left for pods of other schedulers, by row; it is charged to the row as if they ran there."""
+        self._kept_arrays: tuple[Int64, Int64] | None = None
         self._improved: set[int] = set()
         self._rules_changed = False
         self._neighbours_at = self.around.position
@@ -100,6 +104,7 @@ class World:
             return
         self.ledger.node_removed(name)
         self.kept.pop(row, None)
+        self._kept_arrays = None
         self.penalties.forget(name)
         self.fabric.remove(row)
         self.nodes.remove(name)
@@ -199,13 +204,26 @@ class World:
         if amounts:
             self.nodes.charge(row, amounts)
             self.kept[row] = amounts
+        self._kept_arrays = None
 
-    def used(self, column: int) -> Int64:
-        """Return what pods hold of a resource (int64[rows])."""
-        used = self.nodes.requested[:, column].copy()
-        for row, amounts in self.kept.items():
-            used[row] -= dict(amounts).get(column, 0)
-        return used
+    @contextmanager
+    def nothing_kept(self) -> Iterator[None]:
+        """Give back all that is left for others, for the time of an attempt."""
+        rows, amounts = self._kept()
+        self.nodes.charge_all(rows, -amounts)
+        try:
+            yield
+        finally:
+            self.nodes.charge_all(rows, amounts)
+
+    def held(self) -> Int64:
+        """Return what pods hold of each node (int64[rows, resources]), without what is left for others."""
+        if not self.kept:
+            return self.nodes.requested
+        rows, amounts = self._kept()
+        held = self.nodes.requested.copy()
+        held[rows] -= amounts
+        return held
 
     def overdrawn(self, row: int, amounts: Amounts | None = None) -> list[str]:
         """Return the resources of which pods ask more than the node has; of ``amounts``, where given."""
@@ -214,6 +232,17 @@ class World:
         over = self.nodes.overdrawn(row, amounts)
         self.keep(row, kept)
         return over
+
+    def _kept(self) -> tuple[Int64, Int64]:
+        width = self.nodes.requested.shape[1]
+        if self._kept_arrays is None or self._kept_arrays[1].shape[1] != width:
+            rows = np.fromiter(self.kept, np.int64, len(self.kept))
+            amounts = np.zeros((len(rows), width), np.int64)
+            for at, kept in enumerate(self.kept.values()):
+                for column, amount in kept:
+                    amounts[at, column] = amount
+            self._kept_arrays = (rows, amounts)
+        return self._kept_arrays
 
     def improve(self, node: str) -> None:
         """Note that a node may be of use to others by now."""

@@ -157,6 +157,11 @@ class NodeTable:
             self.facts_changes.append(row)
         self.capacity_changes.append(row)
 
+    def charge_all(self, rows: Int64, amounts: Int64) -> None:
+        """Add amounts (int64[n, some first resources]) to what is held of rows (int64[n], each once)."""
+        self.requested[rows, : amounts.shape[1]] += amounts
+        self.capacity_changes.extend(rows.tolist())
+
     def penalise(self, row: int, level: int) -> None:
         """Note how many pods a node refused."""
         if self.penalty[row] != level:
