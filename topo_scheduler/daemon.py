@@ -7,7 +7,9 @@ server: a new leader knows nothing that the last one believed. A standby only wa
 import asyncio
 import logging
 import os
+import signal
 import socket
+import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -23,6 +25,7 @@ from topo_scheduler.kube.events import EventRecorder
 from topo_scheduler.kube.lease import LeaderElector
 from topo_scheduler.observability import health
 from topo_scheduler.observability.metrics import DomainState, Metrics, Snapshot
+from topo_scheduler.observability.outputs import Outputs, open_outputs
 from topo_scheduler.scheduling import waiting
 from topo_scheduler.scheduling.survey import survey
 
@@ -90,13 +93,21 @@ class Daemon:
         self._clock = clock
         self._beat = clock()
         self._served = asyncio.Event()
+        self.outputs = Outputs()
 
     async def run(self) -> None:
         """Serve health and metrics, warm the kernels, load plugins, then schedule whenever this replica leads.
 
         Raises:
-            ConfigError: a plugin that is configured can't be loaded.
+            ConfigError: a plugin that is configured can't be loaded, or a record or audit log not be written.
         """
+        self.outputs = await asyncio.to_thread(open_outputs, self.configuration.scheduler)
+        try:
+            await self._run()
+        finally:
+            await asyncio.to_thread(self.outputs.close)
+
+    async def _run(self) -> None:
         serving = self.configuration.scheduler.metrics
         app = health.application(
             live={"event-loop": self._check_loop},
@@ -120,6 +131,10 @@ class Daemon:
                     await self._contend()
                 finally:
                     await self.events.flush(FLUSH_SECONDS)
+
+    def reopen(self) -> None:
+        """Open the audit log anew, as after it was rotated."""
+        self.outputs.reopen()
 
     def _load_plugins(self) -> "Extensions":
         # Not above: with them come the kernels, which must be compiled while health is served.
@@ -155,6 +170,7 @@ class Daemon:
 
     async def _lead(self, allowed: Callable[[], bool], handover: float = 0.0) -> None:
         # Not above: with it come the kernels, which must be compiled while health is served, in `run`.
+        from topo_scheduler.recording.listeners import listeners_for
         from topo_scheduler.term import Term
 
         self.term = Term(
@@ -166,6 +182,7 @@ class Daemon:
             clock=self._clock,
             extensions=self.extensions,
             isolated=self.isolated,
+            listeners=listeners_for(self.outputs),
         )
         try:
             await self.term.run(self.leading, handover=handover)
@@ -237,6 +254,7 @@ class Daemon:
                 api_requests=dict(self.client.traffic.requests),
                 api_bytes=self.client.traffic.bytes_received,
                 plugin_threads=self.isolated.lost_threads,
+                written=self.outputs.state(),
             )
         world = term.engine.world
         domains = list(survey(world))
@@ -262,6 +280,7 @@ class Daemon:
                 "failed": self.events.failed,
             },
             plugin_threads=self.isolated.lost_threads,
+            written=self.outputs.state(),
         )
 
 
@@ -291,6 +310,8 @@ async def serve(configuration: Configuration, *, config_path: Path | None, stop:
     )
     try:
         daemon = Daemon(configuration, client, config_path=config_path)
+        if sys.platform != "win32":
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, daemon.reopen)
         log.info(
             "starting",
             extra={"server": client.server, "scheduler": configuration.scheduler.scheduler_name, "pid": os.getpid()},

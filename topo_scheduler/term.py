@@ -30,10 +30,9 @@ from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS
 from topo_scheduler.kube.sinks import Calls, Deleted
-from topo_scheduler.kube.storage import storage_reflectors
 from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.observability.metrics import Metrics
-from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.recording.ear import Listener, new_engine, sinks_of_storage
 from topo_scheduler.scheduling.instructions import (
     Complain,
     Tell,
@@ -69,18 +68,20 @@ class Term:
         clock: Callable[[], float] = time.monotonic,
         extensions: Extensions | None = None,
         isolated: Isolated | None = None,
+        listeners: Sequence[Listener] = (),
     ) -> None:
         connection = configuration.scheduler.client_connection
         self._clock = clock
         self._wake = asyncio.Event()
         self._owners = OwnerDirectory(client, on_change=self._owner_changed)
-        self.engine = Engine(configuration, self._resolve, extensions, time.time() - clock())
+        self._listeners = listeners
+        self.engine = new_engine(configuration, self._resolve, extensions, time.time() - clock(), listeners)
         for api in GroupApi:  # pods are listed before it is known which PodGroups there are
             self.engine.groups_served(api, Serving.UNKNOWN, clock(), clock())
         self._plugins = BindPlugins(
             self.engine.extensions, isolated or Isolated(configuration.scheduler.plugin_timeout, metrics), metrics
         )
-        self.engine.preempting.ready = False
+        self.engine.may_preempt(False)
         self._binder = Binder(
             client, concurrency=connection.max_binds_in_flight, timeout=connection.bind_timeout, allowed=allowed
         )
@@ -119,7 +120,10 @@ class Term:
             ),
             **{kind.plural: Reflector(client, kind, self._owners.sink(kind)) for kind in OWNER_KINDS},
         }
-        self._storage = storage_reflectors(client, self.engine.world.around.storage, self._wake.set)
+        self._storage = {
+            sink.resource.plural: Reflector(client, sink.resource, sink)
+            for sink in sinks_of_storage(self.engine, self._wake.set)
+        }
         self._reflectors |= self._storage
         self._fetching: set[str] = set()
         self._draining = False
@@ -150,6 +154,8 @@ class Term:
                     task.cancel()
                 for task in self._passing:
                     task.cancel()
+                for listener in self._listeners:
+                    listener.ends()
 
     def _background(self) -> list[tuple[str, Any]]:
         return [

@@ -17,7 +17,7 @@ from topo_scheduler.simulation.kubelet import Kubelet
 from . import invariants
 from .api import Api
 from .cluster import Cluster
-from .replica import Replica, configured
+from .replica import Replica, configured, recorded, replayed
 
 GATES = {"GenericWorkload": True, "GangScheduling": True, "TopologyAwareWorkloadScheduling": True}
 """PodGroups are alpha in Kubernetes 1.36: off unless asked for."""
@@ -108,14 +108,18 @@ class StartReplica(Protocol):
 
 
 @pytest.fixture
-async def start_replica(cluster: Cluster) -> AsyncIterator[StartReplica]:
-    """Starts replicas of the daemon under the manifests' ServiceAccount; at the end the invariants are checked."""
+async def start_replica(cluster: Cluster, tmp_path: Path) -> AsyncIterator[StartReplica]:
+    """Starts replicas of the daemon under the manifests' ServiceAccount; at the end the invariants are checked.
+
+    Each records what it decides, and the record must replay.
+    """
     replicas: list[Replica] = []
 
     async def start(
         configuration: Configuration | None = None, *, config_path: Path | None = None, wait: bool = True
     ) -> Replica:
-        replica = Replica(cluster.scheduler_kubeconfig, configuration or configured(), config_path)
+        recording = recorded(configuration or configured(), tmp_path / f"record-{len(replicas)}")
+        replica = Replica(cluster.scheduler_kubeconfig, recording, config_path)
         replicas.append(await replica.start())
         if wait:
             await replica.wait_leading()
@@ -128,6 +132,9 @@ async def start_replica(cluster: Cluster) -> AsyncIterator[StartReplica]:
         for replica in replicas:
             refused = [method for method, code in replica.client.traffic.requests if code == 403]
             assert not refused or replica.may_be_refused, f"RBAC of the manifests does not allow some {refused}"
+            if not replica.ended:
+                await replica.stop()
+            replayed(replica)
     finally:
         for replica in replicas:
             if not replica.ended:

@@ -19,8 +19,10 @@ from topo_scheduler.api.config import (
     TopologySchedulerConfig,
     TopologySpec,
 )
+from topo_scheduler.api.recording import Recording
 from topo_scheduler.daemon import Daemon, read_configuration
 from topo_scheduler.kube.client import Client
+from topo_scheduler.recording.replay import Report, replay
 
 SHORT_LEASE = LeaderElection(lease_duration=2.0, renew_deadline=1.5, retry_period=0.2)
 NO_ELECTION = LeaderElection(leader_elect=False)
@@ -54,6 +56,26 @@ def written(path: Path, **spec: Any) -> Configuration:
     document = {"apiVersion": "topology.scheduler/v1alpha1", "kind": "TopologySchedulerConfig", "spec": spec}
     path.write_text(yaml.safe_dump_all([base, document]))
     return read_configuration(path)
+
+
+def recorded(configuration: Configuration, directory: Path) -> Configuration:
+    """The same, recording into a directory, unless it says where itself."""
+    scheduler = configuration.scheduler
+    if scheduler.record.directory:
+        return configuration
+    recording = scheduler.model_copy(update={"record": Recording(directory=str(directory))})
+    return Configuration(recording, configuration.topology)
+
+
+def replayed(replica: "Replica") -> Report:
+    """Replay what a replica that ended recorded; fail where it differs."""
+    if not replica.daemon.outputs.state().record_calls:
+        return Report()
+    report = replay(Path(replica.daemon.configuration.scheduler.record.directory))
+    assert report.first is None, report.first
+    assert report.notes == []
+    assert report.skipped == 0
+    return report
 
 
 class Replica:

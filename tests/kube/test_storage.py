@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from topo_scheduler.kube.storage import storage_reflectors
+from topo_scheduler.kube.reflector import Reflector
+from topo_scheduler.kube.storage import storage_sinks
 from topo_scheduler.simulation.apiserver import Refuse
 from topo_scheduler.state.storage import Storage
 
@@ -16,7 +17,7 @@ from .world import World, world
 async def watched(w: World) -> AsyncIterator[Storage]:
     """Storage that follows a server."""
     storage = Storage()
-    reflectors = storage_reflectors(w.client, storage, lambda: None)
+    reflectors = {sink.resource.plural: Reflector(w.client, sink.resource, sink) for sink in storage_sinks(storage)}
     assert len(storage.unlisted) == len(reflectors) == 7
     tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors.values()]
     try:

@@ -28,6 +28,7 @@ from topo_scheduler.api.labels import (
     NETWORK_FAMILIES,
 )
 from topo_scheduler.api.models import Model, Seconds, Share
+from topo_scheduler.api.recording import AuditLog, Recording
 from topo_scheduler.api.sharing import DomainAccess, Fairness, Quota
 
 API_VERSION: Final = "topology.scheduler/v1alpha1"
@@ -151,6 +152,8 @@ class SchedulerConfig(Model):
     topology: Fabric = Fabric()
     logging: Logging = Logging()
     metrics: Metrics = Metrics()
+    record: Recording = Recording()
+    audit_log: AuditLog = AuditLog()
     plugins: tuple[PluginConfig, ...] = ()
     """Plugins to load, in the order in which their filters are asked. One that can't be loaded keeps the process from
     starting. Installed plugins that are not named here are not loaded."""

@@ -176,6 +176,7 @@ class PodSpec(Base):
     host_users: bool | None = None
     scheduling_group: dict[str, Any] | None = None
     workload_ref: dict[str, Any] | None = None
+    service_account_name: str = ""
 
 
 class PodCondition(Base):

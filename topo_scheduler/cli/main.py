@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "topology": "Show the fabric as a tree, with what is free.",
     "explain": "Tell why a pod is where it is, or why it has no node yet.",
     "filter": "Tell where pods of a snapshot may run by Kubernetes' own rules.",
+    "replay": "Repeat recorded decisions and tell where the first differs.",
     "demo": "Schedule the examples on a cluster inside this process.",
 }
 """Every command with the line ``--help`` shows for it; ``a-b`` is ``command`` in ``topo_scheduler.cli.a_b``."""

@@ -31,6 +31,21 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             self.fail(str(error), param, ctx)
 
 
+class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """Bytes, such as ``512Mi``; the configuration says whether their number will do."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Turn the text into bytes."""
+        from topo_scheduler.api.quantity import QuantityError, parse_quantity
+
+        try:
+            return parse_quantity(value, 1)
+        except QuantityError as error:
+            self.fail(str(error), param, ctx)
+
+
 def election_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command kube-scheduler's flags for leader election."""
     for flag, kind, text in (
@@ -66,6 +81,9 @@ def _metavar(kind: object) -> str:
 @election_options
 @click.option("--bind-address", metavar="ADDRESS", help="Where metrics and health are served.")
 @click.option("--metrics-port", type=int, metavar="PORT", help="Port of metrics and health; 0 takes a free one.")
+@click.option("--record", metavar="DIR", help="Record every decision with its inputs here, for `replay`.")
+@click.option("--record-max-bytes", type=Size(), metavar="SIZE", help="Most that DIR may hold, such as 2Gi.")
+@click.option("--audit-log", metavar="FILE", help="Append what was asked, decided and done here; - for stdout.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least severity logged.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), help="JSON lines, or text for people.")
 def command(config_path: Path | None, **flags: Any) -> None:
@@ -135,6 +153,8 @@ _SECTIONS = {
     "client_connection": {"kubeconfig": "kubeconfig", "context": "context"},
     "metrics": {"bind_address": "bind_address", "metrics_port": "port"},
     "logging": {"log_level": "level", "log_format": "format"},
+    "record": {"record": "directory", "record_max_bytes": "max_bytes"},
+    "audit_log": {"audit_log": "path"},
 }  # fmt: skip
 """Where in SchedulerConfig each flag belongs."""
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
 from topo_scheduler.api.objects import ObjectMeta
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import (
     ATTACHMENTS,
     CLAIMS,
@@ -87,8 +85,3 @@ def storage_sinks(storage: Storage, changed: Callable[[], None] = lambda: None) 
         placed(CSI_CAPACITIES, storage.capacities),
         named(ATTACHMENTS, storage.attachments),
     )
-
-
-def storage_reflectors(client: Client, storage: Storage, changed: Callable[[], None]) -> dict[str, Reflector[Any]]:
-    """Return a reflector for each kind by the plural of its name; ``changed`` is called after each change."""
-    return {sink.resource.plural: Reflector(client, sink.resource, sink) for sink in storage_sinks(storage, changed)}

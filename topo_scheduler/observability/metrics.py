@@ -27,6 +27,17 @@ class DomainState:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """What was written of the record and the audit log so far; nothing where they are not asked for."""
+
+    record_bytes: int = 0
+    record_calls: int = 0
+    record_stopped: bool = False
+    audit_lines: int = 0
+    audit_dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What is read when metrics are scraped. ``staleness`` and ``longest_wait`` in seconds, ``shares`` from 0 to 1."""
 
@@ -46,6 +57,7 @@ class Snapshot:
     api_bytes: int = 0
     events: dict[str, int] | None = None
     plugin_threads: int = 0
+    written: Written = Written()
 
 
 class Metrics:
@@ -213,6 +225,22 @@ class _AtScrape(Collector):
         for result, count in (now.events or {}).items():
             events.add_metric((result,), count)
         yield events
+        yield from _of_written(now.written)
+
+
+def _of_written(written: Written) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    for name, text, value in (
+        ("record_bytes", "Compressed bytes of the record.", written.record_bytes),
+        ("record_calls", "Calls of the engine that were recorded.", written.record_calls),
+        ("audit_lines", "Lines of the audit log.", written.audit_lines),
+        ("audit_lines_dropped", "Lines of the audit log that could not be written.", written.audit_dropped),
+    ):
+        counter = CounterMetricFamily(f"topology_scheduler_{name}", text)
+        counter.add_metric((), value)
+        yield counter
+    yield _gauge(
+        "topology_scheduler_record_stopped", "1 if the record had to be given up.", int(written.record_stopped)
+    )
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

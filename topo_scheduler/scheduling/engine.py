@@ -130,9 +130,9 @@ class Engine:
         """Note that all disruption budgets there are have been told; before that nobody is preempted."""
         self.preempting.budgets.known = True
 
-    def may_preempt(self) -> None:
-        """Note that what looking for victims needs is compiled: who would have looked does now."""
-        self.preempting.ready = True
+    def may_preempt(self, ready: bool = True) -> None:
+        """Note whether what looking for victims needs is compiled: who would have looked does then."""
+        self.preempting.ready = ready
         self.preempting.budgets.changes += 1
 
     def pods_applied(self, pods: Collection[Pod], now: float) -> None:

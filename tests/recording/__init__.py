@@ -1,0 +1,1 @@
+"""Record, replay, and the audit log."""

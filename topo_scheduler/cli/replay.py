@@ -1,0 +1,73 @@
+"""``topo-scheduler replay``: whether recorded decisions come out again, bit for bit."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from topo_scheduler.cli.common import USAGE, Failure
+
+if TYPE_CHECKING:
+    from topo_scheduler.recording.replay import Report
+
+SCHEMA = 1
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the report.")
+def command(directory: Path, output: str) -> None:
+    """Repeat the decisions that `run --record DIR` recorded.
+
+    An engine is told again what the recorded one was told, and must answer the same, bit for bit. Exit code 0 if it
+    does, 1 with the first difference if not, 2 if the record can't be read. The directory is not changed, and may be
+    that of a scheduler that runs.
+    """
+    from topo_scheduler.observability.segments import RecordError
+    from topo_scheduler.recording.replay import replay
+
+    try:
+        report = replay(directory)
+    except RecordError as error:
+        raise Failure(str(error), USAGE) from error
+    click.echo(_as_json(report) if output == "json" else _as_text(report))
+    if report.first is not None:
+        raise SystemExit(1)
+    if not report.files:
+        raise SystemExit(USAGE)
+
+
+def _as_json(report: "Report") -> str:
+    import json
+    from dataclasses import asdict
+
+    from topo_scheduler import __version__
+
+    found: dict[str, Any] = asdict(report)
+    found["seconds"] = round(report.seconds, 3)
+    return json.dumps({"schema": SCHEMA, "version": __version__, "differences": int(report.first is not None), **found})
+
+
+def _as_text(report: "Report") -> str:
+    from topo_scheduler import __version__
+
+    lines = list(report.notes)
+    if others := [version for version in report.versions if version != __version__]:
+        lines.append(f"recorded by {', '.join(others)}, repeated by {__version__}: what differs may be meant to")
+    rate = f"{report.decisions / report.seconds:,.0f}/s" if report.seconds else "in no time"
+    files = f"{report.files:,} {'file' if report.files == 1 else 'files'}"
+    decisions = f"{report.decisions:,} {'decision' if report.decisions == 1 else 'decisions'} in {files}"
+    if report.first is None:
+        told = "0 differences" if report.files else "nothing could be repeated"
+        return "\n".join([*lines, f"{decisions} repeated, {told}, {rate}"])
+    first = report.first
+    lines += [
+        f"{decisions} repeated, then the first difference:",
+        f"  where     {first.segment}, call {first.call}: {first.name}",
+        f"  time      {first.time or 'not told'}",
+        f"  workload  {first.workload or 'none'}",
+        f"  field     {first.field}",
+        f"  recorded  {first.recorded}",
+        f"  replayed  {first.replayed}",
+    ]
+    return "\n".join(lines)

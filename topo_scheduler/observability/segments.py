@@ -1,0 +1,116 @@
+"""Files of a record: lines in compressed segments, numbered in one directory.
+
+A segment is one zstd frame of JSON lines, ``00000042.jsonl.zst``; what it may need to be read without those before it
+stands beside it in ``00000042.checkpoint.zst``. ``zstdcat`` reads both. A segment that was not closed, since its
+process was killed, ends in the middle and can be read up to there.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import zstandard
+
+LINES: Final = ".jsonl.zst"
+CHECKPOINT: Final = ".checkpoint.zst"
+_NAME: Final = re.compile(r"(\d{8})" + re.escape(LINES))
+_CHUNK: Final = 1 << 18
+
+
+class RecordError(Exception):
+    """A file that can't be read. The message names it, where in it, what is wrong, and what to do."""
+
+    def __init__(self, path: Path, problem: str, remedy: str, offset: int | None = None) -> None:
+        where = str(path) if offset is None else f"{path}: byte {offset}"
+        super().__init__(f"{where}: {problem}; {remedy}")
+        self.path, self.problem, self.remedy, self.offset = path, problem, remedy, offset
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFile:
+    """One segment by its number."""
+
+    number: int
+    path: Path
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where its checkpoint is, if it has one."""
+        return self.path.with_name(f"{self.number:08d}{CHECKPOINT}")
+
+    def size(self) -> int:
+        """Return the bytes of its files; 0 for one that is not there any more."""
+        return sum(path.stat().st_size for path in (self.path, self.checkpoint) if path.exists())
+
+
+def segment_file(directory: Path, number: int) -> SegmentFile:
+    """Return the segment of a number."""
+    return SegmentFile(number, directory / f"{number:08d}{LINES}")
+
+
+def segments_of(directory: Path) -> list[SegmentFile]:
+    """Return the segments of a directory in order.
+
+    Raises:
+        RecordError: there is no such directory, or it can't be read.
+    """
+    try:
+        names = [path for path in directory.iterdir() if _NAME.fullmatch(path.name)]
+    except OSError as error:
+        told = error.strerror or str(error)
+        raise RecordError(directory, told, "name the directory that was given to run --record") from error
+    return [SegmentFile(int(path.name[:8]), path) for path in sorted(names)]
+
+
+class SegmentReader:
+    """Reads the lines of a segment, once.
+
+    ``complete`` tells after the last line whether the segment was closed; ``offset`` how many compressed bytes were
+    read so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.complete = False
+        self.offset = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield whole lines.
+
+        Raises:
+            RecordError: the file can't be read, is not compressed by zstd, or is damaged.
+        """
+        remedy = "delete it, and what comes before the next checkpoint, or take the directory from a backup"
+        unfinished = b""
+        decompressor = zstandard.ZstdDecompressor().decompressobj()
+        try:
+            with self.path.open("rb") as file:
+                while chunk := file.read(_CHUNK):
+                    unfinished += decompressor.decompress(chunk)
+                    self.offset += len(chunk)
+                    *lines, unfinished = unfinished.split(b"\n")
+                    yield from lines
+                    if decompressor.eof:
+                        break
+        except zstandard.ZstdError as error:
+            what = "not a segment of a record" if not self.offset else "damaged"
+            raise RecordError(self.path, f"{what} ({error})", remedy, self.offset) from error
+        except OSError as error:
+            raise RecordError(self.path, error.strerror or str(error), remedy, self.offset) from error
+        self.complete = decompressor.eof and not unfinished
+
+
+def read_checkpoint(segment: SegmentFile) -> bytes:
+    """Return what stands beside a segment.
+
+    Raises:
+        RecordError: it is not there, or damaged.
+    """
+    path = segment.checkpoint
+    try:
+        return zstandard.ZstdDecompressor().decompress(path.read_bytes())
+    except (OSError, zstandard.ZstdError) as error:
+        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise RecordError(path, told, "replay from another segment, by deleting this one") from error

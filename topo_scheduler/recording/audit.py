@@ -1,0 +1,250 @@
+"""The audit log: who asked, what was decided, bound, refused and taken back, one JSON line each.
+
+It says what this scheduler saw and did. Who wrote a pod is not told to schedulers: the API server keeps that in its
+own audit log. What is told is the pod's ServiceAccount and the chain of objects that made it.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from topo_scheduler.api.annotations import ADDRESS, SCORE
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.observability.audit_file import AuditFile
+from topo_scheduler.recording.calls import plain
+from topo_scheduler.recording.ear import Heard
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import (
+    Announce,
+    Bind,
+    BindOutcome,
+    Evict,
+    EvictionOutcome,
+    Instruction,
+    Nominate,
+    PodRef,
+    Preempt,
+    Tell,
+)
+from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.state.decision import Decision, Verdict
+
+SCHEMA: Final = 1
+
+
+class Named(msgspec.Struct, omit_defaults=True):
+    """An object."""
+
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Seated(msgspec.Struct, omit_defaults=True):
+    """A pod, and where it is to run. ``domain`` its place in the fabric."""
+
+    name: str
+    uid: str
+    node: str = ""
+    domain: str = ""
+    rank: int | None = None
+
+
+class By(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """Who asked: the chain of owners, nearest first, and the ServiceAccount the pod runs as."""
+
+    owners: list[Named] = []
+    service_account: str = ""
+
+
+class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A line. ``workload`` its name, ``id`` its identity: the uid of its owner, or its namespace and name."""
+
+    schema: int
+    time: str
+    kind: str
+    namespace: str = ""
+    workload: str = ""
+    id: str = ""
+    pods: list[Seated] = []
+    by: By | None = None
+    decision: int | None = None
+    verdict: str = ""
+    score: float | None = None
+    leaves: list[str] = []
+    node: str = ""
+    outcome: str = ""
+    reason: str = ""
+    spec: Any = None
+
+
+class Audit:
+    """A listener that writes the audit log."""
+
+    def __init__(self, file: AuditFile, clock: Callable[[], float] = time.time) -> None:
+        self._file = file
+        self._clock = clock
+        self._engine: Engine | None = None
+        self._asked: set[str] = set()
+        self._flight: dict[str, Bind] = {}
+        self._said: dict[str, str] = {}
+        """By workload the reason it was told last: a decision that says the same again is no news."""
+
+    # ------------------------------------------------------------ as a listener
+
+    def begins(self, engine: Engine) -> None:
+        """A term begins: what was asked before is asked again of this engine."""
+        self._engine = engine
+        self._asked.clear()
+        self._flight.clear()
+        self._said.clear()
+        self._write("began", spec=engine.config.topology.spec)
+
+    def hears(self, name: str, arguments: Sequence[Any]) -> None:
+        """Nothing is known yet."""
+
+    def heard(self, heard: Heard) -> None:
+        """Write what a call brought."""
+        for pod, lineage in heard.owners:
+            if pod.metadata.uid not in self._asked:
+                self._asked.add(pod.metadata.uid)
+                self._asks(pod, lineage)
+        match heard.name:
+            case "pods_applied":
+                self._pods(heard.arguments[0])
+            case "pod_deleted":
+                self._forget(heard.arguments[0])
+            case "bind_finished":
+                uid, outcome, message, _ = heard.arguments
+                self._bind_ended(uid, outcome, message)
+            case "eviction_finished":
+                self._eviction_ended(*heard.arguments[:3])
+            case "configure":
+                self._write("configured", spec=heard.arguments[0].topology.spec)
+        for instruction in heard.out:
+            self._instruction(instruction)
+
+    def broke(self, error: Exception) -> None:
+        """It failed, and hears nothing more."""
+        self._write("broke", reason=f"{type(error).__name__}: {error}; nothing more is written in this term")
+
+    def ends(self) -> None:
+        """The term is over."""
+        self._write("ended")
+        self._engine = None
+
+    # ------------------------------------------------------------ facts
+
+    def _asks(self, pod: Pod, lineage: Lineage | None) -> None:
+        namespace, controller = pod.metadata.namespace, pod.metadata.controller
+        owners: list[Named] = []
+        if lineage is not None:
+            owners = [Named(one.kind, one.namespace, one.name, one.uid) for one in lineage.owners]
+        elif controller is not None:  # those above are not known yet
+            owners = [Named(controller.kind, namespace, controller.name, controller.uid)]
+        reference = PodRef(namespace, pod.metadata.name, pod.metadata.uid)
+        self._of_pod("asked", reference, by=By(owners, pod.spec.service_account_name))
+
+    def _pods(self, pods: Sequence[Pod]) -> None:
+        for pod in pods:
+            uid = pod.metadata.uid
+            bind = self._flight.get(uid)
+            if bind is not None and pod.spec.node_name:
+                # The watch may be ahead of the answer, or tell what no answer told.
+                self._bind_ended(uid, BindOutcome.BOUND if pod.spec.node_name == bind.node else BindOutcome.TAKEN, "")
+            if pod.finished:
+                self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
+        self._asked.discard(uid)
+        self._flight.pop(uid, None)
+
+    def _bind_ended(self, uid: str, outcome: BindOutcome, message: str) -> None:
+        bind = self._flight.get(uid)
+        if bind is None:
+            return
+        if outcome is not BindOutcome.UNKNOWN:  # what may yet be bound
+            del self._flight[uid]
+        annotations = bind.annotations
+        score = annotations.get(SCORE)
+        self._of_pod(
+            "bound" if outcome is BindOutcome.BOUND else "not-bound",
+            bind.pod,
+            node=bind.node,
+            domain=annotations.get(ADDRESS, ""),
+            score=float(score) if score else None,
+            outcome=outcome.value,
+            reason=message if outcome is not BindOutcome.BOUND else "",
+        )
+
+    def _eviction_ended(self, uid: str, outcome: EvictionOutcome, message: str) -> None:
+        kind = "preempted" if outcome is EvictionOutcome.GOING else "not-preempted"
+        self._write(kind, pods=[Seated("", uid)], outcome=outcome.value, reason=message)
+
+    # ------------------------------------------------------------ instructions
+
+    def _instruction(self, instruction: Instruction) -> None:
+        match instruction:
+            case Announce(decision, _):
+                self._decided(decision)
+            case Bind(pod):
+                self._flight[pod.uid] = instruction
+            case Evict(pod, message):
+                self._of_pod("evicted", pod, reason=message)
+            case Preempt(pod, node, note):
+                self._of_pod("preempting", pod, node=node, reason=note)
+            case Nominate(pod, node):
+                self._of_pod("nominated", pod, node=node)
+            case Tell(pod, _, reason, message) if reason is Reason.ROLLED_BACK:
+                self._of_pod("rolled-back", pod, reason=message)
+            case Tell(pod, _, reason, message) if reason is Reason.FAILED_SCHEDULING and self._is_refused(pod):
+                self._of_pod("refused", pod, reason=message)
+
+    def _is_refused(self, pod: PodRef) -> bool:
+        found = self._engine.workloads.of_pod(pod.uid) if self._engine is not None else None
+        return found is not None and bool(found[0].problem)
+
+    def _decided(self, decision: Decision) -> None:
+        namespace, _, name = decision.name.partition("/")
+        placed = decision.verdict is Verdict.PLACED
+        if placed:
+            self._said.pop(decision.workload, None)
+        elif self._said.get(decision.workload) == decision.message:
+            return
+        else:
+            if len(self._said) > 100_000:
+                self._said.clear()
+            self._said[decision.workload] = decision.message
+        self._write(
+            "decided",
+            namespace=namespace,
+            workload=name,
+            id=decision.workload,
+            pods=[Seated(seat.name, seat.uid, seat.node, seat.address, seat.rank) for seat in decision.seats],
+            decision=decision.id,
+            verdict=decision.verdict.value,
+            score=decision.score.total / 1000 if decision.score is not None else None,
+            leaves=["/".join(path) for path in decision.leaves],
+            reason=decision.message,
+        )
+
+    # ------------------------------------------------------------ lines
+
+    def _of_pod(self, kind: str, pod: PodRef, *, domain: str = "", **fields: Any) -> None:
+        found = self._engine.workloads.of_pod(pod.uid) if self._engine is not None else None
+        if found is not None:
+            fields |= {"workload": found[0].name, "id": found[0].id}
+        seated = Seated(pod.name, pod.uid, fields.get("node", ""), domain)
+        self._write(kind, namespace=pod.namespace, pods=[seated], **fields)
+
+    def _write(self, kind: str, **fields: Any) -> None:
+        now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._file.put(_ENCODER.encode(Entry(schema=SCHEMA, time=now, kind=kind, **fields)))
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=plain)

@@ -1,0 +1,108 @@
+"""Plugins in a record: what they are, what they answered, and what stands in for them when it is replayed.
+
+A replay takes their answers from the record and runs none of their code: they need not be installed.
+"""
+
+from typing import Any, Final, NoReturn
+
+import msgspec
+import numpy as np
+
+from topo_scheduler.recording.calls import encoder
+from topo_scheduler.scheduling.extension import Demand, Filter, Plugin, PluginError, Prefers, Score, Strategy
+from topo_scheduler.scheduling.registry import BUILT_IN, Extensions
+
+
+class PluginNote(msgspec.Struct, omit_defaults=True):
+    """What a plugin declares. ``scores`` name, whether of nodes, weight; ``strategies`` name, preference, apart."""
+
+    name: str
+    annotations: list[str] = []
+    labels: list[str] = []
+    node_labels: list[str] = []
+    opt_in: bool = False
+    filters: list[str] = []
+    scores: list[tuple[str, bool, float]] = []
+    strategies: list[tuple[str, int, bool]] = []
+    size_rule: bool = False
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """An array of ``type`` in ``data``, a ``demand``, nothing, or a ``failure``: plugin, point, reason, why."""
+
+    type: str = ""
+    data: bytes = b""
+    demand: Demand | None = None
+    failure: tuple[str, str, str, str] | None = None
+
+
+def notes_of(extensions: Extensions) -> list[PluginNote]:
+    """Return what the plugins declare, the built-in one left out."""
+    return [
+        PluginNote(
+            plugin.name,
+            list(plugin.annotations),
+            list(plugin.labels),
+            list(plugin.node_labels),
+            plugin.opt_in,
+            [rule.reason for rule in plugin.filters],
+            [(score.name, score.nodes is not None, score.weight) for score in plugin.scores],
+            [(one.name, int(one.prefers), one.apart) for one in plugin.strategies],
+            plugin.size_rule is not None,
+        )
+        for plugin in extensions.plugins
+        if plugin.name != BUILT_IN.name
+    ]
+
+
+def _never(*_: Any) -> NoReturn:
+    raise AssertionError("a plugin of a record is never run: its guard answers for it")
+
+
+def extensions_of(notes: list[PluginNote], guard: Any) -> Extensions:
+    """Return extensions like those that were recorded; everything they would compute is asked of the guard."""
+    extensions = Extensions(guard)
+    for note in notes:
+        extensions.register(
+            Plugin(
+                note.name,
+                annotations=note.annotations,
+                labels=note.labels,
+                node_labels=note.node_labels,
+                opt_in=note.opt_in,
+                filters=[Filter(reason, _never) for reason in note.filters],
+                scores=[
+                    Score(name, _never if nodes else None, None if nodes else _never, weight)
+                    for name, nodes, weight in note.scores
+                ],
+                strategies=[
+                    Strategy(name, _never, _never, Prefers(prefers), apart) for name, prefers, apart in note.strategies
+                ],
+                size_rule=_never if note.size_rule else None,
+            )
+        )
+    return extensions
+
+
+_PREFIX: Final = "plugin {} failed: {}: "
+
+
+def encode_answer(answer: object) -> bytes:
+    """Return an answer, or the PluginError in place of one, as JSON."""
+    if isinstance(answer, PluginError):
+        why = str(answer).removeprefix(_PREFIX.format(answer.plugin, answer.point))
+        return encoder.encode(Answer(failure=(answer.plugin, answer.point, answer.reason, why)))
+    if isinstance(answer, np.ndarray):
+        return encoder.encode(Answer(str(answer.dtype), answer.tobytes()))
+    assert answer is None or isinstance(answer, Demand)
+    return encoder.encode(Answer(demand=answer))
+
+
+def decode_answer(raw: msgspec.Raw) -> object:
+    """Return what `encode_answer` was given."""
+    answer = msgspec.json.decode(raw, type=Answer)
+    if answer.failure is not None:
+        return PluginError(*answer.failure)
+    if answer.type:
+        return np.frombuffer(answer.data, np.dtype(answer.type)).copy()
+    return answer.demand
