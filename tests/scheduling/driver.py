@@ -58,10 +58,13 @@ class Driver:
         self.answers_trials = True
         """Whether each rehearsal succeeds at once; otherwise tests answer them."""
         self.said: list[Instruction] = []
-        self.engine = Engine(config or Configuration(), self._resolve, epoch=EPOCH)
+        self.engine = self._make_engine(config or Configuration())
         if not leaves_room:
             self.engine.contested.config = Contention(pods=0)
         self.engine.nodes_applied(nodes, self.now)
+
+    def _make_engine(self, config: Configuration) -> Engine:
+        return Engine(config, self._resolve, epoch=EPOCH)
 
     def _resolve(self, pod: Pod) -> Lineage | None:
         controller = pod.metadata.controller
