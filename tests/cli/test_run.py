@@ -127,6 +127,55 @@ def test_it_schedules_and_ends_orderly(served: Served, number: signal.Signals) -
     assert '"default/lonely: placed: ' in err and "Traceback" not in err
 
 
+def test_where_to_record_must_be_usable(served: Served, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    flags = ["--kubeconfig", served.kubeconfig, "--metrics-port=0", "--log-level", "error"]
+    for flag, remedy in (("--record", "name a directory this"), ("--audit-log", "name a file this process may append")):
+        process = start("run", *flags, flag, str(tmp_path / "file" / "below"))
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 2, err
+        assert err.startswith(f"Error: {flag}: ") and remedy in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--record-max-bytes", "much"], "'much' is not a quantity"),
+        (["--record-max-bytes", "5"], "--record-max-bytes: Input should be greater than or equal to 1048576"),
+    ],
+)
+def test_sizes_that_do_not_hold(flags: list[str], expected: str) -> None:
+    answer = run("run", *flags)
+    assert answer.exit_code == 2
+    assert expected in answer.output
+
+
+def test_a_record_outlives_its_scheduler(served: Served, tmp_path: Path) -> None:
+    """Killed in the middle of it all; and the audit log follows its name, with and without SIGHUP."""
+    record, audit = tmp_path / "record", tmp_path / "audit.jsonl"
+    flags = ["--kubeconfig", served.kubeconfig, "--leader-elect=false", "--metrics-port=0"]
+    process = start("run", *flags, "--record", str(record), "--record-max-bytes=64Mi", "--audit-log", str(audit))
+    try:
+        for number in range(3):
+            served.create_pod(f"lonely-{number}")
+            _wait(lambda name=f"lonely-{number}": bound_to(served, name))  # type: ignore[misc]
+            _wait(lambda: '"kind":"bound"' in audit.read_text())
+            if number < 2:
+                audit.rename(tmp_path / f"audit.{number}")
+            if number == 0:
+                process.send_signal(signal.SIGHUP)
+        time.sleep(1.0)  # what is recorded is written every half second
+    finally:
+        process.kill()
+        process.communicate()
+    for path, name in ((tmp_path / "audit.0", "lonely-0"), (tmp_path / "audit.1", "lonely-1"), (audit, "lonely-2")):
+        assert f'"name":"{name}"' in path.read_text()
+    replayed = run("replay", str(record))
+    assert replayed.exit_code == 0, replayed.output
+    assert "ends in the middle, as when the scheduler runs or was killed" in replayed.output
+    assert "3 decisions in 1 file repeated, 0 differences" in replayed.output
+
+
 def bound_to(served: Served, name: str) -> str:
     """The node of a pod, empty while it has none."""
     pod = served.call(lambda: served.server.store.get("pods", name, "default"))

@@ -89,6 +89,7 @@ class AuditFile:
                     self._lost(len(lines) - at, error)
                     break
                 self.lines += 1
+                self._told = ""
             if closing:
                 self._shut()
                 return
@@ -117,7 +118,6 @@ class AuditFile:
         if self._descriptor < 0 or there is None or self._identity != (there.st_dev, there.st_ino):
             self._shut()
             self._open()
-            self._told = ""
 
     def _open(self) -> None:
         if self._path == STDOUT:

@@ -92,6 +92,7 @@ class Audit:
         self._engine: Engine | None = None
         self._asked: set[str] = set()
         self._flight: dict[str, Bind] = {}
+        self._victims: dict[str, Preempt] = {}
         self._said: dict[str, str] = {}
         """By workload the reason it was told last: a decision that says the same again is no news."""
 
@@ -102,6 +103,7 @@ class Audit:
         self._engine = engine
         self._asked.clear()
         self._flight.clear()
+        self._victims.clear()
         self._said.clear()
         self._write("began", spec=engine.config.topology.spec)
 
@@ -184,7 +186,8 @@ class Audit:
 
     def _eviction_ended(self, uid: str, outcome: EvictionOutcome, message: str) -> None:
         kind = "preempted" if outcome is EvictionOutcome.GOING else "not-preempted"
-        self._write(kind, pods=[Seated("", uid)], outcome=outcome.value, reason=message)
+        if (preempt := self._victims.pop(uid, None)) is not None:
+            self._of_pod(kind, preempt.pod, node=preempt.node, outcome=outcome.value, reason=message)
 
     # ------------------------------------------------------------ instructions
 
@@ -197,6 +200,7 @@ class Audit:
             case Evict(pod, message):
                 self._of_pod("evicted", pod, reason=message)
             case Preempt(pod, node, note):
+                self._victims[pod.uid] = instruction
                 self._of_pod("preempting", pod, node=node, reason=note)
             case Nominate(pod, node):
                 self._of_pod("nominated", pod, node=node)
