@@ -1,6 +1,6 @@
 """An engine, the truth it is told of, and somebody who carries out what it wants done."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -57,6 +57,8 @@ class Driver:
         """Rehearsals that were asked for and not answered, by uid of the pod."""
         self.answers_trials = True
         """Whether each rehearsal succeeds at once; otherwise tests answer them."""
+        self.clock: Callable[[], float] = lambda: 0.0
+        """What measures decisions; where it stands still, no step ends early."""
         self.said: list[Instruction] = []
         self.engine = self._make_engine(config or Configuration())
         if not leaves_room:
@@ -127,7 +129,7 @@ class Driver:
         self.now += seconds
         said: list[Instruction] = []
         for _ in range(10_000):
-            fresh = self.engine.step(self.now, lambda: 0.0)
+            fresh = self.engine.step(self.now, self.clock)
             said += fresh
             tried = [one.bind for one in fresh if isinstance(one, Rehearse)]
             self.tried |= {bind.pod.uid: bind for bind in tried}
