@@ -6,18 +6,20 @@ import json
 import sys
 from pathlib import Path
 
+from . import recording
 from .core import core
 from .load import load
 from .race import gangs, plain
 from .server import facts_of_machine
 
 parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-parser.add_argument("names", nargs="*", choices=("core", "plain", "gangs", "load", []), help="what to measure")
+NAMES = ("core", "plain", "gangs", "load", "record")
+parser.add_argument("names", nargs="*", choices=(*NAMES, []), help="what to measure")
 parser.add_argument("--out", type=Path, help="also write the JSON here")
 arguments = parser.parse_args()
 
 result: dict[str, object] = {"schema": 1, "machine": facts_of_machine()}
-for name in arguments.names or ["core", "plain", "gangs", "load"]:
+for name in arguments.names or NAMES:
     sys.stderr.write(f"measuring {name} …\n")
     match name:
         case "core":
@@ -28,6 +30,12 @@ for name in arguments.names or ["core", "plain", "gangs", "load"]:
             result[name] = asyncio.run(gangs())
         case "load":
             result[name] = asyncio.run(load())
+        case "record":
+            result[name] = {
+                "core": recording.core(),
+                "checkpoint": recording.pause(),
+                "served": asyncio.run(recording.served()),
+            }
 text = json.dumps(result, indent=2)
 sys.stdout.write(text + "\n")
 if arguments.out:

@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 STDOUT: Final = "-"
 MOST_WAITING: Final = 100_000
 """Lines that may wait to be written."""
+WRITE_SECONDS: Final = 0.1
+"""How long a line may wait."""
 CLOSE_SECONDS: Final = 5.0
 
 
@@ -57,9 +59,8 @@ class AuditFile:
         with self._something:
             if len(self._waiting) >= MOST_WAITING:
                 self.dropped += 1
-                return
-            self._waiting.append(line)
-            self._something.notify()
+            else:
+                self._waiting.append(line)
 
     def reopen(self) -> None:
         """Open the file anew before the next line, as after it was rotated."""
@@ -77,8 +78,8 @@ class AuditFile:
     def _run(self) -> None:
         while True:
             with self._something:
-                while not self._waiting and not self._closing:
-                    self._something.wait()
+                if not self._closing:  # nobody wakes it: to be woken for each line would cost more than the line
+                    self._something.wait(WRITE_SECONDS)
                 lines, self._waiting, closing = self._waiting, [], self._closing
             for at, line in enumerate(lines):
                 try:
