@@ -75,9 +75,9 @@ class SegmentWriter:
         self._open: IO[bytes] | None = None
         self._number = -1
         self._frame: zstandard.ZstdCompressionObj | None = None
-        self._size = 0
+        self._size = self._beside = self._others = 0
         self._begun = 0.0
-        self._full = self._overfull = 0
+        self._full = self._overfull = self._huge = 0
         self._thread = threading.Thread(target=self._run, name="record", daemon=True)
         self._thread.start()
 
@@ -95,6 +95,11 @@ class SegmentWriter:
     def overfull(self) -> bool:
         """Whether it is that by a quarter."""
         return self._overfull == self._next - 1
+
+    @property
+    def huge(self) -> bool:
+        """Whether the segment is a quarter of all that the directory may hold."""
+        return self._huge == self._next - 1
 
     def begin(self, header: bytes, checkpoint: bytes | None = None) -> None:
         """Close the segment and begin another."""
@@ -176,6 +181,7 @@ class SegmentWriter:
         share = max(self._size / self.bounds.segment_bytes, age / self.bounds.segment_seconds)
         self._full = self._number if share > 1 else self._full
         self._overfull = self._number if share > 1.25 else self._overfull
+        self._huge = self._number if 4 * self._size > self.bounds.directory_bytes else self._huge
 
     def _add(self, lines: list[bytes]) -> None:
         if not lines or self._frame is None or self._open is None:
@@ -185,6 +191,8 @@ class SegmentWriter:
 
     def _store(self, data: bytes) -> None:
         assert self._open is not None
+        if self._others + self._beside + self._size + len(data) > self.bounds.directory_bytes:
+            self._make_room(len(data))
         rest = memoryview(data)
         while rest:  # a disk that is nearly full takes a part
             rest = rest[self._open.write(rest) :]
@@ -193,14 +201,15 @@ class SegmentWriter:
 
     def _begin_segment(self, item: _Begin) -> None:
         packed = None if item.checkpoint is None else zstandard.ZstdCompressor(level=LEVEL).compress(item.checkpoint)
-        self._make_room(len(packed or b""))
+        self._number, self._size, self._beside = item.number, 0, len(packed or b"")
+        self._make_room(5 * self.bounds.segment_bytes // 4)
         file = segment_file(self._directory, item.number)
         if packed is not None:
             file.checkpoint.write_bytes(packed)
             self.written += len(packed)
         self._open = file.path.open("xb", buffering=0)
         self._frame = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compressobj()
-        self._number, self._size, self._begun = item.number, 0, time.monotonic()
+        self._begun = time.monotonic()
 
     def _end_segment(self) -> None:
         if self._open is not None and self._frame is not None:
@@ -216,16 +225,15 @@ class SegmentWriter:
                 log.debug("%s: %s", self._directory, error)
         self._open = self._frame = None
 
-    def _make_room(self, checkpoint: int) -> None:
-        """Delete the oldest segments until another one has room."""
-        known = [(file, file.size()) for file in segments_of(self._directory)]
-        left = self.bounds.directory_bytes - checkpoint - 5 * self.bounds.segment_bytes // 4
-        total = sum(size for _, size in known)
+    def _make_room(self, needed: int) -> None:
+        """Delete the oldest segments until so many bytes more have room; never the one that is being written."""
+        known = [(file, file.size()) for file in segments_of(self._directory) if file.number != self._number]
+        self._others = sum(size for _, size in known)
         for file, size in known:
-            if total <= left:
+            if self._others + self._beside + self._size + needed <= self.bounds.directory_bytes:
                 break
             _delete(file)
-            total -= size
+            self._others -= size
 
 
 def _delete(file: SegmentFile) -> None:

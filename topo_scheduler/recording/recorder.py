@@ -20,6 +20,8 @@ from topo_scheduler.scheduling.understand import Lineage
 
 log = logging.getLogger(__name__)
 
+PAUSES: Final = 100
+"""How many times as long as a checkpoint took there is none after it, unless the directory would be too small."""
 MOST_LINEAGES: Final = 16_384
 """Chains of owners that are remembered, so that each is written once."""
 
@@ -37,6 +39,7 @@ class Recorder:
         self._lineages: dict[tuple[object, ...], tuple[int, Lineage]] = {}
         self._numbered = 0
         self._told = False
+        self._not_before = 0.0
 
     # ------------------------------------------------------------ as a listener
 
@@ -63,8 +66,7 @@ class Recorder:
         line.out = encode_out(heard.out)
         self.writer.put(encoder.encode(line))
         self._calls += 1
-        # Best while nobody waits for a decision.
-        if self.writer.full and (self.writer.overfull or not self._busy()):
+        if self.writer.full and self._may_pause():
             self.checkpoint()
 
     def broke(self, error: Exception) -> None:
@@ -83,8 +85,13 @@ class Recorder:
 
     # ------------------------------------------------------------ inside
 
-    def _busy(self) -> bool:
-        return self._engine is not None and self._engine.pending_work
+    def _may_pause(self) -> bool:
+        """Whether to hold up decisions for a checkpoint now: best while nobody waits for one, and not all the time."""
+        if self.writer.huge:
+            return True
+        if time.monotonic() < self._not_before:
+            return False
+        return self.writer.overfull or self._engine is None or not self._engine.pending_work
 
     def _state(self) -> tuple[str, bytes | None]:
         """Return how the next segment starts, with the engine's state where it can be written."""
@@ -97,10 +104,9 @@ class Recorder:
                 self._told = True
                 log.error("the record has no checkpoints, a replay needs it from the start of this term: %s", error)
             return CONTINUED, None
-        log.info(
-            "checkpoint of the record",
-            extra={"seconds": round(time.perf_counter() - began, 3), "bytes": len(state)},
-        )
+        seconds = time.perf_counter() - began
+        self._not_before = time.monotonic() + PAUSES * seconds
+        log.info("checkpoint of the record", extra={"seconds": round(seconds, 3), "bytes": len(state)})
         return CHECKPOINT, state
 
     def _begin(self, start: str, state: bytes | None) -> None:
