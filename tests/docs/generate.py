@@ -106,9 +106,9 @@ def _type(schema: dict[str, Any], described: dict[str, Any]) -> str:
         return f"list of {_type(schema, inner['items'])}s{least}"
     low, high = inner.get("minimum"), inner.get("maximum")
     if low is not None and high is not None:
-        return f"{kind}, {low:g} to {high:g}"
+        return f"{kind}, {low:.12g} to {high:.12g}"
     if low is not None:
-        return f"{kind}, at least {low:g}"
+        return f"{kind}, at least {low:.12g}"
     if "pattern" in inner:
         return f"{kind}, `{inner['pattern']}`"
     return str(kind)

@@ -2,11 +2,26 @@
 
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from topo_scheduler.api.models import Model, Seconds
+from topo_scheduler.api.quantity import QuantityError, parse_quantity
 
 LEAST_BYTES: Final = 1 << 20
+
+
+def _parse_bytes(value: object) -> object:
+    """Turn a quantity such as ``2Gi`` into bytes; numbers pass."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_quantity(value, 1)
+    except QuantityError as error:
+        raise ValueError(str(error)) from error
+
+
+Bytes = Annotated[int, BeforeValidator(_parse_bytes)]
+"""Bytes, written as a quantity (``2Gi``) or a number."""
 
 
 class Recording(Model):
@@ -14,9 +29,9 @@ class Recording(Model):
 
     directory: str = ""
     """Where to record; empty for not at all. One scheduler a directory."""
-    max_bytes: Annotated[int, Field(ge=LEAST_BYTES)] = 1 << 30
-    """Most the directory may hold; the oldest segments are deleted to stay below. At least 1 MiB."""
-    segment_bytes: Annotated[int, Field(ge=LEAST_BYTES // 8)] = 32 << 20
+    max_bytes: Annotated[Bytes, Field(ge=LEAST_BYTES)] = 1 << 30
+    """Most the directory may hold, such as ``2Gi``; the oldest segments are deleted to stay below. At least 1Mi."""
+    segment_bytes: Annotated[Bytes, Field(ge=LEAST_BYTES // 8)] = 32 << 20
     """Compressed size from which another segment is begun, with a checkpoint of the whole state. At most an eighth of
     ``maxBytes`` is used."""
     segment_age: Seconds = 21600.0
