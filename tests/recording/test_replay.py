@@ -477,6 +477,7 @@ def test_a_disk_that_fails_ends_the_record_and_nothing_else(tmp_path: Path, capl
 
 def test_a_disk_that_is_too_slow_ends_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("topo_scheduler.observability.segment_writer.MOST_WAITING", 10_000)
+    monkeypatch.setattr("topo_scheduler.observability.segment_writer.PATIENCE_SECONDS", 0.0)
     writer = SegmentWriter(tmp_path, LARGE)
     try:
         for _ in range(20):
@@ -484,6 +485,12 @@ def test_a_disk_that_is_too_slow_ends_the_record(tmp_path: Path, monkeypatch: py
         assert "wait to be written: the disk is too slow" in writer.failed
     finally:
         writer.close()
+
+
+def test_a_list_of_the_whole_cluster_is_taken_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topo_scheduler.observability.segment_writer.MOST_WAITING", 1000)
+    record(tmp_path, lambda d, _: d.nodes(*fabric({"s1/l1": 100})))
+    assert replay(tmp_path).notes == []
 
 
 class Broken:

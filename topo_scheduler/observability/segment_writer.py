@@ -22,8 +22,11 @@ log = logging.getLogger(__name__)
 LEVEL: Final = 3
 FLUSH_SECONDS: Final = 0.5
 """How long a line may wait before it is on its way to the disk: what a kill loses."""
+WAKE_BYTES: Final = 1 << 20
+"""Bytes from which nothing waits for its time."""
 MOST_WAITING: Final = 64 << 20
-"""Bytes that may wait to be written."""
+PATIENCE_SECONDS: Final = 2.0
+"""More bytes than that may wait to be written for so long, and no longer."""
 CLOSE_SECONDS: Final = 10.0
 LOCK: Final = ".lock"
 
@@ -70,6 +73,7 @@ class SegmentWriter:
         self._next = known[-1].number + 1 if known else 1
         self._waiting: list[bytes | _Begin] = []
         self._waiting_bytes = 0
+        self._since = 0.0
         self._something = threading.Condition()
         self._closing = False
         self._open: IO[bytes] | None = None
@@ -129,12 +133,17 @@ class SegmentWriter:
     def _hand_over(self, item: "bytes | _Begin", size: int, *, bounded: bool = True) -> None:
         if self.failed:
             return
-        if bounded and self._waiting_bytes + size > MOST_WAITING:
+        # A list of the whole cluster comes at once: for a moment there may be more.
+        if bounded and self._waiting_bytes > MOST_WAITING and time.monotonic() - self._since > PATIENCE_SECONDS:
             self._fail(f"{MOST_WAITING >> 20} MiB wait to be written: the disk is too slow")
             return
         with self._something:
+            if not self._waiting:
+                self._since = time.monotonic()
             self._waiting.append(item)
             self._waiting_bytes += size
+            if self._waiting_bytes > WAKE_BYTES:
+                self._something.notify()
 
     def _fail(self, why: str) -> None:
         self.failed = why
@@ -205,7 +214,11 @@ class SegmentWriter:
         self._make_room(5 * self.bounds.segment_bytes // 4)
         file = segment_file(self._directory, item.number)
         if packed is not None:
-            file.checkpoint.write_bytes(packed)
+            try:
+                file.checkpoint.write_bytes(packed)
+            except OSError:
+                file.checkpoint.unlink(missing_ok=True)
+                raise
             self.written += len(packed)
         self._open = file.path.open("xb", buffering=0)
         self._frame = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compressobj()
