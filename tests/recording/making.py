@@ -38,7 +38,8 @@ class HeardDriver(Driver):
         self._extensions = Extensions(guard)
         for plugin in plugins:
             self._extensions.register(plugin)
-        super().__init__(nodes, config)
+        # What else a driver sets, it sets behind the listeners' back.
+        super().__init__(nodes, config, leaves_room=True)
 
     def _make_engine(self, config: Configuration) -> Engine:
         return ObservedEngine(config, self._resolve, self._extensions, EPOCH, self._listeners)
