@@ -148,7 +148,8 @@ class _Run:
                 sink = self._sinks[arguments[0]]
                 getattr(sink, line.call.removeprefix("storage_"))(*arguments[1:])
             else:
-                out = encode_out(call(self.engine, line.call, arguments, self._answers.clock) or ())
+                result = call(self.engine, line.call, arguments, self._answers.clock)
+                out = encode_out(result) if isinstance(result, list) else []
             self._answers.check()
         except _Diverged as error:
             return "", error.field, error.recorded, error.replayed
