@@ -168,11 +168,17 @@ class NodeTable:
             self.penalty[row] = level
             self.facts_changes.append(row)
 
-    def overdrawn(self, row: int, amounts: Amounts | None = None) -> list[str]:
-        """Return the names of the resources of which more is charged than the node has; of ``amounts``, where given."""
-        over = np.flatnonzero(self.requested[row] > self.allocatable[row])
+    def overdrawn(self, row: int, amounts: Amounts | None = None, *, less: Amounts = ()) -> list[str]:
+        """Return the names of the resources of which more is charged than the node has; of ``amounts``, where given.
+
+        ``less`` of what is charged does not count.
+        """
+        over = self.requested[row] > self.allocatable[row]
+        for column, amount in less:
+            over[column] = self.requested[row, column] - amount > self.allocatable[row, column]
         asked = None if amounts is None else {column for column, _ in amounts}
-        return [self.resources.names[column] for column in over.tolist() if asked is None or column in asked]
+        columns = np.flatnonzero(over).tolist()
+        return [self.resources.names[column] for column in columns if asked is None or column in asked]
 
     def widen(self) -> None:
         """Make room for resource columns that were added since."""
