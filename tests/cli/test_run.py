@@ -159,7 +159,7 @@ def test_a_record_outlives_its_scheduler(served: Served, tmp_path: Path) -> None
         for number in range(3):
             served.create_pod(f"lonely-{number}")
             _wait(lambda name=f"lonely-{number}": bound_to(served, name))  # type: ignore[misc]
-            _wait(lambda: '"kind":"bound"' in audit.read_text())
+            _wait(lambda: audit.exists() and '"kind":"bound"' in audit.read_text())
             if number < 2:
                 audit.rename(tmp_path / f"audit.{number}")
             if number == 0:
