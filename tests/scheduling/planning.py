@@ -44,6 +44,11 @@ class Small:
         amounts = tuple((column, amount) for column, amount in ((CPU, cpu), (GPU, gpus)) if amount)
         self.world.ledger.confirm(f"held-{self._holds}", node, amounts)
 
+    def send(self, name: str, bandwidth: int, *nodes: str) -> None:
+        """Reserve bandwidth for a gang on some nodes."""
+        for number, node in enumerate(nodes):
+            self.world.links.put(f"{name}-{number}", ("default", name), node, bandwidth)
+
     def plan(self, ask: Ask, now: float = 0) -> Placement | Failure:
         return self.planner.plan(ask, self.world.layout, now)
 

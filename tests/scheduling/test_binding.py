@@ -181,7 +181,9 @@ def test_what_changed_while_a_bind_was_on_its_way_holds_for_the_next() -> None:
     d.answer(pod.metadata.uid, BindOutcome.REJECTED)
     d.step(1)
     assert d.flight[pod.metadata.uid].node.startswith("s1-l2")
-    assert d.flight[pod.metadata.uid].annotations["topology.scheduler/reserved-bandwidth"] == "1000"
+    found = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert found is not None
+    assert found[1].cls.bandwidth == 1000
 
 
 def test_a_pod_that_is_gone_is_forgotten() -> None:
@@ -282,22 +284,6 @@ def test_it_is_not_written_again_when_the_pod_is_gone() -> None:
     d.step(60)
     assert d.flight == {}
     assert held(d, "s1-l1-1") == held(d, "s1-l1-2") == 0
-
-
-# ---------------------------------------------------------------- bandwidth
-
-
-def test_bandwidth_is_charged_once_a_node_for_all_of_a_gang() -> None:
-    d = Driver([make_node("n", "s/l", bandwidth="400Gb")])
-    pods = gang(2, gpus=2)
-    for pod in pods:
-        pod.metadata.annotations["topology.scheduler/network-bandwidth"] = "200Gb"
-    d.run(*pods)
-    row = d.engine.world.nodes.row_of["n"]
-    assert d.engine.world.nodes.reserved_bandwidth[row] == 200_000
-    for pod in pods:
-        d.finish(pod)
-    assert d.engine.world.nodes.reserved_bandwidth[row] == 0
 
 
 # ---------------------------------------------------------------- outcomes remembered

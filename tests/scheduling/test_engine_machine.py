@@ -605,10 +605,7 @@ class Cluster(RuleBasedStateMachine):
 
 
 def _ledger(engine: Engine) -> dict[str, tuple[object, ...]]:
-    return {
-        uid: (entry.node, entry.amounts, entry.assumed, entry.daemon, entry.bandwidth)
-        for uid, entry in engine.world.ledger.items()
-    }
+    return {uid: (entry.node, entry.amounts, entry.assumed, entry.daemon) for uid, entry in engine.world.ledger.items()}
 
 
 def _requested(engine: Engine) -> dict[str, dict[str, int]]:

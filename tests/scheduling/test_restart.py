@@ -45,8 +45,8 @@ def test_nothing_is_bound_twice() -> None:
     second.settle()
     assert second.binds() == []
     world, before = second.engine.world, first.engine.world
-    assert {uid: (e.node, e.amounts, e.bandwidth) for uid, e in world.ledger.items()} == {
-        uid: (e.node, e.amounts, e.bandwidth) for uid, e in before.ledger.items()
+    assert {uid: (e.node, e.amounts) for uid, e in world.ledger.items()} == {
+        uid: (e.node, e.amounts) for uid, e in before.ledger.items()
     }
     assert (world.nodes.requested == before.nodes.requested).all()
 
@@ -97,20 +97,6 @@ def test_replicas_of_the_last_process_are_kept_away_from() -> None:
     )
     second.run(pods[1])
     assert {pod.spec.node_name[:5] for pod in pods[:2]} == {"s1-l1", "s1-l2"}
-
-
-def test_reserved_bandwidth_is_not_charged_twice_to_a_node() -> None:
-    first = Driver(fabric({"s1/l1": 1}))
-    annotations = {"gang-name": "g", "gang-size": "2", "network-bandwidth": "100Gb"}
-    pods = [make_pod(f"g-{n}", gpus=2, annotations=annotations) for n in range(2)]
-    first.apply(*pods)
-    first.step()
-    first.answer(pods[0].metadata.uid)
-    second = Driver(fabric({"s1/l1": 1}))
-    second.apply(*pods)
-    second.settle()
-    nodes = second.engine.world.nodes
-    assert nodes.reserved_bandwidth[nodes.row_of["s1-l1-1"]] == 100_000
 
 
 def test_pods_may_be_listed_before_nodes_and_owners() -> None:

@@ -139,10 +139,10 @@ def test_for_the_latency_sensitive_the_least_loaded_links_outweigh_packing() -> 
     nodes = [make_node(f"l{leaf}n{n}", f"s/l{leaf}", bandwidth="100Gb") for leaf in (1, 2) for n in (1, 2)]
     small = Small(nodes)
     small.hold("l2n1", gpus=8)
-    small.world.ledger.confirm("busy", "l1n1", ((PODS, 1),), bandwidth=50_000)
+    small.send("busy", 50_000, "l1n1", "l2n1")
     ask = gang(1, 8, strategy=CONSOLIDATED)
     assert small.leaves(ask) == ["s/l2"]
-    small.world.ledger.confirm("busier", "l2n2", ((PODS, 1),), bandwidth=90_000)
+    small.send("busier", 90_000, "l2n2", "l2n1")
     for latency, leaf in ((False, "s/l2"), (True, "s/l1")):
         sensitive = Ask(ask.groups, gang=True, strategy=CONSOLIDATED, latency=latency)
         assert small.leaves(sensitive) == [leaf]

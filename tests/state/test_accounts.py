@@ -31,7 +31,7 @@ class Books(RuleBasedStateMachine):
     @rule(uid=uids, name=names, amounts=amounts)
     def assume(self, uid: str, name: str, amounts: Amounts) -> None:
         if self.ledger.get(uid) is None:
-            self.ledger.assume(uid, name, amounts, 0, self.residents.profile(uid[0], {}))
+            self.ledger.assume(uid, name, amounts, self.residents.profile(uid[0], {}))
 
     @rule(uid=uids, name=names, amounts=amounts, labels=st.sampled_from(["", "new"]))
     def confirm(self, uid: str, name: str, amounts: Amounts, labels: str) -> None:
@@ -94,5 +94,5 @@ def test_the_share_is_the_largest_of_those_of_gpus_cpu_and_memory(held: Amounts,
     ledger = Ledger(nodes, residents, accounts)
     for name in "ab":
         nodes.put(make_node(name, gpus=8, cpu="64"))
-    ledger.assume("pod", "a", held, 0, residents.profile("x", {}))
+    ledger.assume("pod", "a", held, residents.profile("x", {}))
     assert accounts.share("x") == share

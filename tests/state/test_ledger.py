@@ -37,19 +37,19 @@ class Books(RuleBasedStateMachine):
         self.where: dict[str, str] = {}
         self.assumed: set[str] = set()
 
-    @rule(uid=uids, name=names, amounts=amounts, bandwidth=st.integers(0, 3))
-    def assume(self, uid: str, name: str, amounts: Amounts, bandwidth: int) -> None:
+    @rule(uid=uids, name=names, amounts=amounts)
+    def assume(self, uid: str, name: str, amounts: Amounts) -> None:
         if uid in self.where:
             with pytest.raises(ValueError, match=uid):
-                self.ledger.assume(uid, name, amounts, bandwidth)
+                self.ledger.assume(uid, name, amounts)
             return
-        self.ledger.assume(uid, name, amounts, bandwidth)
+        self.ledger.assume(uid, name, amounts)
         self.where[uid] = name
         self.assumed.add(uid)
 
-    @rule(uid=uids, name=names, amounts=amounts, daemon=st.booleans(), bandwidth=st.integers(0, 3))
-    def confirm(self, uid: str, name: str, amounts: Amounts, daemon: bool, bandwidth: int) -> None:
-        news = self.ledger.confirm(uid, name, amounts, daemon=daemon, bandwidth=bandwidth)
+    @rule(uid=uids, name=names, amounts=amounts, daemon=st.booleans())
+    def confirm(self, uid: str, name: str, amounts: Amounts, daemon: bool) -> None:
+        news = self.ledger.confirm(uid, name, amounts, daemon=daemon)
         if self.where.get(uid) != name:
             assert news
         elif uid in self.assumed:
@@ -102,7 +102,6 @@ class Books(RuleBasedStateMachine):
     def a_node_is_charged_with_what_its_pods_hold(self) -> None:
         requested = np.zeros_like(self.nodes.requested)
         daemons = np.zeros_like(self.nodes.daemons)
-        bandwidth = np.zeros_like(self.nodes.reserved_bandwidth)
         for entry in (entry for _, entry in self.ledger.items()):
             row = self.nodes.row_of.get(entry.node, -1)
             assert entry.row == row
@@ -111,10 +110,8 @@ class Books(RuleBasedStateMachine):
             for column, amount in entry.amounts:
                 requested[row, column] += amount
                 daemons[row, column] += amount * entry.daemon
-            bandwidth[row] += entry.bandwidth
         assert np.array_equal(requested, self.nodes.requested)
         assert np.array_equal(daemons, self.nodes.daemons)
-        assert np.array_equal(bandwidth, self.nodes.reserved_bandwidth)
         assert (self.nodes.requested >= 0).all()
         assert (self.nodes.daemons <= self.nodes.requested).all()
 

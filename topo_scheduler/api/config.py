@@ -27,6 +27,7 @@ from topo_scheduler.api.labels import (
     GPU_RESOURCES,
     NETWORK_FAMILIES,
 )
+from topo_scheduler.api.links import Link
 from topo_scheduler.api.models import Model, Seconds, Share
 from topo_scheduler.api.recording import AuditLog, Recording
 from topo_scheduler.api.sharing import DomainAccess, Fairness, Quota
@@ -291,6 +292,8 @@ class TopologySpec(Model):
     placement_rules: tuple[PlacementRule, ...] = ()
     """How far gangs may spread, beside the size rule. Of the required rules the first that is for a gang holds, and of
     the preferred ones."""
+    links: tuple[Link, ...] = ()
+    """What links carry, where node labels do not tell; links of unknown capacity are not limited."""
     max_nodes_to_score: Annotated[int, Field(ge=1)] | None = None
     """Only the first places are scored that have so many nodes together; none by default, which scores all."""
 
@@ -312,6 +315,9 @@ class TopologySpec(Model):
         domains = [access.domain for access in self.domain_access]
         if twice := next((domain for domain in domains if domains.count(domain) > 1), None):
             raise ValueError(f"domainAccess lists {twice} twice; put its namespaces into one entry")
+        links = [link.name for link in self.links]
+        if twice := next((name for name in links if links.count(name) > 1), None):
+            raise ValueError(f"links tells of {twice} twice; keep one entry")
         return self
 
 

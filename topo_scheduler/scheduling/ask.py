@@ -4,10 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from topo_scheduler.api.annotations import Enforcement, Strategy
 from topo_scheduler.scheduling.extension import Demand
+from topo_scheduler.scheduling.filters import Bool
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import ScoreParts, SizeRule
+from topo_scheduler.state.links import GangKey
+from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.residents import Profile
 
 
@@ -42,6 +47,19 @@ ANYWHERE: Final = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a gang sends over the links of the fabric.
+
+    ``bandwidth`` Mbit/s asked on each of its nodes. ``open`` bool[rows]: where its members may go for the sake of
+    links, None for anywhere.
+    """
+
+    gang: GangKey
+    bandwidth: int
+    open: Bool | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Ask:
     """Members of one workload to be placed together.
 
@@ -51,7 +69,7 @@ class Ask:
     group, where members look at each other. ``within`` depth of the domain that all members, those that run included,
     must share whatever the enforcement: 0 for none, -1 for one that no node is in; ``level`` its name. ``demands`` of
     placement rules for this gang, of which the planner makes ``bounds``. ``segment`` members of consecutive ranks that
-    must share a leaf.
+    must share a leaf. ``traffic`` of a gang that asks for bandwidth.
     """
 
     groups: Sequence[tuple[PodClass, int]]
@@ -69,6 +87,7 @@ class Ask:
     demands: tuple[Demand, ...] = ()
     bounds: Bounds = ANYWHERE
     segment: int = 1
+    traffic: Traffic | None = None
 
     @property
     def members(self) -> int:
@@ -89,6 +108,12 @@ class Ask:
     def total(self) -> int:
         """Members of the whole gang, those that run included."""
         return self.members + len(self.running)
+
+    def within_links(self, fit: Int64) -> Int64:
+        """Return how many members each row may take (int64[rows]): none where links keep the gang from going."""
+        if self.traffic is None or self.traffic.open is None:
+            return fit
+        return np.where(self.traffic.open, fit, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
+from topo_scheduler.scheduling.bandwidth import traffic_of
 from topo_scheduler.scheduling.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.extension import Demand
 from topo_scheduler.scheduling.neighbours import Position, looks_around
@@ -74,7 +75,9 @@ class Attempts:
         groups, lack, never = self.groups(workload, members)
         ask = self.ask(workload, groups, siblings, layout)
         wanted = (self.reserved, ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands)
-        key = (wanted, tuple(ask.running), tuple(ask.groups), ask.profiles)
+        # What a gang has reserved already matters to none but its own members.
+        traffic = ask.traffic if ask.traffic is None or ask.running else ask.traffic.bandwidth
+        key = (wanted, tuple(ask.running), tuple(ask.groups), ask.profiles, traffic)
         stamp = (improvements, tuple(around.position_for(cls) for cls, _ in groups if looks_around(cls)))
         known = self._failures.get(key)
         if known is None or known.stamp != stamp:
@@ -160,6 +163,7 @@ class Attempts:
             profiles=tuple(tuple(m.profile for m in members) for _, members in groups) if tied else (),
             within=within,
             level=level,
+            traffic=traffic_of(workload, (member for _, some in groups for member in some)),
         )
 
     # ------------------------------------------------------------ inside
@@ -185,7 +189,7 @@ class Attempts:
     def _explain(self, ask: Ask, failure: Failure, layout: Layout, stamp: Stamp) -> Known:
         domains: tuple[tuple[tuple[str, ...], str], ...] = ()
         if failure.rule is not None and ask.gang:
-            domains = domain_reasons(self.planner, ask, layout, failure.rule)
+            domains = tuple(failure.domains) or domain_reasons(self.planner, ask, layout, failure.rule)
         try:
             reasons = node_reasons(self.planner, ask, layout)
         except ClaimError as error:

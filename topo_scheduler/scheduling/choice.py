@@ -68,7 +68,7 @@ def _best_of(
     """Return the best window on the nodes of one view: on those the class likes best, or on all of them."""
     grounds = [
         Ground(number, view, fit, site.leaf_fits(view, ask, layout, fit), modest, 0)
-        for modest, fit in enumerate(_liked(view))
+        for modest, fit in enumerate(_liked(view, ask.within_links(view.fit)))
     ]
     if ask.within:
         named = named_at(layout, ask.within)
@@ -142,7 +142,8 @@ def _score(
     totals = site.totals(column, layout)
     capacity, used = totals.domains(layout, depth)
     aligned = alignment_of(rule, depth, leaves)
-    facts = leaf_facts(site, ask, view, ground.fit, layout, totals, aligned, now, last[:count])
+    across = depth if leaves > 1 else None
+    facts = leaf_facts(site, ask, view, ground.fit, layout, totals, aligned, now, last[:count], across)
     parts = np.empty((count, 6), np.int64)
     whole = max(1, int(totals.capacity.sum()))
     best = score_windows(
@@ -177,12 +178,12 @@ def _score(
     return int(best), parts, tuple(zip(names, added[best].tolist(), strict=True))
 
 
-def _liked(view: ClassView) -> list[Int64]:
+def _liked(view: ClassView, fit: Int64) -> list[Int64]:
     """Return how many members each row takes: where the class likes best to be, if it minds, then anywhere."""
-    if not view.choosy or not (room := view.fit > 0).any():
-        return [view.fit]
+    if not view.choosy or not (room := fit > 0).any():
+        return [fit]
     best = view.liking == view.liking[room].max()
-    return [np.where(best, view.fit, 0), view.fit]
+    return [np.where(best, fit, 0), fit]
 
 
 def alignment_of(rule: SizeRule, depth: int, leaves: int) -> int:

@@ -50,6 +50,7 @@ class Engine:
         self.extensions = extensions or Extensions()
         self._epoch = epoch
         self.world = World(config.scheduler, self.extensions)
+        self.world.links.configure(config.topology.spec.links)
         self.workloads = Workloads()
         self.queue = Queue(self.world.accounts, fairness_of(config))
         self.planner = Planner(self.world.around, self.world.history, policy_of(config, self.extensions))
@@ -95,6 +96,7 @@ class Engine:
         self.planner.policy = policy_of(config, self.extensions)
         self._out += [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels = ()
+        self.world.links.configure(config.topology.spec.links)
         self.planner.forget_rules()
         self.preempting.enabled = config.topology.spec.preemption.enabled
         self.contested.config = config.topology.spec.other_schedulers
@@ -214,7 +216,7 @@ class Engine:
         self._check_outcomes(now)
         self.waking.settle(now)
         self.waking.wake(now)
-        self._out += [Complain(problem) for problem in self.sharing.complaints()]
+        self._out += [Complain(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_links())]
         started = clock()
         while not self._pauses and (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)
@@ -332,6 +334,7 @@ class Engine:
 
     def _decide(self, workload: Workload, pending: list[Member], now: float) -> Decision:
         layout, improvements = self.world.layout, self.world.improvements
+        self.world.links.settle(layout)
         self.extensions.guard.begin()
         if layout.levels != self._levels:
             self._levels = layout.levels

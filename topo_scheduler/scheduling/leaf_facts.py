@@ -5,6 +5,8 @@ import numpy as np
 from topo_scheduler.scheduling import node_scores
 from topo_scheduler.scheduling.ask import Ask
 from topo_scheduler.scheduling.extension import Leaves, Request
+from topo_scheduler.scheduling.link_load import link_load
+from topo_scheduler.scheduling.neighbours import settled_links
 from topo_scheduler.scheduling.site import Site
 from topo_scheduler.scheduling.totals import LeafTotals
 from topo_scheduler.scheduling.views import ClassView
@@ -22,11 +24,12 @@ def leaf_facts(
     aligned: int,
     now: float,
     last: Int64,
+    across: int | None = None,
 ) -> Int64:
     """Return int64[5 + p, leaves]: capacity, use, alignment, history, link load, and p parts of plugins.
 
     ``fit`` int64[rows] members each node takes. ``last`` leaves of windows: nodes beyond the last of them are not
-    scored.
+    scored. ``across`` depth of the domain that placements in several leaves share, None for those in one leaf.
     """
     scores = site.extensions.scores
     facts = np.empty((3 + len(scores), len(layout.paths)), np.int64)
@@ -40,7 +43,7 @@ def leaf_facts(
             facts[at] = score.leaves(leaves, request)
         else:
             facts[at] = node_scores.by_leaf(site, score, request, fit, layout, int(last.max()))
-    facts[4] = _link_load(site, layout, totals) if ask.latency else 0
+    facts[4] = _link_load(site, layout, totals, across) if ask.latency else 0
     return facts
 
 
@@ -56,11 +59,6 @@ def _record(site: Site, layout: Layout, now: float) -> Int64:
     return record
 
 
-def _link_load(site: Site, layout: Layout, totals: LeafTotals) -> Int64:
-    # Reserved share of the known bandwidth; where none is known, the share in use stands for it.
-    known = np.where(site.nodes.bandwidth > 0, site.nodes.bandwidth, 0)[layout.order]
-    reserved = site.nodes.reserved_bandwidth[layout.order]
-    bandwidth = np.add.reduceat(known, layout.offsets[:-1])
-    load = 1000 * np.add.reduceat(reserved, layout.offsets[:-1]) // np.maximum(bandwidth, 1)
+def _link_load(site: Site, layout: Layout, totals: LeafTotals, across: int | None) -> Int64:
     share: Int64 = 1000 * totals.used // np.maximum(totals.capacity, 1)
-    return np.where(bandwidth > 0, load, share).astype(np.int64)
+    return link_load(settled_links(site.around, layout), layout, share, across)

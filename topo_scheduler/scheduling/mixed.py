@@ -82,7 +82,11 @@ def _search(
     near: set[int] | None = None,
 ) -> tuple[int, int, list[list[int]]] | None:
     limits = site.limits_for(ask)
-    fits = [np.stack([leaf_fits(view, layout, limits, empty=empty) for view in views]) for views in variants]
+    by_row = [[view.empty_fit if empty else ask.within_links(view.fit) for view in views] for views in variants]
+    fits = [
+        np.stack([leaf_fits(view, layout, limits, fit=fit) for view, fit in zip(views, some, strict=True)])
+        for views, some in zip(variants, by_row, strict=True)
+    ]
     if ask.within:
         named = named_at(layout, ask.within)
         fits = [fit * named for fit in fits]
@@ -153,6 +157,8 @@ def _fill(
     for number, view in enumerate(views):
         requests[number, view.columns] = view.amounts
     eligible = np.stack([view.eligible if empty else view.open for view in views])
+    if not empty and ask.traffic is not None and ask.traffic.open is not None:
+        eligible &= ask.traffic.open
     counts = np.array([count for _, count in ask.groups], np.int64)
     out = np.zeros((len(views), len(rows)), np.int64)
     rows = np.ascontiguousarray(rows)

@@ -18,6 +18,8 @@ from topo_scheduler.scheduling.filters import Bool, matches_affinity, tolerates
 from topo_scheduler.scheduling.registry import Extensions
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import Constraints, Spread
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.links import Links
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
 from topo_scheduler.state.residents import Condition, Disk, Port, Profile, Residents, Term
 from topo_scheduler.state.storage import Storage
@@ -43,7 +45,8 @@ class Surroundings:
 
     ``namespaces`` their labels by name; None when they are not known, and then anti-affinity of residents that asks
     for labels of namespaces is taken to be meant for all. ``shunned`` the nodes that refused pods of
-    a class a moment ago. ``domains`` what the configuration calls so, which only classes with caps ask for.
+    a class a moment ago. ``domains`` what the configuration calls so, which only classes with caps ask for. ``links``
+    what is reserved of them, which only gangs with bandwidth and latency-sensitive workloads ask for.
     """
 
     nodes: NodeTable
@@ -54,6 +57,7 @@ class Surroundings:
     reach: Reach = field(default_factory=Reach)
     domains: NamedDomains | None = None
     extensions: Extensions = field(default_factory=Extensions)
+    links: Links | None = None
     _namespace_changes: int = 0
     _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
 
@@ -124,6 +128,13 @@ class Surroundings:
         if self.namespaces is None and not term.namespace_selector.nothing:
             return term.selector.matches(profile.labels)
         return term.matches(profile, (self.namespaces or {}).get(profile.namespace, {}))
+
+
+def settled_links(around: Surroundings, layout: Layout) -> Links:
+    """Return the links as they are now."""
+    assert around.links is not None, "bandwidth is asked for in worlds with links"
+    around.links.settle(layout)
+    return around.links
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from topo_scheduler.api.durations import written_duration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import GroupReason, Reason
+from topo_scheduler.scheduling.bandwidth import bandwidth_of
 from topo_scheduler.scheduling.held_back import STOPPED, HeldBack, kind_of
 from topo_scheduler.scheduling.instructions import (
     Bind,
@@ -84,13 +85,13 @@ class Outcomes:
         """Hold all seats of a decision and return the binds to be written, or what goes before them."""
         binds: list[Bind] = []
         workload.failing = False
-        with_bandwidth = {m.node for m in workload.members.values() if m.bandwidth}
+        bandwidth = bandwidth_of(workload, (workload.members[seat.uid] for seat in decision.seats))
         for seat in decision.seats:
             member = workload.members[seat.uid]
-            # A node's bandwidth is asked once for all members of the gang that sit there.
-            member.bandwidth = 0 if seat.node in with_bandwidth else workload.request.bandwidth
-            with_bandwidth.add(seat.node)
-            self._world.ledger.assume(seat.uid, seat.node, member.cls.amounts, member.bandwidth, member.profile)
+            self._world.ledger.assume(seat.uid, seat.node, member.cls.amounts, member.profile)
+            member.bandwidth = bandwidth
+            if bandwidth:
+                self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)
             member.stage, member.node, member.rank = Stage.ASSUMED, seat.node, seat.rank
             bind = Bind(
                 reference(member), seat.node, _annotations(workload, member, seat, decision), member.enqueued, now

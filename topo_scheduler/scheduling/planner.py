@@ -5,6 +5,7 @@ For a pod alone, where it likes best to be comes first.
 """
 
 from topo_scheduler.scheduling.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.bandwidth import plan_within_links
 from topo_scheduler.scheduling.choice import best_window
 from topo_scheduler.scheduling.mixed import plan_mixed
 from topo_scheduler.scheduling.placement_rules import plan_with_rules
@@ -30,6 +31,12 @@ class Planner(Site):
         Raises:
             PluginError: a plugin failed, so that nothing can be said.
         """
+        if ask.traffic is not None:
+            return plan_within_links(self.plan_anywhere, self, ask, layout, now)
+        return self.plan_anywhere(ask, layout, now)
+
+    def plan_anywhere(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+        """Find the best place whatever links carry; otherwise like `plan`."""
         if ask.within < 0:
             return Failure(f"its PodGroup asks for one {ask.level}, which no node's labels tell")
         if ask.demands or (ask.gang and self.extensions.has_size_rules):

@@ -11,8 +11,8 @@ How the cheapest set is found:
 - A gang: domain by domain. In a domain of at most `EXACT` candidates every set is tried. In a larger one the gangs
   that may be broken are chosen first, few before many; then for each node what its first, second, ... member costs, and
   the least sum of those by dynamic programming, which is exact but for budgets and for what a gang can spare.
-- Pods whose place depends on other pods, and gangs of different pods: all candidates of a node or domain go, and are
-  let stay one by one as long as the ordinary planner finds a place.
+- Pods whose place depends on other pods, gangs of different pods, and gangs that lack nothing but bandwidth: all
+  candidates of a node or domain go, and are let stay one by one as long as the ordinary planner finds a place.
 
 Source of the order in which pods are let stay: ``pkg/scheduler/framework/plugins/defaultpreemption`` of kube-scheduler.
 """
@@ -62,12 +62,13 @@ def plan_preemption(planner: Planner, ask: Ask, layout: Layout, candidates: Cand
         None when no set of candidates makes room, or none was found.
     """
     neighbours = any(looks_around(cls) for cls, _ in ask.groups)
-    trial = Trial(planner, layout, now, neighbours=neighbours)
+    trial = Trial(planner, layout, now, neighbours=neighbours, links=ask.traffic is not None)
     trial.remove(candidates.leaving)
     if candidates.leaving and (placement := trial.place(ask)) is not None:
         return _plan((), candidates, placement)
+    only_bandwidth = ask.traffic is not None and isinstance(planner.plan_anywhere(ask, layout, now), Placement)
     for level in candidates.levels:
-        options = by_trial if neighbours or len(ask.groups) > 1 else _by_clearing
+        options = by_trial if neighbours or only_bandwidth or len(ask.groups) > 1 else _by_clearing
         for option in islice(options(trial, ask, layout, candidates, level), TRIES):
             victims = tuple(candidates.pods[number] for number in option.victims)
             placed = trial.place_without(victims, ask)

@@ -40,13 +40,14 @@ def plan_repair(
 def _fits_beside(site: Site, ask: Ask, layout: Layout, view: ClassView) -> tuple[Int64, Int64]:
     """How many more members each leaf and each row holds, with what the gang uses counted against the limits."""
     limits = site.limits_for(ask)
-    fits, fit = leaf_fits(view, layout, limits), view.fit
+    fit = ask.within_links(view.fit)
+    fits = leaf_fits(view, layout, limits, fit=fit)
     running: dict[int, list[int]] = {}
     for row in ask.running:
         running.setdefault(int(layout.leaf_of_row[row]), []).append(row)
     most = limits.members_per_leaf(view.cls.gpus)
     if limits.max_nodes_per_leaf:
-        fit = view.fit.copy()
+        fit = fit.copy()
     for leaf, rows in running.items():
         if leaf < 0:
             continue

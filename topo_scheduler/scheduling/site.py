@@ -6,7 +6,8 @@ import numpy as np
 
 from topo_scheduler.scheduling.ask import Ask, Limits
 from topo_scheduler.scheduling.leaf_counts import LeafCounts
-from topo_scheduler.scheduling.neighbours import Surroundings
+from topo_scheduler.scheduling.link_rule import carried_size_rule
+from topo_scheduler.scheduling.neighbours import Surroundings, settled_links
 from topo_scheduler.scheduling.policy import Policy
 from topo_scheduler.scheduling.size_rule import leaf_fits, size_rule
 from topo_scheduler.scheduling.totals import LeafTotals
@@ -54,6 +55,13 @@ class Site:
         limits = self.limits_for(ask)
         seen = tuple((view.number, view.reach_changes) for view in views)
         key = (seen, ask.total_units, ask.segment, limits, ask.within, ask.bounds)
+        if (traffic := ask.traffic) is not None:
+            links = settled_links(self.around, layout)
+            return self.remembered(
+                (*key, traffic.bandwidth, links.capacity_changes),
+                layout,
+                lambda: carried_size_rule(links, traffic, views, ask, layout, limits),
+            )
         return self.remembered(
             key,
             layout,

@@ -94,7 +94,7 @@ def _now(site: Site, ask: Ask) -> Iterator[Ground]:
             if (shut := site.around.shut(view.cls, everything)) is not None:
                 usable = usable & ~shut
             fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, everything, fit)
-            fits.append(fit)
+            fits.append(ask.within_links(fit))
         yield Ground(site.around, nodes.requested, [cls for cls, _ in ask.groups], views, fits)
 
 

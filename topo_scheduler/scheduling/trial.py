@@ -10,6 +10,7 @@ from topo_scheduler.scheduling.victims import Candidate
 from topo_scheduler.state.changes import ChangeLog
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.links import GangKey, Links
 
 
 class Trial:
@@ -18,14 +19,18 @@ class Trial:
     It is used and thrown away between two changes of the original.
     """
 
-    def __init__(self, planner: Planner, layout: Layout, now: float, *, neighbours: bool) -> None:
-        """``neighbours``: whether it matters who is there, beyond what they hold of resources."""
+    def __init__(self, planner: Planner, layout: Layout, now: float, *, neighbours: bool, links: bool = False) -> None:
+        """``neighbours``: whether it matters who is there, beyond what they hold of resources; ``links`` or send."""
         nodes = copy.copy(planner.nodes)
         nodes.requested = nodes.requested.copy()
         nodes.capacity_changes = ChangeLog()
         around = planner.around
         residents = around.residents.copy() if neighbours else around.residents
-        self.planner = Planner(replace(around, nodes=nodes, residents=residents), planner.history, planner.policy)
+        self._links = around.links.copy(nodes) if links and around.links is not None else None
+        self._sent: dict[str, tuple[GangKey, str, int]] = {}
+        """What pods that are gone sent."""
+        around = replace(around, nodes=nodes, residents=residents, links=self._links or around.links)
+        self.planner = Planner(around, planner.history, planner.policy)
         self._layout = layout
         self._now = now
         self._neighbours = neighbours
@@ -61,3 +66,12 @@ class Trial:
             self.planner.nodes.charge(pod.row, pod.amounts, sign=change)
             if self._neighbours and pod.profile is not None:
                 self.planner.around.residents.change(pod.row, pod.profile, change)
+            if self._links is not None:
+                self._send(self._links, pod.occupant.uid, change)
+
+    def _send(self, links: Links, uid: str, change: int) -> None:
+        if change < 0 and (held := links.held(uid)) is not None:
+            self._sent[uid] = held
+            links.drop(uid)
+        elif change > 0 and uid in self._sent:
+            links.put(uid, *self._sent.pop(uid))

@@ -11,6 +11,7 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.ask import Ask, Limits, Placement
+from topo_scheduler.scheduling.bandwidth import check_links
 from topo_scheduler.scheduling.feasible import allowed_rows
 from topo_scheduler.scheduling.filters import eligible
 from topo_scheduler.scheduling.neighbours import Surroundings
@@ -26,6 +27,8 @@ def check(around: Surroundings, layout: Layout, ask: Ask, placement: Placement, 
     wrong = _check_nodes(around, ask, placement)
     if not wrong and placement.seated:
         wrong = holds_in_turn(around, ask, placement.rows, placement.seated)
+    if not wrong and around.links is not None:
+        wrong = check_links(around.links, ask, placement)
     return wrong or _check_domains(nodes, layout, ask, placement, limits)
 
 

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.arrivals import Arrivals
+from topo_scheduler.scheduling.bandwidth import bandwidth_of
 from topo_scheduler.scheduling.contested import Contested
 from topo_scheduler.scheduling.extension import PluginError
 from topo_scheduler.scheduling.instructions import Instruction
@@ -75,7 +76,8 @@ class Waking:
         arrived, repelling = self._world.take_neighbours()
         claims, stored = self._world.around.storage.take_changes()
         fallen, stirred = self._sharing.take_fallen(), self._preempting.stirred()
-        if not (rows or everything or arrived or claims or stored or fallen or stirred):
+        freed = self._world.links.take_freed()
+        if not (rows or everything or arrived or claims or stored or fallen or stirred or freed):
             return
         index = np.array(rows, np.int64)
         self._guard.begin()
@@ -87,7 +89,7 @@ class Waking:
                 continue
             waiting = workload.at(Stage.PENDING)
             beside = arrived and any(member.cls.constraints is not None for member in waiting)
-            if repelling or beside or workload.namespace in fallen:
+            if repelling or beside or workload.namespace in fallen or (freed and bandwidth_of(workload, waiting)):
                 self._queue.activate(order_of(workload))
                 continue
             if (claims or stored) and any(concerned(member.cls, claims, stored) for member in waiting):

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from topo_scheduler.api.annotations import RESERVED_BANDWIDTH, written_number
 from topo_scheduler.api.config import SchedulerConfig
+from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.domains import NamedDomains
@@ -25,7 +25,8 @@ from topo_scheduler.state.fabric import Fabric, Layout, Path
 from topo_scheduler.state.groups import Groups
 from topo_scheduler.state.history import History
 from topo_scheduler.state.ledger import Entry, Ledger
-from topo_scheduler.state.nodes import Int64, NodeLabels, NodeTable
+from topo_scheduler.state.links import Links
+from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeLabels, NodeTable
 from topo_scheduler.state.occupants import occupant_of
 from topo_scheduler.state.residents import Profile, Residents
 from topo_scheduler.state.resources import PODS, Amounts, ResourceTable, as_amounts
@@ -40,7 +41,8 @@ class World:
         self.fabric = Fabric(config.topology)
         self.residents = Residents()
         self.domains = NamedDomains(self.nodes, self.fabric)
-        self.around = Surroundings(self.nodes, self.residents, domains=self.domains)
+        self.links = Links(self.nodes)
+        self.around = Surroundings(self.nodes, self.residents, domains=self.domains, links=self.links)
         if extensions is not None:
             self.around.extensions = extensions
         for key in self.around.extensions.node_labels:
@@ -89,6 +91,7 @@ class World:
         if not changed:
             return problems
         self.fabric.put(row, name, node.metadata.labels)
+        self.links.nodes_changed()
         if known is None:
             self.ledger.node_added(name, row)
         elif was_ready and not self.nodes.ready[row] and (leaf := self.leaf_of(name)):
@@ -108,6 +111,7 @@ class World:
         self.penalties.forget(name)
         self.fabric.remove(row)
         self.nodes.remove(name)
+        self.links.nodes_changed()
         self._change_rules()
         self._improved.discard(row)
 
@@ -133,14 +137,14 @@ class World:
             problems.append(f"pod {pod.key}: {error}; it is taken to hold nothing but a place on node {node}")
             charged = {PODS: 1}
         amounts = as_amounts(charged)
-        bandwidth = written_number(pod.metadata.annotations, RESERVED_BANDWIDTH) or 0
         before = known.row if known is not None else -1
-        if known is not None and known.assumed and here and (known.amounts, known.bandwidth) != (amounts, bandwidth):
+        if known is not None and known.assumed and here and known.amounts != amounts:
             self.ledger.release(uid)  # bound by somebody else to the very node, without our annotations
         controller = pod.metadata.controller
         daemon = controller is not None and controller.kind == "DaemonSet"
-        changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, bandwidth=bandwidth, profile=profile)
+        changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, profile=profile)
         self.ledger.occupy(occupant_of(pod))
+        self.links.pod_bound(pod)
         if changed and daemon:
             self._change_rules()
         if changed and before >= 0:
@@ -149,6 +153,8 @@ class World:
 
     def release(self, uid: str) -> Entry | None:
         """Give back what a pod held."""
+        if self.links.drop(uid):
+            self.improvements += 1
         entry = self.ledger.release(uid)
         if entry is not None and entry.row >= 0:
             self._improve(entry.row)
@@ -179,6 +185,17 @@ class World:
         for node in self.penalties.reopened(now):
             if (row := self.nodes.row_of.get(node)) is not None:
                 self._improve(row)
+
+    def look_at_links(self) -> list[str]:
+        """Bring links up to date if anybody tells of them; return what is wrong with what is told, each once."""
+        links = self.links
+        changed = links.take_changed()
+        if links.told or (changed and any(self._tells_uplinks(level) for level in self.fabric.reader.names)):
+            links.settle(self.layout)
+        return links.complaints()
+
+    def _tells_uplinks(self, level: str) -> bool:
+        return bool((self.nodes.label_column(uplink_label(level)) != UNKNOWN).any())
 
     # ------------------------------------------------------------ nominated pods
 

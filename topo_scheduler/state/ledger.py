@@ -27,7 +27,6 @@ class Entry:
     amounts: Amounts
     assumed: bool
     daemon: bool
-    bandwidth: int
     profile: Profile | None = None
     occupant: Occupant | None = None
 
@@ -63,11 +62,11 @@ class Ledger:
         """Return the uids of the pods that hold something of a node."""
         return frozenset(self._by_node.get(name, ()))
 
-    def assume(self, uid: str, node: str, amounts: Amounts, bandwidth: int = 0, profile: Profile | None = None) -> None:
+    def assume(self, uid: str, node: str, amounts: Amounts, profile: Profile | None = None) -> None:
         """Hold room for a pod that is about to be bound."""
         if uid in self._entries:
             raise ValueError(f"pod {uid} already has an entry")
-        self._add(uid, Entry(node, -1, amounts, True, False, bandwidth, profile))
+        self._add(uid, Entry(node, -1, amounts, True, False, profile))
 
     def confirm(
         self,
@@ -76,7 +75,6 @@ class Ledger:
         amounts: Amounts,
         *,
         daemon: bool = False,
-        bandwidth: int = 0,
         profile: Profile | None = None,
     ) -> bool:
         """Take over what the API server says of a bound pod; return whether anything differs from what was believed."""
@@ -92,7 +90,7 @@ class Ledger:
             return False
         if known is not None:
             self.release(uid)
-        self._add(uid, Entry(node, -1, amounts, False, daemon, bandwidth, profile))
+        self._add(uid, Entry(node, -1, amounts, False, daemon, profile))
         return True
 
     def occupy(self, occupant: Occupant) -> bool:
@@ -119,7 +117,6 @@ class Ledger:
             del self._by_node[entry.node]
         if entry.row >= 0:
             self._nodes.charge(entry.row, entry.amounts, sign=-1, daemon=entry.daemon)
-            self._nodes.reserved_bandwidth[entry.row] -= entry.bandwidth
             self._look(entry, -1)
         return entry
 
@@ -154,7 +151,6 @@ class Ledger:
         entry.row = row
         self._nodes.widen()
         self._nodes.charge(row, entry.amounts, daemon=entry.daemon)
-        self._nodes.reserved_bandwidth[row] += entry.bandwidth
         self._look(entry, 1)
 
     def _look(self, entry: Entry, change: int) -> None:

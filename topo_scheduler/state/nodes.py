@@ -47,6 +47,8 @@ class NodeTable:
         self.model: Int64 = np.full(rows, UNKNOWN, np.int64)
         self.bandwidth: Int64 = np.full(rows, UNKNOWN, np.int64)
         self.reserved_bandwidth: Int64 = np.zeros(rows, np.int64)
+        """What gangs have reserved of each node's network in Mbit/s, as of the last time `Links` was settled."""
+        self._bandwidth_untold = UNKNOWN
         self.taint_set: Int64 = np.zeros(rows, np.int64)
         self.names: list[str] = [""] * rows
         self.uids: list[str] = [""] * rows
@@ -131,7 +133,7 @@ class NodeTable:
         self.exists[row] = self.ready[row] = self.unschedulable[row] = False
         self.penalty[row] = 0
         self.model[row] = self.bandwidth[row] = UNKNOWN
-        self.reserved_bandwidth[row] = self.taint_set[row] = 0
+        self.taint_set[row] = 0
         self.names[row] = self.uids[row] = ""
         self.labels[row] = {}
         self.features[row] = frozenset()
@@ -167,6 +169,16 @@ class NodeTable:
         if self.penalty[row] != level:
             self.penalty[row] = level
             self.facts_changes.append(row)
+
+    def assume_bandwidth(self, mbits: int) -> None:
+        """Take nodes whose labels tell no bandwidth to have so much, -1 for an unknown one."""
+        if mbits == self._bandwidth_untold:
+            return
+        self._bandwidth_untold = mbits
+        for row in self.row_of.values():
+            if not any(key in self.labels[row] for key in self.read.bandwidth):
+                self.bandwidth[row] = mbits
+                self.facts_changes.append(row)
 
     def overdrawn(self, row: int, amounts: Amounts | None = None, *, less: Amounts = ()) -> list[str]:
         """Return the names of the resources of which more is charged than the node has; of ``amounts``, where given.
@@ -276,12 +288,13 @@ class NodeTable:
             column[row] = UNKNOWN if value is None else self.value_id(value)
         model = next((labels[key] for key in self.read.gpu_model if labels.get(key)), None)
         self.model[row] = UNKNOWN if model is None else self._intern_model(model)
-        self.bandwidth[row] = UNKNOWN
+        self.bandwidth[row] = self._bandwidth_untold
         told = next((key for key in self.read.bandwidth if key in labels), None)
         if told is not None:
             try:
                 self.bandwidth[row] = parse_bandwidth(labels[told])
             except QuantityError as error:
+                self.bandwidth[row] = UNKNOWN
                 problems.append(f"label {told}: {error}; its bandwidth counts as unknown")
 
     def _intern_model(self, name: str) -> int:

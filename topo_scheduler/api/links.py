@@ -1,0 +1,69 @@
+"""Links of the fabric: what the uplinks of domains and the networks of nodes carry."""
+
+from fractions import Fraction
+from typing import Annotated, Final
+
+from pydantic import Field, field_validator, model_validator
+
+from topo_scheduler.api.labels import PREFIX
+from topo_scheduler.api.models import Model
+from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
+from topo_scheduler.api.sharing import Domain
+
+NODE: Final = "node"
+"""What stands for a level where the links of nodes are meant."""
+
+
+def uplink_label(level: str) -> str:
+    """Return the node label that tells the capacity of the uplink of a node's domain at a level."""
+    return f"{PREFIX}{level}-uplink-bandwidth"
+
+
+class Link(Model):
+    """What links carry in each direction: those of a level, or the uplink of one domain."""
+
+    level: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=32)] | None = None
+    """The uplinks of all domains of this level, e.g. `leaf`. `node` means the networks of nodes whose labels do not
+    tell."""
+    domain: Domain | None = None
+    """The uplink of this domain, by its path or name, whatever is said of its level."""
+    capacity: str | None = None
+    """Bandwidth such as `3200Gb`; by default what the networks of the nodes below carry together."""
+    oversubscription: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = None
+    """Divides the capacity: 2 where a leaf's uplinks carry half of what its nodes do; 1 by default."""
+
+    @field_validator("capacity")
+    @classmethod
+    def _bandwidth(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                parse_bandwidth(value)
+            except QuantityError as error:
+                raise ValueError(f"{error}; leave out links whose capacity is not known") from None
+        return value
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Link":
+        if (self.level is None) is (self.domain is None):
+            raise ValueError("give level or domain: what the links of a level carry, or the uplink of one domain")
+        if self.capacity is None and self.oversubscription is None:
+            raise ValueError(f"nothing is said of {self.name}; give capacity, oversubscription or both")
+        if self.level == NODE and self.capacity is None:
+            raise ValueError("level node needs a capacity: there is nothing below a node to add up")
+        if self.capacity is not None and not self.divided(parse_bandwidth(self.capacity)):
+            raise ValueError(f"{self.capacity} divided by {self.oversubscription:g} is less than 1 Mbit/s")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What the entry is about, in words."""
+        return f"level {self.level}" if self.level is not None else f"domain {self.domain}"
+
+    @property
+    def mbits(self) -> int | None:
+        """The capacity in Mbit/s, None where it is what the nodes below carry."""
+        return None if self.capacity is None else self.divided(parse_bandwidth(self.capacity))
+
+    def divided(self, mbits: int) -> int:
+        """Return what oversubscription leaves of a capacity in Mbit/s, rounded down."""
+        return int(mbits / Fraction(str(self.oversubscription or 1)))

@@ -1,0 +1,32 @@
+"""How loaded the links are that a placement would use: latency-sensitive workloads go where they are least."""
+
+import numpy as np
+
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.links import Links
+from topo_scheduler.state.nodes import Int64
+
+
+def link_load(links: Links, layout: Layout, share: Int64, across: int | None) -> Int64:
+    """Return how loaded the links of each leaf are (int64[leaves], in thousandths).
+
+    The reserved share of the networks of its nodes together and, for placements in several leaves of one domain, of the
+    most loaded uplink on the way to it, whichever is more.
+
+    Args:
+        links: settled.
+        layout: the fabric.
+        share: int64[leaves], stands for the load of leaves of which no capacity is known.
+        across: depth of the domain, None for placements in one leaf.
+    """
+    wiring, capacity, reserved = links.wiring, links.capacity, links.reserved
+    known = np.maximum(capacity[layout.order], 0)
+    carried = np.add.reduceat(known, layout.offsets[:-1])
+    load = 1000 * np.add.reduceat(reserved[layout.order], layout.offsets[:-1]) // np.maximum(carried, 1)
+    load = np.where(carried > 0, load, -1)
+    if across is not None:
+        # Each leaf's first node tells the links above the leaf.
+        above = wiring.of_row[layout.order[layout.offsets[:-1]], across + 1 :]
+        uplinks = np.where(capacity[above] > 0, 1000 * reserved[above] // np.maximum(capacity[above], 1), -1)
+        load = np.maximum(load, uplinks.max(axis=1, initial=-1))
+    return np.where(load >= 0, load, share).astype(np.int64)
