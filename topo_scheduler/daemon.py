@@ -24,9 +24,10 @@ from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.events import EventRecorder
 from topo_scheduler.kube.lease import LeaderElector
 from topo_scheduler.observability import health
-from topo_scheduler.observability.metrics import DomainState, Metrics, Snapshot
+from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot
 from topo_scheduler.observability.outputs import Outputs, open_outputs
 from topo_scheduler.scheduling import waiting
+from topo_scheduler.scheduling.link_survey import survey_links
 from topo_scheduler.scheduling.survey import survey
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 FLUSH_SECONDS: Final = 5.0
 """How long the end of the process waits for events that are not posted yet."""
+MBIT: Final = 1e6
 CONFIG_POLL_SECONDS: Final = 2.0
 """How often configuration files are looked at: a ConfigMap reaches its pod within a minute anyway."""
 
@@ -261,6 +263,16 @@ class Daemon:
         over = world.held() > world.nodes.allocatable
         return Snapshot(
             domains=[DomainState(d.level, "/".join(d.path), d.utilization, d.fragmentation) for d in domains],
+            links=[
+                LinkLoad(
+                    link.level,
+                    "/".join(link.path),
+                    None if link.capacity is None else link.capacity * MBIT,
+                    link.reserved * MBIT,
+                )
+                for link in survey_links(world)
+            ],
+            unknown_links={level: unknown for level, (unknown, _) in world.links.unknown().items()},
             gpu_allocation=domains[0].utilization if domains else 0.0,
             pending=waiting.pending_pods(term.engine),
             longest_wait=waiting.longest_waits(term.engine, self._clock()),

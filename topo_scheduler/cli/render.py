@@ -8,6 +8,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from topo_scheduler.cli.views import DomainView, NodeView, Tenant
+from topo_scheduler.scheduling.link_survey import LinkState
+from topo_scheduler.state.wiring import readable
 
 PIPE_WIDTH: Final = 200
 """Columns where there is no terminal to ask."""
@@ -33,7 +35,7 @@ def fabric(root: DomainView, *, wide: bool = False, tenants: bool = False, colou
         colours: which pods share a colour; by default all of one namespace do.
     """
     palette = colours or Palette()
-    top = Tree(_domain_line(root, "cluster"), guide_style="dim")
+    top = Tree(_domain_line(root, "cluster", wide), guide_style="dim")
     _grow(top, root, wide, tenants, palette)
     return top
 
@@ -53,12 +55,12 @@ class Palette:
 
 def _grow(branch: Tree, view: DomainView, wide: bool, tenants: bool, palette: Palette) -> None:
     for inner in view.domains:
-        _grow(branch.add(_domain_line(inner, inner.domain.level)), inner, wide, tenants, palette)
+        _grow(branch.add(_domain_line(inner, inner.domain.level, wide)), inner, wide, tenants, palette)
     for node in view.nodes:
         branch.add(_node_line(node, wide, tenants, palette))
 
 
-def _domain_line(view: DomainView, level: str) -> Text:
+def _domain_line(view: DomainView, level: str, wide: bool) -> Text:
     domain = view.domain
     nodes = list(view.all_nodes())
     line = Text()
@@ -69,6 +71,8 @@ def _domain_line(view: DomainView, level: str) -> Text:
         f"  {domain.free} of {domain.capacity} GPUs free, {domain.utilization:.0%} used,"
         f" fragmentation {domain.fragmentation:.2f}, {_count(len(nodes), 'node')}"
     )
+    if view.uplink is not None and (wide or view.uplink.reserved or view.uplink.capacity is not None):
+        line.append(f", {_uplink(view.uplink)}")
     away = sum(bool(node.state) for node in nodes)
     if away:
         line.append(f", {away} not available", style="yellow")
@@ -76,6 +80,12 @@ def _domain_line(view: DomainView, level: str) -> Text:
     if not view.domains and len(models) == 1:
         line.append(f"  {models[0]}", style="dim")
     return line
+
+
+def _uplink(link: LinkState) -> str:
+    if link.capacity is None:
+        return f"{readable(link.reserved)} Gbit/s of an uplink of unknown capacity reserved"
+    return f"{readable(link.reserved)} of {readable(link.capacity)} Gbit/s of its uplink reserved"
 
 
 def _node_line(node: NodeView, wide: bool, tenants: bool, palette: Palette) -> Text:
@@ -88,7 +98,8 @@ def _node_line(node: NodeView, wide: bool, tenants: bool, palette: Palette) -> T
     if node.state:
         line.append(f"  {node.state}", style="red")
     if wide:
-        bandwidth = f"{node.bandwidth // 1000}Gb" if node.bandwidth else "bandwidth unknown"
+        bandwidth = f"{readable(node.bandwidth)}Gb" if node.bandwidth else "bandwidth unknown"
+        bandwidth += f", {readable(node.reserved)}Gb of it reserved" if node.reserved else ""
         line.append(f"  {node.model or 'model unknown'}  {bandwidth}  {_count(node.pods, 'pod')}", style="dim")
     if tenants and node.tenants:
         line.append("  ")
@@ -137,6 +148,11 @@ def as_json(view: DomainView) -> dict[str, Any]:
         "gpus": {"capacity": domain.capacity, "used": domain.used, "free": domain.free, "onEmptyNodes": domain.whole},
         "utilization": round(domain.utilization, 4),
         "fragmentation": round(domain.fragmentation, 4),
+        **(
+            {"uplink": {"capacityMbit": view.uplink.capacity, "reservedMbit": view.uplink.reserved}}
+            if view.uplink is not None
+            else {}
+        ),
         "connected": ["/".join(path) for path in domain.connected],
         **({"domains": [as_json(inner) for inner in view.domains]} if view.domains else {}),
         **({"nodes": [_node_json(node) for node in view.nodes]} if view.nodes else {}),
@@ -151,6 +167,7 @@ def _node_json(node: NodeView) -> dict[str, Any]:
         "labelled": node.labelled,
         "gpuModel": node.model,
         "bandwidthMbit": node.bandwidth or None,
+        "reservedBandwidthMbit": node.reserved,
         "gpus": {"capacity": node.capacity, "used": node.used, "free": node.free},
         "pods": [_tenant_json(tenant) for tenant in node.tenants],
     }

@@ -124,11 +124,13 @@ async def _pages(
 def build_world(listed: Listed, configuration: Configuration) -> World:
     """Return nodes, fabric and what bound pods hold: enough to show a cluster, and no kernel is compiled for it."""
     world = World(configuration.scheduler)
+    world.links.configure(configuration.topology.spec.links)
     for node in listed.nodes:
         listed.problems.extend(world.put_node(node, 0.0))
     for pod in listed.pods:
         if pod.spec.node_name and not pod.finished:
             listed.problems.extend(world.bound(pod)[1])
+    listed.problems.extend(world.look_at_links())
     return world
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from topo_scheduler.api.links import NODE
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.link_survey import LinkState, survey_links
 from topo_scheduler.scheduling.survey import Domain, survey
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.fabric import Path
@@ -23,7 +25,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node. ``bandwidth`` in Mbit/s, 0 when it does not tell."""
+    """A node. ``bandwidth`` in Mbit/s, 0 when it does not tell; ``reserved`` of it by gangs."""
 
     name: str
     ready: bool
@@ -34,6 +36,7 @@ class NodeView:
     used: int
     pods: int
     labelled: bool
+    reserved: int = 0
     tenants: tuple[Tenant, ...] = ()
 
     @property
@@ -51,9 +54,10 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class DomainView:
-    """A domain with those inside it; ``nodes`` only where there is no level below."""
+    """A domain with those inside it; ``nodes`` only where there is no level below. The whole has no ``uplink``."""
 
     domain: Domain
+    uplink: LinkState | None = None
     domains: list["DomainView"] = field(default_factory=list)
     nodes: list[NodeView] = field(default_factory=list)
 
@@ -72,8 +76,9 @@ def tree(world: World, pods: list[Pod]) -> DomainView | None:
     unlabelled = frozenset(world.fabric.unlabelled())
     views: dict[Path, DomainView] = {}
     depth = world.layout.depth
+    uplinks = {link.path: link for link in survey_links(world) if link.level != NODE}
     for domain in survey(world):
-        view = views[domain.path] = DomainView(domain)
+        view = views[domain.path] = DomainView(domain, uplinks.get(domain.path))
         if domain.path:
             views[domain.path[:-1]].domains.append(view)
         if len(domain.path) == depth:
@@ -109,5 +114,6 @@ def _node(world: World, name: str, tenants: dict[str, list[Tenant]], unlabelled:
         used=int(nodes.requested[row, GPU]),
         pods=len(world.ledger.on_node(name)),
         labelled=name not in unlabelled,
+        reserved=int(nodes.reserved_bandwidth[row]),
         tenants=tuple(tenants.get(name, ())),
     )

@@ -38,10 +38,22 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class LinkLoad:
+    """A link at the moment of a scrape, in bit/s; ``capacity`` None where it is not known."""
+
+    level: str
+    path: str
+    capacity: float | None
+    reserved: float
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """What is read when metrics are scraped. ``staleness`` and ``longest_wait`` in seconds, ``shares`` from 0 to 1."""
 
     domains: Iterable[DomainState] = ()
+    links: Iterable[LinkLoad] = ()
+    unknown_links: dict[str, int] | None = None
     gpu_allocation: float = 0.0
     pending: dict[str, int] | None = None
     longest_wait: dict[str, float] | None = None
@@ -166,6 +178,7 @@ class _AtScrape(Collector):
             torn.add_metric((domain.level, domain.path), domain.fragmentation)
         yield used
         yield torn
+        yield from _links(now)
         yield _gauge("topology_gpu_allocation_ratio", "Share of all GPUs in use.", now.gpu_allocation)
         yield _gauge("topology_scheduler_nodes", "Nodes known.", now.nodes)
         yield _gauge("topology_scheduler_unlabelled_nodes", "Nodes whose place is not told.", now.unlabelled_nodes)
@@ -245,3 +258,30 @@ def _of_written(written: Written) -> Iterator[GaugeMetricFamily | CounterMetricF
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, value=value)
+
+
+def _links(now: Snapshot) -> Iterator[GaugeMetricFamily]:
+    names = ("level", "domain")
+    capacity = GaugeMetricFamily(
+        "topology_scheduler_link_capacity_bits_per_second",
+        "What the uplink of a domain carries in each direction; level node: the networks of a leaf's nodes together."
+        " Links of unknown capacity are left out.",
+        labels=names,
+    )
+    reserved = GaugeMetricFamily(
+        "topology_scheduler_link_reserved_bits_per_second", "What gangs have reserved of it.", labels=names
+    )
+    for link in now.links:
+        if link.capacity is not None:
+            capacity.add_metric((link.level, link.path), link.capacity)
+        reserved.add_metric((link.level, link.path), link.reserved)
+    unknown = GaugeMetricFamily(
+        "topology_scheduler_links_of_unknown_capacity",
+        "Links that are not limited because nothing tells what they carry; level node: networks of nodes.",
+        labels=("level",),
+    )
+    for level, count in (now.unknown_links or {}).items():
+        unknown.add_metric((level,), count)
+    yield capacity
+    yield reserved
+    yield unknown
