@@ -257,6 +257,41 @@ def test_sharing_that_makes_no_sense_is_refused(spec: str, path: str, remedy: st
     assert remedy in message
 
 
+def test_links_are_read() -> None:
+    entries = "[{level: leaf, capacity: 3200Gb, oversubscription: 2}, {domain: s1/l3, capacity: 1.5Tb}]"
+    first, second = load_configuration({"f": WHAT + f"spec: {{links: {entries}}}"}).topology.spec.links
+    assert (first.level, first.mbits) == ("leaf", 1_600_000)
+    assert (second.domain, second.mbits) == ("s1/l3", 1_500_000)
+
+
+@pytest.mark.parametrize(
+    ("links", "path", "remedy"),
+    [
+        ("[{level: leaf}]", "spec.links.0", "nothing is said of level leaf; give capacity, oversubscription or both"),
+        ("[{capacity: 1Gb}]", "spec.links.0", "give level or domain"),
+        ("[{level: leaf, domain: s1, capacity: 1Gb}]", "spec.links.0", "give level or domain"),
+        ("[{level: leaf, capacity: 0Gb}]", "spec.links.0.capacity", "not between 1 Mbit/s and 1000 Tbit/s; leave out"),
+        ("[{level: leaf, capacity: -5Gb}]", "spec.links.0.capacity", "is not a bandwidth such as 100Gb"),
+        ("[{level: leaf, capacity: 99999Tb}]", "spec.links.0.capacity", "not between 1 Mbit/s and 1000 Tbit/s"),
+        ("[{level: leaf, capacity: 400}]", "spec.links.0.capacity", "string"),
+        ("[{level: leaf, oversubscription: 0}]", "spec.links.0.oversubscription", "greater than 0"),
+        ("[{level: leaf, oversubscription: -2}]", "spec.links.0.oversubscription", "greater than 0"),
+        ("[{level: leaf, oversubscription: .inf}]", "spec.links.0.oversubscription", "finite"),
+        ("[{level: leaf, oversubscription: .nan}]", "spec.links.0.oversubscription", "finite"),
+        ("[{level: leaf, capacity: 1Mb, oversubscription: 2}]", "spec.links.0", "less than 1 Mbit/s"),
+        ("[{level: node, oversubscription: 2}]", "spec.links.0", "level node needs a capacity"),
+        ("[{level: leaf, capacity: 1Gb}, {level: leaf, capacity: 2Gb}]", "spec", "tells of level leaf twice"),
+        ("[{domain: s1, capacity: 1Gb}, {domain: s1, capacity: 2Gb}]", "spec", "tells of domain s1 twice"),
+        ("[{domain: a//b, capacity: 1Gb}]", "spec.links.0.domain", "match pattern"),
+        ("[{levle: leaf, capacity: 1Gb}]", "spec.links.0.levle", "did you mean level?"),
+    ],
+)
+def test_links_that_make_no_sense_are_refused(links: str, path: str, remedy: str) -> None:
+    message = refusal(WHAT + f"spec: {{links: {links}}}")
+    assert f"  {path}: " in message
+    assert remedy in message
+
+
 def test_what_was_read_can_not_be_changed() -> None:
     config = load(HOW)
     with pytest.raises(ValueError, match="frozen"):

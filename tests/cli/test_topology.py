@@ -1,6 +1,7 @@
 """``topology`` on a cluster nobody schedules."""
 
 import json
+from pathlib import Path
 
 from tests.cli.conftest import Served, run
 
@@ -40,6 +41,37 @@ def test_json(served: Served) -> None:
     assert node["pods"] == [
         {"namespace": "default", "name": "worker", "gpus": 3, "schedulerName": "topology-aware-scheduler"}
     ]
+
+
+LINKS = """
+apiVersion: topology.scheduler/v1alpha1
+kind: TopologySchedulerConfig
+spec: {links: [{level: leaf, capacity: 800Gb}, {level: rack, capacity: 1Gb}]}
+"""
+
+
+def test_links_and_what_is_reserved_of_them(served: Served, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(LINKS)
+    for number, node in enumerate(("node-1", "node-5")):
+        served.create_pod(f"g-{number}", gpus=1)
+        served.bind(f"g-{number}", node, reserved_bandwidth="50000", gang_id="default/g")
+    options = ("topology", "--kubeconfig", served.kubeconfig, "--config", str(config))
+    answer = run(*options)
+    assert answer.exit_code == 0, answer.output
+    leaf = next(line for line in answer.output.splitlines() if "leaf-1 " in line)
+    assert "50 of 800 Gbit/s of its uplink reserved" in leaf
+    assert "no node has a label for a level called rack" in answer.output
+    wide = run(*options, "-o", "wide").output.splitlines()
+    assert "50Gb of it reserved" in next(line for line in wide if "node-1 " in line)
+    assert "of an uplink of unknown capacity reserved" in next(line for line in wide if "spine-1 " in line)
+    told = run(*options, "-o", "json").output
+    root = json.loads(told[told.index("{") :])
+    spine = root["domains"][0]
+    assert spine["uplink"] == {"capacityMbit": None, "reservedMbit": 0}
+    assert spine["domains"][0]["uplink"] == {"capacityMbit": 800_000, "reservedMbit": 50_000}
+    assert spine["domains"][0]["nodes"][0]["reservedBandwidthMbit"] == 50_000
+    assert "uplink" not in root
 
 
 def test_nodes_without_labels_are_noted(served: Served) -> None:

@@ -42,6 +42,7 @@ from topo_scheduler.scheduling.instructions import (
     Preempt,
     Rehearse,
 )
+from topo_scheduler.scheduling.link_survey import survey_links
 from topo_scheduler.scheduling.queue import Place
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
@@ -50,7 +51,12 @@ from topo_scheduler.state.workloads import Stage
 NODES = st.sampled_from(["n1", "n2", "n3", "n4", "n5"])
 PATHS = st.sampled_from(["s1/l1", "s1/l1", "s1/l2", "s2/l1", "s2/", ""])
 LUCK = st.sampled_from(["written", "written", "written", "refused", "answer lost", "never arrived", "stolen"])
-CONFIGS = [configured(), configured("{topologyConstraints: {maxNodesPerLeaf: 2, enforcement: preferred}}")]
+BANDWIDTHS = st.sampled_from(["", "", "1Gb", "2Gb"])
+CONFIGS = [
+    configured(),
+    configured("{topologyConstraints: {maxNodesPerLeaf: 2, enforcement: preferred}}"),
+    configured("{links: [{level: leaf, capacity: 2Gb}], topologyConstraints: {maxNodesPerLeaf: 1}}"),
+]
 
 Event = Callable[[Engine, float], None]
 
@@ -67,6 +73,8 @@ class Cluster(RuleBasedStateMachine):
         self.owners: dict[str, Owner] = {}
         self.groups: dict[str, PodGroup | None] = {}
         """PodGroups by name; None where pods name one that is not there."""
+        self.bandwidths: dict[str, str] = {}
+        """What gangs ask of the network, by name."""
         self.watch: deque[tuple[str, str, Node | Pod | None]] = deque()
         self.flight: dict[str, Bind] = {}
         self.evictions: dict[str, Preempt] = {}
@@ -126,12 +134,14 @@ class Cluster(RuleBasedStateMachine):
         path=PATHS,
         gpus=st.sampled_from([2, 4, 4, 8]),
         state=st.sampled_from(["", "", "", "down", "cordon"]),
+        network=BANDWIDTHS,
     )
-    def node_appears_or_changes(self, name: str, path: str, gpus: int, state: str) -> None:
+    def node_appears_or_changes(self, name: str, path: str, gpus: int, state: str, network: str) -> None:
         known = self.truth_nodes.get(name)
         uid = known.metadata.uid if known else self.name("node")
+        ready, shut = state != "down", state == "cordon"
         self.put_node(
-            make_node(name, path, gpus=gpus, cpu="8", uid=uid, ready=state != "down", unschedulable=state == "cordon")
+            make_node(name, path, gpus=gpus, cpu="8", uid=uid, ready=ready, unschedulable=shut, bandwidth=network)
         )
 
     @rule(name=NODES, again=st.booleans())
@@ -151,9 +161,13 @@ class Cluster(RuleBasedStateMachine):
         by=st.sampled_from(["", "ReplicaSet", "ReplicaSet", "Job", "PodGroup", "PodGroup"]),
         at_once=st.booleans(),
         priority=st.sampled_from([0, 0, 1, 2]),
+        bandwidth=BANDWIDTHS,
     )
-    def gang_is_submitted(self, size: int, gpus: int, late: int, by: str, at_once: bool, priority: int) -> None:
+    def gang_is_submitted(
+        self, size: int, gpus: int, late: int, by: str, at_once: bool, priority: int, bandwidth: str
+    ) -> None:
         name = self.name(f"gang{priority}")
+        self.bandwidths[name] = bandwidth
         if by == "Job":
             self.put_job(name, size, size * gpus)
         elif by == "PodGroup":
@@ -215,6 +229,8 @@ class Cluster(RuleBasedStateMachine):
 
     def new_member(self, name: str, number: int, size: int, gpus: int, by: str) -> None:
         annotations = {} if by else {"gang-name": name, "gang-size": str(size)}
+        if bandwidth := self.bandwidths[name]:
+            annotations["network-bandwidth"] = bandwidth
         limits = 0 if by == "Job" and number % 2 else gpus
         reference = controlled_by("ReplicaSet" if by == "PodGroup" else by, name) if by else None
         pod = make_pod(
@@ -299,7 +315,7 @@ class Cluster(RuleBasedStateMachine):
         pod.status.message = self.name("status")
         self.put_pod(pod)
 
-    @rule(number=st.integers(0, 1))
+    @rule(number=st.integers(0, 2))
     def configuration_changes(self, number: int) -> None:
         self.config = CONFIGS[number]
         self.both(lambda engine: engine.configure(self.config))
@@ -598,6 +614,7 @@ class Cluster(RuleBasedStateMachine):
         fresh.pods_applied(self.seen_pods.values(), self.now)
         assert _ledger(fresh) == _ledger(self.engine)
         assert _requested(fresh) == _requested(self.engine)
+        assert _reserved(fresh) == _reserved(self.engine)
         assert _places(fresh) == _places(self.engine)
         assert _waiting(fresh) == _waiting(self.engine)
         said = fresh.step(self.now, lambda: 0.0)
@@ -615,6 +632,12 @@ def _requested(engine: Engine) -> dict[str, dict[str, int]]:
         name: {nodes.resources.names[column]: int(amount) for column, amount in enumerate(held[row]) if amount}
         for name, row in nodes.row_of.items()
     }
+
+
+def _reserved(engine: Engine) -> dict[tuple[str, ...], int]:
+    found = {("node", *link.path, link.level): link.reserved for link in survey_links(engine.world)}
+    nodes = engine.world.nodes
+    return found | {(name,): int(nodes.reserved_bandwidth[row]) for name, row in nodes.row_of.items()}
 
 
 def _places(engine: Engine) -> dict[str, tuple[str, ...]]:
