@@ -339,6 +339,6 @@ class Links:
             f"gangs ask for bandwidth, and {'networks of nodes' if level == NODE else f'uplinks at level {level}'} of"
             f" unknown capacity are not limited; tell it by node label {labels.get(level) or uplink_label(level)} or in"
             " spec.links"
-            for level, (unknown, _) in self.unknown().items()
-            if unknown
+            for level, (unknown, links) in self.unknown().items()
+            if unknown and links > 1  # the uplink of the only domain of a level leads nowhere
         ]
