@@ -40,7 +40,7 @@ HOPS: Final = PREFIX + "hops"
 CHARGED_GPUS: Final = PREFIX + "charged-gpus"
 """Written on the Binding of a pod that has no GPU limits: what the ledger holds for it, to survive a restart."""
 RESERVED_BANDWIDTH: Final = PREFIX + "reserved-bandwidth"
-"""Written on the Binding: Mbit/s this pod's job asked of its node."""
+"""Written on the Binding: Mbit/s that the pod's gang has reserved on each of its nodes."""
 GANG_ID: Final = PREFIX + "gang-id"
 """Written on the Binding: identity of the gang the pod was placed with, so that a restart finds its members."""
 

@@ -74,12 +74,12 @@ class Nodes(Protocol):
 
     @property
     def bandwidth(self) -> Int64:
-        """int64[N]: Mbit/s, -1 where no label tells."""
+        """int64[N]: Mbit/s, -1 where neither a label nor the configuration tells."""
         ...
 
     @property
     def reserved_bandwidth(self) -> Int64:
-        """int64[N]: Mbit/s that pods asked for."""
+        """int64[N]: Mbit/s that gangs have reserved."""
         ...
 
     @property

@@ -201,17 +201,38 @@ class Links:
         before = self._capacities.mbits
         if layout is not self._layout:
             self._layout, self._wiring = layout, wire(layout)
-            self._reserved = np.zeros(self._wiring.links, np.int64)
-            for flow in self._flows.values():
-                flow.links = flow.amounts = _NONE
-            self._charge_again(self._flows)
-            self._dirty.clear()
+            self._charge_all()
             self._tell()
         assert self._wiring is not None
         self._capacities = capacities(self._wiring, self._nodes, self._told)
         self._stale, self._to_say = False, True
         if not np.array_equal(before, self._capacities.mbits):
             self.capacity_changes += 1
+
+    def _charge_all(self) -> None:
+        """Work out what all gangs need at once, as `_charge_again` does one by one."""
+        wiring, row_of = self.wiring, self._nodes.row_of
+        self._reserved = np.zeros(wiring.links, np.int64)
+        self._flows = {gang: flow for gang, flow in self._flows.items() if flow.pods}
+        self._dirty.clear()
+        flows = list(self._flows.values())
+        found = [
+            (number, row)
+            for number, flow in enumerate(flows)
+            for node in flow.nodes
+            if (row := row_of.get(node)) is not None
+        ]
+        pairs = np.array(found, np.int64).reshape(len(found), 2)
+        both = pairs[:, :1] * wiring.links + wiring.of_row[pairs[:, 1]]
+        keys, below = np.unique(both, return_counts=True)
+        gangs, links = np.divmod(keys, wiring.links)
+        totals = np.array([len(flow.nodes) for flow in flows], np.int64)
+        bandwidths = np.array([flow.bandwidth for flow in flows], np.int64)
+        amounts = bandwidths[gangs] * np.minimum(below, totals[gangs] - below)
+        np.add.at(self._reserved, links, amounts)
+        ends = np.searchsorted(gangs, np.arange(len(flows) + 1)).tolist()
+        for flow, first, last in zip(flows, ends, ends[1:], strict=False):
+            flow.links, flow.amounts = links[first:last], amounts[first:last]
 
     def _charge_again(self, gangs: Collection[GangKey]) -> None:
         for gang in gangs:

@@ -121,19 +121,30 @@ def capacities(wiring: Wiring, nodes: NodeTable, told: Sequence[Link]) -> Capaci
 
 def _of_level(wiring: Wiring, nodes: NodeTable, depth: int, link: Link, problems: list[str]) -> Int64:
     layout = wiring.layout
-    found = np.full(len(layout.domains[depth]) - 1, UNKNOWN, np.int64)
-    silent: list[int] = []
-    for index in range(len(found)):
-        # Nodes that do not tell a level share a domain for want of a better one: it has no uplink that anybody built.
-        if layout.domain_path(depth, index)[-1] == UNLABELLED:
-            continue
-        found[index] = link.mbits if link.mbits is not None else _sum_below(wiring, nodes, depth, index, link)
-        if found[index] == UNKNOWN:
-            silent.append(index)
+    firsts = layout.domains[depth][:-1].tolist()
+    # Nodes that do not tell a level share a domain for want of a better one: it has no uplink that anybody built.
+    built = np.array([layout.paths[first][depth - 1] != UNLABELLED for first in firsts], np.bool_)
+    if link.mbits is not None:
+        return np.where(built, link.mbits, UNKNOWN)
+    found = np.where(built, _sums_below(wiring, nodes, depth, link), UNKNOWN)
+    silent = np.flatnonzero(built & (found == UNKNOWN)).tolist()
     if silent:
         names = [_name(layout, depth, index) for index in silent]
         problems.append(_silent(wiring, nodes, link, names, wiring.rows_below(depth, silent[0])))
     return found
+
+
+def _sums_below(wiring: Wiring, nodes: NodeTable, depth: int, link: Link) -> Int64:
+    """Return what the nodes of each domain carry together, less oversubscription; -1 where one does not tell."""
+    layout = wiring.layout
+    networks = nodes.bandwidth[layout.order]
+    ranges = layout.offsets[layout.domains[depth]][:-1]
+    sums = np.add.reduceat(networks, ranges) if len(networks) else np.empty(0, np.int64)
+    told = np.minimum.reduceat(networks, ranges) != UNKNOWN if len(networks) else np.empty(0, np.bool_)
+    divided = {int(one): max(1, link.divided(int(one))) for one in np.unique(sums[told])}
+    return np.array(
+        [divided[one] if known else UNKNOWN for one, known in zip(sums.tolist(), told, strict=True)], np.int64
+    )
 
 
 def _of_domain(wiring: Wiring, nodes: NodeTable, link: Link, mbits: Int64, problems: list[str]) -> None:
@@ -148,18 +159,11 @@ def _of_domain(wiring: Wiring, nodes: NodeTable, link: Link, mbits: Int64, probl
         paths = ", ".join(_name(layout, depth, index) for depth, index in found[:4])
         problems.append(f"spec.links: {link.domain} may mean {paths}; all of them are meant, write a path to name one")
     for depth, index in found:
-        carries = link.mbits if link.mbits is not None else _sum_below(wiring, nodes, depth, index, link)
+        carries = link.mbits if link.mbits is not None else int(_sums_below(wiring, nodes, depth, link)[index])
         if carries == UNKNOWN:
             names = [_name(layout, depth, index)]
             problems.append(_silent(wiring, nodes, link, names, wiring.rows_below(depth, index)))
         mbits[wiring.starts[depth] + index] = carries
-
-
-def _sum_below(wiring: Wiring, nodes: NodeTable, depth: int, index: int, link: Link) -> int:
-    networks = nodes.bandwidth[wiring.rows_below(depth, index)]
-    if (networks == UNKNOWN).any():
-        return UNKNOWN
-    return max(1, link.divided(int(networks.sum())))
 
 
 def _silent(wiring: Wiring, nodes: NodeTable, link: Link, names: Sequence[str], rows: Int64) -> str:
