@@ -9,17 +9,24 @@ from typing import Any
 
 import msgspec
 
-from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.config import Configuration, load_configuration
 from topo_scheduler.api.objects import Job, Node, Pod
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import Announce, Preempt
 from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.state.decision import Verdict
 
 from . import objects
 from .objects import Json
 
+LINKS = """
+apiVersion: topology.scheduler/v1alpha1
+kind: TopologySchedulerConfig
+spec: {links: [{level: node, capacity: 400Gb}, {level: leaf, oversubscription: 2}, {level: spine, oversubscription: 4}]}
+"""
 
-def _engine(jobs: dict[str, Job]) -> Engine:
+
+def _engine(jobs: dict[str, Job], config: Configuration | None = None) -> Engine:
     def resolve(pod: Pod) -> Lineage:
         controller = pod.metadata.controller
         if controller is None:
@@ -31,7 +38,7 @@ def _engine(jobs: dict[str, Job]) -> Engine:
         )
         return Lineage((owner,))
 
-    return Engine(Configuration(), resolve)
+    return Engine(config or Configuration(), resolve)
 
 
 def _nodes(count: int) -> list[Node]:
@@ -41,15 +48,17 @@ def _nodes(count: int) -> list[Node]:
     ]
 
 
-def decisions(nodes: int, gangs: int, members: int) -> Json:
-    """Latency of a decision on a gang of whole nodes, while the cluster fills."""
+def decisions(nodes: int, gangs: int, members: int, bandwidth: str = "") -> Json:
+    """Latency of a decision on a gang of whole nodes, while the cluster fills; with ``bandwidth`` also its links."""
     jobs: dict[str, Job] = {}
-    engine = _engine(jobs)
+    engine = _engine(jobs, load_configuration({"bench": LINKS}) if bandwidth else None)
     engine.nodes_applied(_nodes(nodes), 0.0)
     pods = []
     for number in range(gangs):
         body = objects.job(f"g-{number}", members)
         body["metadata"]["uid"] = f"j{number}"
+        if bandwidth:
+            body["metadata"].setdefault("annotations", {})["topology.scheduler/network-bandwidth"] = bandwidth
         jobs[f"j{number}"] = msgspec.convert(body, Job)
         for index in range(members):
             member = objects.member_of_job(body, index)
@@ -62,7 +71,9 @@ def decisions(nodes: int, gangs: int, members: int) -> Json:
         "nodes": nodes,
         "gpus": 8 * nodes,
         "gang": members,
+        "bandwidth": bandwidth or None,
         "decisions": len(seconds),
+        "placed": sum(one.decision.verdict is Verdict.PLACED for one in said if isinstance(one, Announce)),
         "p50_us": round(1e6 * seconds[len(seconds) // 2]),
         "p99_us": round(1e6 * seconds[int(len(seconds) * 0.99)]),
         "max_us": round(1e6 * seconds[-1]),
@@ -164,6 +175,9 @@ def core() -> Json:
     """All measurements in core."""
     return {
         "decisions": [decisions(1000, 110, 8), decisions(5000, 600, 8), decisions(10_000, 1200, 8)],
+        "with_bandwidth": [
+            decisions(5000, 600, members, bandwidth) for members in (8, 32) for bandwidth in ("", "100Gb")
+        ],
         "preemption": [
             preemption(2000, 700, 1, 1, 8),
             preemption(2000, 700, 1, 4, 8),

@@ -15,6 +15,7 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from topo_scheduler.api import labels
 from topo_scheduler.api.config import SchedulerConfig, TopologySchedulerConfig
+from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.models import Model
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.observability.metrics import Metrics, Snapshot
@@ -154,7 +155,16 @@ _BANDWIDTH: Final = """
 ## Bandwidth of a node's network
 
 A value such as `200Gb`. The first label present wins; `bandwidthLabels` replaces the list. A value that can't be read
-is logged and counts as unknown, and a node of unknown bandwidth is not filtered.
+is logged and counts as unknown, and a node of unknown bandwidth is neither filtered nor limited. Without a label
+`links` with `level: node` tells it.
+
+"""
+_UPLINKS: Final = """
+## Capacity of an uplink
+
+What the uplink of a node's domain at a level carries in each direction, a value such as `3200Gb`; the same on all nodes
+of the domain. Where they disagree, that is logged and the least holds; a value that can't be read is logged and
+ignored. [Limit links](../how-to/limit-links.md) tells the other ways.
 
 """
 _RESOURCES: Final = """
@@ -185,6 +195,7 @@ def labels_page() -> str:
     ]
     resources = [(f"`{name}`",) for name in labels.GPU_RESOURCES]
     models = [(f"`{name}`",) for name in labels.GPU_MODEL_LABELS]
+    uplinks = [(level, f"`{uplink_label(level)}`") for level in levels]
     bandwidths = [(f"`{name}`",) for name in labels.BANDWIDTH_LABELS]
     return "".join(
         [
@@ -200,6 +211,8 @@ def labels_page() -> str:
             table(("label",), models),
             _wrapped(_BANDWIDTH),
             table(("label",), bandwidths),
+            _wrapped(_UPLINKS),
+            table(("level", "label"), uplinks),
             _wrapped(_RESOURCES),
             table(("resource",), resources),
         ]
@@ -215,6 +228,7 @@ Served at `/metrics` in Prometheus' text format, by default on port 10261. No la
 a job. Label values:
 
 - `level`, `domain`: type of a domain and its path, such as `spine-1/leaf-2`; `cluster` and an empty path for the whole.
+  Of links, those of the domain's uplink; `node` and a leaf for the networks of its nodes together.
 - `verdict`: `placed` or `unschedulable`.
 - `outcome`: `bound`, `rejected`, `taken`, `gone`, `unbound` or `unknown`; what each means is told in
   [reliability](../explanation/reliability.md#a-bind-whose-end-is-not-known).

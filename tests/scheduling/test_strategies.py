@@ -1,10 +1,13 @@
 """What strategies, preferences and outcomes change among the places that the size rule leaves."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.helpers import make_node, term, where
 from tests.scheduling.planning import Small, gang, grid, pods, single
 from topo_scheduler.api.annotations import Strategy
+from topo_scheduler.api.links import Link
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
 from topo_scheduler.scheduling.ask import Ask, Placement
 from topo_scheduler.state.classes import PodClass
@@ -146,6 +149,17 @@ def test_for_the_latency_sensitive_the_least_loaded_links_outweigh_packing() -> 
     for latency, leaf in ((False, "s/l2"), (True, "s/l1")):
         sensitive = Ask(ask.groups, gang=True, strategy=CONSOLIDATED, latency=latency)
         assert small.leaves(sensitive) == [leaf]
+
+
+def test_the_latency_sensitive_cross_the_uplinks_that_are_least_loaded() -> None:
+    small = Small(make_node(f"l{leaf}n{n}", f"s/l{leaf}", bandwidth="400Gb") for leaf in (1, 2, 3, 4) for n in (1, 2))
+    small.world.links.configure([Link(level="leaf", capacity="400Gb")])
+    small.send("near", 100_000, "l1n1", "l2n1")
+    for latency, leaves in ((False, ["s/l1", "s/l2"]), (True, ["s/l3", "s/l4"])):
+        assert small.leaves(replace(gang(4), latency=latency)) == leaves
+    small.send("inside", 300_000, "l3n1", "l3n2")
+    assert small.leaves(replace(gang(2), latency=True)) == ["s/l4"], "one leaf uses no uplink, only networks of nodes"
+    assert small.leaves(replace(gang(4), latency=True)) == ["s/l1", "s/l2"]
 
 
 def test_where_no_bandwidth_is_known_use_stands_for_load() -> None:

@@ -36,7 +36,7 @@ def _bound(pod: str, told: Json) -> Iterator[str]:
         yield f"  score      {told['score']} of 1"
     yield f"  rank       {told['rank']}"
     if told["bandwidthMbit"]:
-        yield f"  bandwidth  {told['bandwidthMbit'] / 1000:g}Gb of its node"
+        yield f"  bandwidth  {told['bandwidthMbit'] / 1000:g}Gb reserved on each node of its gang"
     if told["chargedGpus"]:
         yield f"  GPUs       {told['chargedGpus']}, reserved by annotation alone: its node gives it no device"
     if gang := told.get("gang"):

@@ -130,7 +130,8 @@ def build_world(listed: Listed, configuration: Configuration) -> World:
     for pod in listed.pods:
         if pod.spec.node_name and not pod.finished:
             listed.problems.extend(world.bound(pod)[1])
-    listed.problems.extend(world.look_at_links())
+    world.links.settle(world.layout)
+    listed.problems.extend(world.links.problems)
     return world
 
 

@@ -334,7 +334,8 @@ class Engine:
 
     def _decide(self, workload: Workload, pending: list[Member], now: float) -> Decision:
         layout, improvements = self.world.layout, self.world.improvements
-        self.world.links.settle(layout)
+        if self.world.links.told:
+            self.world.links.settle(layout)
         self.extensions.guard.begin()
         if layout.levels != self._levels:
             self._levels = layout.levels

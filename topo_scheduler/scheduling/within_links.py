@@ -85,15 +85,16 @@ def row_sets(room: Room, fit: Int64, depth: int, members: int) -> Iterator[Bool]
 
 
 def _with_most_in_one(room: Room, usable: Int64, depth: int, level: int, members: int) -> Iterator[Bool]:
-    """Yield a set for each domain of a level that could hold more than half, those that hold most first."""
+    """Yield a set for domains of a level that could hold more than half, those that hold most first."""
     wiring, layout = room.wiring, room.wiring.layout
     inside = _narrowed(room, usable, level)
     ranges = layout.offsets[layout.domains[level]]
     held, nodes = (np.add.reduceat(values[layout.order], ranges[:-1]) for values in (inside, (inside > 0).astype(int)))
     below, elsewhere = room.below[wiring.uplinks(level)], room.elsewhere[wiring.uplinks(level)]
     # Where the uplink can serve all nodes of the domain anyway, the first set knows it already.
-    possible = np.flatnonzero((nodes > below) & (held > 0))
-    for index in possible[np.lexsort((possible, -held[possible]))].tolist():
+    few = members - held <= np.minimum(elsewhere, members) * usable.max(initial=0)
+    possible = np.flatnonzero((nodes > below) & (held > 0) & few)
+    for index in possible[np.lexsort((possible, -held[possible]))][:TRIES].tolist():
         chosen = np.where(_in(wiring, level, index), inside, 0)
         missing = members - int(held[index])
         if missing > 0 or elsewhere[index] > 0:

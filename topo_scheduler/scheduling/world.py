@@ -144,7 +144,8 @@ class World:
         daemon = controller is not None and controller.kind == "DaemonSet"
         changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, profile=profile)
         self.ledger.occupy(occupant_of(pod))
-        self.links.pod_bound(pod)
+        if self.links.pod_bound(pod):
+            self.improvements += 1
         if changed and daemon:
             self._change_rules()
         if changed and before >= 0:

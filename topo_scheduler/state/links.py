@@ -164,13 +164,14 @@ class Links:
         self._freed = True
         return True
 
-    def pod_bound(self, pod: Pod) -> None:
-        """Take over what the annotations of a bound pod say is reserved for it."""
-        reserved = reservation_of(pod)
+    def pod_bound(self, pod: Pod) -> bool:
+        """Take over what annotations of a bound pod say is reserved; return whether it held something else before."""
+        uid, reserved = pod.metadata.uid, reservation_of(pod)
+        before = self.held(uid) if self._gang_of else None
         if reserved is not None:
-            self.put(pod.metadata.uid, reserved[0], pod.spec.node_name, reserved[1])
-        elif self._gang_of:
-            self.drop(pod.metadata.uid)
+            self.put(uid, reserved[0], pod.spec.node_name, reserved[1])
+            return before is not None and before != self.held(uid)
+        return before is not None and self.drop(uid)
 
     def take_freed(self) -> bool:
         """Return whether links may carry more for others than at the last call."""
@@ -333,6 +334,11 @@ class Links:
         left = capacity - self._reserved[links] + own
         short = np.flatnonzero((capacity != UNKNOWN) & (needed > left) & (needed > own))
         return [Shortage(int(links[at]), int(capacity[at]), int(left[at]), int(needed[at])) for at in short]
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What is wrong with what is told of links, as of the last time they were settled."""
+        return self._capacities.problems
 
     def complaints(self) -> list[str]:
         """Return what is wrong with what is told of links; each is told once until it has been put right."""

@@ -25,7 +25,8 @@ class Member:
 
     ``index`` the number its controller gave it, None when it gave none; ``series`` of which row of such numbers it is,
     where several controllers made the workload, the first in order first; ``rank`` the one it was placed with.
-    ``controlled``: a controller makes a new pod when this one is evicted. ``bandwidth`` Mbit/s a node reserved for its gang.
+    ``controlled``: a controller makes a new pod when this one is evicted. ``bandwidth`` Mbit/s a node reserved for its
+    gang.
     """
 
     uid: str
