@@ -19,18 +19,18 @@ class Trial:
     It is used and thrown away between two changes of the original.
     """
 
-    def __init__(self, planner: Planner, layout: Layout, now: float, *, neighbours: bool, links: bool = False) -> None:
-        """``neighbours``: whether it matters who is there, beyond what they hold of resources; ``links`` or send."""
+    def __init__(self, planner: Planner, layout: Layout, now: float, *, neighbours: bool, links: bool = True) -> None:
+        """``neighbours``: whether it matters who is there, beyond what they hold; ``links`` what they send."""
         nodes = copy.copy(planner.nodes)
         nodes.requested = nodes.requested.copy()
         nodes.capacity_changes = ChangeLog()
         around = planner.around
         residents = around.residents.copy() if neighbours else around.residents
-        self._links = around.links.copy(nodes) if links and around.links is not None else None
+        self._links = around.links if links else None
+        self._links_copied = False
         self._sent: dict[str, tuple[GangKey, str, int]] = {}
         """What pods that are gone sent."""
-        around = replace(around, nodes=nodes, residents=residents, links=self._links or around.links)
-        self.planner = Planner(around, planner.history, planner.policy)
+        self.planner = Planner(replace(around, nodes=nodes, residents=residents), planner.history, planner.policy)
         self._layout = layout
         self._now = now
         self._neighbours = neighbours
@@ -71,6 +71,9 @@ class Trial:
 
     def _send(self, links: Links, uid: str, change: int) -> None:
         if change < 0 and (held := links.held(uid)) is not None:
+            if not self._links_copied:
+                self._links_copied = True
+                links = self._links = self.planner.around.links = links.copy(self.planner.nodes)
             self._sent[uid] = held
             links.drop(uid)
         elif change > 0 and uid in self._sent:

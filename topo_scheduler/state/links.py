@@ -118,7 +118,8 @@ class Links:
         }
         other._gang_of, other._dirty = dict(self._gang_of), dict(self._dirty)
         other._reserved = self._reserved.copy()
-        other._tell()
+        if other._wiring is not None:
+            other._tell()
         return other
 
     # ------------------------------------------------------------ what changes
