@@ -198,6 +198,7 @@ class Links:
         if self._dirty:
             self._charge_again(self._dirty)
             self._dirty.clear()
+            self._tell()  # anew: one that was read back from bytes is no view any more
 
     def _rewire(self, layout: Layout) -> None:
         before = self._capacities.mbits
