@@ -27,6 +27,7 @@ from topo_scheduler.observability import health
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot
 from topo_scheduler.observability.outputs import Outputs, open_outputs
 from topo_scheduler.scheduling import waiting
+from topo_scheduler.scheduling.fragmentation import fragmentation
 from topo_scheduler.scheduling.link_survey import survey_links
 from topo_scheduler.scheduling.survey import survey
 
@@ -260,6 +261,9 @@ class Daemon:
             )
         world = term.engine.world
         domains = list(survey(world))
+        torn = fragmentation(world)
+        largest = {(one.level, one.model, "node"): one.whole_gpus for one in torn.gangs}
+        largest |= {(one.level, one.model, "typical"): one.gpus for one in torn.gangs}
         over = world.held() > world.nodes.allocatable
         return Snapshot(
             domains=[DomainState(d.level, "/".join(d.path), d.utilization, d.fragmentation) for d in domains],
@@ -274,6 +278,8 @@ class Daemon:
             ],
             unknown_links={level: unknown for level, (unknown, _) in world.links.unknown().items()},
             gpu_allocation=domains[0].utilization if domains else 0.0,
+            largest_gangs=largest,
+            stranded_gpus=torn.stranded,
             pending=waiting.pending_pods(term.engine),
             longest_wait=waiting.longest_waits(term.engine, self._clock()),
             shares=waiting.shares(term.engine),

@@ -47,6 +47,10 @@ DRAIN_SECONDS: Final = 25.0
 """Longest wait at the end of a term for binds in flight; below the 30 s a pod usually has to terminate."""
 STEP_SECONDS: Final = 0.005
 """Longest time decisions hold the event loop at a stretch."""
+EXPLAIN_SECONDS: Final = 0.002
+"""Longest time explanations hold the event loop at a stretch, but for one step of them."""
+EXPLAIN_AFTER: Final = 0.3
+"""Seconds for which explanations stand back behind binds."""
 OWNER_RETRY_SECONDS: Final = 5.0
 OWNERS_SECONDS: Final = 10.0
 """Longest wait for the lists of workloads: a kind that is not served, or not allowed, must not hold up all others."""
@@ -235,8 +239,15 @@ class Term:
             if self.engine.pending_work:
                 await asyncio.sleep(0)
                 continue
-            due = self.engine.next_due()
-            timeout = None if due is None or due == float("inf") else max(0.0, due - self._clock())
+            why = self.engine.why
+            if why.due(now) and (not self.busy() or why.waited(now) > EXPLAIN_AFTER):
+                for instruction in self.engine.explain(now, time.perf_counter, EXPLAIN_SECONDS):
+                    self._executor.carry_out(instruction)
+                await asyncio.sleep(0)
+                continue
+            times = (self.engine.next_due(), now + EXPLAIN_AFTER if why.due(now) else why.next_due())
+            due = min((at for at in times if at is not None), default=float("inf"))
+            timeout = None if due == float("inf") else max(0.0, due - self._clock())
             try:
                 async with asyncio.timeout(timeout):
                     await self._wake.wait()

@@ -5,14 +5,15 @@ import sys
 import tempfile
 import time
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from topo_scheduler.api.config import Configuration, load_configuration
 from topo_scheduler.api.objects import Job, Node, Pod
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.instructions import Announce, Preempt
+from topo_scheduler.scheduling.fragmentation import fragmentation
+from topo_scheduler.scheduling.instructions import Announce, Preempt, Tell
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.state.decision import Verdict
 
@@ -24,6 +25,8 @@ apiVersion: topology.scheduler/v1alpha1
 kind: TopologySchedulerConfig
 spec: {links: [{level: node, capacity: 400Gb}, {level: leaf, oversubscription: 2}, {level: spine, oversubscription: 4}]}
 """
+STARTED: Final = 1_704_067_200.0
+"""Seconds since the epoch at which pods that run were made."""
 
 
 def _engine(jobs: dict[str, Job], config: Configuration | None = None) -> Engine:
@@ -160,6 +163,82 @@ def preemption(nodes: int, victims: int, per_node: int, members: int, gpus: int,
     }
 
 
+def explanations(nodes: int, per_node: int, members: int, repeats: int = 5) -> Json:
+    """From a gang that can't be placed to why not and what would help, while other decisions may go on.
+
+    Nine of ten GPUs are held, by pods of which it is known when they end. Slices are as the daemon takes them, in CPU
+    time: for so long nobody else is decided on.
+    """
+    totals, slices, busy, ways = [], [], [], 0
+    for repeat in range(repeats):
+        jobs: dict[str, Job] = {}
+        engine = _engine(jobs)
+        engine.nodes_applied(_nodes(nodes), 0.0)
+        running = []
+        for number in range(nodes):
+            for part in range(per_node):
+                if (7 * number + 3 * part) % 10 == 0 and per_node > 1:
+                    continue
+                uid = f"r{number}-{part}"
+                body = objects.pod(uid, 8 // per_node, "another", uid=uid)
+                body["metadata"]["creationTimestamp"] = "2024-01-01T00:00:00Z"
+                minutes = 60 + 37 * (number + 11 * part) % 3000
+                body["metadata"]["annotations"] = {"topology.scheduler/expected-duration": f"{minutes}m"}
+                body["spec"]["nodeName"] = f"node-{number}"
+                running.append(msgspec.convert(body, Pod))
+        engine.pods_applied(running, 0.0)
+        body = objects.job("waits", members)
+        body["metadata"]["uid"] = "waits"
+        jobs["waits"] = msgspec.convert(body, Job)
+        for index in range(members):
+            member = objects.member_of_job(body, index)
+            member["metadata"]["uid"] = f"w{index}"
+            engine.pods_applied([msgspec.convert(member, Pod)], 0.0)
+        engine.step(0.0, time.perf_counter, 1e9)
+        wall = STARTED
+        began, cpu = time.perf_counter(), time.process_time()
+        while engine.why.waiting:
+            at = time.process_time()
+            said = engine.why.work(0.0, wall, time.perf_counter, 0.002)
+            if repeat:  # the first loads code
+                slices.append(time.process_time() - at)
+            ways = max(ways, sum(one.message.count(") ") for one in said if isinstance(one, Tell)) // members)
+        if repeat:
+            totals.append(time.perf_counter() - began)
+            busy.append(time.process_time() - cpu)
+        assert ways, "something would help"
+    totals.sort()
+    slices.sort()
+    return {
+        "nodes": nodes,
+        "pods": len(running),
+        "gang": members,
+        "p50_ms": round(1e3 * totals[len(totals) // 2], 1),
+        "max_ms": round(1e3 * totals[-1], 1),
+        "cpu_ms": round(1e3 * min(busy), 1),
+        "slice_p50_cpu_ms": round(1e3 * slices[len(slices) // 2], 1),
+        "slice_p99_cpu_ms": round(1e3 * slices[int(len(slices) * 0.99)], 1),
+        "slice_max_cpu_ms": round(1e3 * slices[-1], 1),
+    }
+
+
+def largest_gangs(nodes: int, repeats: int = 50) -> Json:
+    """Measuring fragmentation, as each scrape of the metrics does."""
+    engine = _engine({})
+    engine.nodes_applied(_nodes(nodes), 0.0)
+    for number in range(0, nodes, 3):
+        body = objects.pod(f"r{number}", 2, "another", uid=f"r{number}")
+        body["spec"]["nodeName"] = f"node-{number}"
+        engine.pods_applied([msgspec.convert(body, Pod)], 0.0)
+    seconds = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        fragmentation(engine.world)
+        seconds.append(time.perf_counter() - began)
+    seconds.sort()
+    return {"nodes": nodes, "p50_us": round(1e6 * seconds[repeats // 2]), "max_us": round(1e6 * seconds[-1])}
+
+
 def kernels() -> Json:
     """Compiling every kernel cold, and loading them from the cache."""
     result: dict[str, Any] = {}
@@ -184,6 +263,13 @@ def core() -> Json:
             preemption(2000, 2000, 8, 8, 8),
             preemption(2000, 2000, 8, 64, 1),
         ],
+        "explanations": [
+            explanations(1000, 1, 16),
+            explanations(1000, 8, 16),
+            explanations(1000, 8, 64),
+            explanations(5000, 8, 64),
+        ],
+        "largest_gangs": [largest_gangs(1000), largest_gangs(5000)],
         "fabric": fabric(),
         "kernels": kernels(),
     }

@@ -1,13 +1,17 @@
 """``explain`` of pods that are bound, pending, refused, and not ours."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cli.conftest import Served, run
 from tests.crds import native_pod_group
+from topo_scheduler.cli.explained import SCHEMA, Explained
+from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.demo import until
 
 GANG = """
@@ -36,6 +40,7 @@ def explained(served: Served, *arguments: str) -> dict[str, Any]:
     assert code == 0, output
     answer = json.loads(output)
     assert isinstance(answer, dict)
+    msgspec.json.decode(output, type=Explained)  # as the published schema says, and nothing else
     return answer
 
 
@@ -102,6 +107,50 @@ def test_a_gang_without_room_is_told_why(served: Served, tmp_path: Path) -> None
     code, text = explain(served, name)
     assert code == 0 and "Pod default/big-0-" in text and decision["message"] in text
     assert served.call(lambda: served.server.store.revision) == before, "nothing is written"
+
+
+def test_the_cheapest_ways_out_are_told_of_a_job_by_its_name(served: Served, tmp_path: Path) -> None:
+    path = tmp_path / "gang.yaml"
+    path.write_text(GANG)
+    pods = served.submit(path, 5)
+    for number, node in enumerate((1, 3, 5)):
+        served.create_pod(f"filler-{number}", gpus=8, annotations={"topology.scheduler/expected-duration": "2h"})
+        served.bind(f"filler-{number}", f"node-{node}")
+    told = explained(served, "big")
+    assert told["schema"] == SCHEMA
+    assert told["pod"] == sorted(pods)[0]
+    why = told["why"]
+    # Eight nodes, of which three are down, and three are held.
+    assert why["reason"].startswith("40 GPUs are needed and 16 are free; 24 more are on nodes that are cordoned or not")
+    assert {domain["level"] for domain in why["domains"]} == {"spine", "leaf"}
+    leaf = next(domain for domain in why["domains"] if domain["path"] == "spine-1/leaf-1")
+    assert (leaf["nodes"], leaf["room"], leaf["needed"]) == (4, 1, 5)
+    ways = {way["kind"]: way for way in why["waysOut"]}
+    assert ways["wait"]["ends"] and ways["wait"]["until"].endswith("Z")
+    assert ways["reduce"]["size"] == 1
+    assert ways["free"]["cost"]["podsEnded"] == len(ways["free"]["ends"])
+    code, text = explain(served, "default/big")
+    assert code == 0
+    assert "What would help, cheapest first (each was tried on a copy of the cluster):\n  1. " in text
+    assert all(way["say"] in text for way in why["waysOut"] if "until" not in way["say"])
+    assert "spine-1/leaf-1           room for 1 of 5 pods" in text
+    assert "size rule  at least 5 nodes, within 3 leaves of one cluster" in text
+
+
+def test_a_way_out_that_was_told_helps(served: Served, tmp_path: Path) -> None:
+    path = tmp_path / "gang.yaml"
+    path.write_text(GANG)
+    name = served.submit(path, 5)[0]
+    for number, node in enumerate((1, 3, 5)):
+        served.create_pod(f"filler-{number}", gpus=8)
+        served.bind(f"filler-{number}", f"node-{node}")
+    way = next(way for way in explained(served, name)["why"]["waysOut"] if way["kind"] == "free")
+    for one in way["ends"]:
+        delete = partial(
+            served.server.store.delete, "pods", one["name"].rpartition("/")[2], "default", DeleteOptions(0)
+        )
+        served.call(delete)
+    assert explained(served, name)["decision"]["verdict"] == "placed"
 
 
 def test_a_pod_with_a_claim(served: Served) -> None:

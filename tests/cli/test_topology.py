@@ -1,9 +1,17 @@
 """``topology`` on a cluster nobody schedules."""
 
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
-from tests.cli.conftest import Served, run
+from tests.cli.conftest import ROOT, Served, run, start
 
 
 def test_the_tree(served: Served) -> None:
@@ -101,3 +109,97 @@ def test_a_server_that_is_away(served: Served) -> None:
 def test_a_context_that_is_not_there(served: Served) -> None:
     answer = run("topology", "--kubeconfig", served.kubeconfig, "--context", "none")
     assert answer.exit_code == 2 and "none" in answer.output
+
+
+# ---------------------------------------------------------------- the largest gang, once and as it changes
+
+
+def test_the_largest_gang_that_fits_by_level_and_model(served: Served) -> None:
+    served.create_pod("worker", gpus=3)
+    served.bind("worker", "node-1")
+    answer = run("topology", "--kubeconfig", served.kubeconfig)
+    lines = [" ".join(line.split()) for line in answer.output.splitlines()]
+    at = lines.index("Largest gang that fits now")
+    assert lines[at + 1] == "level model of whole nodes in of typical members in"
+    assert lines[at + 2] == "cluster NVIDIA-A100-SXM4-80GB 4 x node = 32 GPUs cluster 9 x 3 = 27 GPUs cluster"
+    # Four nodes that a gang of whole nodes has wholly; of the other one 2 of 5 are left over.
+    assert lines[at + 5] == "Stranded: 2 of 37 NVIDIA-A100-SXM4-80GB"
+    told = json.loads(run("topology", "--kubeconfig", served.kubeconfig, "-o", "json").output)
+    assert told["strandedGpus"] == [{"gpuModel": "NVIDIA-A100-SXM4-80GB", "free": 37, "stranded": 2}]
+    leaf = next(one for one in told["largestGangs"] if one["level"] == "leaf")
+    assert leaf["typicalMembers"]["gpusEach"] == 3
+    assert set(leaf["wholeNodes"]) == {"nodes", "gpus", "domain"}
+
+
+def _pictures(stream: IO[str]) -> Iterator[dict[str, object]]:
+    for line in stream:
+        yield json.loads(line)
+
+
+def test_watch_follows_the_cluster_one_line_a_picture(served: Served) -> None:
+    arguments = ("topology", "--kubeconfig", served.kubeconfig, "--watch", "--interval", "0.2", "-o", "json")
+    watching = start(*arguments)
+    try:
+        assert watching.stdout is not None
+        pictures = _pictures(watching.stdout)
+        first = next(pictures)
+        assert first["gpus"] == {"capacity": 64, "used": 0, "free": 40, "onEmptyNodes": 40}
+        served.create_pod("worker", gpus=3)
+        served.bind("worker", "node-1")
+        changed = next(one for one in pictures if one["gpus"] != first["gpus"])
+        assert changed["gpus"] == {"capacity": 64, "used": 3, "free": 37, "onEmptyNodes": 32}
+        assert changed["strandedGpus"] != first["strandedGpus"]
+        watching.send_signal(signal.SIGINT)
+        watching.communicate(timeout=40)  # reads on, so that nobody waits for a full pipe
+        assert watching.returncode == 0
+    finally:
+        watching.kill()
+        watching.communicate()
+
+
+def test_watch_prints_one_picture_after_the_other_where_there_is_no_terminal(served: Served) -> None:
+    watching = start("topology", "--kubeconfig", served.kubeconfig, "--watch", "--interval", "0.2")
+    try:
+        assert watching.stdout is not None
+        found = 0
+        for line in watching.stdout:
+            found += line.startswith("Largest gang that fits now")
+            if found == 2:
+                break
+        assert found == 2
+    finally:
+        watching.kill()
+        watching.communicate()
+
+
+def test_watch_on_a_terminal_keeps_its_place(served: Served) -> None:
+    main, other = pty.openpty()
+    command = [sys.executable, "-m", "topo_scheduler.cli", "topology", "--kubeconfig", served.kubeconfig]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"}
+    watching = subprocess.Popen(
+        [*command, "--watch", "--interval", "0.2"],
+        stdin=other,
+        stdout=other,
+        stderr=other,
+        cwd=ROOT,
+        env=environment,
+    )
+    os.close(other)
+    seen = b""
+    until = time.monotonic() + 30
+    try:
+        while seen.count(b"Largest gang that fits now") < 2 and time.monotonic() < until:
+            seen += os.read(main, 65536)
+        assert seen.startswith(b"\x1b[?1049h"), "the alternate screen"
+        assert b"\x1b[H" in seen, "from the top again"
+    finally:
+        watching.kill()
+        watching.wait()
+        os.close(main)
+
+
+def test_watch_of_a_server_that_is_away(served: Served) -> None:
+    served.wait(served.server.go_away)
+    answer = run("topology", "--kubeconfig", served.kubeconfig, "--watch")
+    assert answer.exit_code == 1
+    assert answer.output.startswith("Error: GET /api/v1/nodes")

@@ -4,6 +4,7 @@ What is written by hand stands in the introductions here; everything in the tabl
 families, the metrics registry and the command line.
 """
 
+import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from topo_scheduler.api import labels
 from topo_scheduler.api.config import SchedulerConfig, TopologySchedulerConfig
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.models import Model
+from topo_scheduler.cli.explained import json_schema
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 
@@ -229,6 +231,10 @@ a job. Label values:
 
 - `level`, `domain`: type of a domain and its path, such as `spine-1/leaf-2`; `cluster` and an empty path for the whole.
   Of links, those of the domain's uplink; `node` and a leaf for the networks of its nodes together.
+- `level` in `topology_scheduler_gang_score` and `topology_scheduler_gang_hops`: innermost level of which one domain
+  holds the gang, `node` for one node.
+- `model`, `member`: a GPU model as nodes tell it, empty where they don't; `node` for members of whole nodes, `typical`
+  for those of [the usual size](../explanation/why-not.md#fragmentation).
 - `verdict`: `placed` or `unschedulable`.
 - `outcome`: `bound`, `rejected`, `taken`, `gone`, `unbound` or `unknown`; what each means is told in
   [reliability](../explanation/reliability.md#a-bind-whose-end-is-not-known).
@@ -301,11 +307,18 @@ def _help(command: click.Command, name: str) -> str:
 
 # ---------------------------------------------------------------- all of them
 
+
+def schema_page() -> str:
+    """Return the schema of ``explain -o json``."""
+    return json.dumps(json_schema(), indent=2) + "\n"
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "config.md": config_page,
     "labels.md": labels_page,
     "metrics.md": metrics_page,
     "cli.md": cli_page,
+    "explain.schema.json": schema_page,
 }
 MODELS: Final[tuple[type[Model], ...]] = (SchedulerConfig, TopologySchedulerConfig)
 

@@ -27,6 +27,7 @@ from topo_scheduler.scheduling.instructions import (
     Tell,
 )
 from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.why import FAULT
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.groups import PodGroup, Serving
 from topo_scheduler.state.resources import GPU
@@ -143,6 +144,14 @@ class Driver:
         for instruction in said:
             if isinstance(instruction, Bind):
                 self.flight[instruction.pod.uid] = instruction
+        self.said += said
+        return said
+
+    def explain(self, seconds: float = 0) -> list[Instruction]:
+        """Let time pass and the engine explain all that waits; return what it said."""
+        self.now += seconds
+        said = self.engine.explain(self.now, lambda: 0.0, 1.0)
+        assert not any(isinstance(one, Complain) and FAULT in one.message for one in said), said
         self.said += said
         return said
 

@@ -84,7 +84,8 @@ def test_a_gang_is_told_what_it_needs_and_where_most_is_free() -> None:
     assert message.startswith("0/8 nodes are available: ")
     assert "5 node(s) in domains without room for the gang" in message
     assert message.endswith(
-        "The gang needs 1 leaf with room for 4 pods of 8 GPUs; the most free is s1/l1 with room for 3."
+        " 40 GPUs are free, but the largest free block in one leaf is 24: l1."
+        " The gang needs 1 leaf with room for 4 pods of 8 GPUs."
     )
 
 
@@ -95,7 +96,8 @@ def test_a_gang_over_several_leaves_is_told_their_parent() -> None:
     d.apply(*pods)
     d.step()
     assert d.told(pods[0])[0].endswith(
-        "The gang needs 2 leaves in 1 spine with room for 4 pods of 8 GPUs; the most free is s1 with room for 3."
+        " 48 GPUs are free, but the largest free block under one spine is 24: s1/l2 16, s1/l1 8."
+        " The gang needs 2 leaves in 1 spine with room for 4 pods of 8 GPUs."
     )
 
 
@@ -106,7 +108,8 @@ def test_a_gang_between_two_gpu_models_is_told_that_it_needs_one() -> None:
     d.apply(*pods)
     d.step()
     assert d.told(pods[0])[0].endswith(
-        "The gang needs 1 leaf with room for 2 pods of 8 GPUs on nodes of one GPU model;"
+        " 16 GPUs are free, but of one GPU model at most 8: A."
+        " The gang needs 1 leaf with room for 2 pods of 8 GPUs on nodes of one GPU model;"
         " the most free is s1/l1 with room for 1."
     )
 

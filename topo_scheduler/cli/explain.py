@@ -1,4 +1,4 @@
-"""``topo-scheduler explain``: why a pod is where it is, or why it has no node yet."""
+"""``topo-scheduler explain``: why a pod or job is where it is, or why it has no nodes yet and what would help."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_op
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("pod", metavar="POD")
+@click.argument("pod", metavar="POD|JOB")
 @click.option("-n", "--namespace", default="default", show_default=True, metavar="NAME", help="Namespace of the pod.")
 @cluster_options
 @config_option
@@ -24,11 +24,13 @@ def command(
     scheduler_name: str | None,
     output: str,
 ) -> None:
-    """Tell why a pod is where it is, or why it has no node yet.
+    """Tell why a pod is where it is, or why it has no node yet and what would help.
 
     Of a bound pod: what was written when it was bound, and its gang. Of a pending one: what a scheduler would decide
-    about its workload now, from nodes and pods as they are. Writes nothing. Give the scheduler's own --config so that
-    the same rules hold.
+    about its workload now, from nodes and pods as they are; when that finds no room, why not, domain by domain, and
+    the cheapest ways out, each tried on a copy of the cluster. The name of a Job or gang stands for the first of its
+    pods that waits. The output of -o json follows a published schema. Writes nothing. Give the scheduler's own
+    --config so that the same rules hold.
     """
     namespace, _, pod = pod.rpartition("/") if "/" in pod else (namespace, "", pod)
     run_async(_explain(pod, namespace, kubeconfig, context, config_path, scheduler_name, output))

@@ -9,16 +9,22 @@ from topo_scheduler.api.annotations import (
     ADDRESS,
     CHARGED_GPUS,
     GANG_ID,
+    GANG_NAME,
+    HOPS,
+    LEVELS_SPANNED,
     RANK,
     RESERVED_BANDWIDTH,
     SCORE,
+    SPANNED_LEVEL,
     written_number,
 )
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.cli.common import Failure
+from topo_scheduler.cli.explained import SCHEMA
 from topo_scheduler.cli.snapshot import TIMEOUT_SECONDS, build_engine, list_all, list_cluster
+from topo_scheduler.cli.why_json import rule_json, why_json
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.decoding import Codec
 from topo_scheduler.kube.errors import Forbidden, NotFound
@@ -28,6 +34,14 @@ Json = dict[str, Any]
 
 _WITHOUT_LIMIT: Final = float("inf")
 _codec: Final = Codec(PODS)
+_JOB_LABELS: Final = (
+    "batch.kubernetes.io/job-name",
+    "job-name",
+    "jobset.sigs.k8s.io/jobset-name",
+    "leaderworkerset.sigs.k8s.io/name",
+    "training.kubeflow.org/job-name",
+    "scheduling.x-k8s.io/pod-group",
+)
 
 
 class _Event(Base):
@@ -50,27 +64,63 @@ async def explain(client: Client, configuration: Configuration, namespace: str, 
         Failure: there is no such pod, or it is not this scheduler's.
         KubeError: no answer from the API server.
     """
-    try:
-        path = PODS.path(namespace, name)
-    except ValueError as error:
-        raise Failure(str(error)) from error
-    try:
-        pod = _codec.one(await client.request("GET", path, timeout=TIMEOUT_SECONDS))
-    except NotFound as error:
-        raise Failure(f"there is no pod {name} in namespace {namespace}; -n names another namespace") from error
+    pod = await _find(client, configuration, namespace, name)
     ours = configuration.scheduler.scheduler_name
     if pod.spec.scheduler_name != ours:
         where = f"; it is on node {pod.spec.node_name}" if pod.spec.node_name else ""
         raise Failure(
-            f"pod {namespace}/{name} is not ours: its schedulerName is {pod.spec.scheduler_name or '(none)'},"
+            f"pod {pod.key} is not ours: its schedulerName is {pod.spec.scheduler_name or '(none)'},"
             f" this scheduler is called {ours}{where}"
         )
-    told: Json = {"pod": name, "namespace": namespace, "state": _state(pod), "events": await _told(client, pod)}
+    told: Json = {
+        "schema": SCHEMA,
+        "pod": pod.metadata.name,
+        "namespace": namespace,
+        "state": _state(pod),
+        "events": await _told(client, pod),
+    }
     if pod.spec.node_name:
         return {**told, **await _bound(client, pod)}
     if told["state"] == "pending":
         return {**told, **await _decided(client, configuration, pod)}
     return told
+
+
+async def _find(client: Client, configuration: Configuration, namespace: str, name: str) -> Pod:
+    """Return the pod of a name; else of the pods of a job or gang of that name the first that waits, else the first."""
+    try:
+        path = PODS.path(namespace, name)
+    except ValueError as error:
+        raise Failure(str(error)) from error
+    try:
+        return _codec.one(await client.request("GET", path, timeout=TIMEOUT_SECONDS))
+    except NotFound as error:
+        pods, _ = await list_all(client, PODS, namespace)
+        found = [pod for pod in pods if name in _called(pod)]
+        if not found:
+            raise Failure(
+                f"there is no pod {name} in namespace {namespace}, and no pods of a job or gang of that name;"
+                " -n names another namespace"
+            ) from error
+    ours = configuration.scheduler.scheduler_name
+
+    def order(pod: Pod) -> tuple[bool, bool, int, str]:
+        rank = written_number(pod.metadata.annotations, RANK) or 0
+        return pod.spec.scheduler_name != ours, _state(pod) != "pending", rank, pod.metadata.name
+
+    return min(found, key=order)
+
+
+def _called(pod: Pod) -> set[str]:
+    """Return what the job or gang of a pod may be called."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    names = {labels.get(label, "") for label in _JOB_LABELS} | {annotations.get(GANG_NAME, "")}
+    names.add(annotations.get(GANG_ID, "").rpartition("/")[2])
+    if pod.metadata.controller is not None:
+        names.add(pod.metadata.controller.name)
+    if pod.spec.scheduling_group:
+        names.add(str(pod.spec.scheduling_group.get("podGroupName", "")))
+    return names
 
 
 def _state(pod: Pod) -> str:
@@ -106,6 +156,9 @@ async def _bound(client: Client, pod: Pod) -> Json:
         "rank": written_number(written, RANK),
         "address": written.get(ADDRESS),
         "score": written.get(SCORE),
+        "spannedLevel": written.get(SPANNED_LEVEL),
+        "levelsSpanned": written_number(written, LEVELS_SPANNED),
+        "hops": written.get(HOPS),
         "chargedGpus": written_number(written, CHARGED_GPUS),
         "bandwidthMbit": written_number(written, RESERVED_BANDWIDTH),
     }
@@ -143,7 +196,8 @@ async def _decided(client: Client, configuration: Configuration, pod: Pod) -> Js
     uid = pod.metadata.uid
     found = engine.workloads.of_pod(uid)
     if found is None:
-        return {"workload": None, "decision": None, "wouldTell": ["the pod changed while it was looked at; ask again"]}
+        changed = ["the pod changed while it was looked at; ask again"]
+        return {"workload": None, "decision": None, "wouldTell": changed, "why": None, "leftOut": listed.problems}
     workload, member = found
     engine.queue.configure(Fairness())  # a limit on decisions only says when; here the answer is wanted now
     now = time.monotonic()
@@ -157,6 +211,9 @@ async def _decided(client: Client, configuration: Configuration, pod: Pod) -> Js
     # More pods than the gang's size are tried in two parts: the decision that places this pod is the one to tell.
     decision = next((d for d in decisions if any(seat.uid == uid for seat in d.seats)), None)
     decision = decision or next((d for d in decisions if d.verdict is not Verdict.PLACED), None)
+    why = None
+    if decision is not None and decision.verdict is not Verdict.PLACED:
+        why = engine.why.explain(workload, now, time.time(), time.perf_counter)
     return {
         "workload": {
             "name": f"{workload.namespace}/{workload.name}",
@@ -169,12 +226,13 @@ async def _decided(client: Client, configuration: Configuration, pod: Pod) -> Js
         },
         "decision": _decision(decision, uid) if decision is not None else None,
         "wouldTell": [one.message for one in said if isinstance(one, Tell) and one.pod.uid == uid],
+        "why": why_json(why) if why is not None else None,
         "leftOut": listed.problems,
     }
 
 
 def _decision(decision: Any, uid: str) -> Json:
-    rule, score = decision.rule, decision.score
+    rule, score, quality = decision.rule, decision.score, decision.quality
     seat = next((seat for seat in decision.seats if seat.uid == uid), None)
     return {
         "verdict": decision.verdict.value,
@@ -182,7 +240,7 @@ def _decision(decision: Any, uid: str) -> Json:
         "nodes": decision.nodes,
         "reasons": dict(decision.reasons or {}),
         "domains": [{"path": "/".join(path), "reason": reason} for path, reason in decision.domain_reasons],
-        "sizeRule": {"nodes": rule.nodes, "leaves": rule.leaves, "within": rule.domain} if rule is not None else None,
+        "sizeRule": rule_json(rule),
         "candidates": decision.candidates,
         "leaves": ["/".join(path) for path in decision.leaves],
         "score": None
@@ -195,6 +253,9 @@ def _decision(decision: Any, uid: str) -> Json:
             "historicalPerformance": score.history / 1000,
             **{name: part / 1000 for name, part in score.added},
         },
+        "spannedLevel": quality.level if quality is not None else None,
+        "levelsSpanned": quality.levels if quality is not None else None,
+        "hops": quality.mean_hops / 1000 if quality is not None else None,
         "node": seat.node if seat is not None else None,
         "rank": seat.rank if seat is not None else None,
         "address": seat.address if seat is not None else None,

@@ -1,9 +1,12 @@
 """An explanation in words."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 Json = dict[str, Any]
+
+MOST_DOMAINS: Final = 12
+"""Domains of a level that are shown, those with most room first."""
 
 
 def lines(told: Json) -> Iterator[str]:
@@ -34,6 +37,8 @@ def _bound(pod: str, told: Json) -> Iterator[str]:
     yield f"  address    {told['address']}"
     if told["score"] is not None:
         yield f"  score      {told['score']} of 1"
+    if told["spannedLevel"] is not None:
+        yield f"  its gang   within one {told['spannedLevel']}, {told['hops']} hops between two members on average"
     yield f"  rank       {told['rank']}"
     if told["bandwidthMbit"]:
         yield f"  bandwidth  {told['bandwidthMbit'] / 1000:g}Gb reserved on each node of its gang"
@@ -64,7 +69,7 @@ def _pending(pod: str, told: Json) -> Iterator[str]:
         yield from _placeable(decision)
     else:
         yield decision["message"]
-        yield from _lost(decision)
+        yield from _lost(decision, told.get("why"))
     for line in told["wouldTell"]:
         if line != decision["message"]:
             yield f"Also: {line}"
@@ -84,15 +89,40 @@ def _placeable(decision: Json) -> Iterator[str]:
     yield "If it stays pending, look whether a scheduler of that name runs, and at its log."
 
 
-def _lost(decision: Json) -> Iterator[str]:
-    rule = decision["sizeRule"]
+def _lost(decision: Json, why: Json | None) -> Iterator[str]:
+    rule = decision["sizeRule"] or (why["sizeRule"] if why is not None else None)
     if rule is not None:
         yield (
             f"  size rule  at least {_count(rule['nodes'], 'node')}, within {rule['leaves']}"
             f" {'leaf' if rule['leaves'] == 1 else 'leaves'} of one {rule['within']}"
         )
-    for domain in decision["domains"]:
-        yield f"  {domain['path'] or 'cluster':<24} {domain['reason']}"
+    if why is None:
+        for domain in decision["domains"]:
+            yield f"  {domain['path'] or 'cluster':<24} {domain['reason']}"
+        return
+    yield from _domains(why)
+    yield ""
+    if not why["waysOut"]:
+        yield "Nothing was found that would help: no pods to end, nodes to bring back or demands to drop."
+        return
+    yield "What would help, cheapest first (each was tried on a copy of the cluster):"
+    for number, way in enumerate(why["waysOut"], 1):
+        yield f"  {number}. {way['say']}"
+
+
+def _domains(why: Json) -> Iterator[str]:
+    """The domains of each level that come closest, and what keeps the pods from them."""
+    for level in dict.fromkeys(domain["level"] for domain in why["domains"]):
+        here = [domain for domain in why["domains"] if domain["level"] == level]
+        here.sort(key=lambda domain: (-domain["room"], -domain["freeGpus"]))
+        for domain in here[:MOST_DOMAINS]:
+            taken = ", ".join(f"{count} {reason}" for reason, count in sorted(domain["reasons"].items()))
+            yield (
+                f"  {domain['path']:<24} room for {domain['room']} of {_count(domain['needed'], 'pod')},"
+                f" {_count(domain['freeGpus'], 'GPU')} free on {_count(domain['nodes'], 'node')}: {taken}"
+            )
+        if len(here) > MOST_DOMAINS:
+            yield f"  and {len(here) - MOST_DOMAINS} more of level {level}, with less room"
 
 
 def _count(number: int, what: str) -> str:

@@ -14,7 +14,7 @@ COMMANDS: Final = {
     "run": "Run the scheduler: in a cluster, or with a kubeconfig.",
     "check-config": "Check a configuration file or a folder of them.",
     "topology": "Show the fabric as a tree, with what is free.",
-    "explain": "Tell why a pod is where it is, or why it has no node yet.",
+    "explain": "Tell why a pod is where it is, or why not, and what would help.",
     "filter": "Tell where pods of a snapshot may run by Kubernetes' own rules.",
     "replay": "Repeat recorded decisions and tell where the first differs.",
     "demo": "Schedule the examples on a cluster inside this process.",

@@ -181,8 +181,9 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
 
     # The plugins that the scheduler has: without them the answer would be another.
     scheduler = configuration.scheduler
-    engine = Engine(configuration, resolve, load_extensions(scheduler, Isolated(scheduler.plugin_timeout)))
     now = time.monotonic()
+    extensions = load_extensions(scheduler, Isolated(scheduler.plugin_timeout))
+    engine = Engine(configuration, resolve, extensions, time.time() - now)
     try:
         engine.namespaces_applied((await list_all(client, NAMESPACES))[0])
     except Forbidden:

@@ -1,11 +1,18 @@
-"""``topo-scheduler topology``: the fabric of a cluster as a tree, with what is free."""
+"""``topo-scheduler topology``: the fabric of a cluster as a tree, with what is free, once or as it changes."""
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_option, run_async
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from topo_scheduler.api.objects import Pod
+    from topo_scheduler.scheduling.world import World
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,17 +25,38 @@ from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_op
     default="text",
     help="wide also tells who sits where.",
 )
-def command(kubeconfig: str | None, context: str | None, config_path: Path | None, output: str) -> None:
+@click.option("-w", "--watch", is_flag=True, help="Follow the cluster and show it again and again, until Ctrl-C.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1, max=3600),
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How often --watch shows it.",
+)
+def command(
+    kubeconfig: str | None, context: str | None, config_path: Path | None, output: str, watch: bool, interval: float
+) -> None:
     """Show the fabric as a tree: domains and nodes with their GPUs, how full they are and how fragmented.
 
-    Lists nodes and pods once; writes nothing. --config tells other labels or GPU resources than the usual ones.
+    Below it, for each level and GPU model, the largest gang that would fit now, and how many free GPUs are stranded.
+    Lists nodes and pods once; writes nothing. With --watch they are watched: on a terminal the picture stays in its
+    place, elsewhere one follows the other, with -o json one a line. --config tells other labels or GPU resources than
+    the usual ones.
     """
-    run_async(_show(kubeconfig, context, config_path, output))
+    try:
+        if watch:
+            run_async(_watch(kubeconfig, context, config_path, output, interval))
+        else:
+            run_async(_show(kubeconfig, context, config_path, output))
+    except KeyboardInterrupt:
+        if not watch:
+            raise
 
 
 async def _show(kubeconfig: str | None, context: str | None, config_path: Path | None, output: str) -> None:
     from topo_scheduler.api.config import ConfigError
-    from topo_scheduler.cli import render, views
+    from topo_scheduler.cli import render
     from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
     from topo_scheduler.daemon import read_configuration
 
@@ -38,15 +66,84 @@ async def _show(kubeconfig: str | None, context: str | None, config_path: Path |
         raise Failure(str(error), USAGE) from error
     async with connected(kubeconfig, context) as client:
         listed = await list_cluster(client)
-    root = views.tree(build_world(listed, configuration), listed.pods)
+    world = build_world(listed, configuration)
     for problem in render.problems(listed.problems):
         click.echo(f"warning: {problem}", err=True)
-    if root is None:
+    if not len(world.nodes):
         raise Failure("the cluster has no nodes")
     if output == "json":
-        click.echo(json.dumps(render.as_json(root), indent=2))
-        return
+        click.echo(json.dumps(_json(world, listed.pods), indent=2))
+    else:
+        render.console().print(_picture(world, listed.pods, wide=output == "wide"))
+
+
+async def _watch(
+    kubeconfig: str | None, context: str | None, config_path: Path | None, output: str, interval: float
+) -> None:
+    import asyncio
+    from datetime import datetime
+
+    from rich.live import Live as Screen
+    from rich.text import Text
+
+    from topo_scheduler.api.config import ConfigError
+    from topo_scheduler.cli import render
+    from topo_scheduler.cli.live import following
+    from topo_scheduler.cli.snapshot import connected
+    from topo_scheduler.daemon import read_configuration
+
+    try:
+        configuration = read_configuration(config_path)
+    except ConfigError as error:
+        raise Failure(str(error), USAGE) from error
     screen = render.console()
-    screen.print(render.fabric(root, wide=output == "wide", tenants=output == "wide"))
+    async with connected(kubeconfig, context) as client, following(client, configuration) as live:
+
+        def picture() -> "Group | Text":
+            now = datetime.now().strftime("%H:%M:%S")
+            if not len(live.world.nodes):
+                return Text(f"{now}  the cluster has no nodes")
+            return _picture(live.world, live.pods, wide=output == "wide", title=now)
+
+        if output != "json" and screen.is_terminal:
+            with Screen(picture(), console=screen, screen=True, auto_refresh=False) as shown:
+                while True:
+                    await asyncio.sleep(interval)
+                    shown.update(picture(), refresh=True)
+        while True:
+            if output == "json":
+                told = _json(live.world, live.pods) if len(live.world.nodes) else {"nodes": []}
+                click.echo(json.dumps({"at": datetime.now().astimezone().isoformat(timespec="seconds"), **told}))
+            else:
+                screen.print(picture())
+                screen.print()
+            await asyncio.sleep(interval)
+
+
+def _json(world: "World", pods: "list[Pod]") -> dict[str, Any]:
+    from topo_scheduler.cli import gangs, render, views
+    from topo_scheduler.scheduling.fragmentation import fragmentation
+
+    root = views.tree(world, pods)
+    assert root is not None
+    return {**render.as_json(root), **gangs.as_json(fragmentation(world))}
+
+
+def _picture(world: "World", pods: "list[Pod]", *, wide: bool, title: str = "") -> "Group":
+    """Return what is shown; with a title the sums stand first, as a screen may be too small for the tree."""
+    from rich.console import Group, RenderableType
+    from rich.text import Text
+
+    from topo_scheduler.cli import gangs, render, views
+    from topo_scheduler.scheduling.fragmentation import fragmentation
+
+    root = views.tree(world, pods)
+    assert root is not None
+    torn = fragmentation(world)
+    tree: list[RenderableType] = [render.fabric(root, wide=wide, tenants=wide)]
     if note := render.unlabelled_note(root):
-        screen.print(note, style="yellow")
+        tree.append(Text(note, style="yellow"))
+    sums: list[RenderableType] = [gangs.largest_gangs(torn), gangs.stranded_line(torn)]
+    if title:
+        return Group(Text(title, style="dim"), *sums, Text(), *tree)
+    return Group(*tree, Text(), *sums)

@@ -1,7 +1,7 @@
 """Metrics. Labels are bounded: domains, levels, outcomes; never a pod or a job, a namespace once only."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -49,12 +49,17 @@ class LinkLoad:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is read when metrics are scraped. ``staleness`` and ``longest_wait`` in seconds, ``shares`` from 0 to 1."""
+    """What is read when metrics are scraped. ``staleness`` and ``longest_wait`` in seconds, ``shares`` from 0 to 1.
+
+    ``largest_gangs`` GPUs by level, GPU model and ``node`` or ``typical`` member; ``stranded_gpus`` by GPU model.
+    """
 
     domains: Iterable[DomainState] = ()
     links: Iterable[LinkLoad] = ()
     unknown_links: dict[str, int] | None = None
     gpu_allocation: float = 0.0
+    largest_gangs: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
+    stranded_gpus: Mapping[str, int] = field(default_factory=dict)
     pending: dict[str, int] | None = None
     longest_wait: dict[str, float] | None = None
     shares: dict[str, float] | None = None
@@ -179,6 +184,23 @@ class _AtScrape(Collector):
         yield used
         yield torn
         yield from _links(now)
+        largest = GaugeMetricFamily(
+            "topology_scheduler_largest_gang_gpus",
+            "GPUs of the largest gang that would fit into one domain of a level now, of whole nodes or of typical"
+            " members.",
+            labels=("level", "model", "member"),
+        )
+        for labels, gpus in now.largest_gangs.items():
+            largest.add_metric(labels, gpus)
+        yield largest
+        stranded = GaugeMetricFamily(
+            "topology_scheduler_stranded_gpus",
+            "Free GPUs that neither a whole node nor a typical member can have.",
+            labels=("model",),
+        )
+        for model, gpus in now.stranded_gpus.items():
+            stranded.add_metric((model,), gpus)
+        yield stranded
         yield _gauge("topology_gpu_allocation_ratio", "Share of all GPUs in use.", now.gpu_allocation)
         yield _gauge("topology_scheduler_nodes", "Nodes known.", now.nodes)
         yield _gauge("topology_scheduler_unlabelled_nodes", "Nodes whose place is not told.", now.unlabelled_nodes)

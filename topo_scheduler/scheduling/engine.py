@@ -32,6 +32,7 @@ from topo_scheduler.scheduling.settings import fairness_of, policy_of, unknown_l
 from topo_scheduler.scheduling.sharing import Sharing
 from topo_scheduler.scheduling.standing import lacking, least_of, order_of
 from topo_scheduler.scheduling.waking import Waking
+from topo_scheduler.scheduling.why import Why
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
@@ -81,6 +82,7 @@ class Engine:
             self.preempting,
             self.contested,
         )
+        self.why = Why(self.world, self.workloads, self.attempts, self.preempting, self.sharing)
         self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels: tuple[str, ...] = ()
 
@@ -230,6 +232,10 @@ class Engine:
         out, self._out = [*self.arrivals.take_out(), *self._out], []
         return out
 
+    def explain(self, now: float, clock: Callable[[], float], budget: float) -> list[Instruction]:
+        """Explain workloads that wait, for so many seconds; changes nothing, and `why.waiting` says if more is left."""
+        return self.why.work(now, now + self._epoch, clock, budget)
+
     def next_due(self) -> float | None:
         """Return when `step` must be called next, if nothing happens before."""
         due = (
@@ -286,6 +292,7 @@ class Engine:
         workload.plugin_failures = 0
         self._out.append(Announce(decision, clock() - before))
         if decision.verdict is Verdict.PLACED:
+            self.why.forget(workload.id)
             self._out += self.outcomes.assume(workload, decision, now)
             self._out += self.preempting.placed(workload, decision)
             self.contested.forget(workload.id)
@@ -311,6 +318,8 @@ class Engine:
         except PluginError as error:
             return self._aside.plugin_failed(workload, pending, error, now)
         text = f"{decision.message} {why_not}" if why_not else decision.message
+        if not preempt:  # otherwise others give way already
+            self.why.failed(workload, text, decision.members, now)
         return [*self._aside.tell(workload, pending, text), *preempt]
 
     def _decide_beside_others(self, workload: Workload, pending: list[Member], now: float) -> tuple[Decision, str]:

@@ -6,9 +6,11 @@ import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.scheduling.ask import Ask, Failure
+from topo_scheduler.scheduling.dominant import BLOCK, shortage
 from topo_scheduler.scheduling.feasible import rejections
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.size_rule import leaf_fits
+from topo_scheduler.scheduling.tied import is_tied
 from topo_scheduler.scheduling.views import ClassView
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout, Path
@@ -62,13 +64,17 @@ def sentence(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> st
     wanted = f"{ask.members} pods{each}"
     if ask.running:
         return f"No room for {wanted} near the {len(ask.running)} members of this gang that run."
+    needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} {_plural(layout.levels[-1])} in 1 {rule.domain}"
+    alike = " on nodes of one GPU model" if len(planner.views_for(ask)) > 1 else ""
+    needed = f"The gang needs {needs} with room for {wanted}{alike}"
+    short = shortage(planner, ask, layout, rule) if not is_tied(ask.groups) else ""
+    if BLOCK in short:
+        return f"{short}. {needed}."
     held = _held(planner, ask, layout, rule)
     best = int(held.argmax()) if len(held) else 0
     where = "/".join(layout.domain_path(_depth(layout, rule), best)) or "the cluster"
-    needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} {_plural(layout.levels[-1])} in 1 {rule.domain}"
     most = f"the most free is {where} with room for {int(held[best])}" if len(held) and held[best] else "none has room"
-    alike = " on nodes of one GPU model" if len(planner.views_for(ask)) > 1 else ""
-    return f"The gang needs {needs} with room for {wanted}{alike}; {most}."
+    return f"{short}. {needed}; {most}." if short else f"{needed}; {most}."
 
 
 def _depth(layout: Layout, rule: SizeRule) -> int:

@@ -72,6 +72,10 @@ class Surroundings:
         stored = constraints is not None and bool(constraints.claims or constraints.disks)
         return self.residents.position, self._namespace_changes, self.storage.changes if stored else 0
 
+    def detach(self) -> None:
+        """Keep what is remembered apart from here on. For a copy with nodes or residents of its own."""
+        self.reach, self._towards = Reach(), WeakKeyDictionary()
+
     def shut(self, cls: PodClass, rows: Int64, *, ever: bool = False) -> Bool | None:
         """Return which rows are shut to a class by its caps, None where it has none."""
         if not cls.caps or self.domains is None:

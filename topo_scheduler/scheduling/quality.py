@@ -1,12 +1,12 @@
 """How well a gang was placed: how many levels of the fabric it spans, and how far its members are from each other."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
 from topo_scheduler.state.decision import Quality
 from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.nodes import Int64
 
 
 def quality_of(layout: Layout, rows: Sequence[int]) -> Quality:
@@ -16,17 +16,19 @@ def quality_of(layout: Layout, rows: Sequence[int]) -> Quality:
     the first domain that they share: 2 in one leaf, 4 under one spine, 6 beyond, and so on in deeper fabrics.
     """
     members = len(rows)
-    place = np.asarray(rows, np.int64)
-    _, on_node = np.unique(place, return_counts=True)
-    leaves = layout.leaf_of_row[place]
     pairs = members * (members - 1) // 2
-    # Pairs that share a domain of each depth, the node being the innermost.
-    shared = [_pairs(on_node)]
-    for depth in range(layout.depth, -1, -1):
-        domains = np.searchsorted(layout.domains[depth], leaves, side="right")
-        shared.append(_pairs(np.bincount(domains)))
-    levels = next(level for level, count in enumerate(shared) if count == pairs)
-    hops = sum(2 * level * (count - before) for level, count, before in _steps(shared))
+    # Members in each domain, first of the nodes, then of the leaves, then level by level outward.
+    inside: Counter[object] = Counter(rows)
+    leaves = Counter(layout.leaf_of_row[np.asarray(rows, np.int64)].tolist())
+    shared, hops, levels = _pairs(inside), 0, 0
+    while shared < pairs:
+        levels += 1
+        depth = layout.depth - levels + 1
+        inside = Counter()
+        for leaf, count in leaves.items():
+            inside[layout.paths[leaf][:depth]] += count
+        before, shared = shared, _pairs(inside)
+        hops += 2 * levels * (shared - before)
     return Quality(levels, spanned_level(layout, levels), 2 * levels, 1000 * hops // pairs if pairs else 0)
 
 
@@ -37,9 +39,5 @@ def spanned_level(layout: Layout, levels: int) -> str:
     return layout.levels[layout.depth - levels] if levels <= layout.depth else "cluster"
 
 
-def _pairs(counts: Int64) -> int:
-    return int((counts * (counts - 1) // 2).sum())
-
-
-def _steps(shared: list[int]) -> list[tuple[int, int, int]]:
-    return [(level, shared[level], shared[level - 1]) for level in range(1, len(shared))]
+def _pairs(inside: Counter[object]) -> int:
+    return sum(count * (count - 1) // 2 for count in inside.values())

@@ -15,7 +15,7 @@ from topo_scheduler.state.accounts import Accounts
 from topo_scheduler.state.nodes import NodeTable
 from topo_scheduler.state.occupants import Occupant
 from topo_scheduler.state.residents import Profile, Residents
-from topo_scheduler.state.resources import Amounts
+from topo_scheduler.state.resources import GPU, Amounts
 
 
 @dataclass(slots=True)
@@ -31,6 +31,14 @@ class Entry:
     occupant: Occupant | None = None
 
 
+def gpus_of(amounts: Amounts) -> int:
+    """Return the GPUs among what a pod holds."""
+    for column, amount in amounts:
+        if column == GPU:
+            return amount
+    return 0
+
+
 class Ledger:
     """All entries by pod uid; the only writer of the node table's ``requested``, the residents and the accounts."""
 
@@ -44,6 +52,8 @@ class Ledger:
         """Entries assumed and not yet confirmed."""
         self.priorities: Counter[int] = Counter()
         """How many pods of each priority could give way."""
+        self.sizes: Counter[int] = Counter()
+        """How many pods hold so many GPUs."""
         self.occupied = 0
         """Counts what became known of who holds room."""
 
@@ -110,6 +120,7 @@ class Ledger:
         if entry is None:
             return None
         self._count(entry.occupant, -1)
+        self.sizes[gpus_of(entry.amounts)] -= 1
         self.assumed -= entry.assumed
         pods = self._by_node[entry.node]
         pods.discard(uid)
@@ -133,6 +144,7 @@ class Ledger:
 
     def _add(self, uid: str, entry: Entry) -> None:
         self._entries[uid] = entry
+        self.sizes[gpus_of(entry.amounts)] += 1
         self._by_node.setdefault(entry.node, set()).add(uid)
         self.assumed += entry.assumed
         row = self._nodes.row_of.get(entry.node)

@@ -18,6 +18,8 @@ from topo_scheduler.state.resources import Amounts, ResourceTable
 Int64 = npt.NDArray[np.int64]
 UNKNOWN = -1
 """Bandwidth or model that no label tells."""
+AWAY = frozenset(f"node.kubernetes.io/{name}" for name in ("unschedulable", "not-ready", "unreachable"))
+"""Keys of the taints that Kubernetes puts on nodes that are cordoned or not ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,24 @@ class NodeTable:
             self.allocatable = np.pad(self.allocatable, pad)
             self.requested = np.pad(self.requested, pad)
             self.daemons = np.pad(self.daemons, pad)
+
+    # ------------------------------------------------------------ copies
+
+    def detach(self) -> None:
+        """Own every array from here on. For a shallow copy of another table, on which changes are tried."""
+        for name, value in list(vars(self).items()):
+            if isinstance(value, np.ndarray):
+                setattr(self, name, value.copy())
+        self.capacity_changes, self.facts_changes = ChangeLog(), ChangeLog()
+        self._rows_by_value = {}
+
+    def admit(self, row: int) -> None:
+        """Let a row be ready and schedulable, without the taints that tell the contrary."""
+        self.ready[row], self.unschedulable[row] = True, False
+        taints = self.taint_sets[int(self.taint_set[row])]
+        self._put_taints(row, tuple(taint for taint in taints if taint.key not in AWAY))
+        self.facts_changes.append(row)
+        self.capacity_changes.append(row)
 
     # ------------------------------------------------------------ labels as columns
 

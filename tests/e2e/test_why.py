@@ -1,0 +1,99 @@
+"""Why a gang waits and what would help: as event, as condition, from the command line; and what is told helps."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+
+from tests.e2e import objects
+from tests.e2e.api import Json
+from tests.e2e.cluster import Cluster, annotation
+from tests.e2e.replica import Replica
+from topo_scheduler.cli.explained import Explained, WayOut, Why
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+async def explain(cluster: Cluster, *arguments: str) -> str:
+    """Run the command as a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "topo_scheduler.cli", "explain", *arguments),
+        *("--kubeconfig", str(cluster.scheduler_kubeconfig)),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    return out.decode()
+
+
+async def why(cluster: Cluster, name: str) -> Why:
+    found = msgspec.json.decode(await explain(cluster, name, "-o", "json"), type=Explained)
+    assert isinstance(found.why, Why)
+    return found.why
+
+
+async def test_a_pending_gang_tells_why_and_a_way_out_and_it_helps(cluster: Cluster, daemon: Replica) -> None:
+    await cluster.add_fabric({"s1": [2, 2], "s2": [2]})
+    for node in ("s1-l1-1", "s1-l2-1", "s2-l1-1", "s2-l1-2"):
+        await cluster.occupy(node)
+    await cluster.apply(objects.gang("whole", 2))
+    pods = await cluster.wait_pods("whole", 2)
+    reason = "16 GPUs are free, but the largest free block in one leaf is 8: s1/l1."
+    for pod in pods:
+        event = await cluster.wait_note(pod, "What would help, cheapest first: (1) ", reason="FailedScheduling")
+        assert event["note"].startswith("0/6 nodes are available: ")
+        assert reason in event["note"]
+        assert "set topology.scheduler/placement to preferred: it fits under one spine" in event["note"]
+        assert "reduce it to 1 pod" in event["note"]
+        assert "end pod default/held-s1-l1-1 on node s1-l1-1: 1 pod, 8 GPUs" in event["note"]
+        assert len(event["note"].encode()) <= 1024
+
+        async def marked(pod: Json = pod, note: str = event["note"]) -> bool | None:
+            condition = await cluster.wait_unschedulable(pod)
+            return True if condition["message"] == note else None
+
+        await cluster.wait_until(marked, 15, "the condition says the same")
+
+    text = await explain(cluster, "whole")
+    assert reason in text
+    assert "What would help, cheapest first (each was tried on a copy of the cluster):" in text
+    assert "s1/l1" in text and "room for 1 of 2 pods" in text
+
+    found = await why(cluster, "whole")
+    assert found.reason.startswith(reason)
+    kinds = {way.kind: way for way in found.ways_out}
+    assert list(kinds) == ["relax", "reduce", "free"]
+    assert kinds["reduce"].size == 1
+    await _end(cluster, kinds["free"])
+    bound = await cluster.wait_bound("whole", 2)
+    assert {annotation(pod, "spanned-level") for pod in bound} == {"leaf"}
+    assert {annotation(pod, "levels-spanned") for pod in bound} == {"1"}
+    assert {annotation(pod, "hops") for pod in bound} == {"2.00"}
+    assert 0 < float(annotation(bound[0], "score")) <= 1
+
+
+async def _end(cluster: Cluster, way: WayOut) -> None:
+    for one in way.ends:
+        for pod in one.pods:
+            namespace, _, name = pod.partition("/")
+            await cluster.api.delete("pods", name, namespace, grace=0)
+
+
+async def test_what_ends_soon_is_waited_for(cluster: Cluster, daemon: Replica) -> None:
+    await cluster.add_fabric({"s1": [2]})
+    body = objects.pod("timed", 8)
+    body["metadata"].setdefault("annotations", {})["topology.scheduler/expected-duration"] = "2h"
+    await cluster.apply(body)
+    (pod,) = await cluster.wait_bound("timed", 1)
+    await cluster.apply(objects.gang("next", 2))
+    for waiting in await cluster.wait_pods("next", 2):
+        event = await cluster.wait_note(waiting, "(1) wait until about ", reason="FailedScheduling")
+        assert "when pod default/timed ends" in event["note"]
+    way = (await why(cluster, "next")).ways_out[0]
+    assert way.kind == "wait" and way.ends[0].name == "default/timed"
+    assert 7000 < way.cost.seconds_waited <= 7200
+    await cluster.api.delete("pods", pod["metadata"]["name"], grace=0)
+    await cluster.wait_bound("next", 2)

@@ -1,0 +1,388 @@
+"""Every way out that is told is true: carried out on a real engine, the gang is placed. On small clusters none is lost.
+
+The reference tries everything there is: every smaller size, every set of gangs and pods to end.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import EPOCH, make_node, make_pod, timestamp
+from tests.scheduling.driver import Driver
+from topo_scheduler.api.objects import ContainerPort, Node, Pod, Taint, Toleration
+from topo_scheduler.scheduling.ways import Kind, Way
+
+AWAY = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A node."""
+
+    name: str
+    path: str
+    gpus: int
+    cordoned: bool = False
+    ready: bool = True
+    taint: bool = False
+    zone: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A pod that runs, by itself or of a gang. ``hours`` until it is expected to end, 0 where nothing tells."""
+
+    name: str
+    node: str
+    gpus: int
+    gang: str = ""
+    hours: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cluster, and a gang that may not fit."""
+
+    places: Sequence[Place]
+    held: Sequence[Held]
+    size: int
+    gpus: int
+    annotations: dict[str, str] = field(default_factory=dict)
+    zone: str = ""
+
+
+def nodes_of(case: Case, back: Sequence[str] = ()) -> list[Node]:
+    nodes = []
+    for place in case.places:
+        came = place.name in back
+        cordoned, ready = place.cordoned and not came, place.ready or came
+        taints = [Taint("team", "a", "NoSchedule")] if place.taint else []
+        node = make_node(
+            place.name,
+            place.path,
+            gpus=place.gpus,
+            model=place.model,
+            labels={"zone": place.zone} if place.zone else {},
+            unschedulable=cordoned,
+            ready=ready,
+            taints=[*taints, AWAY] if cordoned else taints,
+        )
+        nodes.append(node)
+    return nodes
+
+
+def running(case: Case, but: Sequence[str] = ()) -> list[Pod]:
+    pods = []
+    for held in case.held:
+        if f"default/{held.name}" in but:
+            continue
+        annotations = {"gang-id": f"default/{held.gang}"} if held.gang else {}
+        if held.hours:
+            annotations["expected-duration"] = f"{held.hours}h"
+        pod = make_pod(held.name, gpus=held.gpus, node=held.node, annotations=annotations, phase="Running")
+        pod.metadata.uid = f"uid-{held.name}"
+        pod.status.start_time = timestamp(0)
+        pods.append(pod)
+    return pods
+
+
+def members(case: Case, size: int | None = None, **changed: str) -> list[Pod]:
+    size = case.size if size is None else size
+    annotations = {"gang-name": "new", "gang-size": str(size), **case.annotations, **changed}
+    pods = [
+        make_pod(f"new-{n}", gpus=case.gpus, annotations=dict(annotations), created=n, uid=f"uid-new-{n}")
+        for n in range(size)
+    ]
+    for pod in pods:
+        if case.zone:
+            pod.spec.node_selector = {"zone": case.zone}
+    return pods
+
+
+def driver(case: Case, back: Sequence[str] = (), but: Sequence[str] = ()) -> Driver:
+    d = Driver(nodes_of(case, back))
+    d.apply(*running(case, but))
+    return d
+
+
+def placed(case: Case, pods: Sequence[Pod], back: Sequence[str] = (), but: Sequence[str] = ()) -> bool:
+    """Whether a real engine places a gang, on the cluster as it is or with nodes back and pods gone."""
+    return len(driver(case, back, but).run(*pods)) == len(pods)
+
+
+def told(case: Case) -> tuple[Way, ...]:
+    """The ways out, none where the gang is placed."""
+    d = driver(case)
+    pods = members(case)
+    d.apply(*pods)
+    d.step()
+    found = d.engine.workloads.of_pod(pods[0].metadata.uid)
+    assert found is not None
+    explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
+    return explanation.ways if explanation is not None else ()
+
+
+def ended(way: Way) -> list[str]:
+    return [pod for one in way.ended for pod in one.pods]
+
+
+def true(case: Case, way: Way) -> bool:
+    """Carry a way out out, on an engine that knows of nothing else."""
+    match way.kind:
+        case Kind.WAIT | Kind.FREE:
+            return placed(case, members(case), but=ended(way))
+        case Kind.RETURN:
+            return placed(case, members(case), back=way.nodes)
+        case Kind.REDUCE:
+            return placed(case, members(case, way.size))
+        case Kind.RELAX:
+            assert way.demand == "topology.scheduler/placement"
+            return placed(case, members(case, placement=way.value))
+        case Kind.DROP:
+            return placed(case, _without(case, way))
+
+
+def _without(case: Case, way: Way) -> list[Pod]:
+    pods = members(case)
+    for pod in pods:
+        match way.demand:
+            case "nodeSelector":
+                key = way.value.partition("=")[0]
+                del pod.spec.node_selector[key]
+            case "taint":
+                assert way.value == "team=a:NoSchedule"
+                pod.spec.tolerations = [Toleration("team", "Equal", "a", "NoSchedule")]
+            case "topology.scheduler/gpu-model-mixed":
+                pod.metadata.annotations[way.demand] = way.value
+            case name:
+                del pod.metadata.annotations[name]
+    return pods
+
+
+# ---------------------------------------------------------------- small clusters, everything tried
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Up to seven nodes in up to four leaves of two spines, with up to seven pods, some of gangs."""
+    paths = draw(st.lists(st.sampled_from(["s/a", "s/b", "t/a", "t/c"]), min_size=1, max_size=4, unique=True))
+    models = draw(st.sampled_from([("",), ("",), ("X", "Y")]))
+    awkward = draw(st.booleans())
+    places = []
+    for number in range(draw(st.integers(1, 7))):
+        odd = draw(st.integers(0, 9)) if awkward else 9
+        places.append(
+            Place(
+                f"n{number}",
+                draw(st.sampled_from(paths)),
+                draw(st.sampled_from([1, 2, 2, 4])),
+                cordoned=odd in (0, 1),
+                ready=odd not in (1, 2),
+                taint=odd == 3,
+                zone=draw(st.sampled_from(["", "x"])) if awkward else "",
+                model=draw(st.sampled_from(models)),
+            )
+        )
+    held: list[Held] = []
+    left = {place.name: place.gpus for place in places}
+    for number in range(draw(st.integers(0, 7))):
+        free = [place.name for place in places if left[place.name]]
+        if not free:
+            break
+        node = draw(st.sampled_from(free))
+        gpus = draw(st.integers(1, left[node]))
+        left[node] -= gpus
+        gang = draw(st.sampled_from(["", "", "old", "elder"]))
+        held.append(Held(f"p{number}", node, gpus, gang, draw(st.sampled_from([0, 1, 2, 5]))))
+    annotations = {}
+    if draw(st.integers(0, 4)) == 0:
+        annotations["placement"] = "preferred"
+    return Case(
+        places,
+        held,
+        size=draw(st.integers(2, 5)),
+        gpus=draw(st.sampled_from([1, 1, 2, 2, 4])),
+        annotations=annotations,
+        zone="x" if awkward and draw(st.booleans()) else "",
+    )
+
+
+def units(case: Case) -> list[tuple[int, int, list[str]]]:
+    """What ends together: pods, GPUs, names."""
+    by_name: dict[str, list[Held]] = {}
+    for held in case.held:
+        by_name.setdefault(held.gang or f" {held.name}", []).append(held)
+    return [(len(one), sum(h.gpus for h in one), [f"default/{h.name}" for h in one]) for one in by_name.values()]
+
+
+def cheapest(case: Case) -> tuple[int, int] | None:
+    """The least pods, and then GPUs, without which a real engine places the gang."""
+    all_units = units(case)
+    best: tuple[int, int] | None = None
+    for count in range(1, len(all_units) + 1):
+        for chosen in combinations(all_units, count):
+            cost = (sum(pods for pods, _, _ in chosen), sum(gpus for _, gpus, _ in chosen))
+            if best is not None and cost >= best:
+                continue
+            if placed(case, members(case), but=[name for _, _, names in chosen for name in names]):
+                best = cost
+    return best
+
+
+@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@given(cases())
+def test_every_way_out_that_is_told_is_true(case: Case) -> None:
+    found = told(case)
+    for way in found:
+        event(f"told: {way.kind}")
+        assert true(case, way), way
+    costs = [way.cost for way in found]
+    assert costs == sorted(costs), "the cheapest first"
+    kinds = [way.kind for way in found if way.kind is not Kind.DROP]
+    assert len(kinds) == len(set(kinds))
+
+
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.too_slow])
+@given(cases())
+def test_the_size_that_is_told_is_the_largest_that_fits(case: Case) -> None:
+    assume(not placed(case, members(case)))
+    fitting = [size for size in range(1, case.size) if placed(case, members(case, size))]
+    sizes = [way.size for way in told(case) if way.kind is Kind.REDUCE]
+    event(f"fits: {bool(fitting)}")
+    assert sizes == ([max(fitting)] if fitting else [])
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(cases())
+def test_no_fewer_pods_would_do_than_those_that_are_told_to_end(case: Case) -> None:
+    assume(not placed(case, members(case)))
+    assume(len(units(case)) <= 5)
+    expected = cheapest(case)
+    event(f"can be freed: {expected is not None}")
+    costs = [(way.cost.pods, way.cost.gpus) for way in told(case) if way.kind is Kind.FREE]
+    assert costs == ([expected] if expected is not None else [])
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(cases())
+def test_the_time_that_is_told_is_the_first_at_which_there_is_room(case: Case) -> None:
+    assume(not placed(case, members(case)))
+    ends: dict[str, int] = {}
+    for held in case.held:
+        key = held.gang or f" {held.name}"
+        ends[key] = max(ends.get(key, 0), held.hours) if held.hours and ends.get(key, 1) else 0
+        if not held.hours:
+            ends[key] = 0
+    hours = sorted({hour for hour in ends.values() if hour})
+
+    def gone(hour: int) -> list[str]:
+        return [f"default/{h.name}" for h in case.held if 0 < ends[h.gang or f" {h.name}"] <= hour]
+
+    first = next((hour for hour in hours if placed(case, members(case), but=gone(hour))), None)
+    found = [way.until for way in told(case) if way.kind is Kind.WAIT]
+    event(f"has an end: {first is not None}")
+    assert found == ([EPOCH + 3600.0 * first] if first is not None else [])
+
+
+# ---------------------------------------------------------------- gangs that are seated one by one
+
+
+def test_ways_out_of_gangs_of_different_pods_are_true() -> None:
+    places = [Place(f"n{n}", f"s/{leaf}", 4) for n, leaf in enumerate("aabb")]
+    held = [Held("p0", "n0", 4, hours=1), Held("p1", "n1", 2), Held("p2", "n2", 4, "old"), Held("p3", "n3", 4, "old")]
+    case = Case(places, held, 2, 4)
+
+    def mixed() -> list[Pod]:
+        big, small = members(case)
+        small.spec.containers = make_pod("like", gpus=2).spec.containers
+        return [big, small]
+
+    d = driver(case)
+    pods = mixed()
+    d.apply(*pods)
+    d.step()
+    found = d.engine.workloads.of_pod("uid-new-0")
+    assert found is not None
+    explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
+    assert explanation is not None
+    by_kind = {way.kind: way for way in explanation.ways}
+    assert ended(by_kind[Kind.WAIT]) == ["default/p0"]
+    assert ended(by_kind[Kind.FREE]) == ["default/p0"]
+    assert by_kind[Kind.FREE].cost.pods == 1
+    for kind in (Kind.WAIT, Kind.FREE):
+        assert len(driver(case, but=ended(by_kind[kind])).run(*mixed())) == 2
+
+
+def test_lost_members_are_given_room_beside_those_that_run() -> None:
+    d = Driver([make_node(f"n{n}", "s/a", gpus=4) for n in range(3)] + [make_node("m", "s/b", gpus=4)])
+    pods = [
+        make_pod(f"g-{n}", gpus=4, annotations={"gang-name": "g", "gang-size": "2"}, created=n, uid=f"uid-g-{n}")
+        for n in range(2)
+    ]
+    d.run(*pods)
+    used = {pod.spec.node_name for pod in pods}
+    (left,) = {"n0", "n1", "n2"} - used
+    d.apply(make_pod("x", gpus=4, node=left, scheduler="other", uid="uid-x"))
+    lost = pods[0].spec.node_name
+    d.delete(pods[0])
+    d.apply(make_pod("y", gpus=4, node=lost, scheduler="other", uid="uid-y"))
+    again = make_pod("g-2", gpus=4, annotations={"gang-name": "g", "gang-size": "2"}, created=9, uid="uid-g-2")
+    d.apply(again)
+    d.step()
+    found = d.engine.workloads.of_pod("uid-g-2")
+    assert found is not None
+    explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
+    assert explanation is not None
+    ways = {way.kind: way for way in explanation.ways}
+    assert ways[Kind.RELAX].demand == "topology.scheduler/placement"
+    assert ways[Kind.FREE].cost.pods == 1
+    (name,) = ended(ways[Kind.FREE])
+    d.delete(next(pod for pod in d.pods.values() if pod.metadata.name == name.partition("/")[2]))
+    d.settle()
+    assert again.spec.node_name
+
+
+def test_who_holds_the_host_port_is_told() -> None:
+    def wanting(name: str, **more: str) -> Pod:
+        pod = make_pod(name, gpus=1, annotations=more)
+        pod.spec.containers[0].ports = [ContainerPort(host_port=80)]
+        return pod
+
+    d = Driver([make_node(f"n{n}", "s/a", gpus=8) for n in range(2)])
+    for n in range(2):
+        holder = wanting(f"holds-{n}")
+        holder.spec.node_name, holder.spec.scheduler_name = f"n{n}", "other"
+        d.apply(holder)
+    gang = [wanting(f"g-{n}", **{"gang-name": "g", "gang-size": "2"}) for n in range(2)]
+    d.apply(*gang)
+    d.step()
+    found = d.engine.workloads.of_pod(gang[0].metadata.uid)
+    assert found is not None
+    explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
+    assert explanation is not None
+    told = [ended(way) for way in explanation.ways if way.kind is Kind.FREE]
+    assert told == [["default/holds-0", "default/holds-1"]]
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(cases(), st.lists(st.integers(0, 6), max_size=4))
+def test_explaining_never_changes_a_decision(case: Case, gone: list[int]) -> None:
+    def story(*, explaining: bool) -> list[object]:
+        d = driver(case)
+        d.apply(*members(case))
+        d.settle()
+        for number in gone:
+            if explaining:
+                d.explain(11)
+            else:
+                d.now += 11
+            pods = [pod for pod in d.pods.values() if pod.metadata.name == f"p{number}"]
+            d.delete(*pods)
+            d.settle()
+        return [(one.id, one.generation, one.verdict, one.seats, one.sentence, one.score) for one in d.decisions()]
+
+    assert story(explaining=True) == story(explaining=False)

@@ -1,0 +1,453 @@
+"""Why a gang waits, and what would help: the words, when they are told, and that the engine stays responsive."""
+
+import pytest
+
+from tests.helpers import EPOCH, make_node, make_pod, timestamp
+from tests.scheduling.driver import Driver, configured, fabric, gang
+from topo_scheduler.api.objects import Pod, Taint
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling import why
+from topo_scheduler.scheduling.instructions import Complain, MarkUnschedulable, Tell
+from topo_scheduler.scheduling.ways import Kind
+from topo_scheduler.scheduling.ways_text import NOTE_BYTES, say
+from topo_scheduler.scheduling.why import AGAIN, MANY, SOONEST, Explanation
+
+
+def held(name: str, node: str, gpus: int = 8, *, expected: str = "") -> Pod:
+    """A pod of somebody else that runs."""
+    annotations = {"expected-duration": expected} if expected else {}
+    return make_pod(name, gpus=gpus, node=node, scheduler="other", annotations=annotations, phase="Running")
+
+
+def explained(d: Driver, pod: Pod) -> Explanation:
+    d.step()
+    found = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert found is not None
+    explanation = d.engine.why.explain(found[0], d.now, d.now + EPOCH, lambda: 0.0)
+    assert explanation is not None
+    return explanation
+
+
+def ways(d: Driver, pod: Pod) -> dict[Kind, str]:
+    return {way.kind: say(way, d.now + EPOCH) for way in explained(d, pod).ways}
+
+
+def kinds(found: Explanation) -> list[Kind]:
+    return [way.kind for way in found.ways]
+
+
+# ---------------------------------------------------------------- the dominant reason
+
+
+def test_the_sentence_of_the_issue() -> None:
+    d = Driver(
+        [
+            make_node("a", "spine-1/leaf-3"),
+            make_node("b", "spine-1/leaf-7"),
+            make_node("c", "spine-2/leaf-9"),
+            make_node("d", "spine-2/leaf-11"),
+        ]
+    )
+    d.apply(held("x", "b", 4), held("y", "c", 4), held("z", "d", 8))
+    pods = gang(4, gpus=4)
+    d.apply(*pods)
+    assert explained(d, pods[0]).reason == (
+        "16 GPUs are free, but the largest free block under one spine is 12: leaf-3 8, leaf-7 4."
+        " The gang needs 2 leaves in 1 spine with room for 4 pods of 4 GPUs."
+    )
+    (message,) = set(d.told(reason=Reason.FAILED_SCHEDULING))
+    assert message.startswith("0/4 nodes are available: ")
+    assert (
+        ". 16 GPUs are free, but the largest free block under one spine is 12: leaf-3 8, leaf-7 4. The gang" in message
+    )
+
+
+def reason(nodes: dict[str, int], *running: Pod, size: int, gpus: int = 8, **annotations: str) -> str:
+    d = Driver(fabric(nodes))
+    d.apply(*running)
+    pods = gang(size, gpus=gpus)
+    for pod in pods:
+        pod.metadata.annotations |= {f"topology.scheduler/{key}": value for key, value in annotations.items()}
+    d.apply(*pods)
+    return explained(d, pods[0]).reason.split(". ")[0].removesuffix(".")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "running", "size", "gpus", "told"),
+    [
+        ({"s/l": 2}, [("s-l-1", 8)], 2, 8, "16 GPUs are needed and 8 are free"),
+        (
+            {"s/l": 4},
+            [("s-l-1", 1), ("s-l-2", 1), ("s-l-3", 1)],
+            2,
+            8,
+            "29 GPUs are free, but only 8 of them where a pod of 8 GPUs has room",
+        ),
+        (
+            {"s/l": 2},
+            [("s-l-1", 1), ("s-l-2", 1)],
+            1,
+            8,
+            "14 GPUs are free, but none of them where a pod of 8 GPUs has room",
+        ),
+        (
+            {"s/a": 2, "s/b": 2},
+            [("s-a-1", 8), ("s-b-1", 8)],
+            2,
+            8,
+            "16 GPUs are free, but the largest free block in one leaf is 8: a",
+        ),
+        (
+            {"s/a": 2, "t/a": 2, "t/b": 2, "t/c": 2},
+            [("s-a-1", 8), ("t-a-1", 8), ("t-b-1", 8), ("t-c-1", 8)],
+            4,
+            8,
+            "32 GPUs are free, but the largest free block in 2 leaves under one spine is 16: t/a 8, b 8",
+        ),
+    ],
+)
+def test_the_dominant_reason(
+    nodes: dict[str, int], running: list[tuple[str, int]], size: int, gpus: int, told: str
+) -> None:
+    pods = [held(f"x{n}", node, used) for n, (node, used) in enumerate(running)]
+    assert reason(nodes, *pods, size=size, gpus=gpus) == told
+
+
+def test_free_gpus_on_nodes_that_pods_may_not_use() -> None:
+    nodes = fabric({"s/l": 2})
+    nodes[0].spec.taints = [Taint("team", "a", "NoSchedule")]
+    d = Driver(nodes)
+    pods = gang(2)
+    d.apply(*pods)
+    found = explained(d, pods[0])
+    # Not even empty nodes would do: that stands before all else.
+    assert found.reason.startswith("The gang is larger than the cluster")
+    d.apply(held("x", "s-l-2", 4))
+    pod = make_pod("p", gpus=8)
+    d.apply(pod)
+    assert explained(d, pod).reason == "12 GPUs are free, but 8 of them on nodes that had untolerated taint(s)."
+
+
+def test_free_gpus_of_nodes_that_are_away_are_told_apart() -> None:
+    nodes = fabric({"s/l": 3})
+    nodes[0].spec.unschedulable = True
+    d = Driver(nodes)
+    d.apply(held("x", "s-l-2"))
+    pods = gang(2)
+    d.apply(*pods)
+    assert explained(d, pods[0]).reason.startswith(
+        "16 GPUs are needed and 8 are free; 8 more are on nodes that are cordoned or not ready. The gang"
+    )
+
+
+def test_of_several_models_the_one_with_most_is_named() -> None:
+    d = Driver([make_node("a", "s/l", model="A"), make_node("b", "s/l", model="B"), make_node("c", "s/l", model="B")])
+    d.apply(held("x", "b"))
+    pods = gang(2)
+    d.apply(*pods)
+    assert explained(d, pods[0]).reason.startswith("16 GPUs are free, but of one GPU model at most 8: A. The gang")
+
+
+# ---------------------------------------------------------------- domains
+
+
+def test_every_leaf_and_spine_tells_free_room_and_what_took_its_nodes() -> None:
+    nodes = fabric({"s/a": 3, "s/b": 2, "t/a": 2})
+    nodes[1].spec.unschedulable = True
+    d = Driver(nodes)
+    d.apply(held("x", "s-a-1"), held("y", "s-b-1", 2), held("z", "t-a-1"))
+    pods = gang(3)
+    d.apply(*pods)
+    table = {"/".join(one.path): one for one in explained(d, pods[0]).domains}
+    assert {path: (one.level, one.nodes, one.free_gpus, one.room) for path, one in table.items()} == {
+        "s": ("spine", 5, 22, 2),
+        "t": ("spine", 2, 8, 1),
+        "s/a": ("leaf", 3, 8, 1),
+        "s/b": ("leaf", 2, 14, 1),
+        "t/a": ("leaf", 2, 8, 1),
+    }
+    assert table["s/a"].reasons == {
+        "node(s) were unschedulable": 1,
+        "Insufficient nvidia.com/gpu": 1,
+        "node(s) in domains without room for the gang": 1,
+    }
+
+
+# ---------------------------------------------------------------- ways out, one by one
+
+
+def test_what_ends_by_itself_is_waited_for() -> None:
+    d = Driver(fabric({"s/a": 2, "s/b": 2}))
+    soon, late = held("soon", "s-a-1", expected="2h"), held("late", "s-b-1")
+    late.spec.active_deadline_seconds = 6 * 3600
+    for pod in (soon, late):
+        pod.status.start_time = timestamp(0)
+    d.apply(soon, late)
+    pods = gang(2)
+    d.apply(*pods)
+    found = explained(d, pods[0])
+    way = next(way for way in found.ways if way.kind is Kind.WAIT)
+    assert way.until == EPOCH + 7200
+    assert way.cost.seconds == 7200
+    assert [one.name for one in way.ended] == ["default/soon"]
+    assert say(way, EPOCH) == "wait until about 00:13 UTC, when pod default/soon ends"
+    d.now = 7201
+    assert Kind.WAIT not in kinds(explained(d, pods[0])) or ways(d, pods[0])[Kind.WAIT].count("late")
+
+
+def test_a_gang_ends_as_a_whole() -> None:
+    d = Driver(fabric({"s/a": 2, "s/b": 1}))
+    old = gang(3, name="old")
+    for pod in old:
+        pod.metadata.annotations["topology.scheduler/placement"] = "preferred"
+    assert len(d.run(*old)) == 3
+    pods = gang(1, name="new")
+    d.apply(*pods)
+    (way,) = explained(d, pods[0]).ways
+    assert (way.kind, way.cost.pods, way.cost.gpus) == (Kind.FREE, 3, 24)
+    assert [(one.name, one.gang, len(one.pods)) for one in way.ended] == [("default/old", True, 3)]
+    assert say(way, 0) == "end gang default/old (3 pods) on nodes s-a-1, s-a-2, s-b-1: 3 pods, 24 GPUs"
+
+
+def test_the_fewest_pods_are_to_end() -> None:
+    d = Driver(fabric({"s/a": 2, "s/b": 2}))
+    d.apply(*(held(f"x{n}", "s-a-1", 1) for n in range(8)), held("one", "s-b-1", 2))
+    pods = gang(2)
+    d.apply(*pods)
+    assert ways(d, pods[0])[Kind.FREE] == "end pod default/one on node s-b-1: 1 pod, 2 GPUs"
+
+
+def test_nodes_come_back_if_that_is_enough_and_no_more_of_them_than_needed() -> None:
+    nodes = fabric({"s/a": 4})
+    for node in nodes[:3]:
+        node.spec.unschedulable = True
+        node.spec.taints = [Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")]
+    d = Driver(nodes)
+    pods = gang(2)
+    d.apply(*pods)
+    way = next(way for way in explained(d, pods[0]).ways if way.kind is Kind.RETURN)
+    assert (len(way.nodes), way.value, way.cost.nodes) == (1, "uncordon", 1)
+    assert say(way, 0) == f"uncordon node {way.nodes[0]}"
+
+
+def test_a_node_that_is_not_ready_is_to_be_brought_back() -> None:
+    nodes = fabric({"s/a": 2})
+    nodes[0].status.conditions[0].status = "False"
+    d = Driver(nodes)
+    pods = gang(2)
+    d.apply(*pods)
+    assert ways(d, pods[0])[Kind.RETURN] == "bring back node s-a-1"
+
+
+def test_the_level_may_be_dropped() -> None:
+    d = Driver(fabric({"s/a": 2, "s/b": 2}))
+    d.apply(held("x", "s-a-1"), held("y", "s-b-1"))
+    pods = gang(2)
+    d.apply(*pods)
+    assert ways(d, pods[0])[Kind.RELAX] == "set topology.scheduler/placement to preferred: it fits under one spine"
+
+
+def test_a_taint_a_selector_and_a_model_may_be_dropped() -> None:
+    nodes = fabric({"s/a": 2})
+    for node in nodes:
+        node.spec.taints = [Taint("team", "a", "NoSchedule")]
+    d = Driver(nodes)
+    pods = gang(2)
+    d.apply(*pods)
+    assert ways(d, pods[0])[Kind.DROP] == "tolerate the taint team=a:NoSchedule, or remove it"
+    d = Driver(fabric({"s/a": 2}))
+    pods = gang(2)
+    for pod in pods:
+        pod.spec.node_selector = {"zone": "x"}
+    d.apply(*pods)
+    assert ways(d, pods[0])[Kind.DROP] == "remove zone=x from nodeSelector"
+    d = Driver([make_node("a", "s/l", model="A"), make_node("b", "s/l", model="B")])
+    pods = gang(2)
+    d.apply(*pods)
+    assert ways(d, pods[0])[Kind.DROP] == "set topology.scheduler/gpu-model-mixed to true"
+
+
+def test_the_largest_size_that_fits() -> None:
+    d = Driver(fabric({"s/a": 4}))
+    d.apply(held("x", "s-a-1"))
+    pods = gang(4)
+    d.apply(*pods)
+    assert ways(d, pods[0])[Kind.REDUCE] == "reduce it to 3 pods"
+
+
+def test_the_cheapest_comes_first() -> None:
+    nodes = fabric({"s/a": 2, "s/b": 3})
+    nodes[4].spec.unschedulable = True
+    d = Driver(nodes)
+    timed = held("t", "s-a-1", expected="1h")
+    timed.status.start_time = timestamp(0)
+    d.apply(timed, held("y", "s-b-1"))
+    pods = gang(2)
+    d.apply(*pods)
+    found = explained(d, pods[0])
+    assert kinds(found) == [Kind.WAIT, Kind.RETURN, Kind.RELAX, Kind.REDUCE, Kind.FREE]
+    assert [way.cost for way in found.ways] == sorted(way.cost for way in found.ways)
+
+
+# ---------------------------------------------------------------- telling
+
+
+def waiting(d: Driver) -> list[Pod]:
+    d.apply(held("x", "s-a-1"))
+    pods = gang(2)
+    d.apply(*pods)
+    d.step()
+    return pods
+
+
+def test_ways_out_are_told_after_the_reason_as_event_and_condition_of_each_pod() -> None:
+    d = Driver(fabric({"s/a": 2}))
+    pods = waiting(d)
+    before = d.told(pods[0])
+    assert len(before) == 1 and "What would help" not in before[0]
+    said = d.explain()
+    told = {one.pod.name: one.message for one in said if isinstance(one, Tell)}
+    marked = {one.pod.name: one.message for one in said if isinstance(one, MarkUnschedulable)}
+    assert told == marked and set(told) == {"g-0", "g-1"}
+    assert told["g-0"] == (
+        f"{before[0]} What would help, cheapest first: (1) reduce it to 1 pod;"
+        " (2) end pod default/x on node s-a-1: 1 pod, 8 GPUs."
+    )
+
+
+def test_they_are_told_once_as_long_as_they_stay_the_same_and_again_when_they_change() -> None:
+    d = Driver(fabric({"s/a": 2, "t/a": 1}))
+    pods = waiting(d)
+    assert d.explain()
+    d.step(AGAIN + 1)
+    assert d.explain() == []
+    d.nodes(make_node("s-a-3", "s/a", ready=False))
+    d.step(1)
+    d.explain(SOONEST)
+    assert "bring back node s-a-3" in d.told(pods[0])[-1]
+
+
+def test_a_gang_that_was_placed_meanwhile_is_not_told_of() -> None:
+    d = Driver(fabric({"s/a": 2}))
+    waiting(d)
+    d.delete(d.pods[next(uid for uid, pod in d.pods.items() if pod.metadata.name == "x")])
+    d.settle()
+    assert d.explain() == []
+    assert d.engine.why.waiting == 0
+
+
+def test_an_event_never_exceeds_what_the_api_takes() -> None:
+    d = Driver(fabric({f"{'spine' * 10}-{s}/{'leaf' * 12}-{leaf}": 2 for s in range(3) for leaf in range(3)}))
+    names = sorted(d.engine.world.nodes.row_of)
+    d.apply(*(held(f"{'pod' * 20}-{n}", name) for n, name in enumerate(names[::2])))
+    pods = gang(9)
+    d.apply(*pods)
+    d.step()
+    messages = [one.message for one in d.explain() if isinstance(one, Tell)]
+    assert messages and all(len(message.encode()) <= NOTE_BYTES for message in messages)
+    assert all("What would help" in message for message in messages)
+
+
+def test_explaining_changes_nothing() -> None:
+    d = Driver(fabric({"s/a": 2, "s/b": 2}))
+    pods = waiting(d)
+    nodes = d.engine.world.nodes
+    before = (nodes.requested.tolist(), nodes.ready.tolist(), nodes.taint_set.tolist(), nodes.capacity_changes.position)
+    decisions = len(d.decisions())
+    d.explain()
+    after = (nodes.requested.tolist(), nodes.ready.tolist(), nodes.taint_set.tolist(), nodes.capacity_changes.position)
+    assert before == after
+    d.finish(pods[0], "Failed")
+    d.step()
+    assert [decision.id for decision in d.decisions()] == list(range(1, len(d.decisions()) + 1))
+    assert len(d.decisions()) >= decisions
+
+
+def test_work_is_done_in_slices_and_decisions_go_on_between_them() -> None:
+    d = Driver(fabric({f"s/l{n}": 4 for n in range(8)}))
+    d.apply(*(held(f"x{n}", f"s-l{n}-1") for n in range(8)))
+    pods = gang(4)
+    d.apply(*pods)
+    d.step()
+    slices = 0
+    said: list[object] = []
+    while d.engine.why.waiting:
+        slices += 1
+        said += d.engine.explain(d.now, lambda: 0.0, 0.0)
+        single = make_pod(f"single-{slices}", gpus=1)
+        assert d.run(single) or slices > 20
+    assert slices > 10
+    assert any(isinstance(one, Tell) for one in said)
+
+
+def test_pods_that_come_while_it_is_explained_free_nothing_when_they_end() -> None:
+    """What is free counts as of the moment of the copy; who came after it held nothing then."""
+    d = Driver(fabric({"s/a": 2}))
+    waiting(d)
+    d.engine.explain(d.now, lambda: 0.0, 0.0)
+    d.apply(held("late", "s-a-2"))
+    said = d.explain()
+    assert said and not any("late" in one.message for one in said if isinstance(one, Tell))
+
+
+def test_a_fault_stops_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> object:
+        raise IndexError("no such row")
+
+    d = Driver(fabric({"s/a": 2}))
+    waiting(d)
+    monkeypatch.setattr(why, "ways_out", broken)
+    said = d.engine.explain(d.now, lambda: 0.0, 1.0)
+    assert [one.message.partition(": ")[2] for one in said if isinstance(one, Complain)] == [
+        "internal fault while its waiting was explained, please report it: IndexError: no such row"
+    ]
+    assert d.run(make_pod("next", gpus=1))
+
+
+def test_it_is_begun_again_when_nodes_change_meanwhile() -> None:
+    d = Driver(fabric({"s/a": 2, "s/b": 2}))
+    d.apply(held("y", "s-b-1"))
+    waiting(d)
+    d.engine.explain(d.now, lambda: 0.0, 0.0)
+    d.drop_node("s-b-2")
+    d.engine.explain(d.now, lambda: 0.0, 0.0)
+    assert d.engine.why.waiting == 0
+    due = d.engine.why.next_due()
+    assert due is not None and due <= d.now + 1
+    said = d.explain(1)
+    assert all("s-b-2" not in one.message for one in said if isinstance(one, Tell))
+    assert said
+
+
+def test_gangs_that_ask_alike_share_an_explanation() -> None:
+    d = Driver(fabric({"s/a": 2}))
+    d.apply(held("x", "s-a-1"))
+    for name in ("one", "two"):
+        d.apply(*gang(2, name=name))
+    d.step()
+    told = {one.pod.name: one.message for one in d.explain() if isinstance(one, Tell)}
+    assert set(told) == {"one-0", "one-1", "two-0", "two-1"}
+
+
+def test_single_pods_beyond_many_are_left_to_the_command_and_gangs_never() -> None:
+    d = Driver(fabric({"s/a": 1}))
+    d.apply(held("x", "s-a-1"))
+    singles = [make_pod(f"p{n}", gpus=8, created=n) for n in range(MANY + 5)]
+    d.apply(*singles)
+    d.step()
+    d.apply(*gang(2, name="late", gpus=4))
+    d.step()
+    told = {one.pod.name for one in d.explain() if isinstance(one, Tell)}
+    assert {"late-0", "late-1"} <= told
+    assert len(told & {pod.metadata.name for pod in singles}) == MANY
+    assert explained(d, singles[-1]).ways
+
+
+def test_a_quota_is_not_wished_away() -> None:
+    d = Driver(fabric({"s/a": 4}), configured("{quotas: [{namespaces: [default], hard: {gpus: 16}}]}"))
+    pods = gang(3)
+    d.apply(*pods)
+    d.step()
+    found = explained(d, pods[0])
+    assert kinds(found) == [Kind.REDUCE]
+    assert found.ways[0].size == 2

@@ -1,0 +1,89 @@
+"""The cluster as it changes: nodes and pods listed once and watched from then on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.cli.common import Failure
+from topo_scheduler.cli.snapshot import TIMEOUT_SECONDS
+from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.reflector import Reflector
+from topo_scheduler.kube.resources import NODES, PODS
+from topo_scheduler.kube.sinks import Calls, Deleted
+from topo_scheduler.scheduling.world import World
+
+FIRST_LIST_SECONDS = 30.0
+"""Longest wait for nodes and pods to be listed."""
+
+
+class Live:
+    """A world that follows the cluster, and the pods that hold something of it."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.world = World(configuration.scheduler)
+        self._pods: dict[str, Pod] = {}
+
+    @property
+    def pods(self) -> list[Pod]:
+        """The pods that are bound and have not ended."""
+        return list(self._pods.values())
+
+    def nodes_applied(self, nodes: Sequence[Node]) -> None:
+        """Nodes appeared or changed."""
+        for node in nodes:
+            self.world.put_node(node, 0.0)
+
+    def nodes_deleted(self, references: Sequence[Deleted]) -> None:
+        """Nodes vanished."""
+        for reference in references:
+            self.world.remove_node(reference.name, reference.uid)
+
+    def pods_applied(self, pods: Sequence[Pod]) -> None:
+        """Pods appeared or changed."""
+        for pod in pods:
+            if pod.finished:
+                self._forget(pod.metadata.uid)
+            elif pod.spec.node_name:
+                self._pods[pod.metadata.uid] = pod
+                self.world.bound(pod)
+
+    def pods_deleted(self, references: Sequence[Deleted]) -> None:
+        """Pods vanished."""
+        for reference in references:
+            self._forget(reference.uid)
+
+    def _forget(self, uid: str) -> None:
+        if self._pods.pop(uid, None) is not None:
+            self.world.release(uid)
+
+
+@asynccontextmanager
+async def following(client: Client, configuration: Configuration) -> AsyncIterator[Live]:
+    """Follow the cluster while the context lasts.
+
+    Raises:
+        Failure: nodes and pods were not listed in time.
+        KubeError: they may not be listed, or there is no answer.
+    """
+    for kind in (NODES, PODS):  # what follows would try again and again
+        await client.request("GET", kind.collection(None), query={"limit": "1"}, timeout=TIMEOUT_SECONDS)
+    live = Live(configuration)
+    reflectors = (
+        Reflector(client, NODES, Calls(live.nodes_applied, live.nodes_deleted)),
+        Reflector(client, PODS, Calls(live.pods_applied, live.pods_deleted)),
+    )
+    tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
+    try:
+        try:
+            async with asyncio.timeout(FIRST_LIST_SECONDS):
+                for reflector in reflectors:
+                    await reflector.synced.wait()
+        except TimeoutError:
+            raise Failure(f"nodes and pods could not be listed within {FIRST_LIST_SECONDS:g} s") from None
+        yield live
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
