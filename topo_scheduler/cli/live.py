@@ -22,8 +22,15 @@ class Live:
     """A world that follows the cluster, and the pods that hold something of it."""
 
     def __init__(self, configuration: Configuration) -> None:
-        self.world = World(configuration.scheduler)
+        self._world = World(configuration.scheduler)
+        self._world.links.configure(configuration.topology.spec.links)
         self._pods: dict[str, Pod] = {}
+
+    @property
+    def world(self) -> World:
+        """Nodes, fabric, links and what pods hold, as of now."""
+        self._world.links.settle(self._world.layout)
+        return self._world
 
     @property
     def pods(self) -> list[Pod]:
@@ -33,12 +40,12 @@ class Live:
     def nodes_applied(self, nodes: Sequence[Node]) -> None:
         """Nodes appeared or changed."""
         for node in nodes:
-            self.world.put_node(node, 0.0)
+            self._world.put_node(node, 0.0)
 
     def nodes_deleted(self, references: Sequence[Deleted]) -> None:
         """Nodes vanished."""
         for reference in references:
-            self.world.remove_node(reference.name, reference.uid)
+            self._world.remove_node(reference.name, reference.uid)
 
     def pods_applied(self, pods: Sequence[Pod]) -> None:
         """Pods appeared or changed."""
@@ -47,7 +54,7 @@ class Live:
                 self._forget(pod.metadata.uid)
             elif pod.spec.node_name:
                 self._pods[pod.metadata.uid] = pod
-                self.world.bound(pod)
+                self._world.bound(pod)
 
     def pods_deleted(self, references: Sequence[Deleted]) -> None:
         """Pods vanished."""
@@ -56,7 +63,7 @@ class Live:
 
     def _forget(self, uid: str) -> None:
         if self._pods.pop(uid, None) is not None:
-            self.world.release(uid)
+            self._world.release(uid)
 
 
 @asynccontextmanager
