@@ -38,6 +38,9 @@ def test_without_annotations_nothing_is_asked() -> None:
         ("gpu-count", "16", "gpu_count", 16),
         ("gpu-count", "0", "gpu_count", 0),
         ("gpu-count", " 8 ", "gpu_count", 8),
+        ("gpu-fraction", "0.5", "gpu_share", 500),
+        ("gpu-fraction", ".125", "gpu_share", 125),
+        ("gpu-fraction", "0.0010", "gpu_share", 1),
         ("gpu-model", "NVIDIA-H100-80GB-HBM3", "gpu_models", ("NVIDIA-H100-80GB-HBM3",)),
         ("gpu-model", "A100, H100 ,,A100", "gpu_models", ("A100", "H100")),
         ("gpu-model-mixed", "true", "gpu_model_mixed", True),
@@ -74,6 +77,7 @@ MALFORMED = [
     ("gpu-count", "-1", "between 0 and"),
     ("gpu-count", "1.5", "whole number"),
     ("gpu-count", "", "whole number"),
+    *(("gpu-fraction", text, "above 0 and below 1") for text in ("0", "1", "0.0", "1.5", "50%", "-0.5", "0.0005", "")),
     ("gpu-count", "1_0", "whole number"),
     ("gpu-count", "٣", "whole number"),
     ("gpu-count", "1000001", "between 0 and"),
@@ -158,7 +162,16 @@ def test_annotations_nobody_reads_are_reported() -> None:
 
 
 def test_what_the_scheduler_writes_is_not_reported() -> None:
-    written = ("rank", "address", "score", "charged-gpus", "reserved-bandwidth", "gang-id")
+    written = (
+        "rank",
+        "address",
+        "score",
+        "charged-gpus",
+        "charged-gpu-fraction",
+        "gpu-index",
+        "reserved-bandwidth",
+        "gang-id",
+    )
     assert unknown_annotations([Source("Pod", "a/b", ours(dict.fromkeys(written, "1")))]) == []
 
 

@@ -19,6 +19,7 @@ from topo_scheduler.state.decision import Verdict
 
 from . import objects
 from .objects import Json
+from .small import small_pods
 
 LINKS = """
 apiVersion: topology.scheduler/v1alpha1
@@ -270,6 +271,11 @@ def core() -> Json:
             explanations(5000, 8, 64),
         ],
         "largest_gangs": [largest_gangs(1000), largest_gangs(5000)],
+        "small_pods": [
+            small_pods(5000, 5000),
+            small_pods(5000, 5000, "off"),
+            small_pods(5000, 5000, sharing=True),
+        ],
         "fabric": fabric(),
         "kernels": kernels(),
     }

@@ -169,6 +169,14 @@ of the domain. Where they disagree, that is logged and the least holds; a value 
 ignored. [Limit links](../how-to/limit-links.md) tells the other ways.
 
 """
+_SHARING: Final = """\
+## Shared GPUs
+
+`true` lets pods hold [shares](../how-to/share-gpus.md) of a node's GPUs. Any other value but `false` is logged and
+counts as `false`.
+
+"""
+
 _RESOURCES: Final = """
 ## Resources that are GPUs
 
@@ -195,6 +203,7 @@ def labels_page() -> str:
         for name, families in labels.FAMILIES.items()
         for family in families
     ]
+    sharing = [(f"`{labels.GPU_SHARING}`", "`true` or `false`")]
     resources = [(f"`{name}`",) for name in labels.GPU_RESOURCES]
     models = [(f"`{name}`",) for name in labels.GPU_MODEL_LABELS]
     uplinks = [(level, f"`{uplink_label(level)}`") for level in levels]
@@ -215,6 +224,8 @@ def labels_page() -> str:
             table(("label",), bandwidths),
             _wrapped(_UPLINKS),
             table(("level", "label"), uplinks),
+            _wrapped(_SHARING),
+            table(("label", "value"), sharing),
             _wrapped(_RESOURCES),
             table(("resource",), resources),
         ]

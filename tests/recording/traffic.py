@@ -12,6 +12,7 @@ from topo_scheduler.scheduling.instructions import BindOutcome, Instruction, Nom
 from topo_scheduler.state.workloads import Stage
 
 CONFIGS = (configured(), configured("{topologyConstraints: {enforcement: preferred, maxNodesPerLeaf: 8}}"))
+SHARING = {"topology.scheduler/gpu-sharing": "true"}
 SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 16)
 LUCK = (BindOutcome.BOUND,) * 12 + (BindOutcome.REJECTED, BindOutcome.UNKNOWN, BindOutcome.GONE)
 
@@ -26,7 +27,7 @@ class Traffic:
         self._number = 0
         self._running: deque[tuple[float, list[Pod]]] = deque()
         self._nodes = [
-            make_node(f"n{leaf}-{n}", f"s{leaf // 10}/l{leaf}", gpus=8)
+            make_node(f"n{leaf}-{n}", f"s{leaf // 10}/l{leaf}", gpus=8, labels={} if leaf % 5 else SHARING)
             for leaf in range(leaves)
             for n in range(per_leaf)
         ]
@@ -56,7 +57,9 @@ class Traffic:
         d, chance = self.d, self._random
         self._number += 1
         size, gpus, name = chance.choice(SIZES), chance.choice((1, 2, 4, 8, 8)), f"job-{self._number}"
-        if size == 1:
+        if size == 1 and gpus == 1:
+            pods = [make_pod(name, created=d.now, annotations={"gpu-fraction": chance.choice(("0.5", "0.3"))})]
+        elif size == 1:
             pods = [make_pod(name, gpus=gpus, created=d.now, priority=chance.choice((0, 0, 0, 5)))]
         else:
             pods = gang(size, gpus=gpus, name=name, controlled=chance.random() < 0.5)
@@ -68,7 +71,8 @@ class Traffic:
     def _node_changes(self, node: Node) -> None:
         name, labels = node.metadata.name, node.metadata.labels
         path = f"{labels['topology.scheduler/spine']}/{labels['topology.scheduler/leaf']}"
-        self.d.nodes(make_node(name, path, gpus=8, ready=self._random.random() < 0.7))
+        kept = {key: value for key, value in labels.items() if key in SHARING}
+        self.d.nodes(make_node(name, path, gpus=8, labels=kept, ready=self._random.random() < 0.7))
 
     def _answer(self, said: list[Instruction]) -> None:
         d, chance = self.d, self._random

@@ -46,10 +46,12 @@ from topo_scheduler.scheduling.link_survey import survey_links
 from topo_scheduler.scheduling.queue import Place
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Stage
 
 NODES = st.sampled_from(["n1", "n2", "n3", "n4", "n5"])
 PATHS = st.sampled_from(["s1/l1", "s1/l1", "s1/l2", "s2/l1", "s2/", ""])
+SHARING = {"topology.scheduler/gpu-sharing": "true"}
 LUCK = st.sampled_from(["written", "written", "written", "refused", "answer lost", "never arrived", "stolen"])
 BANDWIDTHS = st.sampled_from(["", "", "1Gb", "2Gb"])
 CONFIGS = [
@@ -124,7 +126,8 @@ class Cluster(RuleBasedStateMachine):
     @initialize(count=st.integers(2, 5))
     def some_nodes(self, count: int) -> None:
         for number in range(1, count + 1):
-            self.put_node(make_node(f"n{number}", "s1/l1" if number < 4 else "s2/l1", gpus=4, cpu="8"))
+            labels = SHARING if number == 2 else {}
+            self.put_node(make_node(f"n{number}", "s1/l1" if number < 4 else "s2/l1", gpus=4, cpu="8", labels=labels))
         self.deliver(100)
 
     # ------------------------------------------------------------ what users and operators do
@@ -135,13 +138,17 @@ class Cluster(RuleBasedStateMachine):
         gpus=st.sampled_from([2, 4, 4, 8]),
         state=st.sampled_from(["", "", "", "down", "cordon"]),
         network=BANDWIDTHS,
+        labels=st.sampled_from([{}, {}, SHARING]),
     )
-    def node_appears_or_changes(self, name: str, path: str, gpus: int, state: str, network: str) -> None:
+    def node_appears_or_changes(
+        self, name: str, path: str, gpus: int, state: str, network: str, labels: dict[str, str]
+    ) -> None:
         known = self.truth_nodes.get(name)
         uid = known.metadata.uid if known else self.name("node")
         ready, shut = state != "down", state == "cordon"
+        told = {"ready": ready, "unschedulable": shut, "bandwidth": network}
         self.put_node(
-            make_node(name, path, gpus=gpus, cpu="8", uid=uid, ready=ready, unschedulable=shut, bandwidth=network)
+            make_node(name, path, gpus=gpus, cpu="8", uid=uid, labels=labels, **told)  # type: ignore[arg-type]
         )
 
     @rule(name=NODES, again=st.booleans())
@@ -247,18 +254,20 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(
         gpus=st.sampled_from([0, 1, 2, 4]),
+        fraction=st.sampled_from(["", "0.5", "0.3"]),
         strategy=st.sampled_from(["balanced", "distributed"]),
         priority=st.integers(0, 2),
         shy=st.sampled_from(["", "", "port", "shy", "guard"]),
     )
-    def pod_is_submitted(self, gpus: int, strategy: str, priority: int, shy: str) -> None:
+    def pod_is_submitted(self, gpus: int, fraction: str, strategy: str, priority: int, shy: str) -> None:
+        asked = {"gpu-fraction": fraction} if fraction else {"gpu-count": "1"}
         pod = make_pod(
             self.name("pod"),
             gpus=gpus,
             priority=priority,
             created=self.now,
             uid=self.name("pod"),
-            annotations={"placement-strategy": strategy, **({"gpu-count": "1"} if gpus == 0 else {})},
+            annotations={"placement-strategy": strategy, **(asked if gpus == 0 else {})},
             labels={"shy": shy} if shy else {},
         )
         if shy == "port":
@@ -527,6 +536,7 @@ class Cluster(RuleBasedStateMachine):
         for row, amounts in world.kept.items():
             for column, amount in amounts:
                 requested[row, column] += amount
+        requested[:, GPU] += world.nodes.devices.shared
         assert np.array_equal(requested, world.nodes.requested)
 
     @invariant()
@@ -615,6 +625,8 @@ class Cluster(RuleBasedStateMachine):
         assert _ledger(fresh) == _ledger(self.engine)
         assert _requested(fresh) == _requested(self.engine)
         assert _reserved(fresh) == _reserved(self.engine)
+        assert _devices(fresh) == _devices(self.engine)
+        assert fresh.world.around.kinds.counts == self.engine.world.around.kinds.counts
         assert _places(fresh) == _places(self.engine)
         assert _waiting(fresh) == _waiting(self.engine)
         said = fresh.step(self.now, lambda: 0.0)
@@ -622,7 +634,10 @@ class Cluster(RuleBasedStateMachine):
 
 
 def _ledger(engine: Engine) -> dict[str, tuple[object, ...]]:
-    return {uid: (entry.node, entry.amounts, entry.assumed, entry.daemon) for uid, entry in engine.world.ledger.items()}
+    return {
+        uid: (entry.node, entry.amounts, entry.assumed, entry.daemon, entry.devices)
+        for uid, entry in engine.world.ledger.items()
+    }
 
 
 def _requested(engine: Engine) -> dict[str, dict[str, int]]:
@@ -638,6 +653,11 @@ def _reserved(engine: Engine) -> dict[tuple[str, ...], int]:
     found = {("node", *link.path, link.level): link.reserved for link in survey_links(engine.world)}
     nodes = engine.world.nodes
     return found | {(name,): int(nodes.reserved_bandwidth[row]) for name, row in nodes.row_of.items()}
+
+
+def _devices(engine: Engine) -> dict[str, list[int]]:
+    devices = engine.world.nodes.devices
+    return {name: devices.free[row, : devices.count[row]].tolist() for name, row in engine.world.nodes.row_of.items()}
 
 
 def _places(engine: Engine) -> dict[str, tuple[str, ...]]:

@@ -69,12 +69,13 @@ def test_the_built_in_plugin_is_registered_like_any_other() -> None:
     assert extensions.filters == list(FILTERS) == list(BUILT_IN.filters)
     assert set(extensions.strategies) == {"consolidated", "distributed", "balanced"}
     again = Extensions()
-    again.plugins, again.filters, again.scores, again.strategies = [], [], [], {}
+    again.plugins, again.filters, again.scores, again.strategies, again.alone = [], [], [], {}, {}
     again.register(BUILT_IN, trusted=True)
-    assert (again.filters, again.scores, again.strategies) == (
+    assert (again.filters, again.scores, again.strategies, again.alone) == (
         extensions.filters,
         extensions.scores,
         extensions.strategies,
+        extensions.alone,
     )
 
 
@@ -527,3 +528,46 @@ def test_no_array_that_a_plugin_gets_can_be_written_to() -> None:
     d = driven(fabric({"s1/l1": 2}), plugin)
     assert d.run(make_pod("p", gpus=1, annotations={"placement-strategy": "last"})) == {"p": "s1-l1-2"}
     assert writable == []
+
+
+# ---------------------------------------------------------------- pods alone
+
+
+def alone(name: str, **scores: int) -> Plugin:
+    return Plugin(name, alone=[Score(name, nodes=by_name({k.replace("_", "-"): v for k, v in scores.items()}))])
+
+
+def test_a_score_for_pods_alone_decides_where_it_is_named() -> None:
+    nodes, plugin = fabric({"s1/l1": 2, "s1/l2": 2}), alone("coolest", s1_l2_2=900)
+    config = configured("{smallPods: {scoring: coolest}}")
+    assert driven(nodes, plugin, config=config).run(make_pod("p", gpus=1)) == {"p": "s1-l2-2"}
+    assert driven(nodes, plugin).run(make_pod("p", gpus=1)) == {"p": "s1-l1-1"}, "it is not asked for"
+    d = driven(nodes, plugin, config=config)
+    assert len(set(d.run(*gang(2)).values())) == 2
+    assert d.complaints() == []
+
+
+def test_a_score_for_pods_alone_that_fails_harms_nobody_else() -> None:
+    def broken(table: Nodes, request: Request, rows: Int64) -> Int64:
+        raise RuntimeError("too hot")
+
+    config = configured("{smallPods: {scoring: broken}}")
+    d = driven(fabric({"s1/l1": 2}), Plugin("broken", alone=[Score("broken", nodes=broken)]), config=config)
+    pod, others = make_pod("p", gpus=1), gang(2)
+    d.run(pod, *others)
+    assert not pod.spec.node_name
+    assert d.told(pod)[0].startswith("Plugin broken failed: score: RuntimeError: too hot")
+    assert all(one.spec.node_name for one in others)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "told"),
+    [
+        (Plugin("p", alone=[Score("p", leaves=lambda leaves, request: leaves.used)]), "and must have nodes"),
+        (alone("fragmentation"), "called fragmentation is there already"),
+        (alone("off"), "called off is there already"),
+    ],
+)
+def test_a_score_for_pods_alone_must_be_of_nodes_and_have_a_name_of_its_own(plugin: Plugin, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Extensions().register(plugin)

@@ -12,10 +12,12 @@ from enum import StrEnum
 from typing import Any, Final
 
 from topo_scheduler.api.durations import parse_duration
+from topo_scheduler.api.fractions import parse_fraction
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
 
 GPU_COUNT: Final = PREFIX + "gpu-count"
+GPU_FRACTION: Final = PREFIX + "gpu-fraction"
 GPU_MODEL: Final = PREFIX + "gpu-model"
 GPU_MODEL_MIXED: Final = PREFIX + "gpu-model-mixed"
 PREFERRED_DOMAIN: Final = PREFIX + "preferred-domain"
@@ -39,13 +41,29 @@ HOPS: Final = PREFIX + "hops"
 """Written on the Binding: mean hops between two members of the gang."""
 CHARGED_GPUS: Final = PREFIX + "charged-gpus"
 """Written on the Binding of a pod that has no GPU limits: what the ledger holds for it, to survive a restart."""
+CHARGED_FRACTION: Final = PREFIX + "charged-gpu-fraction"
+"""Written on the Binding of a pod that asks for a share of a GPU: the share the ledger holds for it."""
+GPU_INDEX: Final = PREFIX + "gpu-index"
+"""Written on the Binding where GPUs are shared: indexes of the GPUs the pod holds, with commas."""
 RESERVED_BANDWIDTH: Final = PREFIX + "reserved-bandwidth"
 """Written on the Binding: Mbit/s that the pod's gang has reserved on each of its nodes."""
 GANG_ID: Final = PREFIX + "gang-id"
 """Written on the Binding: identity of the gang the pod was placed with, so that a restart finds its members."""
 
 WRITTEN: Final = frozenset(
-    {RANK, ADDRESS, SCORE, SPANNED_LEVEL, LEVELS_SPANNED, HOPS, CHARGED_GPUS, RESERVED_BANDWIDTH, GANG_ID}
+    {
+        RANK,
+        ADDRESS,
+        SCORE,
+        SPANNED_LEVEL,
+        LEVELS_SPANNED,
+        HOPS,
+        CHARGED_GPUS,
+        CHARGED_FRACTION,
+        GPU_INDEX,
+        RESERVED_BANDWIDTH,
+        GANG_ID,
+    }
 )
 MAX_GPUS: Final = 1_000_000
 MAX_GANG: Final = 100_000
@@ -92,13 +110,15 @@ class PlacementRequest:
     """What a workload asks for in annotations, merged over its chain.
 
     ``gpu_count`` is as written; ``gpu_count_kind`` is the kind of the object it was written on, because on a Job it
-    is the GPUs of the whole job and elsewhere those of one pod; ``gang_size_kind`` likewise. ``bandwidth`` is in
+    is the GPUs of the whole job and elsewhere those of one pod; ``gang_size_kind`` likewise. ``gpu_share`` thousandths
+    of one GPU, 0 when not asked. ``bandwidth`` is in
     Mbit/s, 0 when not asked. ``strategy`` is one of `Strategy`, or one of a plugin. ``gang`` is None when not said.
     ``expected_duration`` in seconds, 0 when not said; ``expected_duration_kind`` the kind of the object that says it.
     """
 
     gpu_count: int | None = None
     gpu_count_kind: str = ""
+    gpu_share: int = 0
     gpu_models: tuple[str, ...] = ()
     gpu_model_mixed: bool = False
     preferred_domain: str = ""
@@ -176,6 +196,7 @@ def _choice(choices: Iterable[str]) -> Callable[[str], str]:
 
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     GPU_COUNT: ("gpu_count", _integer(0, MAX_GPUS)),
+    GPU_FRACTION: ("gpu_share", parse_fraction),
     GPU_MODEL: ("gpu_models", _models),
     GPU_MODEL_MIXED: ("gpu_model_mixed", _boolean),
     PREFERRED_DOMAIN: ("preferred_domain", _domain),
@@ -239,6 +260,14 @@ def written_number(annotations: Mapping[str, str], name: str) -> int | None:
     """Return a number this scheduler wrote; None when it is not there, or is no number it could have written."""
     text = annotations.get(name, "")
     return int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
+
+
+def written_models(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the GPU models that a pod's own annotations ask for; none when they ask for none, or make no sense."""
+    try:
+        return _models(annotations[GPU_MODEL]) if GPU_MODEL in annotations else ()
+    except ValueError:
+        return ()
 
 
 def annotation_names() -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from topo_scheduler.api.links import Link
 from topo_scheduler.api.models import Model, Seconds, Share
 from topo_scheduler.api.recording import AuditLog, Recording
 from topo_scheduler.api.sharing import DomainAccess, Fairness, Quota
+from topo_scheduler.api.small_pods import SmallPods
 
 API_VERSION: Final = "topology.scheduler/v1alpha1"
 SCHEDULER_NAME: Final = "topology-aware-scheduler"
@@ -294,6 +295,7 @@ class TopologySpec(Model):
     the preferred ones."""
     links: tuple[Link, ...] = ()
     """What links carry, where node labels do not tell; links of unknown capacity are not limited."""
+    small_pods: SmallPods = SmallPods()
     max_nodes_to_score: Annotated[int, Field(ge=1)] | None = None
     """Only the first places are scored that have so many nodes together; none by default, which scores all."""
 

@@ -21,6 +21,8 @@ GPU_MODEL_LABELS: Final = (
     "cloud.google.com/gke-accelerator",
     "neuronetes.io/gpu-type",
 )
+GPU_SHARING: Final = PREFIX + "gpu-sharing"
+"""``"true"`` on nodes whose GPUs may be shared by pods."""
 BANDWIDTH_LABELS: Final = (PREFIX + "network-bandwidth",)
 UNLABELLED: Final = "unlabelled"
 """Name of the child that nodes without a label for a level share under their known parent."""

@@ -7,9 +7,11 @@ import msgspec
 
 from topo_scheduler.api.annotations import (
     ADDRESS,
+    CHARGED_FRACTION,
     CHARGED_GPUS,
     GANG_ID,
     GANG_NAME,
+    GPU_INDEX,
     HOPS,
     LEVELS_SPANNED,
     RANK,
@@ -20,6 +22,7 @@ from topo_scheduler.api.annotations import (
 )
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.cli.common import Failure
 from topo_scheduler.cli.explained import SCHEMA
@@ -160,6 +163,8 @@ async def _bound(client: Client, pod: Pod) -> Json:
         "levelsSpanned": written_number(written, LEVELS_SPANNED),
         "hops": written.get(HOPS),
         "chargedGpus": written_number(written, CHARGED_GPUS),
+        "gpuFraction": written.get(CHARGED_FRACTION),
+        "gpuIndex": list(written_indexes(written, GPU_INDEX)),
         "bandwidthMbit": written_number(written, RESERVED_BANDWIDTH),
     }
     gang = written.get(GANG_ID)
@@ -247,10 +252,7 @@ def _decision(decision: Any, uid: str) -> Json:
         if score is None
         else {
             "total": score.total / 1000,
-            "resourceAvailability": score.availability / 1000,
-            "topologyAlignment": score.alignment / 1000,
-            "domainUtilization": score.utilization / 1000,
-            "historicalPerformance": score.history / 1000,
+            **({} if score.by_node else _weighed(score)),
             **{name: part / 1000 for name, part in score.added},
         },
         "spannedLevel": quality.level if quality is not None else None,
@@ -260,4 +262,13 @@ def _decision(decision: Any, uid: str) -> Json:
         "rank": seat.rank if seat is not None else None,
         "address": seat.address if seat is not None else None,
         "seats": [{"pod": seat.name, "node": seat.node, "rank": seat.rank} for seat in decision.seats],
+    }
+
+
+def _weighed(score: Any) -> Json:
+    return {
+        "resourceAvailability": score.availability / 1000,
+        "topologyAlignment": score.alignment / 1000,
+        "domainUtilization": score.utilization / 1000,
+        "historicalPerformance": score.history / 1000,
     }

@@ -44,6 +44,9 @@ def _bound(pod: str, told: Json) -> Iterator[str]:
         yield f"  bandwidth  {told['bandwidthMbit'] / 1000:g}Gb reserved on each node of its gang"
     if told["chargedGpus"]:
         yield f"  GPUs       {told['chargedGpus']}, reserved by annotation alone: its node gives it no device"
+    if told["gpuIndex"]:
+        share = f"{told['gpuFraction']} of " if told["gpuFraction"] else ""
+        yield f"  GPU index  {share}{', '.join(map(str, told['gpuIndex']))}"
     if gang := told.get("gang"):
         yield ""
         yield f"Gang of {_count(len(gang['members']), 'pod')} ({gang['id']}):"

@@ -154,6 +154,10 @@ class Arrivals:
         understood = understand(pod, lineage, world.resources, since, world.groups, world.around.extensions)
         member, same = understood.member, False
         member.profile = profile_of(self._world.residents, pod)
+        if member.problem:
+            self._world.around.kinds.drop(uid)
+        else:
+            self._world.wanted(pod, dict(member.cls.amounts))
         if found is not None:
             same = found[1] == member and found[0].id == understood.workload.id
             same = same and (not found[0].speaks(member) or found[0].described_by(understood.workload))

@@ -7,6 +7,7 @@ from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.bandwidth import traffic_of
 from topo_scheduler.scheduling.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.extension import Demand
+from topo_scheduler.scheduling.gpu_choice import choose_gpus
 from topo_scheduler.scheduling.neighbours import Position, looks_around
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.quality import quality_of
@@ -237,13 +238,14 @@ class Attempts:
             order = {uid: number for number, uid in enumerate(m.uid for m in workload.at(Stage.PENDING))}
             placed.sort(key=lambda one: order[one[0].uid])
         ranks = give_ranks(workload, [(member, int(layout.position[row])) for member, row in placed])
+        gpus = choose_gpus(self.planner, [(member.cls, row) for member, row in placed])
         seats = []
-        for member, row in placed:
+        for (member, row), devices in zip(placed, gpus, strict=True):
             path = layout.paths[int(layout.leaf_of_row[row])]
             node = self.planner.nodes.names[row]
             address = ".".join((*path, node))
             rank, chosen = ranks[member.uid], volumes.get(member.uid, ())
-            seats.append(Seat(member.uid, member.namespace, member.name, row, node, rank, address, chosen))
+            seats.append(Seat(member.uid, member.namespace, member.name, row, node, rank, address, chosen, devices))
         leaves = tuple(layout.paths[leaf] for leaf in placement.leaves)
         return Decision(
             id=self._next(),
@@ -306,6 +308,8 @@ def _why_there(workload: Workload, placement: Placement, leaves: Sequence[Path])
         f" and {len(leaves) - 4} more" if len(leaves) > 4 else ""
     )
     score = f"score {placement.score.total / 1000:.3f}"
+    if not workload.gang and placement.score.by_node:
+        return f"{names}, {score} of {placement.candidates} {'node' if placement.candidates == 1 else 'nodes'}"
     if not workload.gang:
         return f"{names}, {score} of {placement.candidates} {'leaf' if placement.candidates == 1 else 'leaves'}"
     rule = placement.rule

@@ -19,6 +19,7 @@ from topo_scheduler.api.objects import Taint
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.fabric import Path
 from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.typical import Typical
 
 Bool = npt.NDArray[np.bool_]
 T = TypeVar("T")
@@ -80,6 +81,16 @@ class Nodes(Protocol):
     @property
     def reserved_bandwidth(self) -> Int64:
         """int64[N]: Mbit/s that gangs have reserved."""
+        ...
+
+    @property
+    def gpu_sharing(self) -> Bool:
+        """bool[N]: whether its GPUs may be shared by pods."""
+        ...
+
+    @property
+    def gpu_free(self) -> Int64:
+        """int64[N, d]: free thousandths of each GPU where they are shared, 0 elsewhere and beyond a node's GPUs."""
         ...
 
     @property
@@ -146,7 +157,8 @@ class Request(NamedTuple):
     """What is to be placed: ``members`` pods of one class, in a gang or one alone.
 
     ``aligned`` what a labelled leaf is worth in thousandths: 1000 within the size rule, less beyond. ``preferred``
-    leaves of the preferred domain as (first, last + 1).
+    leaves of the preferred domain as (first, last + 1). ``typical`` the pods that the cluster usually sees, for scores
+    of pods placed alone only.
     """
 
     cls: PodClass
@@ -155,6 +167,7 @@ class Request(NamedTuple):
     strategy: str
     aligned: int = WHOLE
     preferred: tuple[int, int] | None = None
+    typical: Typical | None = None
 
 
 class Leaves(NamedTuple):
@@ -307,7 +320,9 @@ class Plugin:
     ``annotations`` and ``labels`` of pods that it reads: pods that differ in them are of different classes, and only
     these can be asked of a `PodClass` (annotations also stand on owners, labels on the pod alone). ``node_labels`` that
     it asks `Nodes.label_column` for. ``opt_in``: it concerns only pods that carry one of those annotations or labels;
-    for others it is not called, so its failures don't touch them.
+    for others it is not called, so its failures don't touch them. ``alone`` scores of nodes for pods placed alone: the
+    one decides that ``smallPods.scoring`` names. They are kept for each class of pods and asked again only for nodes
+    that changed, so they must depend on the node, the class and ``Request.typical`` alone.
     """
 
     name: str = ""
@@ -318,6 +333,7 @@ class Plugin:
     opt_in: bool = False
     filters: Sequence[Filter] = ()
     scores: Sequence[Score] = ()
+    alone: Sequence[Score] = ()
     strategies: Sequence[Strategy] = ()
     size_rule: Callable[[Gang], Demand | None] | None = None
     bind: Callable[[Binding], Answer] | None = None
@@ -345,6 +361,8 @@ class Plugin:
             return "it is opt_in, but reads no annotation and no label that pods could carry"
         if lame := next((score.name for score in self.scores if (score.nodes is None) == (score.leaves is None)), None):
             return f"score {lame} must have either nodes or leaves"
+        if lame := next((score.name for score in self.alone if score.nodes is None), None):
+            return f"score {lame} is for pods placed alone and must have nodes"
         if wrong := next((score.name for score in self.scores if not 0 <= score.weight <= 1), None):
             return f"the weight of score {wrong} is not between 0 and 1"
         return ""
@@ -372,25 +390,6 @@ class Guard(Protocol):
     def pardon(self) -> None:
         """Forget what plugins did: the configuration changed."""
         ...
-
-
-class Direct:
-    """Calls plugins as they are: what raises is told, what loops is waited for. For tests and one-shot commands."""
-
-    def call(self, plugin: str, point: str, work: Callable[[], T]) -> T:
-        """Call it here and now."""
-        try:
-            return work()
-        except PluginError:
-            raise
-        except Exception as error:
-            raise PluginError(plugin, point, "raised", told(error)) from error
-
-    def begin(self) -> None:
-        """Nothing is measured."""
-
-    def pardon(self) -> None:
-        """Nothing is remembered."""
 
 
 def told(error: BaseException) -> str:

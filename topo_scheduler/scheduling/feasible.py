@@ -25,9 +25,11 @@ from topo_scheduler.scheduling.volumes import LASTING, uses_volumes, volume_reje
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.residents import Profile
-from topo_scheduler.state.resources import GPU, Amounts
+from topo_scheduler.state.resources import GPU, GPU_SHARE, Amounts
 
-OURS: Final = frozenset({NodeReason.NOT_READY, NodeReason.REFUSED, NodeReason.GPU_MODEL, NodeReason.BANDWIDTH})
+OURS: Final = frozenset(
+    {NodeReason.NOT_READY, NodeReason.REFUSED, NodeReason.GPU_MODEL, NodeReason.SHARING, NodeReason.BANDWIDTH}
+)
 """Reasons that kube-scheduler does not have."""
 
 
@@ -180,6 +182,10 @@ def _lacking(
             # Said of the resource the pod names, where it names one.
             name = next((names[c] for c, _ in cls.amounts if names[c] in nodes.resources.gpu_resources), "GPUs")
         short = free[:, column] < amount
+        if column == GPU_SHARE:
+            if not ours:
+                continue
+            name, short = "GPU shares", nodes.devices.fit(rows, amount, free[:, GPU]) == 0
         found[name] = found[name] | short if name in found else short
     return [(insufficient(name), short) for name, short in found.items()]
 

@@ -156,6 +156,10 @@ def _model(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     return accepted
 
 
+def _sharing(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
+    return nodes.gpu_sharing[rows] if cls.share else np.ones(len(rows), np.bool_)
+
+
 def _bandwidth(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     known = nodes.bandwidth[rows]
     enough: Bool = (known == UNKNOWN) | (known >= cls.bandwidth)
@@ -170,6 +174,7 @@ FILTERS: Final[Sequence[Filter]] = (
     Filter(NodeReason.AFFINITY, matches_affinity),
     Filter(NodeReason.FEATURES, _features),
     Filter(NodeReason.GPU_MODEL, _model),
+    Filter(NodeReason.SHARING, _sharing),
     Filter(NodeReason.BANDWIDTH, _bandwidth),
 )
 

@@ -43,7 +43,7 @@ def leaf_facts(
             facts[at] = score.leaves(leaves, request)
         else:
             facts[at] = node_scores.by_leaf(site, score, request, fit, layout, int(last.max()))
-    facts[4] = _link_load(site, layout, totals, across) if ask.latency else 0
+    facts[4] = load_of_leaves(site, layout, totals, across) if ask.latency else 0
     return facts
 
 
@@ -59,6 +59,7 @@ def _record(site: Site, layout: Layout, now: float) -> Int64:
     return record
 
 
-def _link_load(site: Site, layout: Layout, totals: LeafTotals, across: int | None) -> Int64:
+def load_of_leaves(site: Site, layout: Layout, totals: LeafTotals, across: int | None) -> Int64:
+    """Return the load of the links of each leaf; where nothing is known of them, the share in use (int64[leaves])."""
     share: Int64 = 1000 * totals.used // np.maximum(totals.capacity, 1)
     return link_load(settled_links(site.around, layout), layout, share, across)

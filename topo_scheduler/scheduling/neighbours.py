@@ -23,6 +23,7 @@ from topo_scheduler.state.links import Links
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
 from topo_scheduler.state.residents import Condition, Disk, Port, Profile, Residents, Term
 from topo_scheduler.state.storage import Storage
+from topo_scheduler.state.typical import Kinds
 
 Extra = Sequence[tuple[int, Profile]]
 Towards = tuple[frozenset[Term], frozenset[tuple[int, Term]]]
@@ -46,7 +47,8 @@ class Surroundings:
     ``namespaces`` their labels by name; None when they are not known, and then anti-affinity of residents that asks
     for labels of namespaces is taken to be meant for all. ``shunned`` the nodes that refused pods of
     a class a moment ago. ``domains`` what the configuration calls so, which only classes with caps ask for. ``links``
-    what is reserved of them, which only gangs with bandwidth and latency-sensitive workloads ask for.
+    what is reserved of them, which only gangs with bandwidth and latency-sensitive workloads ask for. ``kinds`` of pods
+    there are, by which fragmentation is measured.
     """
 
     nodes: NodeTable
@@ -58,6 +60,7 @@ class Surroundings:
     domains: NamedDomains | None = None
     extensions: Extensions = field(default_factory=Extensions)
     links: Links | None = None
+    kinds: Kinds = field(default_factory=Kinds)
     _namespace_changes: int = 0
     _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
 

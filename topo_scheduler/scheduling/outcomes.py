@@ -13,9 +13,11 @@ from typing import Final
 
 from topo_scheduler.api.annotations import (
     ADDRESS,
+    CHARGED_FRACTION,
     CHARGED_GPUS,
     EXPECTED_DURATION,
     GANG_ID,
+    GPU_INDEX,
     HOPS,
     LEVELS_SPANNED,
     RANK,
@@ -25,6 +27,7 @@ from topo_scheduler.api.annotations import (
 )
 from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.durations import written_duration
+from topo_scheduler.api.fractions import write_fraction, write_indexes
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import GroupReason, Reason
@@ -88,7 +91,8 @@ class Outcomes:
         bandwidth = bandwidth_of(workload, (workload.members[seat.uid] for seat in decision.seats))
         for seat in decision.seats:
             member = workload.members[seat.uid]
-            self._world.ledger.assume(seat.uid, seat.node, member.cls.amounts, member.profile)
+            amounts, profile = member.cls.amounts, member.profile
+            self._world.ledger.assume(seat.uid, seat.node, amounts, profile, seat.devices)
             member.bandwidth = bandwidth
             if bandwidth:
                 self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)
@@ -345,6 +349,10 @@ def _annotations(workload: Workload, member: Member, seat: Seat, decision: Decis
         annotations[EXPECTED_DURATION] = written_duration(workload.request.expected_duration)
     if member.charged_gpus:
         annotations[CHARGED_GPUS] = str(member.charged_gpus)
+    if member.cls.share:
+        annotations[CHARGED_FRACTION] = write_fraction(member.cls.share)
+    if seat.devices:
+        annotations[GPU_INDEX] = write_indexes(seat.devices)
     if member.bandwidth:
         annotations[RESERVED_BANDWIDTH] = str(member.bandwidth)
     return annotations

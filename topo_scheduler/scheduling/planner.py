@@ -4,6 +4,7 @@ Exact for gangs of one pod class; the order in which placements are preferred st
 For a pod alone, where it likes best to be comes first.
 """
 
+from topo_scheduler.scheduling.alone import plan_alone, shares_in_mixed_gang
 from topo_scheduler.scheduling.ask import Ask, Failure, Placement
 from topo_scheduler.scheduling.bandwidth import plan_within_links
 from topo_scheduler.scheduling.choice import best_window
@@ -45,6 +46,8 @@ class Planner(Site):
 
     def plan_within(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
         """Find the best place within the bounds of the ask; otherwise like `plan`."""
+        if wrong := shares_in_mixed_gang(ask):
+            return Failure(wrong)
         if ask.gang and is_tied(ask.groups):
             return plan_tied(self, ask, layout)
         if len(ask.groups) > 1:
@@ -59,6 +62,8 @@ class Planner(Site):
             return plan_repair(self, ask, layout, rule or anywhere, views, now)
         if rule is None:
             return Failure(too_large_within(ask) if ask.within and most else too_large(ask, most, self.limits_for(ask)))
+        if (alone := plan_alone(self, ask, views[0], layout, rule)) is not None:
+            return alone
         window = best_window(self, views, ask, layout, rule, now)
         if window is None:
             return Failure("", rule)

@@ -11,6 +11,7 @@ from topo_scheduler.api.config import PlacementRule
 from topo_scheduler.scheduling.ask import Limits
 from topo_scheduler.scheduling.extension import Demand
 from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.typical import Popular
 
 _NO_WEIGHTS: Final[Int64] = np.empty(0, np.int64)
 
@@ -57,7 +58,8 @@ class Policy:
     """What is configured: weights in thousandths, the size rule's limits, and rules beside it.
 
     ``added`` weights of the scores of plugins, in their order; ``rules`` for gangs; ``most_scored`` nodes whose places
-    are scored, 0 for all.
+    are scored, 0 for all. ``alone`` the score that decides for pods placed alone, empty for none of them; ``typical``
+    pods that are configured for it.
     """
 
     weights: Int64
@@ -65,3 +67,5 @@ class Policy:
     added: Int64 = field(default_factory=lambda: _NO_WEIGHTS)
     rules: tuple[ConfiguredRule, ...] = ()
     most_scored: int = 0
+    alone: str = ""
+    typical: Popular = ()

@@ -18,9 +18,10 @@ from topo_scheduler.scheduling.domains import NamedDomains
 from topo_scheduler.scheduling.filters import Bool
 from topo_scheduler.state.accounts import Accounts
 from topo_scheduler.state.classes import NO_LIMIT, Cap, PodClass
+from topo_scheduler.state.devices import WHOLE
 from topo_scheduler.state.ledger import Ledger
 from topo_scheduler.state.nodes import NodeTable
-from topo_scheduler.state.resources import CPU, GPU, MEMORY, Amounts, ResourceTable
+from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, MEMORY, Amounts, ResourceTable
 
 Group = tuple[PodClass, int]
 """A class and how many pods of it."""
@@ -116,7 +117,7 @@ class Quotas:
             if not short:
                 continue
             never |= impossible
-            texts += [self._text(namespace, meter, column, held.get(column, 0), groups) for column in short]
+            texts += [self._text(namespace, meter, column, _held(held, column), groups) for column in short]
             for number, group in enumerate(groups):
                 cap = _cap(meter, held, short, group, running, whole=whole or not meter.domain)
                 caps[number] += [cap] if cap is not None else []
@@ -138,6 +139,7 @@ class Quotas:
             GPU if name == GPUS else self._resources.column(name): math.floor(
                 parse_exact(text, 1000 if name == "cpu" else 1)
             )
+            * (WHOLE if name == GPUS else 1)
             for name, text in quota.hard.items()
         }
 
@@ -179,7 +181,7 @@ class Quotas:
 
     def _text(self, namespace: str, meter: _Meter, column: int, held: int, groups: Sequence[Group]) -> str:
         limit = meter.limits[column]
-        asked = sum(cls.amount(column) * count for cls, count in groups)
+        asked = sum(_asked(cls, column) * count for cls, count in groups)
         name = GPUS if column == GPU else self._resources.names[column]
         where = f" in {meter.domain}" if meter.domain else ""
         amounts = f"{_readable(column, held)} of {_readable(column, limit)} {name} in use"
@@ -193,8 +195,8 @@ def _short(meter: _Meter, held: Mapping[int, int], groups: Sequence[Group]) -> t
     short: list[int] = []
     never = False
     for column, limit in meter.limits.items():
-        asked = sum(cls.amount(column) * count for cls, count in groups)
-        if asked and asked > limit - held.get(column, 0):
+        asked = sum(_asked(cls, column) * count for cls, count in groups)
+        if asked and asked > limit - _held(held, column):
             short.append(column)
             never |= asked > limit and not meter.domain
     return short, never
@@ -205,10 +207,10 @@ def _cap(
 ) -> Cap | None:
     """Return how many pods of a group may go to the quota's domain; ``whole``: all of them or none."""
     cls, count = group
-    amounts = [(column, amount) for column in short if (amount := cls.amount(column))]
+    amounts = [(column, amount) for column in short if (amount := _asked(cls, column))]
     if not amounts:
         return None
-    now = min(max(0, meter.limits[column] - held.get(column, 0)) // amount for column, amount in amounts)
+    now = min(max(0, meter.limits[column] - _held(held, column)) // amount for column, amount in amounts)
     ever = min(meter.limits[column] // amount for column, amount in amounts)
     total = count + running
     if whole:
@@ -221,7 +223,21 @@ def matches(namespace: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(namespace, pattern) for pattern in patterns)
 
 
+def _asked(cls: PodClass, column: int) -> int:
+    """Return what a pod asks of a resource as limits are kept: GPUs in thousandths, shares of them included."""
+    return WHOLE * cls.gpus + cls.share if column == GPU else cls.amount(column)
+
+
+def _held(held: Mapping[int, int], column: int) -> int:
+    """Return the same of what pods hold."""
+    if column == GPU:
+        return WHOLE * held.get(GPU, 0) + held.get(GPU_SHARE, 0)
+    return held.get(column, 0)
+
+
 def _readable(column: int, amount: int) -> str:
+    if column == GPU:
+        return f"{amount / WHOLE:.10g}"
     if column == CPU:
         return f"{amount / 1000:g}"
     return f"{amount / 2**30:.6g}Gi" if column == MEMORY else str(amount)

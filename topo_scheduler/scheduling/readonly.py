@@ -81,6 +81,16 @@ class ReadOnlyNodes:
         return frozen(self._nodes.reserved_bandwidth)  # type: ignore[no-any-return]
 
     @property
+    def gpu_sharing(self) -> Bool:
+        """bool[N]."""
+        return frozen(self._nodes.gpu_sharing)  # type: ignore[no-any-return]
+
+    @property
+    def gpu_free(self) -> Int64:
+        """int64[N, d]."""
+        return frozen(self._nodes.gpu_free)  # type: ignore[no-any-return]
+
+    @property
     def taint_set(self) -> Int64:
         """int64[N]."""
         return frozen(self._nodes.taint_set)  # type: ignore[no-any-return]

@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from topo_scheduler.api.annotations import Strategy as StrategyName
 from topo_scheduler.api.labels import PREFIX
+from topo_scheduler.api.small_pods import OFF
+from topo_scheduler.scheduling.direct import Direct
 from topo_scheduler.scheduling.extension import (
     WHOLE,
     Answer,
     Bool,
     Demand,
-    Direct,
     Filter,
     Gang,
     Guard,
@@ -32,6 +33,7 @@ from topo_scheduler.scheduling.extension import (
     Strategy,
 )
 from topo_scheduler.scheduling.filters import FILTERS
+from topo_scheduler.scheduling.gradient import ALONE
 from topo_scheduler.scheduling.readonly import ReadOnlyNodes, read_only
 from topo_scheduler.scheduling.scores import SCORES
 from topo_scheduler.scheduling.strategies import STRATEGIES
@@ -41,7 +43,7 @@ from topo_scheduler.state.nodes import Int64
 T = TypeVar("T")
 A = TypeVar("A", bound=np.generic)
 
-BUILT_IN: Final = Plugin("topo-scheduler", filters=FILTERS, scores=SCORES, strategies=STRATEGIES)
+BUILT_IN: Final = Plugin("topo-scheduler", filters=FILTERS, scores=SCORES, alone=ALONE, strategies=STRATEGIES)
 
 
 class Extensions:
@@ -52,6 +54,8 @@ class Extensions:
         self.plugins: list[Plugin] = []
         self.filters: list[Filter] = []
         self.scores: list[Score] = []
+        self.alone: dict[str, Score] = {}
+        """Scores for pods placed alone, by name."""
         self.strategies: dict[str, Strategy] = {}
         self.added_scores: Sequence[Score] = ()
         """The scores of other plugins."""
@@ -80,6 +84,8 @@ class Extensions:
         self.plugins.append(plugin)
         self.filters += plugin.filters if trusted else [self._filter(plugin, rule) for rule in plugin.filters]
         self.scores += plugin.scores if trusted else [self._score(plugin, score) for score in plugin.scores]
+        for score in plugin.alone:
+            self.alone[score.name] = score if trusted else self._score(plugin, score)
         for strategy in plugin.strategies:
             self.strategies[strategy.name] = strategy if trusted else self._strategy(plugin, strategy)
         if plugin.size_rule is not None:
@@ -126,6 +132,8 @@ class Extensions:
         known = {score.name for score in self.scores} | {"resourceAvailability", "domainUtilization"}
         if twice := next((score.name for score in plugin.scores if score.name in known), None):
             return f"a score called {twice} is there already"
+        if twice := next((one.name for one in plugin.alone if one.name in {*self.alone, OFF}), None):
+            return f"a score for pods placed alone called {twice} is there already"
         if twice := next((one.name for one in plugin.strategies if one.name in self.strategies), None):
             return f"a strategy called {twice} is there already"
         bad = next(

@@ -9,6 +9,7 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.scheduling.ask import Limits
 from topo_scheduler.scheduling.policy import Policy, configured_rules
 from topo_scheduler.scheduling.registry import Extensions
+from topo_scheduler.scheduling.small_pods import configured_kinds, scoring_of, unknown_scoring
 from topo_scheduler.scheduling.turns import Fairness
 
 
@@ -22,6 +23,8 @@ def policy_of(config: Configuration, extensions: Extensions) -> Policy:
         np.array(spec.scoring_weights.added_milli({s.name: s.weight for s in extensions.added_scores}), np.int64),
         configured_rules(spec.placement_rules),
         spec.max_nodes_to_score or 0,
+        scoring_of(spec, extensions),
+        configured_kinds(spec.small_pods),
     )
 
 
@@ -40,7 +43,7 @@ def unknown_scores(config: Configuration, extensions: Extensions) -> list[str]:
         f" name; there are {told}. It is ignored"
         for name in config.topology.spec.scoring_weights.plugins
         if name not in known
-    ]
+    ] + unknown_scoring(config.topology.spec.small_pods, extensions)
 
 
 def unknown_levels(config: Configuration, levels: Sequence[str]) -> list[str]:

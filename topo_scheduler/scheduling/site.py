@@ -10,6 +10,7 @@ from topo_scheduler.scheduling.link_rule import carried_size_rule
 from topo_scheduler.scheduling.neighbours import Surroundings, settled_links
 from topo_scheduler.scheduling.policy import Policy
 from topo_scheduler.scheduling.size_rule import leaf_fits, size_rule
+from topo_scheduler.scheduling.small_pods import SmallPodScores
 from topo_scheduler.scheduling.totals import LeafTotals
 from topo_scheduler.scheduling.views import ClassView, Views
 from topo_scheduler.state.decision import SizeRule
@@ -29,6 +30,7 @@ class Site:
         self.policy = policy
         self.extensions = around.extensions
         self.views = Views(around)
+        self.small_pods = SmallPodScores(around.nodes, around.kinds)
         self.nobody = Residents()
         """An empty cluster's, for rules on what could be."""
         self._totals: dict[int, LeafTotals] = {}

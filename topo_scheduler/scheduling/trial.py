@@ -30,7 +30,8 @@ class Trial:
         self._links_copied = False
         self._sent: dict[str, tuple[GangKey, str, int]] = {}
         """What pods that are gone sent."""
-        self.planner = Planner(replace(around, nodes=nodes, residents=residents), planner.history, planner.policy)
+        policy = replace(planner.policy, alone="")  # what it keeps by class would be made anew for a single look
+        self.planner = Planner(replace(around, nodes=nodes, residents=residents), planner.history, policy)
         self._layout = layout
         self._now = now
         self._neighbours = neighbours

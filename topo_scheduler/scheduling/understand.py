@@ -6,8 +6,10 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from topo_scheduler.api.annotations import (
+    CHARGED_FRACTION,
     CHARGED_GPUS,
     GPU_COUNT,
+    GPU_FRACTION,
     MAX_GPUS,
     WRITTEN,
     PlacementRequest,
@@ -16,6 +18,7 @@ from topo_scheduler.api.annotations import (
     unknown_annotations,
     written_number,
 )
+from topo_scheduler.api.fractions import written_share
 from topo_scheduler.api.objects import Job, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.reasons import Reason
@@ -26,7 +29,7 @@ from topo_scheduler.state.classes import PodClass, pod_class, unsupported
 from topo_scheduler.state.constraints import constraints_of, wishes_of
 from topo_scheduler.state.groups import Groups
 from topo_scheduler.state.requests import pod_amounts
-from topo_scheduler.state.resources import GPU, ResourceTable, as_amounts
+from topo_scheduler.state.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
 from topo_scheduler.state.selectors import SelectorError
 from topo_scheduler.state.workloads import Member, Workload
 
@@ -140,7 +143,8 @@ def understand(
         index=index,
         series=series,
         controlled=pod.metadata.controller is not None,
-        preempts=pod.spec.preemption_policy != "Never",
+        # Which GPU has room once a victim is gone is not known to the search for victims.
+        preempts=pod.spec.preemption_policy != "Never" and not cls.share,
         charged_gpus=charged,
         problem="; ".join(problems),
     )
@@ -186,7 +190,10 @@ def _class(
         amounts = {}
     wanted = _gpus_asked(lineage, request, problems)
     charged = 0
-    if wanted is not None:
+    if request.gpu_share:
+        problems += _share_problems(amounts, wanted)
+        amounts[GPU_SHARE] = request.gpu_share
+    elif wanted is not None:
         limits = amounts.get(GPU, 0)
         if limits and limits != wanted:
             warnings.append(
@@ -211,6 +218,21 @@ def _class(
         problems.append(str(error))
     models = tuple(sorted(request.gpu_models))
     return pod_class(pod, as_amounts(amounts), models, request.bandwidth, constraints, wishes), charged
+
+
+def _share_problems(amounts: Mapping[int, int], wanted: int | None) -> list[str]:
+    """Return what is wrong with a pod that asks for a share of a GPU and for this much besides."""
+    if amounts.get(GPU, 0):
+        return [
+            f"annotation {GPU_FRACTION} asks for a share of a GPU, and its limits for {amounts[GPU]} whole ones: the"
+            f" kubelet would give it those; remove the limits, or {GPU_FRACTION}"
+        ]
+    if wanted not in (None, 1):
+        return [
+            f"annotation {GPU_FRACTION} asks for a share of one GPU, and {GPU_COUNT} for {wanted} GPUs per pod; remove"
+            " one of them"
+        ]
+    return []
 
 
 def _gpus_asked(lineage: Lineage, request: PlacementRequest, problems: list[str]) -> int | None:
@@ -245,6 +267,8 @@ def charged_amounts(pod: Pod, resources: ResourceTable) -> dict[int, int]:
     charged = written_number(pod.metadata.annotations, CHARGED_GPUS)
     if charged and charged <= MAX_GPUS and not amounts.get(GPU):
         amounts[GPU] = charged
+    if (share := written_share(pod.metadata.annotations, CHARGED_FRACTION)) and not amounts.get(GPU):
+        amounts[GPU_SHARE] = share
     return amounts
 
 

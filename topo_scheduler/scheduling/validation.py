@@ -19,6 +19,7 @@ from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import NodeTable
 from topo_scheduler.state.residents import Profile
+from topo_scheduler.state.resources import GPU
 
 
 def check(around: Surroundings, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
@@ -48,6 +49,11 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
             return f"node {nodes.names[int(distinct[~accepted][0])]} may not be used"
         if cls.constraints is not None and cls.constraints.alone and len(distinct) < len(rows):
             return "two members that exclude each other are on one node"
+        if cls.share:
+            whole = nodes.allocatable[distinct, GPU] - nodes.requested[distinct, GPU]
+            room = nodes.devices.fit(distinct, cls.share, whole)
+        if cls.share and (room < np.unique(np.asarray(rows, np.int64), return_counts=True)[1]).any():
+            return "no GPU has room for a share that was placed on it"
         for row, number in Counter(rows).items():
             for column, amount in cls.amounts:
                 used[row, column] += amount * number

@@ -83,6 +83,7 @@ class ClassView:
         """Rows of ``fit`` as they change."""
         self.counts: dict[Limits, LeafCounts] = {}
         """Members by leaf, for each set of limits per leaf."""
+        self._share = cls.share
         self._most = 1 if cls.constraints is not None and cls.constraints.alone else 0
 
     def refresh(self) -> None:
@@ -111,7 +112,7 @@ class ClassView:
         usable = self.liking[self.eligible]
         self.choosy = len(usable) > 0 and bool((usable != usable[0]).any())
         self.preference = self.liking
-        if not cls.gpus:
+        if not cls.gpus and not cls.share:
             self.preference = 2 * self.preference + (nodes.allocatable[:, GPU] == 0)
         if (images := images_there(nodes, cls)) is not None:
             self.preference = (BEST + 1) * self.preference + images
@@ -183,6 +184,14 @@ class ClassView:
 
     def _fit(self, used: Int64, usable: Bool, rows: Int64, out: Int64) -> None:
         fit_rows(self._nodes.allocatable, used, self.columns, self.amounts, usable, rows, out)
+        if self._share:
+            # No pod holds part of two GPUs.
+            nodes = self._nodes
+            if used is nodes.daemons:
+                fit = nodes.devices.fit_empty(rows, self._share)
+            else:
+                fit = nodes.devices.fit(rows, self._share, nodes.allocatable[rows, GPU] - used[rows, GPU])
+            out[rows] = np.minimum(out[rows], fit)
         if self._most:
             out[rows] = np.minimum(out[rows], self._most)
         if out is self.fit:

@@ -4,12 +4,14 @@ The world also keeps what could help a waiting workload: which rows got freer or
 asked.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
+from topo_scheduler.api.annotations import GPU_INDEX, written_models
 from topo_scheduler.api.config import SchedulerConfig
+from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.quantity import QuantityError
@@ -30,6 +32,7 @@ from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeLabels, NodeTable
 from topo_scheduler.state.occupants import occupant_of
 from topo_scheduler.state.residents import Profile, Residents
 from topo_scheduler.state.resources import PODS, Amounts, ResourceTable, as_amounts
+from topo_scheduler.state.typical import kind_of
 
 
 class World:
@@ -90,6 +93,8 @@ class World:
         row, changed, problems = self.nodes.put(node)
         if not changed:
             return problems
+        if self.nodes.devices.concerns(row):
+            self.ledger.count_devices(row)
         self.fabric.put(row, name, node.metadata.labels)
         self.links.nodes_changed()
         if known is None:
@@ -137,13 +142,16 @@ class World:
             problems.append(f"pod {pod.key}: {error}; it is taken to hold nothing but a place on node {node}")
             charged = {PODS: 1}
         amounts = as_amounts(charged)
+        devices = written_indexes(pod.metadata.annotations, GPU_INDEX)
         before = known.row if known is not None else -1
-        if known is not None and known.assumed and here and known.amounts != amounts:
+        if known is not None and known.assumed and here and (known.amounts, known.devices) != (amounts, devices):
             self.ledger.release(uid)  # bound by somebody else to the very node, without our annotations
         controller = pod.metadata.controller
         daemon = controller is not None and controller.kind == "DaemonSet"
-        changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, profile=profile)
+        changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, profile=profile, devices=devices)
         self.ledger.occupy(occupant_of(pod))
+        if not daemon:
+            self.wanted(pod, charged)
         if self.links.pod_bound(pod):
             self.improvements += 1
         if changed and daemon:
@@ -152,10 +160,16 @@ class World:
             self._improve(before)  # it runs elsewhere than believed, or was resized
         return changed, problems
 
+    def wanted(self, pod: Pod, amounts: Mapping[int, int]) -> None:
+        """Count a pod that waits or runs among those that are typical of this cluster."""
+        kind = kind_of(amounts, written_models(pod.metadata.annotations))
+        self.around.kinds.put(pod.metadata.uid, kind)
+
     def release(self, uid: str) -> Entry | None:
         """Give back what a pod held."""
         if self.links.drop(uid):
             self.improvements += 1
+        self.around.kinds.drop(uid)
         entry = self.ledger.release(uid)
         if entry is not None and entry.row >= 0:
             self._improve(entry.row)

@@ -8,8 +8,9 @@ accounts of a process that was restarted are those of one that followed every ev
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from topo_scheduler.state.devices import WHOLE as GPU_WHOLE
 from topo_scheduler.state.nodes import NodeTable
-from topo_scheduler.state.resources import CPU, GPU, MEMORY, Amounts
+from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, MEMORY, Amounts
 
 SHARED: Final = (GPU, CPU, MEMORY)
 """Columns of which a namespace's share is told."""
@@ -63,7 +64,7 @@ class Accounts:
         found = self._shares.get(namespace)
         if found is None:
             held = self.held(namespace)
-            found = max((WHOLE * held.get(column, 0) // whole for column, whole in self._capacity), default=0)
+            found = max((WHOLE * _held(held, column) // whole for column, whole in self._capacity), default=0)
             self._shares[namespace] = found
         return found
 
@@ -79,8 +80,17 @@ class Accounts:
             return
         self._capacity_at = at
         sums = self._nodes.allocatable[:, list(SHARED)].sum(axis=0).tolist()
+        # GPUs in thousandths, as pods may hold shares of them.
+        sums[0] *= GPU_WHOLE
         capacity = tuple((column, whole) for column, whole in zip(SHARED, sums, strict=True) if whole)
         if capacity != self._capacity:
             self._capacity = capacity
             self._shares.clear()
             self._changed = None
+
+
+def _held(held: Mapping[int, int], column: int) -> int:
+    """Return what is held of a resource: of GPUs in thousandths, shares of them included."""
+    if column == GPU:
+        return GPU_WHOLE * held.get(GPU, 0) + held.get(GPU_SHARE, 0)
+    return held.get(column, 0)

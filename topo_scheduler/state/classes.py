@@ -9,7 +9,7 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
 from topo_scheduler.state.constraints import Constraints, Wishes
 from topo_scheduler.state.residents import Term
-from topo_scheduler.state.resources import CPU, GPU, Amounts
+from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, Amounts
 
 NO_LIMIT: Final = 1 << 62
 
@@ -81,8 +81,15 @@ class PodClass:
         return self.amount(GPU)
 
     @property
+    def share(self) -> int:
+        """Thousandths of one GPU that a pod asks for, 0 where it asks for whole ones or none."""
+        return self.amount(GPU_SHARE)
+
+    @property
     def scarce(self) -> int:
-        """The column that placements of this class are judged by: GPUs where it asks for any, else CPU."""
+        """The column that placements of this class are judged by: GPUs or shares where it asks for any, else CPU."""
+        if self.share:
+            return GPU_SHARE
         return GPU if self.gpus else CPU
 
     @property

@@ -17,7 +17,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
-    """Score in thousandths, in parts before weighting. ``added`` those of plugins, by name."""
+    """Score in thousandths, in parts before weighting. ``added`` those of plugins, by name.
+
+    ``by_node``: a pod was placed alone by one score of nodes, which is all there is.
+    """
 
     availability: int
     alignment: int
@@ -25,6 +28,7 @@ class ScoreParts:
     history: int
     total: int
     added: tuple[tuple[str, int], ...] = ()
+    by_node: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,11 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """One member's place. ``volumes`` how its claims that waited for a node get theirs."""
+    """One member's place.
+
+    ``volumes`` how its claims that waited for a node get theirs; ``devices`` indexes of its GPUs where they are
+    shared.
+    """
 
     uid: str
     namespace: str
@@ -67,6 +75,7 @@ class Seat:
     rank: int
     address: str
     volumes: tuple[VolumeChoice, ...] = ()
+    devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

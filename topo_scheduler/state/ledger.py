@@ -4,7 +4,7 @@ A pod's entry goes: (none) -assume-> assumed -confirm-> confirmed -release-> (no
 when its bind
 failed; a pod bound by others appears confirmed. Nothing is promised about the order in which the API server tells:
 every operation may be repeated, and a later truth replaces an earlier one. The sum of the entries of a row is what
-the node table has as requested, always.
+the node table has as requested, always; where GPUs are shared, each that is held in shares counts as held whole.
 """
 
 from collections import Counter
@@ -12,15 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from topo_scheduler.state.accounts import Accounts
+from topo_scheduler.state.devices import Holding
 from topo_scheduler.state.nodes import NodeTable
 from topo_scheduler.state.occupants import Occupant
 from topo_scheduler.state.residents import Profile, Residents
-from topo_scheduler.state.resources import GPU, Amounts
+from topo_scheduler.state.resources import GPU, GPU_SHARE, Amounts
 
 
 @dataclass(slots=True)
 class Entry:
-    """What one pod holds. ``row`` is -1 while its node is not known, ``occupant`` None while it is not seen bound."""
+    """What one pod holds. ``row`` is -1 while its node is not known, ``occupant`` None while it is not seen bound.
+
+    ``devices`` indexes of the GPUs it holds, as recorded on its Binding; empty where nothing is recorded.
+    """
 
     node: str
     row: int
@@ -29,6 +33,11 @@ class Entry:
     daemon: bool
     profile: Profile | None = None
     occupant: Occupant | None = None
+    devices: tuple[int, ...] = ()
+
+    def amount(self, column: int) -> int:
+        """Return how much it holds of one resource."""
+        return next((amount for at, amount in self.amounts if at == column), 0)
 
 
 def gpus_of(amounts: Amounts) -> int:
@@ -72,11 +81,18 @@ class Ledger:
         """Return the uids of the pods that hold something of a node."""
         return frozenset(self._by_node.get(name, ()))
 
-    def assume(self, uid: str, node: str, amounts: Amounts, profile: Profile | None = None) -> None:
+    def assume(
+        self,
+        uid: str,
+        node: str,
+        amounts: Amounts,
+        profile: Profile | None = None,
+        devices: tuple[int, ...] = (),
+    ) -> None:
         """Hold room for a pod that is about to be bound."""
         if uid in self._entries:
             raise ValueError(f"pod {uid} already has an entry")
-        self._add(uid, Entry(node, -1, amounts, True, False, profile))
+        self._add(uid, Entry(node, -1, amounts, True, False, profile, devices=devices))
 
     def confirm(
         self,
@@ -86,10 +102,15 @@ class Ledger:
         *,
         daemon: bool = False,
         profile: Profile | None = None,
+        devices: tuple[int, ...] = (),
     ) -> bool:
         """Take over what the API server says of a bound pod; return whether anything differs from what was believed."""
         known = self._entries.get(uid)
-        if known is not None and known.node == node and (known.assumed or known.amounts == amounts):
+        if (
+            known is not None
+            and known.node == node
+            and (known.assumed or (known.amounts, known.devices) == (amounts, devices))
+        ):
             # What was assumed may hold GPUs that the pod's spec does not show.
             self.assumed -= known.assumed
             known.assumed = False
@@ -100,7 +121,7 @@ class Ledger:
             return False
         if known is not None:
             self.release(uid)
-        self._add(uid, Entry(node, -1, amounts, False, daemon, profile))
+        self._add(uid, Entry(node, -1, amounts, False, daemon, profile, devices=devices))
         return True
 
     def occupy(self, occupant: Occupant) -> bool:
@@ -128,6 +149,7 @@ class Ledger:
             del self._by_node[entry.node]
         if entry.row >= 0:
             self._nodes.charge(entry.row, entry.amounts, sign=-1, daemon=entry.daemon)
+            self._recount(entry)
             self._look(entry, -1)
         return entry
 
@@ -163,7 +185,23 @@ class Ledger:
         entry.row = row
         self._nodes.widen()
         self._nodes.charge(row, entry.amounts, daemon=entry.daemon)
+        self._recount(entry)
         self._look(entry, 1)
+
+    def count_devices(self, row: int) -> None:
+        """Bring up to date who holds which GPU of a row: its label, its GPUs or its pods changed."""
+        nodes = self._nodes
+        there = ((uid, self._entries[uid]) for uid in self._by_node.get(nodes.names[row], ()))
+        held = [Holding(uid, one.amount(GPU), one.amount(GPU_SHARE), one.devices) for uid, one in there]
+        changed = nodes.devices.recount(
+            row, int(nodes.allocatable[row, GPU]), [one for one in held if one.gpus or one.share]
+        )
+        nodes.requested[row, GPU] += changed
+        nodes.capacity_changes.append(row)
+
+    def _recount(self, entry: Entry) -> None:
+        if self._nodes.devices.concerns(entry.row, entry.amount(GPU_SHARE)):
+            self.count_devices(entry.row)
 
     def _look(self, entry: Entry, change: int) -> None:
         if entry.row >= 0 and entry.profile is not None:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from topo_scheduler.api.labels import GPU_SHARING
 from topo_scheduler.api.objects import ContainerImage, Node, Quantity, Taint
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
 from topo_scheduler.state.changes import ChangeLog
-from topo_scheduler.state.resources import Amounts, ResourceTable
+from topo_scheduler.state.devices import WHOLE, Devices
+from topo_scheduler.state.resources import GPU, GPU_SHARE, Amounts, ResourceTable
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN = -1
@@ -52,6 +54,8 @@ class NodeTable:
         """What gangs have reserved of each node's network in Mbit/s, as of the last time `Links` was settled."""
         self._bandwidth_untold = UNKNOWN
         self.taint_set: Int64 = np.zeros(rows, np.int64)
+        self.devices = Devices(rows)
+        """Single GPUs, where they are shared."""
         self.names: list[str] = [""] * rows
         self.uids: list[str] = [""] * rows
         self.labels: list[Mapping[str, str]] = [{} for _ in range(rows)]
@@ -84,6 +88,16 @@ class NodeTable:
     def rows(self) -> int:
         """Number of rows, used or not: the length of every array."""
         return len(self.exists)
+
+    @property
+    def gpu_sharing(self) -> npt.NDArray[np.bool_]:
+        """bool[rows]: whether its GPUs may be shared by pods."""
+        return self.devices.sharing
+
+    @property
+    def gpu_free(self) -> Int64:
+        """int64[rows, d]: free thousandths of each GPU where they are shared, 0 elsewhere."""
+        return self.devices.free
 
     # ------------------------------------------------------------ nodes in and out
 
@@ -120,6 +134,7 @@ class NodeTable:
         self._put_labels(row, node.metadata.labels, problems)
         self._put_taints(row, tuple(node.spec.taints))
         self._put_allocatable(row, node, problems)
+        self._put_sharing(row, node.metadata.labels, problems)
         self._put_images(row, node.status.images)
         self.facts_changes.append(row)
         self.capacity_changes.append(row)
@@ -133,6 +148,7 @@ class NodeTable:
         for array in (self.allocatable, self.requested, self.daemons):
             array[row] = 0
         self.exists[row] = self.ready[row] = self.unschedulable[row] = False
+        self.devices.clear(row)
         self.penalty[row] = 0
         self.model[row] = self.bandwidth[row] = UNKNOWN
         self.taint_set[row] = 0
@@ -191,6 +207,8 @@ class NodeTable:
         for column, amount in less:
             over[column] = self.requested[row, column] - amount > self.allocatable[row, column]
         asked = None if amounts is None else {column for column, _ in amounts}
+        if asked is not None and GPU_SHARE in asked:
+            asked.add(GPU)  # a GPU in shares that somebody took whole
         columns = np.flatnonzero(over).tolist()
         return [self.resources.names[column] for column in columns if asked is None or column in asked]
 
@@ -289,6 +307,7 @@ class NodeTable:
             setattr(self, attribute, np.pad(getattr(self, attribute), (0, old)))
         for attribute in ("model", "bandwidth"):
             setattr(self, attribute, np.pad(getattr(self, attribute), (0, old), constant_values=UNKNOWN))
+        self.devices.grow(2 * old)
         for key, column in self._label_columns.items():
             self._label_columns[key] = np.pad(column, (0, old), constant_values=UNKNOWN)
         self.names += [""] * old
@@ -316,6 +335,13 @@ class NodeTable:
             except QuantityError as error:
                 self.bandwidth[row] = UNKNOWN
                 problems.append(f"label {told}: {error}; its bandwidth counts as unknown")
+
+    def _put_sharing(self, row: int, labels: Mapping[str, str], problems: list[str]) -> None:
+        told = labels.get(GPU_SHARING, "false")
+        if told not in ("true", "false"):
+            problems.append(f'label {GPU_SHARING}: {told!r} is neither "true" nor "false"; its GPUs are not shared')
+        self.devices.sharing[row] = told == "true"
+        self.allocatable[row, GPU_SHARE] = WHOLE * self.allocatable[row, GPU] if told == "true" else 0
 
     def _intern_model(self, name: str) -> int:
         found = self._model_id.get(name)

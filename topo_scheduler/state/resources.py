@@ -2,7 +2,7 @@
 
 Amounts are int64: CPU in milli-CPU, all else in whole units (bytes, GPUs, pods). Column ``GPU`` is ours: the sum of a
 node's GPU resources of whatever vendor, so that pods which ask by annotation alone and pods which ask by limits are
-charged to one account.
+charged to one account. Column ``GPU_SHARE`` is ours as well: shares of GPUs, in thousandths of one.
 """
 
 import math
@@ -18,8 +18,9 @@ MEMORY: Final = 1
 EPHEMERAL: Final = 2
 PODS: Final = 3
 GPU: Final = 4
+GPU_SHARE: Final = 5
 
-_FIXED: Final = ("cpu", "memory", "ephemeral-storage", "pods", "gpu")
+_FIXED: Final = ("cpu", "memory", "ephemeral-storage", "pods", "gpu", "gpu-share")
 
 Amounts = tuple[tuple[int, int], ...]
 """Pairs of column and positive amount, in order of column."""
@@ -31,7 +32,7 @@ class ResourceTable:
     def __init__(self, gpu_resources: Iterable[str]) -> None:
         self.names: list[str] = list(_FIXED)
         self.gpu_resources = frozenset(gpu_resources)
-        self._column = {name: column for column, name in enumerate(_FIXED) if column != GPU}
+        self._column = {name: column for column, name in enumerate(_FIXED) if column < GPU}
 
     def __len__(self) -> int:
         return len(self.names)

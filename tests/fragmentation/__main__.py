@@ -1,0 +1,54 @@
+"""Run FGD's protocol on traces.
+
+``python -m tests.fragmentation --data DIR [--trace default,cpu050] [--seeds 42..51] [--scoring fragmentation,off]
+[--learned]``: one JSON line an experiment, then the means beside those that were published.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from statistics import mean
+from typing import Final
+
+from tests.fragmentation.experiment import run
+from tests.fragmentation.openb import machines, wants
+
+PUBLISHED: Final = {
+    "default": 95.39,
+    "cpu050": 95.21,
+    "cpu100": 95.35,
+    "gpushare40": 94.15,
+    "gpushare60": 91.40,
+    "gpuspec10": 94.95,
+    "gpuspec20": 94.84,
+    "multigpu20": 95.65,
+    "multigpu30": 96.46,
+}
+"""Mean of seeds 42 to 51 of FGD alone, by the result files of its authors."""
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fragmentation")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--trace", default="default")
+    parser.add_argument("--seeds", default="42..44")
+    parser.add_argument("--scoring", default="fragmentation")
+    parser.add_argument("--learned", action="store_true")
+    told = parser.parse_args(arguments)
+    low, high = map(int, told.seeds.split(".."))
+    cluster = machines(told.data)
+    for trace in told.trace.split(",") if told.trace != "all" else PUBLISHED:
+        pods = wants(told.data, trace)
+        for scoring in told.scoring.split(","):
+            results = [run(cluster, pods, trace, s, scoring, learned=told.learned) for s in range(low, high + 1)]
+            for result in results:
+                sys.stdout.write(json.dumps(asdict(result)) + "\n")
+            found = mean(result.allocated for result in results)
+            sys.stdout.write(f"# {trace} {scoring}: mean {found:.2f}, published FGD {PUBLISHED[trace]:.2f}\n")
+            sys.stdout.flush()
+    return 0
+
+
+sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""One experiment: a cluster is filled in a shuffled order through the planner; what is allocated at the end."""
+
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.fragmentation.openb import Machine, Want
+from tests.helpers import make_node
+from topo_scheduler.api.config import SchedulerConfig
+from topo_scheduler.scheduling.ask import Ask, Limits, Placement
+from topo_scheduler.scheduling.gpu_choice import choose_gpus
+from topo_scheduler.scheduling.planner import Planner
+from topo_scheduler.scheduling.policy import Policy
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, MEMORY, PODS, as_amounts
+from topo_scheduler.state.typical import Popular, kind_of, popular
+
+WEIGHTS = (400, 300, 200, 100)
+FILL = 1.3
+"""GPUs that are asked for in the end, as a share of those there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """``allocated`` percent of all GPUs held at the end; ``learned``: typical pods were counted, not told."""
+
+    trace: str
+    seed: int
+    scoring: str
+    learned: bool
+    allocated: float
+    arrived: int
+    placed: int
+    seconds: float
+
+
+def arrivals(pods: Sequence[Want], capacity: int, seed: int) -> list[Want]:
+    """Return the pods in a shuffled order, then some of them again, until so much is asked (GPU-thousandths)."""
+    draw = random.Random(seed)
+    order = list(pods)
+    draw.shuffle(order)
+    asked, found = 0, list[Want]()
+    while True:
+        one = order[len(found)] if len(found) < len(order) else draw.choice(order)
+        if asked + one.asked > FILL * capacity and len(found) >= len(order):
+            return found
+        found.append(one)
+        asked += one.asked
+
+
+def class_of(want: Want) -> PodClass:
+    """Return the class of a pod of the trace."""
+    shared = want.gpus == 1 and want.milli < 1000
+    amounts = {CPU: want.cpu, MEMORY: want.memory << 20, PODS: 1}
+    amounts |= {GPU_SHARE: want.milli} if shared else {GPU: want.gpus}
+    return PodClass(as_amounts(amounts), models=want.models)
+
+
+def typical(pods: Sequence[Want]) -> Popular:
+    """Return the typical pods of a trace."""
+    return popular(Counter(kind_of(dict(class_of(one).amounts), one.models) for one in pods))
+
+
+def run(
+    machines: Sequence[Machine], pods: Sequence[Want], trace: str, seed: int, scoring: str, *, learned: bool = False
+) -> Result:
+    """Fill a cluster."""
+    world = World(SchedulerConfig())
+    for one in machines:
+        node = make_node(
+            one.name,
+            "all",
+            gpus=one.gpus,
+            cpu=f"{one.cpu}m",
+            memory=f"{one.memory}Mi",
+            pods=100_000,
+            model=one.model,
+            labels={"topology.scheduler/gpu-sharing": "true"},
+        )
+        assert world.put_node(node, 0.0) == []
+    policy = Policy(np.array(WEIGHTS, np.int64), Limits(), alone=scoring, typical=() if learned else typical(pods))
+    planner, layout = Planner(world.around, world.history, policy), world.layout
+    capacity = 1000 * sum(one.gpus for one in machines)
+    order = arrivals(pods, capacity, seed)
+    classes = {one: class_of(one) for one in set(pods)}
+    held = placed = 0
+    began = time.perf_counter()
+    for number, want in enumerate(order):
+        cls, uid = classes[want], str(number)
+        if learned:
+            world.around.kinds.put(uid, kind_of(dict(cls.amounts), want.models))
+        found = planner.plan(Ask([(cls, 1)], gang=False), layout, 0.0)
+        if not isinstance(found, Placement):
+            continue
+        row = found.rows[0][0]
+        (devices,) = choose_gpus(planner, [(cls, row)])
+        world.ledger.assume(uid, world.nodes.names[row], cls.amounts, devices=devices)
+        held += want.asked
+        placed += 1
+    seconds = time.perf_counter() - began
+    return Result(trace, seed, scoring, learned, 100 * held / capacity, len(order), placed, seconds)

@@ -1,0 +1,207 @@
+"""The fragmentation gradient, against what the paper says in plain Python."""
+
+from decimal import Decimal
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kernels.arrays import ints
+from topo_scheduler.kernels.fragmentation import choose_row, fragmentation, quantised, stranded
+from topo_scheduler.state.typical import MILLIONTHS, THRESHOLDS
+
+# A node: free milli-CPU, free thousandths of each GPU, whether it shares them, its model.
+nodes = st.tuples(
+    st.integers(0, 8).map(lambda n: 1000 * n),
+    st.lists(st.sampled_from([0, 100, 250, 400, 500, 900, 1000, 1000]), max_size=6),
+    st.booleans(),
+    st.integers(-1, 1),
+).map(lambda node: (node[0], [g if node[2] else 1000 * (g == 1000) for g in node[1]], *node[2:]))
+# A pod: milli-CPU, whole GPUs, thousandths of one.
+pods = st.tuples(
+    st.integers(0, 6).map(lambda n: 1000 * n),
+    st.sampled_from([(0, 0), (1, 0), (2, 0), (4, 0), (0, 100), (0, 250), (0, 460), (0, 900)]),
+).map(lambda pod: (pod[0], *pod[1]))
+typicals = st.lists(
+    st.tuples(pods, st.integers(1, MILLIONTHS), st.lists(st.booleans(), min_size=3, max_size=3)), max_size=5
+)
+
+Node = tuple[int, list[int], bool, int]
+Pod = tuple[int, int, int]
+Typical = list[tuple[Pod, int, list[bool]]]
+
+
+def unusable(node: Node, pod: Pod, access: list[bool]) -> int:
+    """GPU-thousandths of a node that a pod can't use, as section 3 of the paper defines it."""
+    cpu, gpus, sharing, model = node
+    need, whole, share = pod
+    if whole:
+        runs = sum(free == 1000 for free in gpus) >= whole
+    else:
+        runs = share > 0 and sharing and any(free >= share for free in gpus)
+    if need > cpu or not runs or not access[model + 1]:
+        return sum(gpus)
+    return sum(free for free in gpus if free < (1000 if whole else share))
+
+
+def expected(node: Node, typical: Typical) -> int:
+    """F of the paper, in millionths of GPU-thousandths."""
+    return sum(weight * unusable(node, pod, access) for pod, weight, access in typical)
+
+
+def placements(node: Node, pod: Pod) -> list[tuple[int, Node]]:
+    """Every way to place a pod on a node: the GPU a share takes (-1 for none), and what is left."""
+    cpu, gpus, sharing, model = node
+    need, whole, share = pod
+    if need > cpu:
+        return []
+    if share:
+        return [
+            (at, (cpu - need, [*gpus[:at], free - share, *gpus[at + 1 :]], sharing, model))
+            for at, free in enumerate(gpus)
+            if free >= share
+        ]
+    untouched = [at for at, free in enumerate(gpus) if free == 1000]
+    if len(untouched) < whole:
+        return []
+    left = [0 if at in untouched[:whole] else free for at, free in enumerate(gpus)]
+    return [(-1, (cpu - need, left, sharing, model))]
+
+
+def sigmoid_score(gain: int) -> int:
+    """int(100 * sigmoid(gain in GPUs)), to 40 digits."""
+    x = Decimal(gain) / (1000 * MILLIONTHS)
+    return int(100 / (1 + (-x).exp()))
+
+
+def arrays(typical: Typical) -> tuple[np.ndarray, np.ndarray]:
+    table = np.array([(*pod, weight) for pod, weight, _ in typical], np.int64).reshape(len(typical), 4)
+    access = np.array([access for *_, access in typical], np.bool_).reshape(len(typical), 3)
+    return table, access
+
+
+@given(nodes, typicals)
+def test_what_is_stranded_is_what_the_paper_says(node: Node, typical: Typical) -> None:
+    cpu, gpus, sharing, model = node
+    parts = [free for free in gpus if 0 < free < 1000]
+    found = stranded(cpu, gpus.count(1000), ints([*parts, 7]), len(parts), sharing, model, *arrays(typical))
+    assert found == expected(node, typical)
+
+
+@given(st.integers(-6_000_000_000, 6_000_000_000))
+def test_scores_are_the_sigmoid_in_hundredths(gain: int) -> None:
+    assert quantised(gain, THRESHOLDS) == sigmoid_score(gain)
+
+
+def test_the_edges_of_the_scores() -> None:
+    assert quantised(0, THRESHOLDS) == 50, "a pod that changes nothing is in the middle"
+    assert quantised(-1, THRESHOLDS) == 49
+    for score, edge in enumerate(THRESHOLDS.tolist(), 1):
+        assert (quantised(edge - 1, THRESHOLDS), quantised(edge, THRESHOLDS)) == (score - 1, score)
+        exact = (Decimal(score) / (100 - score)).ln() * 1000 * MILLIONTHS
+        assert edge - 1 < exact <= edge
+    assert (quantised(-(10**15), THRESHOLDS), quantised(10**15, THRESHOLDS)) == (0, 99)
+
+
+def run(cluster: list[Node], pod: Pod, typical: Typical) -> list[list[int]]:
+    width = max([len(gpus) for _, gpus, *_ in cluster], default=0) + 1
+    free = np.array(
+        [[*gpus, *[0] * (width - len(gpus))] if sharing else [0] * width for _, gpus, sharing, _ in cluster], np.int64
+    ).reshape(len(cluster), width)
+    # Column 1 is CPU here, and column 0 GPUs; the node had 3 more GPUs that are held.
+    requested = np.full((len(cluster), 2), 3, np.int64)
+    whole = [gpus.count(1000) for _, gpus, *_ in cluster]
+    allocatable = requested + np.array([whole, [node[0] for node in cluster]], np.int64).T
+    out = np.full((len(cluster), 2), 77, np.int64)
+    fragmentation(
+        np.ascontiguousarray(allocatable),
+        requested,
+        1,
+        0,
+        free,
+        np.array([node[2] for node in cluster], np.bool_),
+        ints([node[3] for node in cluster]),
+        np.arange(len(cluster), dtype=np.int64),
+        *pod,
+        *arrays(typical),
+        THRESHOLDS,
+        out,
+    )
+    found: list[list[int]] = out.tolist()
+    return found
+
+
+@given(st.lists(nodes, min_size=1, max_size=4), pods, typicals)
+def test_each_node_has_the_score_of_the_best_placement_on_it(cluster: list[Node], pod: Pod, typical: Typical) -> None:
+    for node, (score, gpu) in zip(cluster, run(cluster, pod, typical), strict=True):
+        if pod[2] and not node[2]:
+            node = (node[0], [], False, node[3])  # nobody knows single GPUs there
+        before = expected(node, typical)
+        ways = [
+            (-sigmoid_score(before - expected(left, typical)), node[1][at] if at >= 0 else 0, at)
+            for at, left in placements(node, pod)
+        ]
+        if not ways:
+            assert (score, gpu) == (0, -1)
+            continue
+        best = min(ways)
+        assert (-score, gpu) == (best[0], best[2]), "the best score, then the fullest GPU, then the lowest"
+
+
+def test_the_example_of_the_paper_a_share_goes_where_it_hurts_least() -> None:
+    typical: Typical = [((1000, 0, 500), 600_000, [True] * 3), ((1000, 1, 0), 400_000, [True] * 3)]
+    half: Node = (8000, [500, 1000], True, 0)
+    fresh: Node = (8000, [1000, 1000], True, 0)
+    (on_half, gpu), (on_fresh, _) = run([half, fresh], (1000, 0, 500), typical)
+    assert on_half > 50 > on_fresh, "filling the half-used GPU frees of fragments, opening another makes one"
+    assert gpu == 0
+
+
+@given(
+    st.lists(
+        st.tuples(*(st.integers(0, 1) for _ in range(8))),
+        min_size=1,
+        max_size=7,
+    ),
+    st.permutations(range(7)),
+    st.booleans(),
+)
+def test_the_chosen_row_is_the_first_by_the_stated_order(
+    rows: list[tuple[int, ...]], order: list[int], with_load: bool
+) -> None:
+    fit, liking, preference, aligned, inside, load, score, left = (ints(column) for column in zip(*rows, strict=True))
+    # Every row is a leaf of its own; leaves inside of the preferred domain come first.
+    ranked = np.argsort(1 - inside, kind="stable")
+    leaf_of_row = np.empty(len(rows), np.int64)
+    leaf_of_row[ranked] = np.arange(len(rows))
+    by_leaf = np.empty((2, len(rows)), np.int64)
+    by_leaf[0, leaf_of_row], by_leaf[1, leaf_of_row] = aligned, load
+    walk = ints([row for row in order if row < len(rows)])
+    found = choose_row(
+        walk,
+        leaf_of_row,
+        fit,
+        liking,
+        preference,
+        by_leaf[0].copy(),
+        0,
+        int(inside.sum()),
+        by_leaf[1].copy() if with_load else ints([]),
+        score,
+        left,
+    )
+    keys = {
+        row: (
+            -liking[row],
+            -aligned[row],
+            -inside[row],
+            load[row] if with_load else 0,
+            -score[row],
+            -preference[row],
+            left[row],
+            at,
+        )
+        for at, row in enumerate(walk.tolist())
+        if fit[row]
+    }
+    assert found == (min(keys, key=keys.__getitem__) if keys else -1)

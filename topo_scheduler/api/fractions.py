@@ -1,0 +1,50 @@
+"""Shares of a GPU as they are written: decimal fractions, in thousandths."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+WHOLE: Final = 1000
+
+
+def parse_fraction(text: str) -> int:
+    """Return a share of a GPU in thousandths.
+
+    Raises:
+        ValueError: it is none; the message says what to write.
+    """
+    match = re.fullmatch(r"0?\.([0-9]{1,3})0*", text.strip())
+    share = int(match.group(1).ljust(3, "0")) if match else 0
+    if not share:
+        told = repr(text if len(text) <= 64 else f"{text[:64]}...")
+        raise ValueError(
+            f"{told} is not a share of a GPU; write a fraction above 0 and below 1 with at most three decimals, such as"
+            ' "0.5" or "0.125"'
+        )
+    return share
+
+
+def write_fraction(share: int) -> str:
+    """Return how thousandths of a GPU are written: 500 is ``0.5``."""
+    return f"{share / WHOLE:g}"
+
+
+def written_share(annotations: Mapping[str, str], name: str) -> int:
+    """Return a share this scheduler wrote, in thousandths; 0 when there is none, or none that it could have written."""
+    try:
+        return parse_fraction(annotations[name])
+    except (KeyError, ValueError):
+        return 0
+
+
+def write_indexes(indexes: tuple[int, ...]) -> str:
+    """Return how indexes of GPUs are written: with commas."""
+    return ",".join(map(str, indexes))
+
+
+def written_indexes(annotations: Mapping[str, str], name: str) -> tuple[int, ...]:
+    """Return indexes of GPUs this scheduler wrote; none when there are none, or none that it could have written."""
+    text = annotations.get(name, "")
+    if re.fullmatch(r"[0-9]{1,4}(,[0-9]{1,4})*", text) is None:
+        return ()
+    return tuple(map(int, text.split(",")))
