@@ -188,6 +188,8 @@ class Explained(Value):
     levels_spanned: int | msgspec.UnsetType | None = msgspec.UNSET
     hops: str | msgspec.UnsetType | None = msgspec.UNSET
     charged_gpus: int | msgspec.UnsetType | None = msgspec.field(name="chargedGpus", default=msgspec.UNSET)
+    gpu_fraction: str | msgspec.UnsetType | None = msgspec.UNSET
+    gpu_index: list[int] | msgspec.UnsetType = msgspec.UNSET
     bandwidth_mbit: int | msgspec.UnsetType | None = msgspec.UNSET
     gang: Gang | msgspec.UnsetType = msgspec.UNSET
 
