@@ -288,6 +288,8 @@ class Daemon:
             unlabelled_nodes=len(world.fabric.unlabelled()),
             oversubscribed_nodes=int(over.any(axis=1).sum()),
             held_back_classes=len(term.engine.outcomes.held_back),
+            reservations=len(term.engine.reserving.holds),
+            reserved_gpus=term.engine.reserving.gpus,
             binds_in_flight=term.engine.outcomes.in_flight,
             leading=self.leading.is_set(),
             api_requests=dict(self.client.traffic.requests),

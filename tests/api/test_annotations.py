@@ -62,6 +62,7 @@ def test_without_annotations_nothing_is_asked() -> None:
         ("gang-name", "llama", "gang_name", "llama"),
         ("gang-size", "8", "gang_size", 8),
         ("expected-duration", "1h30m", "expected_duration", 5400.0),
+        ("movable", "false", "movable", False),
     ],
 )
 def test_each_annotation_is_read(annotation: str, text: str, attribute: str, value: object) -> None:
@@ -101,6 +102,7 @@ MALFORMED = [
     ("gang-size", "many", "whole number"),
     ("expected-duration", "soon", "is not a duration such as"),
     ("expected-duration", "-10m", "is negative"),
+    ("movable", "maybe", "neither"),
     ("gang-size", "100001", "between 1 and"),
 ]
 

@@ -17,7 +17,7 @@ from topo_scheduler.scheduling.instructions import Announce, Preempt, Tell
 from topo_scheduler.scheduling.understand import Lineage
 from topo_scheduler.state.decision import Verdict
 
-from . import objects
+from . import objects, waiting
 from .objects import Json
 from .small import small_pods
 
@@ -276,6 +276,8 @@ def core() -> Json:
             small_pods(5000, 5000, "off"),
             small_pods(5000, 5000, sharing=True),
         ],
+        "reservation": [waiting.reservation(1000, 16), waiting.reservation(5000, 16)],
+        "moves": [waiting.moves(1000, 4), waiting.moves(1000, 16)],
         "fabric": fabric(),
         "kernels": kernels(),
     }

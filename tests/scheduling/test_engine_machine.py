@@ -58,7 +58,9 @@ CONFIGS = [
     configured(),
     configured("{topologyConstraints: {maxNodesPerLeaf: 2, enforcement: preferred}}"),
     configured("{links: [{level: leaf, capacity: 2Gb}], topologyConstraints: {maxNodesPerLeaf: 1}}"),
+    configured("{reservation: {gangs: 2, after: 1s, afterWithoutEstimates: 3s}, repair: {enabled: true, after: 1s}}"),
 ]
+NOTHING_HELD = configured("{reservation: {enabled: false}}")
 
 Event = Callable[[Engine, float], None]
 
@@ -238,6 +240,8 @@ class Cluster(RuleBasedStateMachine):
         annotations = {} if by else {"gang-name": name, "gang-size": str(size)}
         if bandwidth := self.bandwidths[name]:
             annotations["network-bandwidth"] = bandwidth
+        if size % 2:
+            annotations["expected-duration"] = f"{5 * gpus}s"
         limits = 0 if by == "Job" and number % 2 else gpus
         reference = controlled_by("ReplicaSet" if by == "PodGroup" else by, name) if by else None
         pod = make_pod(
@@ -324,7 +328,7 @@ class Cluster(RuleBasedStateMachine):
         pod.status.message = self.name("status")
         self.put_pod(pod)
 
-    @rule(number=st.integers(0, 2))
+    @rule(number=st.integers(0, 3))
     def configuration_changes(self, number: int) -> None:
         self.config = CONFIGS[number]
         self.both(lambda engine: engine.configure(self.config))
@@ -384,6 +388,10 @@ class Cluster(RuleBasedStateMachine):
         again = self.twin.step(self.now, lambda: 0.0)
         assert said == again
         assert repr(said) == repr(again), "byte for byte"
+        for held in self.engine.reserving.holds:
+            workload = self.engine.workloads.get(held.workload)
+            assert workload is not None
+            assert workload.at(Stage.PENDING), "nodes are held for those who wait"
         for instruction in said:
             self.carry_out(instruction)
         self.check_binds([one for one in said if isinstance(one, Bind)])
@@ -587,9 +595,20 @@ class Cluster(RuleBasedStateMachine):
     # ------------------------------------------------------------ what holds when all has come to rest
 
     def teardown(self) -> None:
-        quiet = 0
         for uid in [uid for uid, pod in self.truth_pods.items() if pod.metadata.deletion_timestamp]:
             self.remove_pod(uid)  # who was told to go is gone at last
+        self.come_to_rest()
+        if self.engine.reserving.holds or self.config is CONFIGS[3]:
+            # A new process holds nothing at first; what was held is for all once it is given back.
+            self.config = NOTHING_HELD
+            self.both(lambda engine: engine.configure(NOTHING_HELD))
+            self.come_to_rest()
+        self.every_pod_that_waits_has_a_place_in_the_queue()
+        self.check_gangs()
+        self.check_rebuilt()
+
+    def come_to_rest(self) -> None:
+        quiet = 0
         for _ in range(100):
             self.deliver(len(self.watch))
             self.step(11)
@@ -606,9 +625,6 @@ class Cluster(RuleBasedStateMachine):
                 self.bind(uid, "written")
         else:
             raise AssertionError("it never comes to rest")
-        self.every_pod_that_waits_has_a_place_in_the_queue()
-        self.check_gangs()
-        self.check_rebuilt()
 
     def check_gangs(self) -> None:
         for workload in self.engine.workloads:

@@ -29,6 +29,7 @@ GANG: Final = PREFIX + "gang"
 GANG_NAME: Final = PREFIX + "gang-name"
 GANG_SIZE: Final = PREFIX + "gang-size"
 EXPECTED_DURATION: Final = PREFIX + "expected-duration"
+MOVABLE: Final = PREFIX + "movable"
 
 RANK: Final = PREFIX + "rank"
 ADDRESS: Final = PREFIX + "address"
@@ -130,6 +131,7 @@ class PlacementRequest:
     gang_name: str = ""
     gang_size: int | None = None
     gang_size_kind: str = ""
+    movable: bool = True
     expected_duration: float = 0.0
     expected_duration_kind: str = ""
     problems: tuple[Problem, ...] = ()
@@ -208,6 +210,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     GANG_NAME: ("gang_name", _name),
     GANG_SIZE: ("gang_size", _integer(1, MAX_GANG)),
     EXPECTED_DURATION: ("expected_duration", parse_duration),
+    MOVABLE: ("movable", _boolean),
 }
 KNOWN: Final = frozenset(_PARSERS) | WRITTEN
 """Every annotation under the prefix that means something; others are reported as probable typing errors."""

@@ -32,6 +32,7 @@ from topo_scheduler.api.models import Model, Seconds, Share
 from topo_scheduler.api.recording import AuditLog, Recording
 from topo_scheduler.api.sharing import DomainAccess, Fairness, Quota
 from topo_scheduler.api.small_pods import SmallPods
+from topo_scheduler.api.waiting import RepairSpec, ReservationSpec
 
 API_VERSION: Final = "topology.scheduler/v1alpha1"
 SCHEDULER_NAME: Final = "topology-aware-scheduler"
@@ -290,6 +291,8 @@ class TopologySpec(Model):
     """How much namespaces may hold; all that apply to a pod must have room."""
     domain_access: tuple[DomainAccess, ...] = ()
     """Domains that are for some namespaces only; what is not listed is for all."""
+    reservation: ReservationSpec = ReservationSpec()
+    repair: RepairSpec = RepairSpec()
     placement_rules: tuple[PlacementRule, ...] = ()
     """How far gangs may spread, beside the size rule. Of the required rules the first that is for a gang holds, and of
     the preferred ones."""

@@ -161,6 +161,7 @@ class PodSpec(Base):
     preemption_policy: str = ""
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
+    restart_policy: str = ""
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: list[Toleration] = []
@@ -289,6 +290,7 @@ class JobSpec(Base):
     completions: int | None = None
     completion_mode: str = "NonIndexed"
     suspend: bool = False
+    active_deadline_seconds: int | None = None
 
 
 class JobStatus(Base):
@@ -297,6 +299,7 @@ class JobStatus(Base):
     succeeded: int = 0
     failed: int = 0
     active: int = 0
+    start_time: str | None = None
 
 
 class Job(Base):

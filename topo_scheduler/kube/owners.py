@@ -356,8 +356,12 @@ def _changed(before: Owner | Absent, after: Owner | Absent) -> bool:
     return type(before) is not type(after)
 
 
-def _size(job: Job | None) -> tuple[int, int | None, int] | None:
-    return (job.spec.parallelism, job.spec.completions, job.status.succeeded) if job else None
+def _size(job: Job | None) -> tuple[object, ...] | None:
+    if job is None:
+        return None
+    deadline = job.spec.active_deadline_seconds
+    limit = () if deadline is None else (deadline, job.status.start_time)
+    return (job.spec.parallelism, job.spec.completions, job.status.succeeded, *limit)
 
 
 def _group_kind(reference: OwnerReference) -> tuple[str, str]:

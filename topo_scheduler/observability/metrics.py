@@ -68,6 +68,8 @@ class Snapshot:
     unlabelled_nodes: int = 0
     oversubscribed_nodes: int = 0
     held_back_classes: int = 0
+    reservations: int = 0
+    reserved_gpus: int = 0
     binds_in_flight: int = 0
     leading: bool = False
     api_requests: dict[tuple[str, int], int] | None = None
@@ -211,6 +213,12 @@ class _AtScrape(Collector):
             "topology_scheduler_held_back_classes",
             "Classes of pods of which the API server refused one lately, by namespace.",
             now.held_back_classes,
+        )
+        yield _gauge("topology_scheduler_reservations", "Workloads that nodes are held for.", now.reservations)
+        yield _gauge(
+            "topology_scheduler_reserved_gpus",
+            "GPUs held for workloads that wait, those that others still use included.",
+            now.reserved_gpus,
         )
         yield _gauge("topology_scheduler_binds_in_flight", "Bindings whose end is not known.", now.binds_in_flight)
         yield _gauge("topology_scheduler_leader", "1 while this replica leads.", int(now.leading))

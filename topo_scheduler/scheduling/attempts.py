@@ -46,6 +46,8 @@ class Attempts:
         self.sharing = sharing
         self.reserved: object = None
         """Tells what is kept for nominated pods while decisions are made: with other room there are other failures."""
+        self.held: object = None
+        """Tells the same of what is held for workloads that wait for much room."""
         self._decisions = 0
         self._failures: dict[object, Known] = {}
         self._domains: dict[tuple[int, str], tuple[tuple[int, int] | None, str]] = {}
@@ -75,7 +77,8 @@ class Attempts:
         around = self.planner.around
         groups, lack, never = self.groups(workload, members)
         ask = self.ask(workload, groups, siblings, layout)
-        wanted = (self.reserved, ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands)
+        kept = (self.reserved, self.held)
+        wanted = (kept, ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands)
         # What a gang has reserved already matters to none but its own members.
         traffic = ask.traffic if ask.traffic is None or ask.running else ask.traffic.bandwidth
         key = (wanted, tuple(ask.running), tuple(ask.groups), ask.profiles, traffic)

@@ -71,9 +71,14 @@ class Clearing:
         self._fit_most = self._fits(self._allowed)
         self._solved = 0
 
-    def options(self) -> Iterator[Option]:
-        """Yield sets of victims, in no order; none where no set suffices."""
-        found = self._on_single_nodes() if self._one else self._in_regions()
+    @property
+    def regions(self) -> Sequence[Region]:
+        """Where the members might go: in one of these all of them."""
+        return self._regions
+
+    def options(self, regions: Sequence[Region] | None = None) -> Iterator[Option]:
+        """Yield sets of victims, in no order; none where no set suffices. In some of the regions, where given."""
+        found = self._on_single_nodes() if self._one else self._in_regions(regions or self._regions)
         for victims in found:
             closed = self._pods.closed(victims)
             if closed:
@@ -141,11 +146,11 @@ class Clearing:
 
     # ------------------------------------------------------------ a gang
 
-    def _in_regions(self) -> Iterator[Sequence[int]]:
+    def _in_regions(self, regions: Sequence[Region]) -> Iterator[Sequence[int]]:
         open_: list[tuple[int, Region, list[int]]] = []
         least: int | None = None
         best = FOREVER
-        for region in self._regions:
+        for region in regions:
             if not self._holds(region, self._fit_most):
                 continue
             inside = self._inside(region)

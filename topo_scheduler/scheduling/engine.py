@@ -6,6 +6,7 @@ followed the watch.
 """
 
 from collections.abc import Callable, Collection, Iterable
+from contextlib import nullcontext
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
@@ -21,12 +22,14 @@ from topo_scheduler.scheduling.instructions import (
     EvictionOutcome,
     Instruction,
 )
+from topo_scheduler.scheduling.moving import Moving
 from topo_scheduler.scheduling.outcomes import Outcomes
 from topo_scheduler.scheduling.pending import Told
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.preempting import Preempting
 from topo_scheduler.scheduling.queue import Place, Queue
 from topo_scheduler.scheduling.registry import Extensions
+from topo_scheduler.scheduling.reserving import Reserving
 from topo_scheduler.scheduling.setting_aside import SettingAside
 from topo_scheduler.scheduling.settings import fairness_of, policy_of, unknown_levels, unknown_scores
 from topo_scheduler.scheduling.sharing import Sharing
@@ -52,6 +55,7 @@ class Engine:
         self._epoch = epoch
         self.world = World(config.scheduler, self.extensions)
         self.world.links.configure(config.topology.spec.links)
+        self.world.epoch = epoch
         self.workloads = Workloads()
         self.queue = Queue(self.world.accounts, fairness_of(config))
         self.planner = Planner(self.world.around, self.world.history, policy_of(config, self.extensions))
@@ -61,6 +65,10 @@ class Engine:
         self.preempting = Preempting(config.scheduler.scheduler_name, self.world, self.workloads, self.attempts)
         self.preempting.enabled = config.topology.spec.preemption.enabled
         self.contested = Contested(config.scheduler.scheduler_name, self.world, config.topology.spec.other_schedulers)
+        self.reserving = Reserving(
+            self.world, self.workloads, self.attempts, self.preempting, config.topology.spec.reservation
+        )
+        self.moving = Moving(self.world, self.workloads, self.attempts, self.preempting, config.topology.spec.repair)
         self._told = Told()
         self.arrivals = Arrivals(
             config.scheduler.scheduler_name,
@@ -82,7 +90,7 @@ class Engine:
             self.preempting,
             self.contested,
         )
-        self.why = Why(self.world, self.workloads, self.attempts, self.preempting, self.sharing)
+        self.why = Why(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
         self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels: tuple[str, ...] = ()
 
@@ -102,6 +110,8 @@ class Engine:
         self.planner.forget_rules()
         self.preempting.enabled = config.topology.spec.preemption.enabled
         self.contested.config = config.topology.spec.other_schedulers
+        self.reserving.configure(config.topology.spec.reservation)
+        self.moving.configure(config.topology.spec.repair)
         self.world.improve_all()
 
     def nodes_applied(self, nodes: Iterable[Node], now: float) -> None:
@@ -226,6 +236,8 @@ class Engine:
                 self.queue.tried(placed=self._attempt(workload, now, clock))
                 if clock() - started > budget:
                     break
+        self._shorten_waits(now)
+        self.reserving.holds.count_nobody()
         self.preempting.nominations.count_nobody()
         self._out += self.outcomes.due(now)
         self._out += self.waking.look_again(now)
@@ -236,6 +248,14 @@ class Engine:
         """Explain workloads that wait, for so many seconds; changes nothing, and `why.waiting` says if more is left."""
         return self.why.work(now, now + self._epoch, clock, budget)
 
+    def _shorten_waits(self, now: float) -> None:
+        """Hold nodes for who waits for much room, look for moves, and tell those for whom that is news."""
+        with self.world.nothing_kept() if self.world.kept else nullcontext():
+            news = [*self.reserving.due(now), *self.moving.due(now)]
+        for workload, why in news:
+            text = " ".join(filter(None, (why, self.reserving.told(workload.id), self.moving.told(workload.id))))
+            self._out += self._aside.tell(workload, workload.at(Stage.PENDING), text, again=True)
+
     def next_due(self) -> float | None:
         """Return when `step` must be called next, if nothing happens before."""
         due = (
@@ -244,6 +264,8 @@ class Engine:
             self.world.penalties.next_change(),
             self.preempting.next_due(),
             self.contested.next_due(),
+            self.reserving.next_due(),
+            self.moving.next_due(),
         )
         return min((at for at in due if at is not None), default=None)
 
@@ -284,6 +306,7 @@ class Engine:
             return False
         before = clock()
         self.preempting.count_for(workload)
+        self.reserving.count_for(workload, now)
         try:
             decision, waits = self._decide_beside_others(workload, pending, now)
         except PluginError as error:
@@ -296,6 +319,8 @@ class Engine:
             self._out += self.outcomes.assume(workload, decision, now)
             self._out += self.preempting.placed(workload, decision)
             self.contested.forget(workload.id)
+            self.reserving.placed(workload, decision)
+            self.moving.forget(workload.id)
             self.arrivals.placed(decision)
             self.arrivals.touch(workload)
             return True
@@ -318,6 +343,9 @@ class Engine:
         except PluginError as error:
             return self._aside.plugin_failed(workload, pending, error, now)
         text = f"{decision.message} {why_not}" if why_not else decision.message
+        held = self.reserving.parked(workload, decision, text, now)
+        moves = self.moving.parked(workload, text, order_of(workload).since, room_helps=decision.room_helps)
+        text = " ".join(filter(None, (text, held, moves)))
         if not preempt:  # otherwise others give way already
             self.why.failed(workload, text, decision.members, now)
         return [*self._aside.tell(workload, pending, text), *preempt]

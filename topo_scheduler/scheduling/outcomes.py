@@ -9,6 +9,7 @@ to the same node.
 
 import heapq
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.annotations import (
@@ -89,6 +90,7 @@ class Outcomes:
         binds: list[Bind] = []
         workload.failing = False
         bandwidth = bandwidth_of(workload, (workload.members[seat.uid] for seat in decision.seats))
+        wall = now + self._world.epoch
         for seat in decision.seats:
             member = workload.members[seat.uid]
             amounts, profile = member.cls.amounts, member.profile
@@ -98,7 +100,7 @@ class Outcomes:
                 self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)
             member.stage, member.node, member.rank = Stage.ASSUMED, seat.node, seat.rank
             bind = Bind(
-                reference(member), seat.node, _annotations(workload, member, seat, decision), member.enqueued, now
+                reference(member), seat.node, _annotations(workload, member, seat, decision, wall), member.enqueued, now
             )
             self._sent[seat.uid] = _Sent(bind, _where(workload, seat, decision))
             binds.append(bind)
@@ -334,7 +336,7 @@ def _seated(workload: Workload) -> int:
     return sum(member.stage is not Stage.PENDING for member in workload.members.values())
 
 
-def _annotations(workload: Workload, member: Member, seat: Seat, decision: Decision) -> dict[str, str]:
+def _annotations(workload: Workload, member: Member, seat: Seat, decision: Decision, wall: float) -> dict[str, str]:
     annotations = {RANK: str(seat.rank), ADDRESS: seat.address}
     if decision.score is not None:
         annotations[SCORE] = f"{decision.score.total / 1000:.3f}"
@@ -344,9 +346,12 @@ def _annotations(workload: Workload, member: Member, seat: Seat, decision: Decis
         annotations[SPANNED_LEVEL] = quality.level
         annotations[LEVELS_SPANNED] = str(quality.levels)
         annotations[HOPS] = f"{quality.mean_hops / 1000:.2f}"
-    if workload.request.expected_duration_kind not in ("", "Pod"):
+    kind = workload.request.expected_duration_kind
+    expected = inf if kind in ("", "Pod") else workload.request.expected_duration
+    expected = min(expected, max(1.0, member.ends_by - wall))
+    if expected < inf and kind != "Pod":
         # Nobody looks at the owners of bound pods.
-        annotations[EXPECTED_DURATION] = written_duration(workload.request.expected_duration)
+        annotations[EXPECTED_DURATION] = written_duration(expected)
     if member.charged_gpus:
         annotations[CHARGED_GPUS] = str(member.charged_gpus)
     if member.cls.share:

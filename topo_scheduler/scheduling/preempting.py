@@ -97,6 +97,10 @@ class Preempting:
         self._search_of.pop(id_, None)
         self._again.pop(id_, None)
 
+    def claims(self, id_: str) -> bool:
+        """Return whether a workload was promised that others give way to it."""
+        return self._claims.get(id_) is not None
+
     def budgets_applied(self, budgets: Iterable[Budget]) -> list[Instruction]:
         """Take over disruption budgets that appeared or changed."""
         return [Complain(problem) for budget in budgets if (problem := self.budgets.put(budget))]

@@ -31,10 +31,12 @@ class SettingAside:
         workload.room_helps = room_helps
         self._outcomes.hindered(workload, now)
 
-    def tell(self, workload: Workload, pending: Sequence[Member], text: str) -> list[Instruction]:
-        """Tell why a workload that was parked has no place."""
+    def tell(
+        self, workload: Workload, pending: Sequence[Member], text: str, *, again: bool = False
+    ) -> list[Instruction]:
+        """Tell why a workload that was parked has no place; ``again``: also where it was told just so."""
         out: list[Instruction] = []
-        news = [member for member in pending if self._told.changed(member.uid, text)]
+        news = [member for member in pending if self._told.changed(member.uid, text) or again]
         for member in news:
             out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
             out.append(MarkUnschedulable(reference(member), text))

@@ -63,11 +63,14 @@ class Trial:
             self.restore(gone)
 
     def _change(self, pods: Iterable[Candidate], change: int) -> None:
-        for pod in pods:
-            self.planner.nodes.charge(pod.row, pod.amounts, sign=change)
-            if self._neighbours and pod.profile is not None:
-                self.planner.around.residents.change(pod.row, pod.profile, change)
-            if self._links is not None:
+        changed = list(pods)
+        self.planner.nodes.charge_pods([(pod.row, pod.amounts) for pod in changed], sign=change)
+        if self._neighbours:
+            for pod in changed:
+                if pod.profile is not None:
+                    self.planner.around.residents.change(pod.row, pod.profile, change)
+        if self._links is not None:
+            for pod in changed:
                 self._send(self._links, pod.occupant.uid, change)
 
     def _send(self, links: Links, uid: str, change: int) -> None:

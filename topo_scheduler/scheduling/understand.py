@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from math import inf
 from typing import Final, Protocol
 
 from topo_scheduler.api.annotations import (
@@ -28,8 +29,10 @@ from topo_scheduler.scheduling.registry import Extensions
 from topo_scheduler.state.classes import PodClass, pod_class, unsupported
 from topo_scheduler.state.constraints import constraints_of, wishes_of
 from topo_scheduler.state.groups import Groups
+from topo_scheduler.state.occupants import expected_run
 from topo_scheduler.state.requests import pod_amounts
 from topo_scheduler.state.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
+from topo_scheduler.state.runs import run_of
 from topo_scheduler.state.selectors import SelectorError
 from topo_scheduler.state.workloads import Member, Workload
 
@@ -146,9 +149,27 @@ def understand(
         # Which GPU has room once a victim is gone is not known to the search for victims.
         preempts=pod.spec.preemption_policy != "Never" and not cls.share,
         charged_gpus=charged,
+        lasts=_lasts(pod, lineage, request),
+        ends_by=_ends_by(lineage),
+        run=run_of(pod),
         problem="; ".join(problems),
     )
     return Understood(member, workload, warnings)
+
+
+def _lasts(pod: Pod, lineage: Lineage, request: PlacementRequest) -> float:
+    """Return the seconds a pod is expected to run; infinite where nothing tells."""
+    job = lineage.owners[0].job if lineage.owners else None
+    deadline = job.spec.active_deadline_seconds if job is not None else None
+    return min(expected_run(pod), request.expected_duration or inf, inf if deadline is None else float(deadline))
+
+
+def _ends_by(lineage: Lineage) -> float:
+    """Return when the Job of a pod is ended, in seconds since the epoch; infinite where that is not known."""
+    job = lineage.owners[0].job if lineage.owners else None
+    if job is None or job.spec.active_deadline_seconds is None or job.status.start_time is None:
+        return inf
+    return seconds(job.status.start_time) + job.spec.active_deadline_seconds
 
 
 def _told(pod: Pod, chain: Sequence[Source], extensions: Extensions) -> tuple[tuple[str, str], ...]:

@@ -163,10 +163,10 @@ def candidates_below(
             found.append((occupant, entry.row, entry.amounts, entry.profile, guards[0] if guards else None))
     found.sort(key=lambda one: (one[1], one[0].key, one[0].uid))
     leaving.sort(key=lambda one: (one.row, one.occupant.key, one.occupant.uid))
-    return _collect(found, leaving, shielded, spent, workloads, world, wall)
+    return collect(found, leaving, shielded, spent, workloads, world, wall)
 
 
-def _collect(
+def collect(
     found: Sequence[tuple[Occupant, int, Amounts, Profile | None, Guard | None]],
     leaving: Sequence[Candidate],
     shielded: Mapping[str, int],
@@ -175,6 +175,7 @@ def _collect(
     world: World,
     wall: float,
 ) -> Candidates:
+    """Return candidates as arrays; arguments as for `candidates_below`, pods in order of row and name."""
     gang_of: dict[str, int] = {}
     known: list[Workload] = []
     guard_of: dict[str, int] = {}

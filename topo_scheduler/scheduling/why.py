@@ -23,6 +23,7 @@ from topo_scheduler.scheduling.instructions import Complain, Instruction, MarkUn
 from topo_scheduler.scheduling.neighbours import looks_around
 from topo_scheduler.scheduling.outcomes import reference
 from topo_scheduler.scheduling.preempting import Preempting
+from topo_scheduler.scheduling.reserving import Reserving
 from topo_scheduler.scheduling.running import Running, running_pods
 from topo_scheduler.scheduling.sharing import Sharing
 from topo_scheduler.scheduling.standing import least_of
@@ -113,13 +114,20 @@ class Why:
     """Who waits to be explained, and what is being explained."""
 
     def __init__(
-        self, world: World, workloads: Workloads, attempts: Attempts, preempting: Preempting, sharing: Sharing
+        self,
+        world: World,
+        workloads: Workloads,
+        attempts: Attempts,
+        preempting: Preempting,
+        sharing: Sharing,
+        reserving: Reserving,
     ) -> None:
         self._world = world
         self._workloads = workloads
         self._attempts = attempts
         self._preempting = preempting
         self._sharing = sharing
+        self._reserving = reserving
         self._cases: dict[str, _Case] = {}
         self._queue: dict[str, float] = {}
         self._later: list[tuple[float, str]] = []
@@ -328,6 +336,8 @@ class Why:
             row = world.nodes.row_of.get(one.node)
             if row is not None and one.priority >= workload.priority and one.uid not in workload.members:
                 what_if.count(row, one.amounts, one.profile)
+        for row, amounts in self._reserving.kept_from(workload, now):
+            what_if.count(row, amounts, None)
         return what_if
 
     def _tell(self, id_: str, case: _Case, found: Explanation, now: float) -> list[Instruction]:

@@ -6,6 +6,7 @@ asked.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeLabels, NodeTable
 from topo_scheduler.state.occupants import occupant_of
 from topo_scheduler.state.residents import Profile, Residents
 from topo_scheduler.state.resources import PODS, Amounts, ResourceTable, as_amounts
+from topo_scheduler.state.runs import Runs, run_of
 from topo_scheduler.state.typical import kind_of
 
 
@@ -53,6 +55,9 @@ class World:
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.residents, self.accounts)
         self.history = History()
+        self.runs = Runs()
+        self.epoch = 0.0
+        """What makes seconds since the epoch of the times that are passed."""
         self.penalties = Penalties()
         self.around.shunned = self.penalties.shunned
         self._penalised: set[str] = set()
@@ -178,6 +183,9 @@ class World:
 
     def ended(self, pod: Pod, entry: Entry | None, cls: PodClass | None, now: float) -> None:
         """Record how a pod of ours ended in the history of its leaf; ``cls`` its class, where it is known."""
+        if entry is not None and pod.status.phase == "Succeeded" and pod.status.start_time:
+            started = datetime.fromisoformat(pod.status.start_time).timestamp()
+            self.runs.note(run_of(pod), now + self.epoch - started)
         leaf = self.leaf_of(pod.spec.node_name) if entry is not None else None
         if leaf is None:
             return

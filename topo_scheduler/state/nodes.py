@@ -4,7 +4,7 @@ Every write goes through `NodeTable`, which notes the row in one of two logs: ``
 ``facts`` (labels, taints, readiness, allocatable). Caches read the logs instead of comparing nodes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -181,6 +181,14 @@ class NodeTable:
         """Add amounts (int64[n, some first resources]) to what is held of rows (int64[n], each once)."""
         self.requested[rows, : amounts.shape[1]] += amounts
         self.capacity_changes.extend(rows.tolist())
+
+    def charge_pods(self, held: Sequence[tuple[int, Amounts]], *, sign: int) -> None:
+        """Do what `charge` does for many pods, each a row and what it holds, none of them a DaemonSet's."""
+        rows = [row for row, amounts in held for _ in amounts]
+        columns = [column for _, amounts in held for column, _ in amounts]
+        amounts = np.array([amount for _, amounts in held for _, amount in amounts], np.int64)
+        np.add.at(self.requested, (rows, columns), sign * amounts)
+        self.capacity_changes.extend(sorted(set(rows)))
 
     def penalise(self, row: int, level: int) -> None:
         """Note how many pods a node refused."""

@@ -9,6 +9,7 @@ from typing import Final
 from topo_scheduler.api.annotations import EXPECTED_DURATION
 from topo_scheduler.api.durations import DurationError, parse_duration
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.state.runs import Run, run_of
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 GRACE: Final = 30.0
@@ -33,6 +34,14 @@ class Occupant:
     terminating: bool
     fixed: bool
     ends: float = inf
+    lasts: float = inf
+    """Seconds it is expected to run from its start, by what it says itself."""
+    begun: bool = True
+    """Whether its kubelet said when it started; before that ``started`` is when it was created."""
+    service: bool = False
+    """Whether it is started again whenever it ends (``restartPolicy: Always``)."""
+    run: Run | None = None
+    """What it is a run of."""
 
     @property
     def key(self) -> str:
@@ -57,6 +66,10 @@ def occupant_of(pod: Pod) -> Occupant:
         terminating=meta.deletion_timestamp is not None,
         fixed=MIRROR in meta.annotations or (controller is not None and controller.kind in ("DaemonSet", "Node")),
         ends=_ends(pod, started) if told else inf,
+        lasts=expected_run(pod),
+        begun=pod.status.start_time is not None,
+        service=pod.spec.restart_policy == "Always",
+        run=run_of(pod),
     )
 
 

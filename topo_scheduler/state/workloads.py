@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.annotations import PlacementRequest
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.groups import Disruption, PodGroup
 from topo_scheduler.state.residents import Profile
+from topo_scheduler.state.runs import Run
 
 
 class Stage(StrEnum):
@@ -50,6 +52,12 @@ class Member:
     """Whether it was told to go, as its gang could not be completed."""
     profile: Profile | None = None
     """What its neighbours will see of it."""
+    lasts: float = inf
+    """Seconds it is expected to run from its start, by its deadlines and ``expected-duration``."""
+    ends_by: float = inf
+    """When its Job is ended by ``activeDeadlineSeconds``, in seconds since the epoch."""
+    run: Run | None = None
+    """What it is a run of."""
     problem: str = ""
     """Why this pod can't be placed whatever is free; empty when it can."""
 

@@ -1,0 +1,504 @@
+"""Large workloads that wait: nodes are held for them, and who ends in time uses those meanwhile."""
+
+import random
+from math import inf
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod, timestamp
+from tests.scheduling.driver import Driver, configured, fabric, gang
+from tests.scheduling.stream import Run, Stream
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.holds import Reservation
+
+OFF = "{reservation: {enabled: false}}"
+
+
+def running(d: Driver, name: str, node: str, *, ends: float = inf, gpus: int = 8, restart: str = "Never") -> Pod:
+    """A pod of somebody else that has run since the start."""
+    annotations = {"expected-duration": f"{ends:g}s"} if ends < inf else {}
+    pod = make_pod(name, gpus=gpus, node=node, scheduler="other", phase="Running", annotations=annotations)
+    pod.status.start_time, pod.spec.restart_policy = timestamp(0), restart
+    d.apply(pod)
+    return pod
+
+
+def lasting(pods: list[Pod], says: str) -> list[Pod]:
+    for pod in pods:
+        pod.metadata.annotations["topology.scheduler/expected-duration"] = says
+    return pods
+
+
+def held(d: Driver) -> dict[str, Reservation]:
+    return {one.name.rpartition("/")[2]: one for one in d.engine.reserving.holds}
+
+
+def waiting_gang(
+    d: Driver, size: int = 2, *, name: str = "large", seconds: float = 30, gpus: int = 8, priority: int = 0
+) -> list[Pod]:
+    """A gang that has waited for so long."""
+    pods = gang(size, name=name, gpus=gpus)
+    for pod in pods:
+        pod.spec.priority = priority
+    d.apply(*pods)
+    d.step()
+    d.step(seconds)
+    return pods
+
+
+def single(name: str, says: str = "", gpus: int = 8, priority: int = 0) -> Pod:
+    annotations = {"expected-duration": says} if says else {}
+    return make_pod(name, gpus=gpus, annotations=annotations, priority=priority, created=1000)
+
+
+# ---------------------------------------------------------------- which nodes
+
+
+def test_the_domain_that_is_free_first_is_held_and_that_is_told() -> None:
+    d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
+    running(d, "a", "s1-l1-1", ends=7200)
+    running(d, "b", "s1-l2-2", ends=3600)
+    running(d, "c", "s1-l2-1", ends=1800)
+    pods = waiting_gang(d)
+    one = held(d)["large"]
+    assert sorted(one.nodes) == ["s1-l2-1", "s1-l2-2"]
+    assert (one.start, one.latest) == (3600, 3600)
+    assert d.told(pods[0], Reason.FAILED_SCHEDULING)[-1].endswith(
+        "Holds s1/l2 (2 nodes), expected free at about 2023-11-14 23:13 UTC: waits for pods default/b, default/c."
+    )
+
+
+def test_before_it_has_waited_long_enough_nothing_is_held() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    running(d, "a", "s1-l1-1", ends=3600)
+    waiting_gang(d, seconds=29)
+    assert not held(d)
+    assert d.engine.next_due() == 30
+    d.step(1)
+    assert held(d)
+
+
+def test_where_no_end_is_known_it_waits_longer_and_the_fewest_gpus_to_come_free_decide() -> None:
+    d = Driver(fabric({"s1/l1": 3, "s1/l2": 3}))
+    for number in (1, 2, 3):
+        running(d, f"a-{number}", f"s1-l1-{number}")
+    running(d, "b", "s1-l2-1", gpus=4)
+    running(d, "c", "s1-l2-2")
+    pods = waiting_gang(d, size=2, seconds=599)
+    assert not held(d)
+    d.step(1)
+    one = held(d)["large"]
+    assert sorted(one.nodes) == ["s1-l2-1", "s1-l2-3"]
+    assert one.start == inf
+    assert [name for _, name in one.waits.values()] == ["default/b"]
+    assert d.told(pods[0])[-1].endswith("it is not known when it will be free: waits for pod default/b.")
+
+
+def test_a_domain_of_unknown_end_comes_after_all_of_which_it_is_known() -> None:
+    d = Driver(fabric({"s1/l1": 1, "s1/l2": 1}))
+    running(d, "soon", "s1-l1-1", gpus=1)
+    running(d, "late", "s1-l2-1", ends=86_400)
+    waiting_gang(d, size=1, seconds=601)
+    assert [*held(d)["large-0"].nodes] == ["s1-l2-1"]
+
+
+def test_services_are_never_waited_for() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    running(d, "web", "s1-l1-1", restart="Always")
+    waiting_gang(d, size=1, seconds=10_000)
+    assert not held(d)
+
+
+def test_what_holds_room_and_never_ends_is_waited_for_in_turns() -> None:
+    d = Driver(fabric({"s1/l1": 1, "s1/l2": 1}))
+    running(d, "a", "s1-l1-1", gpus=1)
+    running(d, "b", "s1-l2-1", gpus=2)
+    waiting_gang(d, size=1, seconds=600)
+    assert [*held(d)["large-0"].nodes] == ["s1-l1-1"]
+    d.step(600)
+    assert [*held(d)["large-0"].nodes] == ["s1-l2-1"]
+
+
+def test_at_most_a_share_of_the_cluster_is_held() -> None:
+    d = Driver(fabric({"s1/l1": 4}), configured("{reservation: {most: 0.5}}"))
+    for number in range(1, 5):
+        running(d, f"a-{number}", f"s1-l1-{number}", ends=3600)
+    waiting_gang(d, size=3)
+    assert not held(d)
+    waiting_gang(d, size=2, name="second", seconds=31)
+    assert [*held(d)] == ["second"]
+
+
+def test_one_of_each_priority_or_as_many_as_are_configured() -> None:
+    for spec, names in (("{}", ["large", "urgent"]), ("{reservation: {gangs: 2}}", ["large", "next", "urgent"])):
+        d = Driver(fabric({"s1/l1": 8}), configured(spec))
+        for number in range(1, 9):
+            running(d, f"a-{number}", f"s1-l1-{number}", ends=3600)
+        waiting_gang(d, seconds=5)
+        waiting_gang(d, name="next", seconds=5)
+        waiting_gang(d, name="urgent", seconds=60, priority=5)
+        assert sorted(held(d)) == names
+        rows = [node for one in held(d).values() for node in one.nodes]
+        assert len(rows) == len(set(rows))
+
+
+def test_small_pods_are_held_nothing() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    running(d, "a", "s1-l1-1", ends=3600)
+    d.apply(single("one", gpus=1), single("none", gpus=0))
+    d.step()
+    d.step(1000)
+    assert not held(d)
+
+
+def test_it_is_off_when_it_is_switched_off() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    running(d, "a", "s1-l1-1", ends=3600)
+    waiting_gang(d)
+    assert held(d)
+    d.engine.configure(configured(OFF))
+    assert not held(d)
+    d.step(1000)
+    assert not held(d)
+    assert d.run(single("any")) == {"any": "s1-l1-2"}
+
+
+# ---------------------------------------------------------------- who may use them
+
+
+@pytest.fixture
+def half_free() -> Driver:
+    """A leaf of two nodes of which one is free, held for a gang; the other is free after an hour."""
+    d = Driver(fabric({"s1/l1": 2}))
+    running(d, "a", "s1-l1-1", ends=3600)
+    waiting_gang(d)
+    return d
+
+
+def test_who_ends_in_time_uses_them_meanwhile(half_free: Driver) -> None:
+    assert half_free.run(single("short", "59m")) == {"short": "s1-l1-2"}
+
+
+def test_who_does_not_end_in_time_is_kept_off_and_told(half_free: Driver) -> None:
+    d = half_free
+    long, unknown = single("long", "1h"), single("unknown")
+    assert d.run(long, unknown) == {}
+    assert d.told(unknown)[-1] == (
+        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 1 node(s) with room held for gang default/large,"
+        " expected free at about 2023-11-14 23:13 UTC."
+    )
+
+
+def test_what_the_holder_does_not_need_is_for_all(half_free: Driver) -> None:
+    assert len(half_free.run(single("cpu", gpus=0))) == 1
+
+
+def test_a_pod_that_fits_beside_the_holder_is_not_kept_off() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    running(d, "a", "s1-l1-1", ends=3600, gpus=6)
+    running(d, "b", "s1-l1-2", ends=3600, gpus=6)
+    waiting_gang(d, gpus=6)
+    assert held(d)
+    beside = [single(f"beside-{n}", gpus=2) for n in range(2)]
+    assert len(d.run(*beside)) == 2, "8 GPUs, of which the gang takes 6"
+    assert d.run(single("third", gpus=1)) == {}
+
+
+def test_higher_priority_is_not_kept_off_and_the_gang_holds_other_nodes() -> None:
+    d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
+    running(d, "a", "s1-l1-1", ends=3600)
+    for number in (1, 2):
+        running(d, f"b-{number}", f"s1-l2-{number}", ends=7200)
+    waiting_gang(d)
+    assert sorted(held(d)["large"].nodes) == ["s1-l1-1", "s1-l1-2"]
+    assert d.run(single("urgent", priority=1)) == {"urgent": "s1-l1-2"}
+    d.step(60)
+    assert sorted(held(d)["large"].nodes) == ["s1-l2-1", "s1-l2-2"]
+
+
+def test_who_has_others_give_way_to_it_is_held_nothing_beside() -> None:
+    d = Driver(fabric({"s1/l1": 2}), configured("{preemption: {enabled: false}}"))
+    low = running(d, "low", "s1-l1-1", ends=3600)
+    pods = waiting_gang(d, priority=5)
+    assert held(d)
+    d.engine.budgets_known()
+    d.engine.configure(configured())
+    d.step(1)
+    assert d.preempted() == ["low"]
+    assert not held(d)
+    d.step(10)
+    assert not held(d)
+    d.evict(low)
+    d.settle()
+    assert len(d.where(*pods)) == 2
+
+
+def test_a_lost_member_of_a_gang_that_runs_is_not_kept_off() -> None:
+    d = Driver(fabric({"s1/l1": 3}))
+    crew = lasting(gang(2, name="crew"), "1h")
+    d.run(*crew)
+    d.delete(crew[0])
+    waiting_gang(d, size=3)
+    assert len(held(d)["large"].nodes) == 3
+    assert d.run(single("other")) == {}
+    assert len(d.run(gang(2, name="crew")[0])) == 1
+
+
+def test_after_the_promised_moment_nobody_is_let_in() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    running(d, "late", "s1-l1-1", ends=3600)
+    waiting_gang(d)
+    d.step(3600)
+    assert held(d)["large"].start > 3600
+    assert d.run(single("short", "1s")) == {}, "the pod that is waited for runs longer than it said"
+
+
+def test_who_is_let_in_and_runs_longer_delays_the_gang_no_further_than_that() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    late = running(d, "late", "s1-l1-1", ends=3600)
+    pods = waiting_gang(d)
+    guest = single("guest", "10m")
+    d.run(guest)
+    d.finish(late)
+    d.settle(3600)
+    assert d.where(*pods) == {}
+    assert d.run(single("another", "1s")) == {}
+    d.finish(guest)
+    d.settle()
+    assert len(d.where(*pods)) == 2
+
+
+# ---------------------------------------------------------------- estimates
+
+
+def test_by_the_deadline_of_the_pod_and_of_its_job() -> None:
+    d = Driver(fabric({"s1/l1": 1, "s1/l2": 1, "s1/l3": 1}))
+    job = make_job("timed")
+    job.spec.active_deadline_seconds, job.status.start_time = 1800, timestamp(-600)
+    d.own(job_owner(job))
+    timed = make_pod("timed", gpus=8, owner=controlled_by("Job", "timed"))
+    dated = make_pod("dated", gpus=8)
+    dated.spec.active_deadline_seconds = 2400
+    others = [make_pod("said", gpus=8, annotations={"expected-duration": "40m30s"})]
+    d.run(timed, dated, *others)
+    assert timed.metadata.annotations["topology.scheduler/expected-duration"] == "1200s"
+    for pod in (timed, dated, *others):
+        pod.status.start_time = timestamp(0)
+        d.apply(pod)
+    entries = {pod.metadata.name: d.engine.world.ledger.get(pod.metadata.uid) for pod in (timed, dated, *others)}
+    uids = {pod.metadata.name: pod.metadata.uid for pod in (timed, dated, *others)}
+    ends = {name: d.engine.reserving.ends.of(uids[name], entry, d.now) for name, entry in entries.items() if entry}
+    assert ends == {"timed": 1200, "dated": 2400, "said": 2430}
+
+
+def test_by_how_long_earlier_runs_took() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    for number, seconds in enumerate((100, 500, 300)):
+        pod = make_pod(f"nightly-2839{number}-x7k2p", gpus=8, owner=controlled_by("Job", f"nightly-2839{number}"))
+        d.own(job_owner(make_job(f"nightly-2839{number}")))
+        d.run(pod)
+        pod.status.start_time = timestamp(d.now)
+        d.apply(pod)
+        d.settle(seconds)
+        d.finish(pod)
+    d.own(job_owner(make_job("nightly-28394")))
+    last = make_pod("nightly-28394-abcde", gpus=8, owner=controlled_by("Job", "nightly-28394"))
+    d.run(last)
+    last.status.start_time = timestamp(d.now)
+    d.apply(last)
+    started = d.now
+    waiting_gang(d, size=1)
+    assert held(d)["large-0"].start == started + 500
+
+
+@pytest.mark.parametrize("wrong", ["-5m", "0s", "soon", "2024-01-01T00:00:00Z"])
+def test_a_duration_that_is_none_is_refused_with_the_remedy(wrong: str) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = single("p", wrong)
+    assert d.run(pod) == {}
+    assert "annotation topology.scheduler/expected-duration on Pod default/p" in d.told(pod)[-1]
+    assert d.run(single("q", "5m")) == {"q": "s1-l1-1"}
+
+
+# ---------------------------------------------------------------- their end
+
+
+def test_a_gang_that_is_placed_elsewhere_or_gone_holds_nothing() -> None:
+    d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
+    first = running(d, "a", "s1-l1-1", ends=3600)
+    second = running(d, "b", "s1-l2-1", ends=7200)
+    pods = waiting_gang(d)
+    assert sorted(held(d)["large"].nodes) == ["s1-l1-1", "s1-l1-2"]
+    d.finish(second)
+    d.settle()
+    assert set(d.where(*pods).values()) == {"s1-l2-1", "s1-l2-2"}
+    assert not held(d)
+    more = waiting_gang(d, name="more")
+    assert held(d)
+    d.delete(*more)
+    d.step()
+    assert not held(d)
+    d.finish(first)
+
+
+def test_nodes_that_vanish_are_not_waited_for() -> None:
+    d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
+    running(d, "a", "s1-l1-1", ends=3600)
+    running(d, "b", "s1-l2-1", ends=7200)
+    waiting_gang(d)
+    d.drop_node("s1-l1-2")
+    d.step(60)
+    assert sorted(held(d)["large"].nodes) == ["s1-l2-1", "s1-l2-2"]
+    d.nodes(make_node("s1-l2-2", "s1/l2", unschedulable=True))
+    d.step(60)
+    assert sorted(held(d)["large"].nodes) == ["s1-l1-1", "s1-l2-1"], "no leaf could hold it any more"
+
+
+def test_it_moves_only_to_nodes_that_are_clearly_earlier() -> None:
+    d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
+    running(d, "a", "s1-l1-1", ends=3600)
+    other = running(d, "b", "s1-l2-1", ends=7200)
+    waiting_gang(d)
+    d.delete(other)
+    late = running(d, "b", "s1-l2-1", ends=3500)
+    d.step(60)
+    assert sorted(held(d)["large"].nodes) == ["s1-l1-1", "s1-l1-2"]
+    assert late.spec.node_name
+
+
+def test_a_new_process_holds_nodes_again_once_the_gang_has_waited() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    pod = running(d, "a", "s1-l1-1", ends=3600)
+    pods = waiting_gang(d)
+    new = Driver(fabric({"s1/l1": 2}))
+    new.now = d.now
+    new.apply(pod, *pods)
+    new.step()
+    assert not held(new)
+    new.step(30)
+    assert held(new)["large"].nodes == held(d)["large"].nodes
+
+
+# ---------------------------------------------------------------- over time
+
+
+def small(n: int, at: float, seconds: float, *, says: str = "", gpus: int = 4, name: str = "small") -> Run:
+    annotations = {"expected-duration": says} if says else {}
+    return Run([make_pod(f"{name}-{n}", gpus=gpus, annotations=annotations, created=at)], at, seconds, gpus)
+
+
+def large(members: int, at: float, seconds: float = 3600) -> Run:
+    return Run(lasting(gang(members, name="large"), f"{seconds:g}s"), at, seconds, 8)
+
+
+def starved(spec: str, hours: float = 12, *, says: bool = True, names: str = "small") -> tuple[Stream, Run]:
+    """Four nodes in a leaf, so many jobs of half a node that one always waits, and a gang that needs all four."""
+    stream = Stream(fabric({"s1/l1": 4}), configured(spec))
+    dice = random.Random(1)
+    at, n = 0.0, 0
+    while at < hours * 3600:
+        seconds = float(dice.choice([300, 600, 1200, 2400]))
+        # Names of letters only, so that no job is a run of another.
+        name = names or "job-" + "".join(chr(ord("a") + int(digit)) for digit in str(n))
+        stream.submit(small(n, at, seconds, says=f"{seconds:g}s" if says else "", name=name))
+        at += dice.choice([60, 120, 180])
+        n += 1
+    big = stream.submit(large(4, 600))
+    stream.until(hours * 3600)
+    return stream, big
+
+
+def test_a_stream_of_small_jobs_starves_a_gang_without_reservations_and_not_with_them() -> None:
+    greedy, waiting = starved(OFF)
+    assert waiting.started is None
+    held, placed = starved("{}")
+    assert placed.started is not None
+    # Half a minute, and the longest of the jobs that ran by then.
+    assert placed.started <= 600 + 30 + 2400
+    total = 32 * held.now / 3600
+    print(
+        f"GPU-hours used of {total:.0f}: {greedy.busy / 3600:.1f} greedy, {held.busy / 3600:.1f} with a reservation;"
+        f" the gang of 32 GPUs started after {(placed.started - 600) / 60:.0f} min"
+    )
+    assert held.busy >= 0.97 * greedy.busy
+
+
+def test_without_estimates_it_starts_by_what_earlier_runs_took_or_at_the_price_of_idle_gpus() -> None:
+    greedy, waiting = starved(OFF, says=False)
+    assert waiting.started is None
+    for names, latest in (("small", 630 + 2400), ("", 1200 + 2400)):
+        held, placed = starved("{}", says=False, names=names)
+        assert placed.started is not None
+        print(f"GPU-hours: {greedy.busy / 3600:.1f} greedy, {held.busy / 3600:.1f}; after {placed.started - 600:.0f} s")
+        assert placed.started <= latest
+        assert held.busy >= 0.9 * greedy.busy
+
+
+JOBS = st.lists(
+    st.tuples(
+        st.integers(0, 3000),
+        st.integers(1, 40),
+        st.sampled_from([1, 1, 2, 4, 8]),
+        st.sampled_from([1, 1, 1, 2, 3, 4]),
+        st.sampled_from(["exact", "exact", "longer", "shorter", ""]),
+    ),
+    min_size=4,
+    max_size=30,
+)
+
+
+# A failing example is printed as it was found: to make one of these smaller takes minutes.
+@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(jobs=JOBS, honest=st.booleans(), gangs=st.sampled_from([1, 2]))
+def test_held_nodes_are_used_in_time_only_and_every_gang_starts_when_it_was_promised(
+    jobs: list[tuple[int, int, int, int, str]], honest: bool, gangs: int
+) -> None:
+    promised: dict[str, float] = {}
+    guests: dict[str, float] = {}
+
+    def check(stream: Stream) -> None:
+        d = stream.driver
+        nodes = d.engine.world.nodes
+        assert (nodes.requested <= nodes.allocatable).all(), "nothing is charged between steps"
+        for one in d.engine.reserving.holds:
+            found = d.engine.workloads.get(one.workload)
+            assert found is not None
+            assert all(not member.node for member in found.members.values()), "it holds nothing once it is placed"
+            if one.start < inf:
+                promised.setdefault(one.workload, one.latest)
+            # All that is not waited for leaves room for the holder.
+            for node, lack in d.engine.reserving.holds.lacking(one).items():
+                row = nodes.row_of[node]
+                for column, amount in lack:
+                    assert nodes.allocatable[row, column] - nodes.requested[row, column] >= amount
+            for uid in one.waits:
+                entry = d.engine.world.ledger.get(uid)
+                if entry is not None and uid not in guests and one.start < inf:
+                    guests[uid] = one.latest
+                    if honest:
+                        assert stream.running[uid] <= one.latest
+
+    config = configured(f"{{reservation: {{gangs: {gangs}, afterWithoutEstimates: 2m}}}}")
+    stream = Stream(fabric({"s1/l1": 2, "s1/l2": 2}), config, check)
+    runs = []
+    for number, (at, minutes, gpus, members, says) in enumerate(jobs):
+        seconds = 60.0 * minutes
+        told = {"exact": seconds, "longer": 2 * seconds, "shorter": seconds / 2}.get("exact" if honest else says)
+        name = "job-" + "".join(chr(ord("a") + int(digit)) for digit in str(number))
+        pods = gang(members, name=name, gpus=gpus) if members > 1 else [make_pod(name, gpus=gpus)]
+        for pod in pods:
+            pod.metadata.creation_timestamp = timestamp(at)
+        runs.append(stream.submit(Run(lasting(pods, f"{told:g}s") if told else pods, at, seconds, gpus)))
+    stream.until(10**6, lambda: all(run.started is not None for run in runs))
+    assert all(run.started is not None for run in runs)
+    assert not stream.driver.engine.reserving.holds
+    if honest:
+        for run in runs:
+            id_ = (
+                next(iter(run.pods)).metadata.uid if len(run.pods) == 1 else f"default/{run.pods[0].metadata.name[:-2]}"
+            )
+            assert run.started is not None
+            assert run.started <= promised.get(id_, inf)

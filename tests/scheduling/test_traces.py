@@ -1,0 +1,84 @@
+"""Waiting ends on real streams: jobs of the Muri traces on hosts of the Lingjun fabric, in virtual time."""
+
+import csv
+from collections import defaultdict
+from math import inf
+
+import numpy as np
+
+from tests.e2e.real_input import data
+from tests.helpers import make_node, make_pod, timestamp
+from tests.scheduling.driver import configured, gang
+from tests.scheduling.stream import Run, Stream
+from topo_scheduler.api.objects import Node
+
+
+def hosts(count: int) -> list[Node]:
+    """Return the first hosts of the fabric, leaf by leaf, with 8 GPUs each."""
+    leaves = defaultdict(list)
+    with data("lingjun", "topo.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            leaves[f"{row['DSW']}/{row['PSW']}/{row['ASW']}"].append(row["ip"][:12])
+    nodes = [make_node(name, path) for path, names in sorted(leaves.items()) for name in names]
+    return nodes[:count]
+
+
+def stream(jobs: int, nodes: int, load: float, *, reserving: bool, says: bool) -> tuple[list[tuple[int, Run]], float]:
+    """Let jobs of the trace come so fast that they ask for ``load`` times what the nodes have; return GPUs and runs.
+
+    With how much later than first promised somebody started.
+    """
+    with data("gangs", "muri", "trace2.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))[:jobs]
+    told = [
+        (int(row["num_gpu"]), int(row["submit_time"]) / 1000, float(round(int(row["duration"]) / 1000))) for row in rows
+    ]
+    work = sum(gpus * seconds for gpus, _, seconds in told)
+    pace = work / (load * nodes * 8) / max(at for _, at, _ in told)
+    promised: dict[str, float] = {}
+
+    def note(one: Stream) -> None:
+        for held in one.driver.engine.reserving.holds:
+            if held.start < inf:
+                promised.setdefault(held.workload, held.latest)
+
+    spec = f"{{reservation: {{enabled: {str(reserving).lower()}}}, preemption: {{enabled: false}}}}"
+    simulated = Stream(hosts(nodes), configured(spec), note)
+    runs = []
+    for number, (gpus, at, seconds) in enumerate(told):
+        pods = gang(gpus // 8, name=f"job-{number}") if gpus > 8 else [make_pod(f"job-{number}", gpus=gpus)]
+        for pod in pods:
+            pod.metadata.creation_timestamp, pod.spec.restart_policy = timestamp(at * pace), "Never"
+            if says:
+                pod.metadata.annotations["topology.scheduler/expected-duration"] = f"{seconds:.0f}s"
+        runs.append((gpus, simulated.submit(Run(pods, at * pace, seconds, min(gpus, 8)))))
+    simulated.until(1e9, lambda: all(run.started is not None for _, run in runs))
+    late = -inf
+    for gpus, run in runs:
+        id_ = run.pods[0].metadata.uid if gpus <= 8 else f"default/{run.pods[0].metadata.name.rpartition('-')[0]}"
+        if id_ in promised:
+            late = max(late, run.at + 3600 * waited(run) - promised[id_])
+    return runs, late
+
+
+def waited(run: Run) -> float:
+    """Return the hours a job waited."""
+    assert run.started is not None
+    return (run.started - run.at) / 3600
+
+
+def test_large_gangs_wait_less_and_nobody_starts_later_than_promised() -> None:
+    waits = {}
+    for reserving in (False, True):
+        runs, late = stream(400, 32, 0.95, reserving=reserving, says=True)
+        large = np.array([waited(run) for gpus, run in runs if gpus > 8])
+        every = np.array([waited(run) for _, run in runs])
+        waits[reserving] = large
+        print(
+            f"reservations {reserving}: {len(large)} gangs of 16 and 32 GPUs waited {large.mean():.1f} h on average and"
+            f" {large.max():.1f} h at most; all {len(every)} jobs {every.mean():.1f} h and {every.max():.1f} h"
+        )
+        # Timestamps have whole seconds.
+        assert late <= 1.001
+    assert waits[True].max() < waits[False].max()
+    assert waits[True].mean() < waits[False].mean()

@@ -1,0 +1,33 @@
+"""How the waiting of large gangs ends: reservations, and moves that would make room."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from topo_scheduler.api.models import Model, Seconds, Share
+
+
+class ReservationSpec(Model):
+    """Whether nodes are held for workloads that wait for more room than becomes free at once."""
+
+    enabled: bool = True
+    """Hold nodes for the first in line of each priority; who ends in time uses them meanwhile."""
+    gangs: Annotated[int, Field(ge=1, le=64)] = 1
+    """For how many workloads of one priority nodes are held at a time."""
+    after: Seconds = 30.0
+    """How long a workload has waited before nodes are held for it, where it can be told when they will be free."""
+    after_without_estimates: Seconds = 600.0
+    """The same where that can't be told: what becomes free of these nodes then stays idle until there is enough."""
+    most: Share = 1.0
+    """Most of the cluster's GPUs that all reservations together may hold, as a share; who asks for more gets none."""
+
+
+class RepairSpec(Model):
+    """Whether it is looked for pods whose move would make room for a gang."""
+
+    enabled: bool = False
+    """Tell which pods would have to move where. Nothing is moved yet."""
+    after: Seconds = 60.0
+    """How long a gang has waited before it is looked for."""
+    most_moves: Annotated[int, Field(ge=1, le=64)] = 8
+    """Most pods of one plan."""

@@ -1,0 +1,49 @@
+"""When pods are expected to end: by what they say, else by how long earlier runs of the same workload took."""
+
+from math import inf
+from typing import Final
+
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.ledger import Entry
+from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+
+LATE: Final = 60.0
+"""Seconds that a pod which runs longer than expected is expected to go on at least."""
+
+
+class Ends:
+    """Estimates, in seconds of this process's time. Infinite where nothing tells: such a pod never ends."""
+
+    def __init__(self, world: World, workloads: Workloads) -> None:
+        self._world = world
+        self._workloads = workloads
+
+    def of(self, uid: str, entry: Entry, now: float) -> float:
+        """Return when a pod that holds room is expected to end.
+
+        One that runs longer than expected is expected to be as late again, so that it is not waited for every moment.
+        """
+        occupant = entry.occupant
+        if occupant is None:
+            found = self._workloads.of_pod(uid)  # its bind is on its way
+            return inf if found is None else now + self._seconds(found[1], now)
+        if occupant.fixed:
+            return inf
+        if occupant.terminating:
+            told = occupant.ends - self._world.epoch
+            return max(now, told if told < inf else now + occupant.grace)
+        seconds = occupant.lasts
+        if seconds == inf and occupant.run is not None and not occupant.service:
+            seconds = self._world.runs.longest(occupant.run)
+        if seconds == inf:
+            return inf
+        end = (occupant.started - self._world.epoch if occupant.begun else now) + seconds
+        return end if end > now else now + max(LATE, now - end)
+
+    def if_started(self, workload: Workload, now: float) -> float:
+        """Return when the last waiting member of a workload would end if all were started now."""
+        return now + max((self._seconds(member, now) for member in workload.at(Stage.PENDING)), default=0.0)
+
+    def _seconds(self, member: Member, now: float) -> float:
+        seconds = min(member.lasts, member.ends_by - self._world.epoch - now)
+        return self._world.runs.longest(member.run) if seconds == inf and member.run is not None else seconds
