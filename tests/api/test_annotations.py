@@ -63,6 +63,11 @@ def test_without_annotations_nothing_is_asked() -> None:
         ("gang-size", "8", "gang_size", 8),
         ("expected-duration", "1h30m", "expected_duration", 5400.0),
         ("movable", "false", "movable", False),
+        ("required-level", " leaf ", "required_level", "leaf"),
+        ("preferred-level", "spine", "preferred_level", "spine"),
+        ("relax-after", "10m", "relax_after", 600.0),
+        ("segment-size", "4", "segment_size", 4),
+        ("segment-level", "spine", "segment_level", "spine"),
     ],
 )
 def test_each_annotation_is_read(annotation: str, text: str, attribute: str, value: object) -> None:
@@ -104,7 +109,27 @@ MALFORMED = [
     ("expected-duration", "-10m", "is negative"),
     ("movable", "maybe", "neither"),
     ("gang-size", "100001", "between 1 and"),
+    ("required-level", "", "1 to 253 characters"),
+    ("preferred-level", "a b", "without spaces"),
+    ("segment-level", "x" * 254, "1 to 253 characters"),
+    ("relax-after", "0s", "is not between"),
+    ("relax-after", "10", "is not a duration such as"),
+    ("segment-size", "0", "between 1 and"),
+    ("segment-size", "two", "whole number"),
 ]
+
+
+LEVELS = {"topology.scheduler/leaf": "leaf", "rack": "leaf", "topology.scheduler/spine": "spine"}
+
+
+@pytest.mark.parametrize("annotation", ["required-level", "preferred-level", "segment-level"])
+def test_a_level_is_a_name_or_a_label_that_tells_one(annotation: str) -> None:
+    attribute = annotation.replace("-", "_")
+    for text, level in [("leaf", "leaf"), ("rack", "leaf"), ("topology.scheduler/spine", "spine")]:
+        request = read_annotations([Source("Pod", "a/b", ours({annotation: text}))], levels=LEVELS)
+        assert getattr(request, attribute) == level
+    (problem,) = read_annotations([Source("Pod", "a/b", ours({annotation: "core"}))], levels=LEVELS).problems
+    assert "'core' is no level of the fabric; write one of spine, leaf, or a node label" in str(problem)
 
 
 def test_every_annotation_has_a_malformed_example() -> None:

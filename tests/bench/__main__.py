@@ -8,12 +8,13 @@ from pathlib import Path
 
 from . import recording
 from .core import core
+from .gap import gap
 from .load import load
 from .race import gangs, plain
 from .server import facts_of_machine
 
 parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-NAMES = ("core", "plain", "gangs", "load", "record")
+NAMES = ("core", "gap", "plain", "gangs", "load", "record")
 parser.add_argument("names", nargs="*", choices=(*NAMES, []), help="what to measure")
 parser.add_argument("--out", type=Path, help="also write the JSON here")
 arguments = parser.parse_args()
@@ -24,6 +25,8 @@ for name in arguments.names or NAMES:
     match name:
         case "core":
             result[name] = core()
+        case "gap":
+            result[name] = gap()
         case "plain":
             result[name] = asyncio.run(plain())
         case "gangs":

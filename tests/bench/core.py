@@ -19,6 +19,7 @@ from topo_scheduler.state.decision import Verdict
 
 from . import objects, waiting
 from .objects import Json
+from .placing import growth, recheck, segments, targets
 from .small import small_pods
 
 LINKS = """
@@ -255,6 +256,10 @@ def core() -> Json:
     """All measurements in core."""
     return {
         "decisions": [decisions(1000, 110, 8), decisions(5000, 600, 8), decisions(10_000, 1200, 8)],
+        "targets": targets(),
+        "segments": segments(),
+        "recheck": recheck(),
+        "growth": growth(),
         "with_bandwidth": [
             decisions(5000, 600, members, bandwidth) for members in (8, 32) for bandwidth in ("", "100Gb")
         ],

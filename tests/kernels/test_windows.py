@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tests.kernels.arrays import Int64, grid, ints, leaves_in_domains
 from topo_scheduler.kernels.added import weigh_added
-from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows
+from topo_scheduler.kernels.sets import other_sets
+from topo_scheduler.kernels.windows import choose_leaves, choose_sets, narrowest_windows, score_sets
 
 leaf_counts = st.integers(1, 4)
 member_counts = st.integers(1, 16)
@@ -106,6 +107,45 @@ leaf = st.builds(
 )
 
 
+def sets_of(fit: list[int], found: list[tuple[int, int]], most: int, members: int) -> tuple[Int64, Int64]:
+    """Return the leaves used of each window, and how many they are."""
+    sets, sizes = np.full((len(found), most + 2), -1, np.int64), np.full(len(found), -1, np.int64)
+    first, last = ints([one for one, _ in found]), ints([one for _, one in found])
+    choose_sets(ints(fit), first, last, len(found), most, members, sets, sizes)
+    for window, (low, high) in enumerate(found):
+        assert sets[window, : sizes[window]].tolist() == chosen(fit, low, high, most, members)
+    return sets, sizes
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.integers(0, 4), min_size=3, max_size=8), st.integers(2, 5), st.integers(1, 12))
+def test_the_other_sets_of_a_window_are_all_there_are(fit: list[int], most: int, members: int) -> None:
+    found = windows(fit, ints([0, len(fit)]), most, members)
+    if not found:
+        return
+    width = found[0][1] - found[0][0] + 1
+    first, sizes = sets_of(fit, found, most, members)
+    size = int(sizes[0])
+    if size < 2 or width <= size or (sizes != size).any():
+        return
+    every = [
+        (low, *inner, high)
+        for low, high in found
+        for inner in combinations(range(low + 1, high), size - 2)
+        if all(fit[leaf] for leaf in inner) and sum(fit[leaf] for leaf in (low, *inner, high)) >= members
+    ]
+    sets = np.full((len(found) + 200, most + 2), -1, np.int64)
+    sets[: len(found)] = first
+    sizes = np.concatenate((sizes, np.zeros(200, np.int64)))
+    count = other_sets(ints(fit), len(found), width, members, 1000, sets, sizes)
+    listed = [tuple(one[:size]) for one in sets[:count].tolist()]
+    assert sorted(listed) == sorted(every)
+    assert listed[len(found) :] == sorted(listed[len(found) :])
+    room = sets[: len(found) + 1].copy()
+    assert other_sets(ints(fit), len(found), width, members, 1000, room, sizes) <= len(found) + 1
+    assert other_sets(ints(fit), len(found), width, members, 0, sets, sizes) == len(found)
+
+
 def parts_of(
     used: list[Leaf], parent: tuple[int, int], members: int, ask: int, strategy: str, mean: int
 ) -> tuple[int, int, int, int]:
@@ -154,12 +194,11 @@ def test_the_score_is_what_its_parts_say_and_the_best_window_wins(
         return
     parent = sum(one.capacity for one in leaves), sum(one.used for one in leaves)
     out = np.full((len(found), 6), -1, np.int64)
-    best = score_windows(
-        ints([first for first, _ in found]),
-        ints([last for _, last in found]),
+    sets, sizes = sets_of(fit, found, most, members)
+    best = score_sets(
+        sets,
+        sizes,
         len(found),
-        ints(fit),
-        most,
         members,
         ask,
         np.ascontiguousarray(grid([one[1:] for one in leaves], 5).T),
@@ -203,19 +242,17 @@ def test_parts_of_plugins_are_means_over_the_leaves_used_and_weigh_with_the_othe
     found = windows(fit, ints([0, len(leaves)]), most, members)
     if not found:
         return
-    first, last = ints([one for one, _ in found]), ints([one for _, one in found])
+    sets, sizes = sets_of(fit, found, most, members)
     everything = ints([sum(one.capacity for one in leaves)] * len(leaves))
     facts = np.ascontiguousarray(grid([one[1:] for one in leaves], 5).T)
     parts = np.full((len(found), 6), -1, np.int64)
     args = (everything, ints([0] * len(leaves)), ints(weights), 2, int(latency), 0, parts)
-    alone = score_windows(first, last, len(found), ints(fit), most, members, 1, facts, *args)
+    alone = score_sets(sets, sizes, len(found), members, 1, facts, *args)
     before = parts.copy()
     given_parts = grid([scores[: len(leaves)] for _, scores in added], len(leaves)) if added else grid([], len(leaves))
     all_weights = ints([*weights, *(weight for weight, _ in added)])
     out = np.full((len(found), len(added)), -1, np.int64)
-    best = weigh_added(
-        first, last, len(found), ints(fit), most, members, given_parts, all_weights, int(latency), parts, out
-    )
+    best = weigh_added(sets, sizes, len(found), given_parts, all_weights, int(latency), parts, out)
     order = []
     for window, (low, high) in enumerate(found):
         used = chosen(fit, low, high, most, members)

@@ -163,7 +163,7 @@ class Reference:
     def _options(self, fits: Mapping[Path, int], rule: Rule, *, labelled: bool, model: str | None) -> list[Option]:
         place = {leaf: at for at, leaf in enumerate(self.leaves)}
         return [
-            Option((not labelled, -rule.depth, rule.leaves, place[some[-1]] - place[some[0]]), some, model)
+            Option((not labelled, -rule.depth, len(some), place[some[-1]] - place[some[0]]), some, model)
             for inside in self.domains(rule.depth, labelled=labelled)
             for count in range(1, rule.leaves + 1)
             for some in combinations(inside, count)

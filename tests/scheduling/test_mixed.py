@@ -2,18 +2,22 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
+from itertools import combinations, product
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, grid, pods, small_of
-from tests.scheduling.reference import Machine, Want
+from tests.scheduling.reference import Machine, Path, Want
 from tests.scheduling.test_planner_reference import clusters
 from topo_scheduler.api.annotations import Enforcement, Strategy
+from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.validation import check
 from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.resources import CPU
 
 Groups = Sequence[tuple[PodClass, int]]
 
@@ -147,6 +151,109 @@ def test_all_members_are_placed_within_the_rules_or_none_is(
     if required:
         assert len(leaves) <= found.rule.leaves
         assert len({leaf[: found.rule.depth] for leaf in leaves}) == 1
+
+
+# ---------------------------------------------------------------- against every way to place them
+
+
+class Every:
+    """All ways to place a gang of several classes, by trying them node by node."""
+
+    def __init__(self, machines: list[Machine], groups: Groups, limits: tuple[int, int], *, any_model: bool) -> None:
+        self.machines, self.groups, self.limits = machines, groups, limits
+        with_gpus = any(cls.gpus for cls, _ in groups)
+        self.models = [None] if any_model or not with_gpus else sorted({m.model for m in machines})
+        self.leaves = sorted(
+            {m.place for m in machines}, key=lambda path: [(name == UNLABELLED, name) for name in path]
+        )
+        self.depth = len(self.leaves[0])
+
+    def holds(self, leaves: tuple[Path, ...], model: str | None, *, empty: bool) -> bool:
+        """Whether these leaves hold the gang."""
+        max_nodes, max_gpus = self.limits
+        inside = [m for leaf in leaves for m in self.machines if m.place == leaf and m.usable]
+
+        @cache
+        def place(at: int, left: tuple[int, ...], nodes: int, gpus: int) -> bool:
+            if not any(left):
+                return True
+            if at == len(inside):
+                return False
+            machine = inside[at]
+            if at and inside[at - 1].place != machine.place:
+                nodes = gpus = 0
+            for counts in product(*(range(count + 1) for count in left)):
+                here = [(cls, count) for (cls, _), count in zip(self.groups, counts, strict=True) if count]
+                taken = sum(cls.gpus * count for cls, count in here)
+                cpu = sum(cls.amount(CPU) * count for cls, count in here)
+                if taken > machine.gpus - (0 if empty else machine.used_gpus):
+                    continue
+                if cpu > machine.cpu - (0 if empty else machine.used_cpu) or (
+                    taken and model not in (None, machine.model)
+                ):
+                    continue
+                if here and ((max_nodes and nodes == max_nodes) or (max_gpus and gpus + taken > max_gpus)):
+                    continue
+                rest = tuple(count - less for count, less in zip(left, counts, strict=True))
+                if place(at + 1, rest, nodes + bool(here), gpus + taken):
+                    return True
+            return False
+
+        return place(0, tuple(count for _, count in self.groups), 0, 0)
+
+    def best(self, depth: int, most: int, *, empty: bool = False) -> tuple[int, int] | None:
+        """The fewest leaves of one domain of a level, and how far apart they are at least."""
+        at = {leaf: number for number, leaf in enumerate(self.leaves)}
+        for size in range(1, min(most, len(self.leaves)) + 1):
+            widths = [
+                at[some[-1]] - at[some[0]]
+                for some in combinations(self.leaves, size)
+                if len({leaf[:depth] for leaf in some}) == 1
+                and any(self.holds(some, model, empty=empty) for model in self.models)
+            ]
+            if widths:
+                return size, min(widths)
+        return None
+
+    def lowest(self, *, empty: bool = False) -> tuple[int, int, int] | None:
+        """The lowest level of which a domain holds the gang, the fewest leaves, and how far apart they are."""
+        for depth in range(self.depth - 1, -1, -1):
+            if (found := self.best(depth, len(self.leaves), empty=empty)) is not None:
+                return depth, *found
+        return None
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    clusters(),
+    st.lists(st.tuples(classes, st.integers(1, 4)), min_size=2, max_size=3, unique_by=lambda group: group[0]),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([(0, 0), (0, 0), (1, 0), (2, 4)]),
+)
+def test_on_small_clusters_no_place_is_missed_and_none_is_better(
+    machines: list[Machine], groups: Groups, required: bool, any_model: bool, limits: tuple[int, int]
+) -> None:
+    every = Every(machines, groups, limits, any_model=any_model)
+    rule = every.lowest(empty=True)
+    now = None
+    if rule is not None:
+        found_now = every.best(rule[0], rule[1])
+        now = (rule[0], *found_now) if found_now else None if required else every.lowest()
+    small = small_of(machines, Want(1, 1, max_nodes=limits[0], max_gpus=limits[1]))
+    found = small.plan(mixed(groups, required=required, any_model=any_model))
+    if now is None:
+        assert isinstance(found, Failure), "there is no place"
+        assert (found.rule is None) == (rule is None)
+        event("no place")
+        return
+    assert rule is not None
+    assert isinstance(found, Placement), f"{now} would do"
+    assert (found.rule.depth, found.rule.leaves) == rule[:2]
+    paths = [small.world.layout.paths[leaf] for leaf in found.leaves]
+    assert len({path[: now[0]] for path in paths}) == 1
+    assert (len(paths), found.leaves[-1] - found.leaves[0]) == now[1:]
+    event(f"{len(paths)} leaves")
 
 
 @settings(deadline=None, max_examples=60)

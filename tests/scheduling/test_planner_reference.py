@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -10,20 +11,21 @@ from tests.scheduling.reference import Machine, Option, Path, Reference, Want
 from topo_scheduler.api.annotations import Strategy
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.scheduling.ask import Failure, Placement
+from topo_scheduler.state.resources import CPU, GPU
 
 NAMES = ("a", "b", "c")
 
 
 @st.composite
 def clusters(draw: st.DrawFn) -> list[Machine]:
-    """Up to ten nodes in up to five leaves of a tree of one to three levels; leaf names repeat, labels are missing."""
+    """Up to twelve nodes in up to five leaves of one to three levels; leaf names repeat, labels are missing."""
     depth = draw(st.integers(1, 3))
     name = st.sampled_from(NAMES)
     told = st.one_of(name, name, name, name, st.just(UNLABELLED))
     places = draw(st.lists(st.tuples(*[told] * depth), min_size=1, max_size=5))
     models = draw(st.sampled_from([("",), ("",), ("X",), ("X", "Y"), ("X", "")]))
     machines = []
-    for number in range(draw(st.integers(1, 10))):
+    for number in range(draw(st.integers(1, 12))):
         gpus = draw(st.sampled_from([0, 1, 2, 2, 3, 4]))
         cpu = draw(st.sampled_from([1, 2, 4]))
         machines.append(
@@ -160,7 +162,9 @@ def test_a_pod_alone_is_placed_where_it_fits(machines: list[Machine], gpus: int)
 # ---------------------------------------------------------------- the score
 
 
-def _score(machines: list[Machine], want: Want, depth: int, leaves: tuple[Path, ...], strategy: Strategy) -> int:
+def _score(
+    machines: list[Machine], want: Want, depth: int, leaves: tuple[Path, ...], strategy: Strategy, aligned: int
+) -> int:
     """Return thousandths: 0.4 availability + 0.3 alignment + 0.2 utilisation + 0.1 history, in the issue's words."""
 
     def total(inside: list[Machine], *, used: bool) -> int:
@@ -170,7 +174,7 @@ def _score(machines: list[Machine], want: Want, depth: int, leaves: tuple[Path, 
     common = [m for m in machines if m.place[:depth] == leaves[0][:depth]]
     whole = max(1, total(common, used=False))
     availability = max(0, 1000 * (whole - total(common, used=True) - asked) // whole)
-    alignment = sum(1000 * (UNLABELLED not in leaf) for leaf in leaves) // len(leaves)
+    alignment = sum(aligned * (UNLABELLED not in leaf) for leaf in leaves) // len(leaves)
     inside = [m for m in machines if m.place in leaves]
     capacity, before = max(1, total(inside, used=False)), total(inside, used=True)
     mean = 1000 * total(machines, used=True) // max(1, total(machines, used=False))
@@ -182,26 +186,100 @@ def _score(machines: list[Machine], want: Want, depth: int, leaves: tuple[Path, 
     return (400 * availability + 300 * alignment + 200 * min(1000, max(0, utilization)) + 100 * 1000) // 1000
 
 
+def _dealt(fits: list[int], members: int, strategy: Strategy) -> list[int]:
+    """How many members each leaf of a set gets: packed, the one that holds least first; spread, one at a time."""
+    dealt = [0] * len(fits)
+    for _ in range(members):
+        open_ = [at for at, fit in enumerate(fits) if dealt[at] < fit]
+        if strategy is Strategy.DISTRIBUTED:
+            at = min(open_, key=lambda at: (dealt[at], at))
+        else:
+            begun = [at for at in open_ if dealt[at]]
+            at = begun[0] if begun else min(open_, key=lambda at: (fits[at], at))
+        dealt[at] += 1
+    return dealt
+
+
+def _stranded(
+    reference: Reference, option: Option, usual: list[tuple[int, int]], depth: int, strategy: Strategy
+) -> int:
+    """How many fewer of the usual gangs fit: in each leaf where one could hold such a gang, else in the domain."""
+    machines, want = reference.machines, reference.want
+    each = want.gpus or want.cpu
+
+    def total(inside: list[Machine]) -> tuple[int, int]:
+        has = sum((m.gpus if want.gpus else m.cpu) for m in inside)
+        return has, has - sum((m.used_gpus if want.gpus else m.used_cpu) for m in inside)
+
+    fits = [reference.in_leaf(leaf, option.model) for leaf in option.leaves]
+    taken = [each * many for many in _dealt(fits, want.members, strategy)]
+    leaves = [total([m for m in machines if m.place == leaf]) for leaf in option.leaves]
+    _, around = total([m for m in machines if m.place[:depth] == option.leaves[0][:depth]])
+    lost = 0
+    for size, weight in usual:
+        if any(has >= size for has, _ in leaves):
+            fewer = sum(free // size - (free - less) // size for (_, free), less in zip(leaves, taken, strict=True))
+        else:
+            fewer = around // size - (around - each * want.members) // size
+        lost += weight * fewer
+    return lost
+
+
+@st.composite
+def rows_of_leaves(draw: st.DrawFn) -> list[Machine]:
+    """Up to twelve nodes in up to seven leaves of one spine, many of them full: windows wider than what is used."""
+    count = draw(st.integers(4, 7))
+    machines = []
+    for number in range(draw(st.integers(count, 12))):
+        leaf = number if number < count else draw(st.integers(0, count - 1))
+        used = draw(st.sampled_from([0, 1, 2, 3, 3, 4, 4]))
+        machines.append(Machine(f"n{number}", ("s", f"l{leaf}"), gpus=4, cpu=4, used_gpus=used))
+    return machines
+
+
+@pytest.mark.parametrize(("strategy", "taken"), [(Strategy.CONSOLIDATED, "l1"), (Strategy.DISTRIBUTED, "l2")])
+def test_in_a_wide_window_the_score_decides_which_leaves_between(strategy: Strategy, taken: str) -> None:
+    """Both leaves in the middle hold one more pod: the one is nearly full, the other empty and small."""
+    machines = [
+        Machine(f"n{number}", ("s", f"l{number}"), gpus=gpus, cpu=4, used_gpus=used)
+        for number, (gpus, used) in enumerate([(4, 1), (4, 3), (1, 0), (4, 1)])
+    ]
+    want = Want(members=7, gpus=1, required=False)
+    assert small_of(machines, want).leaves(ask_of(want, strategy)) == ["s/l0", f"s/{taken}", "s/l3"]
+
+
+usual_gangs = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 12]), max_size=6)
+
+
 @settings(deadline=None, max_examples=200)
-@given(clusters(), st.one_of(wants, cpu_wants), strategies)
-def test_among_equals_the_best_score_wins_and_of_those_the_first(
-    machines: list[Machine], want: Want, strategy: Strategy
+@given(st.one_of(clusters(), rows_of_leaves()), st.one_of(wants, cpu_wants), strategies, usual_gangs)
+def test_of_all_sets_of_leaves_the_best_by_the_whole_order_is_taken(
+    machines: list[Machine], want: Want, strategy: Strategy, seen: list[int]
 ) -> None:
     reference = Reference(machines, want)
     rule, best = reference.rule(), reference.best()
-    # With three leaves and more, the inner ones are taken by size and only then is the window scored.
-    if rule is None or not best or rule.leaves > 2 or len(reference.models()) > 1:
+    if rule is None or not best or len(reference.models()) > 1:
         return
-    scores = {option.leaves: _score(machines, want, -option.rank[1], option.leaves, strategy) for option in best}
-    if any(len(leaves) > 2 for leaves in scores):
-        return
+    depth, leaves = -best[0].rank[1], best[0].rank[2]
+    # Beyond the rule alignment counts less.
+    aligned = (1000 * rule.leaves // leaves) >> max(0, rule.depth - depth)
     small = small_of(machines, want)
+    gangs = small.world.history.gangs
+    for size in seen:
+        gangs.note(GPU if want.gpus else CPU, size)
+    usual = gangs.sizes(GPU if want.gpus else CPU)
     found = small.plan(ask_of(want, strategy))
     assert isinstance(found, Placement)
     chosen = tuple(small.world.layout.paths[leaf] for leaf in found.leaves)
-    broken = best[0].rank[:3] != (best[0].rank[0], -rule.depth, rule.leaves)
-    if broken:
-        return  # beyond the rule alignment counts less
-    assert found.score.total == scores[chosen] == max(scores.values())
-    assert chosen == next(leaves for leaves in scores if scores[leaves] == scores[chosen])
-    event(f"{min(len(scores), 3)} to choose from")
+    scores = {option.leaves: _score(machines, want, depth, option.leaves, strategy, aligned) for option in best}
+    most = max(scores.values())
+    assert found.score.total == scores[chosen] == most
+    ties = [option for option in best if scores[option.leaves] == most]
+    strands = {option.leaves: _stranded(reference, option, usual, depth, strategy) for option in ties}
+    assert strands[chosen] == min(strands.values())
+    last = [option.leaves for option in ties if strands[option.leaves] == strands[chosen]]
+    if leaves < 3:
+        assert chosen == last[0]
+    event(f"{min(len(scores), 3)} to choose from, {min(len(ties), 3)} of one score, {min(len(last), 3)} alike")
+    if leaves >= 3 and best[0].rank[3] >= leaves:
+        event("a window wider than what is used")

@@ -193,7 +193,7 @@ TIES = {"apart": "away", "together": "near", "spread": "spread"}
 
 @st.composite
 def small(draw: st.DrawFn) -> tuple[list[tuple[str, str, int]], int, str, int]:
-    count = draw(st.integers(2, 5))
+    count = draw(st.integers(2, 12))
     machines = [
         (draw(st.sampled_from(["l1", "l2"])), draw(st.sampled_from(["a", "b", "c"])), draw(st.integers(0, 3)))
         for _ in range(count)

@@ -28,6 +28,11 @@ PLACEMENT: Final = PREFIX + "placement"
 GANG: Final = PREFIX + "gang"
 GANG_NAME: Final = PREFIX + "gang-name"
 GANG_SIZE: Final = PREFIX + "gang-size"
+REQUIRED_LEVEL: Final = PREFIX + "required-level"
+PREFERRED_LEVEL: Final = PREFIX + "preferred-level"
+RELAX_AFTER: Final = PREFIX + "relax-after"
+SEGMENT_SIZE: Final = PREFIX + "segment-size"
+SEGMENT_LEVEL: Final = PREFIX + "segment-level"
 EXPECTED_DURATION: Final = PREFIX + "expected-duration"
 MOVABLE: Final = PREFIX + "movable"
 
@@ -114,7 +119,9 @@ class PlacementRequest:
     is the GPUs of the whole job and elsewhere those of one pod; ``gang_size_kind`` likewise. ``gpu_share`` thousandths
     of one GPU, 0 when not asked. ``bandwidth`` is in
     Mbit/s, 0 when not asked. ``strategy`` is one of `Strategy`, or one of a plugin. ``gang`` is None when not said.
-    ``expected_duration`` in seconds, 0 when not said; ``expected_duration_kind`` the kind of the object that says it.
+    Levels are names of levels of the fabric; ``relax_after`` in seconds, 0 for never; ``segment_size`` pods of
+    consecutive ranks, 0 for none. ``expected_duration`` in seconds, 0 when not said; ``expected_duration_kind`` the
+    kind of the object that says it.
     """
 
     gpu_count: int | None = None
@@ -132,6 +139,11 @@ class PlacementRequest:
     gang_size: int | None = None
     gang_size_kind: str = ""
     movable: bool = True
+    required_level: str = ""
+    preferred_level: str = ""
+    relax_after: float = 0.0
+    segment_size: int = 0
+    segment_level: str = ""
     expected_duration: float = 0.0
     expected_duration_kind: str = ""
     problems: tuple[Problem, ...] = ()
@@ -196,6 +208,23 @@ def _choice(choices: Iterable[str]) -> Callable[[str], str]:
     return parse
 
 
+def _level(levels: Mapping[str, str]) -> Callable[[str], str]:
+    known = tuple(dict.fromkeys(reversed(tuple(levels.values()))))
+
+    def parse(text: str) -> str:
+        name = text.strip()
+        found = name if name in known else levels.get(name)
+        if found is None:
+            raise ValueError(
+                f"{_quoted(name)} is no level of the fabric; write one of {', '.join(known) or 'none'}, or a node label"
+                " that tells one"
+            )
+        return found
+
+    return parse
+
+
+_LEVELS: Final = frozenset((REQUIRED_LEVEL, PREFERRED_LEVEL, SEGMENT_LEVEL))
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     GPU_COUNT: ("gpu_count", _integer(0, MAX_GPUS)),
     GPU_FRACTION: ("gpu_share", parse_fraction),
@@ -209,6 +238,11 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     GANG: ("gang", _boolean),
     GANG_NAME: ("gang_name", _name),
     GANG_SIZE: ("gang_size", _integer(1, MAX_GANG)),
+    REQUIRED_LEVEL: ("required_level", _name),
+    PREFERRED_LEVEL: ("preferred_level", _name),
+    RELAX_AFTER: ("relax_after", parse_duration),
+    SEGMENT_SIZE: ("segment_size", _integer(1, MAX_GANG)),
+    SEGMENT_LEVEL: ("segment_level", _name),
     EXPECTED_DURATION: ("expected_duration", parse_duration),
     MOVABLE: ("movable", _boolean),
 }
@@ -216,12 +250,17 @@ KNOWN: Final = frozenset(_PARSERS) | WRITTEN
 """Every annotation under the prefix that means something; others are reported as probable typing errors."""
 
 
-def read_annotations(chain: Sequence[Source], strategies: Collection[str] = tuple(Strategy)) -> PlacementRequest:
+def read_annotations(
+    chain: Sequence[Source],
+    strategies: Collection[str] = tuple(Strategy),
+    levels: Mapping[str, str] | None = None,
+) -> PlacementRequest:
     """Merge the annotations of a chain into one request.
 
     Args:
         chain: the pod first, then its owners outward.
         strategies: those that may be named.
+        levels: the level of the fabric that each node label tells; None where that is not known, and any name will do.
 
     Returns:
         The request; whatever could not be read is in ``problems`` and left at its default.
@@ -234,6 +273,8 @@ def read_annotations(chain: Sequence[Source], strategies: Collection[str] = tupl
             continue
         if annotation == PLACEMENT_STRATEGY:
             parse = _choice(strategies)
+        elif annotation in _LEVELS and levels is not None:
+            parse = _level(levels)
         try:
             values[attribute] = parse(source.annotations[annotation])
         except (ValueError, QuantityError) as error:

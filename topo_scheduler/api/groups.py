@@ -53,6 +53,7 @@ LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP: Final = "leaderworkerset.sigs.k8s.io/group-index"
 LWS_WORKER: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
+LWS_SUBGROUP_SIZE: Final = "leaderworkerset.sigs.k8s.io/subgroup-size"
 
 KUBEFLOW_TYPE: Final = "training.kubeflow.org/replica-type"
 KUBEFLOW_INDEX: Final = "training.kubeflow.org/replica-index"

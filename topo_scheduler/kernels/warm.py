@@ -18,9 +18,11 @@ MODULES: Final = ("fit", "windows", "nodes", "links", "fragmentation")
 """What every decision needs: ready before the first."""
 OF_PREEMPTION: Final = ("victims",)
 """What only preemption needs: compiled when the first workload would preempt, where no cache has it."""
+OF_WIDE: Final = ("sets",)
+"""What only gangs of three leaves and more need, where leaves between them are full."""
 OF_PLUGINS: Final = ("added",)
 """What only plugins with scores need: compiled with them."""
-ALL: Final = MODULES + OF_PREEMPTION + OF_PLUGINS
+ALL: Final = MODULES + OF_PREEMPTION + OF_WIDE + OF_PLUGINS
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Choosing leaves: every window of neighbouring leaves that holds a gang, and which of them scores best."""
+"""Choosing leaves: every window of neighbouring leaves that holds a gang, and which of their sets scores best."""
 
 # Numba types these functions; to mypy an int and a np.int64 are strangers.
 # mypy: disable-error-code="assignment,call-overload,return-value"
@@ -108,13 +108,33 @@ def choose_leaves(leaf_fit: Int64, first: int, last: int, leaves: int, members: 
     return count
 
 
-@kernel("boolean(int64[:,::1], int64, int64, int64)")
-def better(parts: Int64, one: int, other: int, latency: int) -> bool:
-    """Return whether one scored window is better than another: less link load where that comes first, then the score.
+@kernel("void(int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[:,::1], int64[::1])")
+def choose_sets(
+    leaf_fit: Int64, first: Int64, last: Int64, count: int, leaves: int, members: int, out: Int64, out_sizes: Int64
+) -> None:
+    """Write which leaves of each window are used, as `choose_leaves` does.
 
     Args:
-        parts: int64[windows, 6], as `score_windows` writes it.
-        one: index of a window.
+        leaf_fit: int64[leaves].
+        first: int64[>= count], first leaf of each window.
+        last: int64[>= count], last leaf of each window.
+        count: how many windows.
+        leaves: how many leaves may be used.
+        members: how many to place.
+        out: int64[>= count, >= leaves], the leaves of each window ascending.
+        out_sizes: int64[>= count], how many they are.
+    """
+    for w in range(count):
+        out_sizes[w] = choose_leaves(leaf_fit, first[w], last[w], leaves, members, out[w])
+
+
+@kernel("boolean(int64[:,::1], int64, int64, int64)")
+def better(parts: Int64, one: int, other: int, latency: int) -> bool:
+    """Return whether one scored set is better than another: less link load where that comes first, then the score.
+
+    Args:
+        parts: int64[sets, 6], as `score_sets` writes it.
+        one: index of a set.
         other: index of the one it is compared with.
         latency: 1 when link load comes before the score.
     """
@@ -126,15 +146,13 @@ def better(parts: Int64, one: int, other: int, latency: int) -> bool:
 
 
 @kernel(
-    "int64(int64[::1], int64[::1], int64, int64[::1], int64, int64, int64, int64[:,::1], int64[::1], int64[::1],"
-    " int64[::1], int64, int64, int64, int64[:,::1])"
+    "int64(int64[:,::1], int64[::1], int64, int64, int64, int64[:,::1], int64[::1], int64[::1], int64[::1], int64,"
+    " int64, int64, int64[:,::1])"
 )
-def score_windows(
-    first: Int64,
-    last: Int64,
+def score_sets(
+    sets: Int64,
+    sizes: Int64,
     count: int,
-    leaf_fit: Int64,
-    leaves: int,
     members: int,
     ask: int,
     leaf_facts: Int64,
@@ -146,7 +164,7 @@ def score_windows(
     mean: int,
     out_parts: Int64,
 ) -> int:
-    """Score each window and return the best one.
+    """Score each set of leaves and return the best one.
 
     All parts are thousandths. Availability: free share of the common domain after the placement. Alignment: given per
     leaf, averaged over the leaves used. Utilisation: share of the leaves that is used; as it is when consolidated, its
@@ -155,11 +173,9 @@ def score_windows(
     counts, lowest load comes before the score.
 
     Args:
-        first: int64[count], first leaf of each window.
-        last: int64[count], last leaf of each window.
-        count: how many windows.
-        leaf_fit: int64[leaves].
-        leaves: how many leaves a window may use.
+        sets: int64[>= count, k], the leaves of each set ascending.
+        sizes: int64[>= count], how many they are, at least 1.
+        count: how many sets.
         members: how many to place.
         ask: what one member asks of the scarce resource (GPUs, or milli-CPU).
         leaf_facts: int64[5, leaves]: capacity and use of the scarce resource, alignment, history, link load.
@@ -169,16 +185,16 @@ def score_windows(
         strategy: 0 consolidated, 1 distributed, 2 balanced.
         latency: 1 when link load comes before the score.
         mean: use of the whole fabric in thousandths.
-        out_parts: int64[count, 6]: the four parts, the score, the load.
+        out_parts: int64[>= count, 6]: the four parts, the score, the load.
 
     Returns:
-        Index of the best window.
+        Index of the best set.
     """
-    chosen = np.zeros(leaves + 2, np.int64)
     weight = max(weights.sum(), np.int64(1))
     best = 0
     for w in range(count):
-        used = choose_leaves(leaf_fit, first[w], last[w], leaves, members, chosen)
+        chosen = sets[w]
+        used = sizes[w]
         capacity = np.int64(0)
         taken = np.int64(0)
         alignment = np.int64(0)
@@ -190,8 +206,8 @@ def score_windows(
             alignment += leaf_facts[2, chosen[i]]
             history += leaf_facts[3, chosen[i]]
             load = max(load, leaf_facts[4, chosen[i]])
-        whole = max(parent_capacity[first[w]], np.int64(1))
-        free = whole - parent_used[first[w]] - members * ask
+        whole = max(parent_capacity[chosen[0]], np.int64(1))
+        free = whole - parent_used[chosen[0]] - members * ask
         out_parts[w, 0] = max(np.int64(0), 1000 * free // whole)
         out_parts[w, 1] = alignment // used
         share = 1000 * taken // max(capacity, np.int64(1))

@@ -47,6 +47,24 @@ ANYWHERE: Final = Bounds()
 
 
 @dataclass(frozen=True, slots=True)
+class Segments:
+    """Runs of so many consecutive ranks, each of which must share a domain of one level; 1 for none.
+
+    ``depth`` and name of that ``level``: 0 for the leaf, -1 for one that no node tells. ``places`` where some of the
+    gang run: for each member in order the number of its segment, and the domain where most of that run, -1 where none
+    does.
+    """
+
+    size: int = 1
+    depth: int = 0
+    level: str = "leaf"
+    places: tuple[tuple[int, int], ...] = ()
+
+
+NO_SEGMENTS: Final = Segments()
+
+
+@dataclass(frozen=True, slots=True)
 class Traffic:
     """What a gang sends over the links of the fabric.
 
@@ -68,8 +86,8 @@ class Ask:
     preferred domain as (first, last + 1), None when there is none. ``profiles`` what others see of each member of each
     group, where members look at each other. ``within`` depth of the domain that all members, those that run included,
     must share whatever the enforcement: 0 for none, -1 for one that no node is in; ``level`` its name. ``demands`` of
-    placement rules for this gang, of which the planner makes ``bounds``. ``segment`` members of consecutive ranks that
-    must share a leaf. ``traffic`` of a gang that asks for bandwidth.
+    placement rules for this gang, of which the planner makes ``bounds``. ``segments`` that must each share a leaf.
+    ``because`` who asks for ``within``. ``traffic`` of a gang that asks for bandwidth.
     """
 
     groups: Sequence[tuple[PodClass, int]]
@@ -86,13 +104,19 @@ class Ask:
     level: str = ""
     demands: tuple[Demand, ...] = ()
     bounds: Bounds = ANYWHERE
-    segment: int = 1
+    segments: Segments = NO_SEGMENTS
+    because: str = "its PodGroup"
     traffic: Traffic | None = None
 
     @property
     def members(self) -> int:
         """How many are to be placed now."""
         return sum(count for _, count in self.groups)
+
+    @property
+    def segment(self) -> int:
+        """Members of a segment."""
+        return self.segments.size
 
     @property
     def units(self) -> int:

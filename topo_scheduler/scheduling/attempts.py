@@ -8,10 +8,12 @@ from topo_scheduler.scheduling.bandwidth import traffic_of
 from topo_scheduler.scheduling.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.extension import Demand
 from topo_scheduler.scheduling.gpu_choice import choose_gpus
+from topo_scheduler.scheduling.levels import plan_by_levels, required_level, wish_of
 from topo_scheduler.scheduling.neighbours import Position, looks_around
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.quality import quality_of
 from topo_scheduler.scheduling.ranks import give_ranks
+from topo_scheduler.scheduling.segments import segments_of
 from topo_scheduler.scheduling.sharing import Sharing
 from topo_scheduler.scheduling.tied import is_tied
 from topo_scheduler.scheduling.validation import check
@@ -77,22 +79,22 @@ class Attempts:
         around = self.planner.around
         groups, lack, never = self.groups(workload, members)
         ask = self.ask(workload, groups, siblings, layout)
-        kept = (self.reserved, self.held)
+        kept, wish = (self.reserved, self.held), wish_of(workload, members, layout, now)
         wanted = (kept, ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands)
         # What a gang has reserved already matters to none but its own members.
         traffic = ask.traffic if ask.traffic is None or ask.running else ask.traffic.bandwidth
-        key = (wanted, tuple(ask.running), tuple(ask.groups), ask.profiles, traffic)
+        key = (wanted, wish, ask.segments, tuple(ask.running), tuple(ask.groups), ask.profiles, traffic)
         stamp = (improvements, tuple(around.position_for(cls) for cls, _ in groups if looks_around(cls)))
         known = self._failures.get(key)
         if known is None or known.stamp != stamp:
-            outcome = self.planner.plan(ask, layout, now)
+            ask, outcome, told = plan_by_levels(self.planner, ask, layout, now, wish)
             if isinstance(outcome, Placement):
                 wrong = check(around, layout, ask, outcome, self._limits(ask))
                 if wrong:
                     outcome = Failure(f"internal fault, please report it: the placement found was not valid: {wrong}")
                 else:
                     try:
-                        return self._placed(workload, groups, outcome, layout, self._volumes(groups, outcome))
+                        return self._placed(workload, groups, outcome, layout, self._volumes(groups, outcome), told)
                     except ClaimError as error:
                         outcome = Failure(str(error), outcome.rule)
             known = self._explain(ask, outcome, layout, stamp)
@@ -112,6 +114,13 @@ class Attempts:
             sentence=" ".join(filter(None, ("" if never else known.sentence, lack))),
             room_helps=not never and (known.room_helps or bool(lack)),
         )
+
+    def remember(self, workload: Workload, decision: Decision) -> None:
+        """Note the size of a gang that is placed now, among those that are usually seen."""
+        if workload.gang and all(member.stage is Stage.PENDING for member in workload.members.values()):
+            classes = [workload.members[seat.uid].cls for seat in decision.seats]
+            column = classes[0].scarce
+            self.planner.history.gangs.note(column, sum(cls.amount(column) for cls in classes))
 
     def preferred_leaves(self, name: str, layout: Layout) -> tuple[tuple[int, int] | None, str]:
         """Return the leaves of a preferred domain as (first, last + 1), and what is wrong with the name."""
@@ -152,7 +161,7 @@ class Attempts:
         preferred, _ = self.preferred_leaves(request.preferred_domain, layout)
         counts = [(cls, len(members)) for cls, members in groups]
         tied = workload.gang and is_tied(counts)
-        within, level = required_level(workload, layout)
+        within, level, because = required_level(workload, layout)
         return Ask(
             groups=counts,
             gang=workload.gang,
@@ -167,6 +176,8 @@ class Attempts:
             profiles=tuple(tuple(m.profile for m in members) for _, members in groups) if tied else (),
             within=within,
             level=level,
+            because=because,
+            segments=segments_of(workload, groups, layout, row_of, tied=tied),
             traffic=traffic_of(workload, (member for _, some in groups for member in some)),
         )
 
@@ -185,7 +196,7 @@ class Attempts:
         rules = self.planner.policy.rules
         if not rules:
             return ()
-        members = [member for _, some in groups for member in some]
+        members = members_of(groups)
         labels = [member.profile.labels if member.profile is not None else {} for member in members]
         total = len(members) + running
         return tuple(rule.demand for rule in rules if rule.matches(workload.namespace, labels, total))
@@ -231,16 +242,20 @@ class Attempts:
         placement: Placement,
         layout: Layout,
         volumes: Mapping[str, tuple[VolumeChoice, ...]],
+        told: str,
     ) -> Decision:
         placed = [
             (member, row)
             for (_, members), rows in zip(groups, placement.rows, strict=True)
             for member, row in zip(members, rows, strict=True)
         ]
+        in_order = (workload.request.segment_size or workload.subgroup) > 1
         if len(groups) > 1:
             order = {uid: number for number, uid in enumerate(m.uid for m in workload.at(Stage.PENDING))}
             placed.sort(key=lambda one: order[one[0].uid])
-        ranks = give_ranks(workload, [(member, int(layout.position[row])) for member, row in placed])
+        # Of a gang in segments it is settled who goes where; the others are numbered along the network.
+        positions = [number if in_order else int(layout.position[row]) for number, (_, row) in enumerate(placed)]
+        ranks = give_ranks(workload, [(member, at) for (member, _), at in zip(placed, positions, strict=True)])
         gpus = choose_gpus(self.planner, [(member.cls, row) for member, row in placed])
         seats = []
         for (member, row), devices in zip(placed, gpus, strict=True):
@@ -264,22 +279,13 @@ class Attempts:
             leaves=leaves,
             candidates=placement.candidates,
             nodes=len(self.planner.nodes),
-            sentence=_why_there(workload, placement, leaves),
+            sentence=", ".join(filter(None, [_why_there(workload, placement, leaves), told])),
         )
 
 
-def required_level(workload: Workload, layout: Layout) -> tuple[int, str]:
-    """Return the depth of the domain that all members must share, and its level's name.
-
-    Depth 0 is the whole fabric, -1 a level that no node tells.
-    """
-    if workload.tiers:
-        depth = max(0, layout.depth - workload.tiers + 1)
-        return depth, layout.levels[depth - 1] if depth else ""
-    if not workload.level:
-        return 0, ""
-    depth = layout.levels.index(workload.level) + 1 if workload.level in layout.levels else -1
-    return depth, workload.level
+def members_of(groups: Sequence[tuple[PodClass, list[Member]]]) -> list[Member]:
+    """Return the members of all groups."""
+    return [member for _, some in groups for member in some]
 
 
 def group_by_class(members: Sequence[tuple[PodClass, Member]]) -> list[tuple[PodClass, list[Member]]]:

@@ -6,19 +6,27 @@ segment of members that must share a leaf.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows, score_windows
+from topo_scheduler.kernels.fit import fewest_leaves
+from topo_scheduler.kernels.windows import choose_sets, narrowest_windows, score_sets
 from topo_scheduler.scheduling.ask import Ask
 from topo_scheduler.scheduling.leaf_facts import leaf_facts
 from topo_scheduler.scheduling.site import Site
 from topo_scheduler.scheduling.size_rule import named_at, spread_needed
+from topo_scheduler.scheduling.stranding import least_stranding
 from topo_scheduler.scheduling.views import ClassView
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
+
+MOST_SETS: Final = 4096
+"""Sets of leaves scored at most beside those that hold most of their windows."""
+MOST_LOOKS: Final = 65_536
+"""Sets of leaves looked at at most, whether they hold the gang or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +101,11 @@ def _apart(ask: Ask, layout: Layout, fits: Int64) -> Int64:
 
 
 def _window(site: Site, ground: Ground, ask: Ask, layout: Layout, rule: SizeRule, now: float) -> Window | None:
-    view, fits = ground.view, _apart(ask, layout, ground.fits)
+    fits = _apart(ask, layout, ground.fits)
     depth, leaves = rule.depth, rule.leaves
+    if ground.unlabelled:
+        # The rule is that of labelled leaves; with the others it may be fewer.
+        leaves = _fewest(fits, layout, depth, leaves, ask)
     first = np.empty(len(fits), np.int64)
     last = np.empty(len(fits), np.int64)
     count = narrowest_windows(fits, layout.domains[depth], leaves, ask.units, first, last)
@@ -106,15 +117,38 @@ def _window(site: Site, ground: Ground, ask: Ask, layout: Layout, rule: SizeRule
     if count == 0:
         return None
     count = _scored(site, layout, first, last, count)
-    best, parts, added = _score(site, ground, ask, layout, (depth, leaves, rule), fits, first, last, count, now)
-    chosen = np.empty(leaves + 2, np.int64)
-    used = choose_leaves(fits, int(first[best]), int(last[best]), leaves, ask.units, chosen)
-    availability, alignment, utilization, history, total = parts[best, :5].tolist()
-    score = ScoreParts(availability, alignment, utilization, history, total, added)
-    load = int(parts[best, 5]) if ask.latency else 0
-    width = int(last[best] - first[best])
-    place = (ground.unlabelled, -depth, leaves, ground.modest, width, load, -score.total, ground.number)
-    return Window(place, view, chosen[:used].copy(), ground.fit, fits, score, count)
+    sets, sizes, listed = _sets(fits, first, last, count, leaves, ask.units)
+    scored = _score(site, ground, ask, layout, (depth, leaves, rule), sets, sizes, listed, last[:count], fits, now)
+    availability, alignment, utilization, history, total, load = scored.parts
+    score = ScoreParts(availability, alignment, utilization, history, total, scored.added)
+    chosen = sets[scored.best, : sizes[scored.best]].copy()
+    width = int(chosen[-1] - chosen[0])
+    load = load if ask.latency else 0
+    place = (ground.unlabelled, -depth, leaves, ground.modest, width, load, -total, ground.number)
+    return Window(place, ground.view, chosen, ground.fit, fits, score, count)
+
+
+def _fewest(fits: Int64, layout: Layout, depth: int, leaves: int, ask: Ask) -> int:
+    """Return in how few leaves of one domain the gang fits now, if that is fewer."""
+    needed = np.zeros(len(layout.domains[depth]) - 1, np.int64)
+    fewest_leaves(fits, layout.domains[depth], ask.units, needed)
+    found = needed[needed > 0]
+    return min(leaves, int(found.min())) if len(found) else leaves
+
+
+def _sets(fits: Int64, first: Int64, last: Int64, count: int, leaves: int, units: int) -> tuple[Int64, Int64, int]:
+    """Return the sets of leaves to choose from: that which holds most of each window, then all others."""
+    width = int(last[0] - first[0]) + 1
+    wide = width > leaves > 2
+    sets = np.empty((count + (MOST_SETS if wide else 0), leaves + 2), np.int64)
+    sizes = np.empty(len(sets), np.int64)
+    choose_sets(fits, first, last, count, leaves, units, sets, sizes)
+    if not wide or int(sizes[:count].min()) < leaves:
+        return sets, sizes, count
+    # Not above: most clusters never come to this.
+    from topo_scheduler.kernels.sets import other_sets
+
+    return sets, sizes, int(other_sets(fits, count, width, units, MOST_LOOKS, sets, sizes))
 
 
 def _scored(site: Site, layout: Layout, first: Int64, last: Int64, count: int) -> int:
@@ -125,57 +159,67 @@ def _scored(site: Site, layout: Layout, first: Int64, last: Int64, count: int) -
     return max(1, int(np.searchsorted(nodes, site.policy.most_scored, side="right")))
 
 
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The best set of leaves: its index, its parts (four, the score, the load), and those of plugins by name."""
+
+    best: int
+    parts: list[int]
+    added: tuple[tuple[str, int], ...]
+
+
 def _score(
     site: Site,
     ground: Ground,
     ask: Ask,
     layout: Layout,
     spread: tuple[int, int, SizeRule],
-    fits: Int64,
-    first: Int64,
-    last: Int64,
+    sets: Int64,
+    sizes: Int64,
     count: int,
+    last: Int64,
+    fits: Int64,
     now: float,
-) -> tuple[int, Int64, tuple[tuple[str, int], ...]]:
+) -> Scored:
     depth, leaves, rule = spread
     view, column = ground.view, ground.view.cls.scarce
     totals = site.totals(column, layout)
     capacity, used = totals.domains(layout, depth)
     aligned = alignment_of(rule, depth, leaves)
     across = depth if leaves > 1 else None
-    facts = leaf_facts(site, ask, view, ground.fit, layout, totals, aligned, now, last[:count], across)
+    facts = leaf_facts(site, ask, view, ground.fit, layout, totals, aligned, now, last, across)
     parts = np.empty((count, 6), np.int64)
-    whole = max(1, int(totals.capacity.sum()))
-    best = score_windows(
-        first[:count],
-        last[:count],
-        count,
-        fits,
-        leaves,
-        ask.units,
-        view.cls.amount(column) * ask.segment,
-        facts,
-        capacity,
-        used,
-        site.policy.weights,
-        int(site.extensions.strategy(ask.strategy).prefers),
-        int(ask.latency),
-        1000 * int(totals.used.sum()) // whole,
-        parts,
-    )
-    if not site.extensions.added_scores:
-        return int(best), parts, ()
-    # Not above: only those who have such plugins wait until it is compiled.
-    from topo_scheduler.kernels.added import weigh_added
-
+    strategy = site.extensions.strategy(ask.strategy)
+    amount = view.cls.amount(column) * ask.segment
+    mean = 1000 * int(totals.used.sum()) // max(1, int(totals.capacity.sum()))
+    about = (facts, capacity, used, site.policy.weights, int(strategy.prefers), int(ask.latency), mean, parts)
+    best = int(score_sets(sets, sizes, count, ask.units, amount, *about))
     added = np.empty((count, len(facts) - 5), np.int64)
-    weights = np.concatenate((site.policy.weights, site.policy.added))
-    latency = int(ask.latency)
-    best = weigh_added(
-        first[:count], last[:count], count, fits, leaves, ask.units, facts[5:], weights, latency, parts, added
-    )
+    if site.extensions.added_scores:
+        # Not above: only those who have such plugins wait until it is compiled.
+        from topo_scheduler.kernels.added import weigh_added
+
+        weights = np.concatenate((site.policy.weights, site.policy.added))
+        best = int(weigh_added(sets, sizes, count, facts[5:], weights, int(ask.latency), parts, added))
+    if ask.gang and count > 1 and (usual := site.history.gangs.sizes(column)):
+        equal = parts[:, 4] == parts[best, 4]
+        if ask.latency:
+            equal &= parts[:, 5] == parts[best, 5]
+        ties = np.flatnonzero(equal)
+        if len(ties) > 1:
+            best = least_stranding(
+                ties,
+                sets,
+                sizes,
+                fits,
+                usual,
+                totals,
+                capacity - used,
+                ask.units * amount,
+                lambda leaves: amount * strategy.leaves(np.ascontiguousarray(fits[leaves]), ask.units),
+            )
     names = (score.name for score in site.extensions.added_scores)
-    return int(best), parts, tuple(zip(names, added[best].tolist(), strict=True))
+    return Scored(best, parts[best].tolist(), tuple(zip(names, added[best].tolist(), strict=True)))
 
 
 def _liked(view: ClassView, fit: Int64) -> list[Int64]:

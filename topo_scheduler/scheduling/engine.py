@@ -22,6 +22,7 @@ from topo_scheduler.scheduling.instructions import (
     EvictionOutcome,
     Instruction,
 )
+from topo_scheduler.scheduling.levels import next_loosening
 from topo_scheduler.scheduling.moving import Moving
 from topo_scheduler.scheduling.outcomes import Outcomes
 from topo_scheduler.scheduling.pending import Told
@@ -316,6 +317,7 @@ class Engine:
         self._out.append(Announce(decision, clock() - before))
         if decision.verdict is Verdict.PLACED:
             self.why.forget(workload.id)
+            self.attempts.remember(workload, decision)
             self._out += self.outcomes.assume(workload, decision, now)
             self._out += self.preempting.placed(workload, decision)
             self.contested.forget(workload.id)
@@ -324,7 +326,8 @@ class Engine:
             self.arrivals.placed(decision)
             self.arrivals.touch(workload)
             return True
-        self._aside.park(workload, now, room_helps=decision.room_helps)
+        again = next_loosening(workload, pending, self.world.layout, now)
+        self._aside.park(workload, now, again, room_helps=decision.room_helps)
         self.contested.failed(workload.id, now)
         if waits:
             self._out += self._aside.tell(workload, pending, f"{decision.message} {waits}")

@@ -9,6 +9,7 @@ from topo_scheduler.scheduling.ask import Ask, Failure
 from topo_scheduler.scheduling.dominant import BLOCK, shortage
 from topo_scheduler.scheduling.feasible import rejections
 from topo_scheduler.scheduling.planner import Planner
+from topo_scheduler.scheduling.segments import seen_by
 from topo_scheduler.scheduling.size_rule import leaf_fits
 from topo_scheduler.scheduling.tied import is_tied
 from topo_scheduler.scheduling.views import ClassView
@@ -44,6 +45,7 @@ def node_reasons(planner: Planner, ask: Ask, layout: Layout) -> dict[str, int]:
 
 def domain_reasons(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> tuple[tuple[Path, str], ...]:
     """Return for the domains that come closest why they lost."""
+    layout = seen_by(ask, layout)
     held = _held(planner, ask, layout, rule)
     order = np.argsort(-held, kind="stable")[:MOST_DOMAINS]
     depth = _depth(layout, rule)
@@ -61,7 +63,8 @@ def sentence(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> st
         return ""
     gpus = ask.groups[0][0].gpus
     each = f" of {gpus} GPU{'s' if gpus > 1 else ''}" if gpus and len(ask.groups) == 1 else ""
-    wanted = f"{ask.members} pods{each}"
+    layout = seen_by(ask, layout)
+    wanted = f"{ask.members} pods{each}" + (f" in segments of {ask.segment}" if ask.segment > 1 else "")
     if ask.running:
         return f"No room for {wanted} near the {len(ask.running)} members of this gang that run."
     needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} {_plural(layout.levels[-1])} in 1 {rule.domain}"
@@ -91,7 +94,7 @@ def _held(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> Int64:
 
 
 def _held_by(planner: Planner, view: ClassView, ask: Ask, layout: Layout, rule: SizeRule) -> Int64:
-    fits = leaf_fits(view, layout, planner.limits_for(ask))
+    fits = leaf_fits(view, layout, planner.limits_for(ask), segment=ask.segment) * ask.segment
     offsets = layout.domains[_depth(layout, rule)]
     held = np.zeros(len(offsets) - 1, np.int64)
     for index in range(len(held)):

@@ -62,4 +62,6 @@ def _record(site: Site, layout: Layout, now: float) -> Int64:
 def load_of_leaves(site: Site, layout: Layout, totals: LeafTotals, across: int | None) -> Int64:
     """Return the load of the links of each leaf; where nothing is known of them, the share in use (int64[leaves])."""
     share: Int64 = 1000 * totals.used // np.maximum(totals.capacity, 1)
+    if layout.inner is not None:
+        return share  # links are those of all levels
     return link_load(settled_links(site.around, layout), layout, share, across)

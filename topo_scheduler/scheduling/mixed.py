@@ -1,12 +1,11 @@
-"""Gangs whose members ask for different things (a launcher and its workers): placed as one, by a stated heuristic.
+"""Gangs whose members ask for different things (a launcher and its workers): placed as one.
 
-Windows of neighbouring leaves are tried in the same order of preference as for gangs of one class; in each, classes
-are filled in, the most demanding first. A packing that this order misses is not found, so such a gang may wait where
-an exact search would place it; what is placed always fits.
+Windows of neighbouring leaves are filled in first, the most demanding class before the others: that is quick, and finds
+most. Where it fails, or might have used fewer leaves, `Packer` searches completely, as long as its work is bounded.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.nodes import fill_nodes
 from topo_scheduler.scheduling.ask import Ask, Bounds, Failure, Placement
+from topo_scheduler.scheduling.packer import Packer
 from topo_scheduler.scheduling.site import Site
 from topo_scheduler.scheduling.size_rule import leaf_fits, make_rule, named_at
 from topo_scheduler.scheduling.views import ANY_MODEL, ClassView
@@ -30,15 +30,14 @@ def plan_mixed(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | 
     """Place a gang of several classes."""
     views = variants(site, ask)
     home = layout.leaves_of(ask.running)
-    empty = _search(site, views, ask, layout, empty=True)
+    empty = _rule_of(site, views, ask, layout)
     if empty is None and ask.within:
         return Failure(
-            f"no {ask.level} holds the gang of {ask.total} pods even when empty, and its PodGroup asks for one"
+            f"no {ask.level} holds the gang of {ask.total} pods even when empty, and {ask.because} asks for one"
         )
     if empty is None:
         return Failure(f"the gang of {ask.total} pods is larger than the cluster: no domain holds it even when empty")
-    depth, leaves, _ = empty
-    rule = make_rule(layout, depth, leaves, 1)
+    rule = empty
     if home:
         now_found = _search(site, views, ask, layout, near=home)
     else:
@@ -47,7 +46,7 @@ def plan_mixed(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | 
             now_found = _search(site, views, ask, layout)
     if now_found is None:
         return Failure("", rule)
-    depth, leaves, rows = now_found
+    _, _, rows = now_found
     used = sorted(home | layout.leaves_of(row for group in rows for row in group))
     if home and 0 < ask.bounds.leaves < len(used) > len(home):
         return Failure("", rule)
@@ -56,8 +55,24 @@ def plan_mixed(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | 
 
 def fewest_nodes(site: Site, ask: Ask, layout: Layout) -> int:
     """Return how many nodes the search gives a gang of several classes on an empty cluster; a node a pod if none."""
-    found = _search(site, variants(site, ask), ask, layout, empty=True)
-    return len({row for group in found[2] for row in group}) if found is not None else ask.total
+    found = _rule_of(site, variants(site, ask), ask, layout)
+    return found.nodes if found is not None else ask.total
+
+
+def _rule_of(site: Site, variants: list[list[ClassView]], ask: Ask, layout: Layout) -> SizeRule | None:
+    """Return the size rule, None when not even an empty cluster holds the gang."""
+
+    def compute() -> tuple[SizeRule | None, int]:
+        found = _search(site, variants, ask, layout, empty=True)
+        if found is None:
+            return None, 0
+        depth, leaves, rows = found
+        return make_rule(layout, depth, leaves, len({row for group in rows for row in group})), 0
+
+    seen = tuple((view.number, view.reach_changes) for views in variants for view in views)
+    counts = tuple(count for _, count in ask.groups)
+    key = ("mixed", seen, counts, site.limits_for(ask), ask.within, ask.bounds)
+    return site.remembered(key, layout, compute)[0]
 
 
 def variants(site: Site, ask: Ask) -> list[list[ClassView]]:
@@ -81,6 +96,7 @@ def _search(
     rule: SizeRule | None = None,
     near: set[int] | None = None,
 ) -> tuple[int, int, list[list[int]]] | None:
+    """Return the lowest level that holds the gang, the fewest leaves of it, and the rows of each group."""
     limits = site.limits_for(ask)
     by_row = [[view.empty_fit if empty else ask.within_links(view.fit) for view in views] for views in variants]
     fits = [
@@ -92,14 +108,43 @@ def _search(
         fits = [fit * named for fit in fits]
     needed = np.array([[count] for _, count in ask.groups], np.int64)
     used = site.nodes.daemons if empty else site.nodes.requested
-    for depth, width in _spreads(layout, rule, bound(layout, ask.within, near), ask.bounds):
-        for views, variant_fits in zip(variants, fits, strict=True):
-            windows = _windows(layout, depth, width, variant_fits, needed, near)
-            for first in itertools.islice(windows, TRIES):
-                rows = layout.order[layout.offsets[first] : layout.offsets[first + width]]
-                filled = _fill(site, views, ask, layout, rows, used, empty=empty)
-                if filled is not None:
-                    return depth, width, filled
+    packer = Packer(site, ask, layout, used, empty=empty)
+    for depth, widths in _spreads(layout, rule, bound(layout, ask.within, near), ask.bounds):
+        found = None
+        for width in widths:
+            found = _at_width(site, variants, fits, ask, layout, depth, width, needed, used, near, empty=empty)
+            if found is not None:
+                break
+        most = widths[-1] if found is None else found[1] - 1
+        if not near and most > 0:
+            found = packer.fewest(variants, fits, depth, most) or found
+        if found is not None:
+            return found
+    return None
+
+
+def _at_width(
+    site: Site,
+    variants: list[list[ClassView]],
+    fits: list[Int64],
+    ask: Ask,
+    layout: Layout,
+    depth: int,
+    width: int,
+    needed: Int64,
+    used: Int64,
+    near: set[int] | None,
+    *,
+    empty: bool,
+) -> tuple[int, int, list[list[int]]] | None:
+    """Fill in windows of so many leaves."""
+    for views, variant_fits in zip(variants, fits, strict=True):
+        windows = _windows(layout, depth, width, variant_fits, needed, near)
+        for first in itertools.islice(windows, TRIES):
+            rows = layout.order[layout.offsets[first] : layout.offsets[first + width]]
+            filled = _fill(site, views, ask, layout, rows, used, empty=empty)
+            if filled is not None:
+                return depth, width, filled
     return None
 
 
@@ -108,17 +153,18 @@ def bound(layout: Layout, within: int, near: set[int] | None) -> int:
     return 0 if near and len({layout.domain_of_leaf(within, leaf) for leaf in near}) > 1 else within
 
 
-def _spreads(layout: Layout, rule: SizeRule | None, within: int, bounds: Bounds) -> Iterator[tuple[int, int]]:
+def _spreads(layout: Layout, rule: SizeRule | None, within: int, bounds: Bounds) -> Iterator[tuple[int, Sequence[int]]]:
+    """Yield levels with how many leaves may be used, the innermost first."""
     if rule is not None:
-        yield rule.depth, rule.leaves
+        yield rule.depth, [rule.leaves]
         return
     if within >= layout.depth:
-        yield layout.depth - 1, 1
+        yield layout.depth - 1, [1]
         return
     for depth in range(layout.depth - 1, max(within, bounds.depth) - 1, -1):
         most = int(np.diff(layout.domains[depth]).max(initial=0))
-        for width in range(1, min(most, bounds.leaves or most) + 1):
-            yield depth, width
+        if most:
+            yield depth, range(1, min(most, bounds.leaves or most) + 1)
 
 
 def _windows(

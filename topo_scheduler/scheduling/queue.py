@@ -62,9 +62,9 @@ class Queue:
         """Try a workload again at a time in seconds."""
         self._put(order, Place.BACKOFF, until)
 
-    def park(self, order: Order) -> None:
-        """Set a workload aside until `activate` is called for it."""
-        self._put(order, Place.PARKED)
+    def park(self, order: Order, until: float | None = None) -> None:
+        """Set a workload aside until `activate` is called for it, or a time in seconds comes."""
+        self._put(order, Place.PARKED, until)
 
     def wait(self, order: Order, until: float | None) -> None:
         """Set a workload aside that lacks pods; it is due at a time, so that its waiting can be told, or never."""

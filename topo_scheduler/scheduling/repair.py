@@ -26,19 +26,19 @@ def plan_repair(
     """
     home = sorted(layout.leaves_of(ask.running))
     for view in views:
-        fits, fit = _fits_beside(site, ask, layout, view)
+        fits, fit = fits_beside(site, ask, layout, view)
         for leaves in _choices(ask, layout, rule, fits, home):
             chosen = np.array(leaves, np.int64)
             rows = seat(site, ask, view, chosen, fits, layout, fit)
             if rows is not None:
                 used = sorted({*home, *layout.leaves_of(rows)})
-                score = _score(site, ask, layout, view, used, rule, now)
+                score = repair_score(site, ask, layout, view, used, rule, now)
                 return Placement([rows], used, rule, score, len(leaves))
     return Failure("", rule)
 
 
-def _fits_beside(site: Site, ask: Ask, layout: Layout, view: ClassView) -> tuple[Int64, Int64]:
-    """How many more members each leaf and each row holds, with what the gang uses counted against the limits."""
+def fits_beside(site: Site, ask: Ask, layout: Layout, view: ClassView) -> tuple[Int64, Int64]:
+    """Return how many more members each leaf and each row holds, with what the gang uses counted against the limits."""
     limits = site.limits_for(ask)
     fit = ask.within_links(view.fit)
     fits = leaf_fits(view, layout, limits, fit=fit)
@@ -74,6 +74,22 @@ def _choices(ask: Ask, layout: Layout, rule: SizeRule, fits: Int64, home: list[i
             chosen.append(leaf)
             if sum(int(fits[at]) for at in chosen) >= ask.members:
                 return [sorted(chosen)]
+    near, extra = reachable(ask, layout, rule, home)
+    others = [leaf for leaf in near if leaf not in home and fits[leaf] > 0]
+    others.sort(key=lambda leaf: (*distance(layout, leaf, home), -int(fits[leaf]), leaf))
+    missing = ask.members - held
+    for count in range(1, min(extra, len(others)) + 1):
+        if count == 1:
+            picked = next(([leaf] for leaf in others if fits[leaf] >= missing), [])
+        else:
+            picked = sorted(others, key=lambda leaf: -int(fits[leaf]))[:count]
+        if picked and sum(int(fits[leaf]) for leaf in picked) >= missing:
+            return [sorted([*at_home, *picked])]
+    return []
+
+
+def reachable(ask: Ask, layout: Layout, rule: SizeRule, home: list[int]) -> tuple[list[int], int]:
+    """Return the leaves that members which are missing may go to, and how many beyond those where the gang runs."""
     domains = {layout.domain_of_leaf(rule.depth, leaf) for leaf in home}
     broken = len(domains) > 1 or len(home) > rule.leaves or not home
     free = broken or ask.enforcement is Enforcement.PREFERRED
@@ -85,18 +101,7 @@ def _choices(ask: Ask, layout: Layout, rule: SizeRule, fits: Int64, home: list[i
     else:
         low, high = layout.domains[rule.depth][domains.pop() :][:2].tolist()
         near, extra = list(range(low, high)), rule.leaves - len(home)
-    near = _inside(ask, layout, near, home)
-    others = [leaf for leaf in near if leaf not in home and fits[leaf] > 0]
-    others.sort(key=lambda leaf: (*_distance(layout, leaf, home), -int(fits[leaf]), leaf))
-    missing = ask.members - held
-    for count in range(1, min(extra, len(others)) + 1):
-        if count == 1:
-            picked = next(([leaf] for leaf in others if fits[leaf] >= missing), [])
-        else:
-            picked = sorted(others, key=lambda leaf: -int(fits[leaf]))[:count]
-        if picked and sum(int(fits[leaf]) for leaf in picked) >= missing:
-            return [sorted([*at_home, *picked])]
-    return []
+    return _inside(ask, layout, near, home), extra
 
 
 def _inside(ask: Ask, layout: Layout, near: list[int], home: list[int]) -> list[int]:
@@ -121,8 +126,8 @@ def _domain(layout: Layout, home: list[int], depth: int) -> tuple[int, int]:
     return first, last
 
 
-def _distance(layout: Layout, leaf: int, home: list[int]) -> tuple[int, int]:
-    """Levels up to the nearest common domain, then leaves between."""
+def distance(layout: Layout, leaf: int, home: list[int]) -> tuple[int, int]:
+    """Return the levels up to the nearest common domain, then the leaves between."""
     if not home:
         return 0, 0
     return min(
@@ -138,9 +143,10 @@ def _distance(layout: Layout, leaf: int, home: list[int]) -> tuple[int, int]:
     )
 
 
-def _score(
+def repair_score(
     site: Site, ask: Ask, layout: Layout, view: ClassView, leaves: list[int], rule: SizeRule, now: float
 ) -> ScoreParts:
+    """Return the score of the leaves that the whole gang uses."""
     totals = site.totals(view.cls.scarce, layout)
     index = np.array(leaves, np.int64)
     aligned = 1000 * rule.leaves // max(rule.leaves, len(leaves))

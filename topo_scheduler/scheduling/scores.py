@@ -1,7 +1,7 @@
 """The parts of the built-in score that are told per leaf.
 
 The other two (availability and utilisation) are of a whole window of leaves: the kernel that weighs all parts,
-`kernels.windows.score_windows`, computes them itself.
+`kernels.windows.score_sets`, computes them itself.
 """
 
 from collections.abc import Sequence

@@ -3,7 +3,7 @@
 One event per pod and changed reason; the reason also goes to the pod's condition, and to that of its PodGroup.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
@@ -13,7 +13,14 @@ from topo_scheduler.scheduling.outcomes import Outcomes, mark_group, reference
 from topo_scheduler.scheduling.pending import Told
 from topo_scheduler.scheduling.queue import Queue
 from topo_scheduler.scheduling.standing import needed_now, order_of
-from topo_scheduler.state.workloads import Member, Workload
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.workloads import Member, SetAside, Stage, Workload
+
+
+def distinct(classes: Iterable[PodClass]) -> tuple[PodClass, ...]:
+    """Return each class once, in order."""
+    # Most of them are one object: comparing classes takes longer than all the rest.
+    return tuple(dict.fromkeys({id(cls): cls for cls in classes}.values()))
 
 
 class SettingAside:
@@ -25,9 +32,10 @@ class SettingAside:
         self._told = told
         self._config = config
 
-    def park(self, workload: Workload, now: float, *, room_helps: bool) -> None:
-        """Set a workload aside that has no place now."""
-        self._queue.park(order_of(workload))
+    def park(self, workload: Workload, now: float, until: float | None, *, room_helps: bool) -> None:
+        """Set a workload aside that has no place now; it is tried again at a time in seconds, if not before."""
+        self._queue.park(order_of(workload), until)
+        workload.set_aside = SetAside(distinct(member.cls for member in workload.at(Stage.PENDING)))
         workload.room_helps = room_helps
         self._outcomes.hindered(workload, now)
 
@@ -75,6 +83,7 @@ class SettingAside:
     def refuse(self, workload: Workload, pending: Sequence[Member]) -> list[Instruction]:
         """Set a workload aside that can't be placed whatever is free."""
         self._queue.park(order_of(workload))
+        workload.set_aside = SetAside(refused=True)
         out = mark_group(workload, GroupReason.ERROR, f"Refused: {workload.problem}")
         for member in pending:
             text = f"Refused: {member.problem}" if member.problem else f"Refused with its gang: {workload.problem}"

@@ -33,7 +33,7 @@ class Site:
         self.small_pods = SmallPodScores(around.nodes, around.kinds)
         self.nobody = Residents()
         """An empty cluster's, for rules on what could be."""
-        self._totals: dict[int, LeafTotals] = {}
+        self._totals: dict[tuple[int, int], LeafTotals] = {}
         self._rules: dict[object, tuple[SizeRule | None, int]] = {}
         self._neutral: Int64 = np.empty(0, np.int64)
         self._rules_at: tuple[int, int] = (-1, -1)
@@ -56,8 +56,8 @@ class Site:
         """Return the size rule, computed again only when facts or the fabric changed."""
         limits = self.limits_for(ask)
         seen = tuple((view.number, view.reach_changes) for view in views)
-        key = (seen, ask.total_units, ask.segment, limits, ask.within, ask.bounds)
-        if (traffic := ask.traffic) is not None:
+        key = (seen, ask.total_units, ask.segment, layout.depth, limits, ask.within, ask.bounds)
+        if (traffic := ask.traffic) is not None and layout.inner is None:
             links = settled_links(self.around, layout)
             return self.remembered(
                 (*key, traffic.bandwidth, links.capacity_changes),
@@ -104,7 +104,9 @@ class Site:
         counts = view.counts.get(limits)
         if counts is None:
             counts = view.counts[limits] = LeafCounts(view.cls.gpus, limits)
-        held = counts.refresh(view.fit, view.changes, layout)
+        held = counts.refresh(view.fit, view.changes, layout.inner or layout)
+        if layout.inner is not None:
+            held = np.add.reduceat(held, layout.blocks[:-1])
         return held if ask.segment == 1 else held // ask.segment
 
     def neutral(self, layout: Layout) -> Int64:
@@ -115,8 +117,8 @@ class Site:
 
     def totals(self, column: int, layout: Layout) -> LeafTotals:
         """Return the leaf totals of a resource, up to date."""
-        totals = self._totals.get(column)
+        totals = self._totals.get((column, layout.depth))
         if totals is None:
-            totals = self._totals[column] = LeafTotals(self.nodes, column)
+            totals = self._totals[column, layout.depth] = LeafTotals(self.nodes, column)
         totals.refresh(layout)
         return totals

@@ -37,6 +37,9 @@ def leaf_fits(
         return out
     if fit is None:
         fit = view.empty_fit if empty else view.fit
+    if layout.inner is not None:
+        held = leaf_fits(view, layout.inner, limits, fit=fit)
+        return np.add.reduceat(held, layout.blocks[:-1]) // segment
     every = np.arange(len(out), dtype=np.int64)
     fit_leaves(fit, layout.order, layout.offsets, every, limits.max_nodes_per_leaf, most, out)
     return out if segment == 1 else out // segment
@@ -129,7 +132,9 @@ def make_rule(layout: Layout, depth: int, leaves: int, nodes: int) -> SizeRule:
 
 def too_large_within(ask: Ask) -> str:
     """Return the reason for a gang that the cluster could hold, but none of the domains it must share."""
-    return f"no {ask.level} could hold the gang's {ask.total} pods even if it were empty, and its PodGroup asks for one"
+    return (
+        f"no {ask.level} could hold the gang's {ask.total} pods even if it were empty, and {ask.because} asks for one"
+    )
 
 
 def too_large(ask: Ask, most: int, limits: Limits) -> str:
@@ -139,8 +144,11 @@ def too_large(ask: Ask, most: int, limits: Limits) -> str:
         return "no matching node could hold this pod even if it were empty"
     if gpus > limits.max_gpus_per_leaf > 0:
         return f"one pod of the gang asks for {gpus} GPUs, and maxGPUsPerLeaf is {limits.max_gpus_per_leaf}"
+    if most == 0 and ask.segment > 1:
+        return f"no {ask.segments.level} holds a segment of {ask.segment} pods even when empty"
     if most == 0:
         return f"no matching node could hold one of the gang's {ask.total} pods even if it were empty"
+    most *= ask.segment
     held = f"matching nodes of one GPU model hold {most} of {ask.total} pods even when empty"
     if most >= ask.total:
         held = "no single domain holds it even when empty"

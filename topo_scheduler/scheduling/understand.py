@@ -26,6 +26,7 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.groups import find_group
 from topo_scheduler.scheduling.ranks import place_in_series
 from topo_scheduler.scheduling.registry import Extensions
+from topo_scheduler.scheduling.segments import segment_of
 from topo_scheduler.state.classes import PodClass, pod_class, unsupported
 from topo_scheduler.state.constraints import constraints_of, wishes_of
 from topo_scheduler.state.groups import Groups
@@ -119,7 +120,8 @@ def understand(
     """
     chain = _sources(pod, lineage)
     extensions = extensions or _BUILT_IN
-    request = read_annotations(chain, extensions.strategies)
+    groups = groups or Groups()
+    request = read_annotations(chain, extensions.strategies, groups.levels or None)
     warnings = [(Reason.ANNOTATION, str(problem)) for problem in unknown_annotations(chain)]
     if lineage.complaint:
         warnings.append((Reason.OWNER, lineage.complaint))
@@ -133,7 +135,7 @@ def understand(
         cls = replace(cls, told=told)
     if constraint := unsupported(pod):
         problems.append(f"it uses {constraint}, which this scheduler does not support yet")
-    workload = _workload(pod, lineage, request, groups or Groups(), enqueued, problems, warnings)
+    workload = _workload(pod, lineage, request, groups, enqueued, problems, warnings)
     series, index = place_in_series(pod)
     member = Member(
         uid=pod.metadata.uid,
@@ -333,4 +335,6 @@ def _workload(
         workload.id, workload.name, workload.gang = claim.id, claim.name, True
         workload.size = claim.size or 1
         workload.level, workload.tiers = claim.level, claim.group.tiers if claim.group else 0
+        workload.subgroup, wrong = segment_of(pod, request, claim.size)
+        problems += filter(None, [wrong])
     return workload

@@ -15,6 +15,7 @@ from topo_scheduler.scheduling.bandwidth import check_links
 from topo_scheduler.scheduling.feasible import allowed_rows
 from topo_scheduler.scheduling.filters import eligible
 from topo_scheduler.scheduling.neighbours import Surroundings
+from topo_scheduler.scheduling.segments import broken_segment, seen_by
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import NodeTable
@@ -90,11 +91,19 @@ def _check_caps(around: Surroundings, cls: PodClass, rows: Sequence[int]) -> str
 def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
     if not ask.gang:
         return ""
+    if ask.segment > 1 and (broken := broken_segment(ask, placement, layout.outer(ask.segments.depth))):
+        return broken
     placed = [row for rows in placement.rows for row in rows]
     if not ask.mixed_models:
         with_gpus = [row for (cls, _), rows in zip(ask.groups, placement.rows, strict=True) if cls.gpus for row in rows]
         if len({int(nodes.model[row]) for row in with_gpus}) > 1:
             return "the gang was spread over several GPU models"
+    wrong = _check_spread(seen_by(ask, layout), ask, placement, placed)
+    return wrong or ("" if ask.running else _check_limits(layout, ask, placement, limits))
+
+
+def _check_spread(layout: Layout, ask: Ask, placement: Placement, placed: Sequence[int]) -> str:
+    """``layout`` down to the level of the gang's segments."""
     leaves = layout.leaves_of(placed)
     if ask.within and not ask.running and len({layout.domain_of_leaf(ask.within, leaf) for leaf in leaves}) > 1:
         return f"the gang was spread over more than one {ask.level}"
@@ -110,7 +119,7 @@ def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placem
         return f"{len(leaves)} leaves were used where the size rule allows {rule.leaves}"
     if len({layout.domain_of_leaf(rule.depth, leaf) for leaf in leaves}) > 1:
         return f"the leaves do not share one {rule.domain}"
-    return _check_limits(layout, ask, placement, limits)
+    return ""
 
 
 def _check_limits(layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:

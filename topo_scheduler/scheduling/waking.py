@@ -5,7 +5,6 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.arrivals import Arrivals
-from topo_scheduler.scheduling.bandwidth import bandwidth_of
 from topo_scheduler.scheduling.contested import Contested
 from topo_scheduler.scheduling.extension import PluginError
 from topo_scheduler.scheduling.instructions import Instruction
@@ -65,7 +64,7 @@ class Waking:
             self._queue.remove(workload.id)
         elif self._queue.place(workload.id) is not Place.BACKOFF:
             if lacking(workload, pending) and not workload.problem:
-                if self._queue.until(workload.id) is None:
+                if self._queue.place(workload.id) is Place.PARKED or self._queue.until(workload.id) is None:
                     self._queue.wait(order_of(workload), now + WAIT_BEFORE_TELLING)
             else:
                 self._queue.activate(order_of(workload))
@@ -85,17 +84,18 @@ class Waking:
         lowest = self._preempting.lowest
         for id_ in self._queue.parked():
             workload = self._workloads.get(id_)
-            if workload is None or workload.problem:
+            if workload is None or workload.set_aside.refused:
                 continue
-            waiting = workload.at(Stage.PENDING)
-            beside = arrived and any(member.cls.constraints is not None for member in waiting)
-            if repelling or beside or workload.namespace in fallen or (freed and bandwidth_of(workload, waiting)):
+            waiting = workload.set_aside
+            beside = arrived and waiting.looks_around
+            carried = freed and workload.gang and any(cls.bandwidth for cls in waiting.classes)
+            if repelling or beside or carried or workload.namespace in fallen:
                 self._queue.activate(order_of(workload))
                 continue
-            if (claims or stored) and any(concerned(member.cls, claims, stored) for member in waiting):
+            if (claims or stored) and any(concerned(cls, claims, stored) for cls in waiting.classes):
                 self._queue.activate(order_of(workload))
                 continue
-            for cls in {member.cls for member in waiting}:
+            for cls in waiting.classes:
                 if cls not in helped:
                     helped[cls] = self._helps(cls, index)
                 if (helped[cls] and (workload.room_helps or not workload.gang)) or (everything and workload.gang):

@@ -105,6 +105,11 @@ class Layout:
     leaf_of_row: Int64
     position: Int64
 
+    inner: "Layout | None" = None
+    """The fabric of which this one shows the outer levels only."""
+    blocks: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
+    """int64[L+1]: the leaves of ``inner`` in each leaf of this."""
+    _outer: dict[int, "Layout"] = field(default_factory=dict, compare=False, repr=False)
     _index: dict[Path, int] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -118,6 +123,30 @@ class Layout:
         if not self._index:
             self._index.update((path, leaf) for leaf, path in enumerate(self.paths))
         return self._index
+
+    def outer(self, depth: int) -> "Layout":
+        """Return the fabric down to a level, whose domains are its leaves; itself where that is the leaf."""
+        if not 0 < depth < self.depth:
+            return self
+        found = self._outer.get(depth)
+        if found is None:
+            blocks = self.domains[depth]
+            paths = tuple(self.paths[leaf][:depth] for leaf in blocks[:-1].tolist())
+            leaf_of_row = np.searchsorted(blocks, self.leaf_of_row, side="right").astype(np.int64) - 1
+            found = self._outer[depth] = Layout(
+                generation=self.generation,
+                levels=self.levels[:depth],
+                paths=paths,
+                order=self.order,
+                offsets=self.offsets[blocks],
+                domains=tuple(np.searchsorted(blocks, domain).astype(np.int64) for domain in self.domains[: depth + 1]),
+                aligned=np.fromiter((UNLABELLED not in path for path in paths), np.int64, len(paths)),
+                leaf_of_row=leaf_of_row,
+                position=self.position,
+                inner=self,
+                blocks=blocks,
+            )
+        return found
 
     def domain_path(self, depth: int, index: int) -> Path:
         """Return the path of a domain; depth 0 is the whole fabric, with the empty path."""

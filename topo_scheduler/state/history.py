@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from topo_scheduler.state.fabric import Path
+from topo_scheduler.state.usual import UsualGangs
 
 HALF_LIFE: Final = 3600.0
 """Seconds after which an outcome counts half."""
@@ -33,6 +34,7 @@ class History:
     def __init__(self, half_life: float = HALF_LIFE) -> None:
         self._step = half_life / _STEPS
         self._records: dict[Path, _Record] = {}
+        self.gangs = UsualGangs()
 
     def note(self, leaf: Path, now: float, *, good: bool) -> None:
         """Record an outcome at a time in seconds."""

@@ -67,6 +67,25 @@ class Member:
         return f"{self.namespace}/{self.name}"
 
 
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """What it takes to tell whether a workload that was set aside is helped by what happened.
+
+    ``classes`` of its waiting members, each once; ``refused``: nothing that happens to others helps it.
+    """
+
+    classes: tuple[PodClass, ...] = ()
+    refused: bool = False
+
+    @property
+    def looks_around(self) -> bool:
+        """Whether it matters to any of them who else is there."""
+        return any(cls.constraints is not None for cls in self.classes)
+
+
+NOT_SET_ASIDE: Final = SetAside()
+
+
 @dataclass(slots=True)
 class Workload:
     """Pods that are placed together: a gang, or one pod.
@@ -75,7 +94,8 @@ class Workload:
     the pods, for messages; ``complete`` whether all of it ran at some time: from then on lost members are re-placed
     singly, before that a gang that can't be completed is rolled back. ``group`` the PodGroup that says so, if one does;
     ``level`` of the fabric of which all members must share one domain, ``tiers`` the same as a number of levels from
-    the leaf (1) outward; ``awaits`` what must appear before its size is known.
+    the leaf (1) outward; ``subgroup`` pods of consecutive ranks that its controller wants together, 0 for none;
+    ``awaits`` what must appear before its size is known.
     """
 
     id: str
@@ -88,6 +108,7 @@ class Workload:
     group: PodGroup | None = None
     level: str = ""
     tiers: int = 0
+    subgroup: int = 0
     awaits: str = ""
     disruption_mode: Disruption = Disruption.POD
     members: dict[str, Member] = field(default_factory=dict)
@@ -100,6 +121,8 @@ class Workload:
     """Ranks of which a member was bound at some time."""
     failing: bool = False
     """Whether a bind of the last decision failed."""
+    set_aside: SetAside = NOT_SET_ASIDE
+    """What its waiting members are, as of when it was set aside: whatever changes them makes it active."""
     plugin_failures: int = 0
     """Attempts in a row that failed because a plugin did."""
     found: bool = False
@@ -153,7 +176,18 @@ class Workload:
         return next((f"pod {m.key}: {m.problem}" for m in self.at(Stage.PENDING) if m.problem), "")
 
 
-_DESCRIBED: Final = ("size", "gang", "request", "name", "controller", "level", "tiers", "awaits", "disruption_mode")
+_DESCRIBED: Final = (
+    "size",
+    "gang",
+    "request",
+    "name",
+    "controller",
+    "level",
+    "tiers",
+    "subgroup",
+    "awaits",
+    "disruption_mode",
+)
 
 
 def _alike(one: PodGroup | None, other: PodGroup | None) -> bool:

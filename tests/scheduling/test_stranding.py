@@ -1,0 +1,41 @@
+"""Of places that are equal otherwise, that which leaves room for the gangs usually seen."""
+
+import pytest
+
+from tests.helpers import make_node, make_pod
+from tests.scheduling.driver import Driver
+from tests.scheduling.test_levels import asking
+from topo_scheduler.state.resources import GPU
+
+
+def half_full() -> Driver:
+    """Two leaves of which half is taken: 8 GPUs are free in the one, 4 in the other."""
+    d = Driver([make_node("large", "s1/l1", gpus=16), make_node("small", "s1/l2", gpus=8)])
+    d.apply(make_pod("busy-1", gpus=8, scheduler="other", node="large", phase="Running"))
+    d.apply(make_pod("busy-2", gpus=4, scheduler="other", node="small", phase="Running"))
+    return d
+
+
+@pytest.mark.parametrize(("usual", "taken"), [(8, "small"), (4, "large"), (None, "large")])
+def test_a_gang_leaves_room_for_the_gangs_usually_seen(usual: int | None, taken: str) -> None:
+    """Where gangs of 8 are usual, one could still run in the large leaf; else the first in order is taken."""
+    d = half_full()
+    if usual is not None:
+        d.engine.world.history.gangs.note(GPU, usual)
+    members = asking(2, gpus=2, placement_strategy="consolidated")
+    assert set(d.run(*members).values()) == {taken}
+
+
+def test_gangs_that_are_placed_are_remembered() -> None:
+    d = half_full()
+    d.run(*asking(2, gpus=2))
+    assert [size for size, _ in d.engine.world.history.gangs.sizes(GPU)] == [4]
+
+
+def test_a_lost_member_that_is_placed_again_is_no_other_gang() -> None:
+    d = half_full()
+    members = asking(2, gpus=2)
+    d.run(*members)
+    d.delete(members[0])
+    d.run(asking(2, gpus=2)[0])
+    assert len(d.engine.world.history.gangs.sizes(GPU)) == 1

@@ -1,0 +1,47 @@
+"""The gangs a cluster usually sees."""
+
+from topo_scheduler.state.usual import KEEP, UsualGangs
+
+GPU = 4
+
+
+def test_the_more_recent_weigh_more() -> None:
+    usual = UsualGangs()
+    assert usual.sizes(GPU) == []
+    usual.note(GPU, 8)
+    usual.note(GPU, 16)
+    (first, early), (second, late) = usual.sizes(GPU)
+    assert (first, second) == (8, 16)
+    assert 0 < early < late
+    for _ in range(100):
+        usual.note(GPU, 8)
+    (_, early), (_, late) = usual.sizes(GPU)
+    assert early > late
+
+
+def test_gangs_of_another_resource_are_others() -> None:
+    usual = UsualGangs()
+    usual.note(0, 8)
+    usual.note(GPU, 0)
+    assert usual.sizes(GPU) == []
+    assert [size for size, _ in usual.sizes(0)] == [8]
+
+
+def test_only_so_many_are_remembered_and_the_lightest_go() -> None:
+    usual = UsualGangs()
+    for size in range(1, 40):
+        usual.note(GPU, size)
+        usual.note(GPU, 64)
+    sizes = [size for size, _ in usual.sizes(GPU)]
+    assert len(sizes) == KEEP
+    assert 64 in sizes
+    assert 39 in sizes
+    assert 1 not in sizes
+
+
+def test_the_same_gangs_give_the_same_weights() -> None:
+    one, other = UsualGangs(), UsualGangs()
+    for size in (8, 16, 8, 32, 4, 8):
+        one.note(GPU, size)
+        other.note(GPU, size)
+    assert one.sizes(GPU) == other.sizes(GPU)
