@@ -7,7 +7,8 @@ places pods where they must not be, and nobody would see it.
 import logging
 from importlib.metadata import EntryPoint, entry_points
 
-from topo_scheduler.api.config import ConfigError, SchedulerConfig
+from topo_scheduler.api.config import ConfigError
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.scheduling.extension import GROUP, Guard, Plugin, told
 from topo_scheduler.scheduling.registry import Extensions
 

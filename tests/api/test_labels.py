@@ -2,8 +2,8 @@
 
 import pytest
 
-from topo_scheduler.api.config import Fabric as FabricConfig
 from topo_scheduler.api.labels import FAMILIES, LEVELS, NETWORK_FAMILIES
+from topo_scheduler.api.process import Fabric as FabricConfig
 from topo_scheduler.state.fabric import LevelReader
 
 NVIDIA = "network.topology.nvidia.com/"

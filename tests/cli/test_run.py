@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Served, run, start
-from topo_scheduler.api.config import ConfigError, Configuration, SchedulerConfig
+from topo_scheduler.api.config import ConfigError, Configuration
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.cli import run as run_command
 from topo_scheduler.cli.run import with_flags
 

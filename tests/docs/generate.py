@@ -15,9 +15,10 @@ import click
 from prometheus_client.metrics import MetricWrapperBase
 
 from topo_scheduler.api import labels
-from topo_scheduler.api.config import SchedulerConfig, TopologySchedulerConfig
+from topo_scheduler.api.config import TopologySchedulerConfig
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.models import Model
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.cli.explained import json_schema
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.observability.metrics import Metrics, Snapshot

@@ -13,8 +13,9 @@ import yaml
 from tests.docs.generate import ROOT, commands
 from tests.docs.pages import PAGES, Block, anchors, blocks, links
 from topo_scheduler.api.annotations import Source, annotation_names, read_annotations
-from topo_scheduler.api.config import API_VERSION, load_configuration
+from topo_scheduler.api.config import load_configuration
 from topo_scheduler.api.labels import PREFIX
+from topo_scheduler.api.process import API_VERSION
 from topo_scheduler.cli.main import main as cli
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))

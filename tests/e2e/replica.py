@@ -9,16 +9,8 @@ from typing import Any
 import aiohttp
 import yaml
 
-from topo_scheduler.api.config import (
-    ClientConnection,
-    Configuration,
-    LeaderElection,
-    Metrics,
-    SchedulerConfig,
-    TopologyConstraints,
-    TopologySchedulerConfig,
-    TopologySpec,
-)
+from topo_scheduler.api.config import Configuration, TopologyConstraints, TopologySchedulerConfig, TopologySpec
+from topo_scheduler.api.process import ClientConnection, LeaderElection, Metrics, SchedulerConfig
 from topo_scheduler.api.recording import Recording
 from topo_scheduler.daemon import Daemon, read_configuration
 from topo_scheduler.kube.client import Client

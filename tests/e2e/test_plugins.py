@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.plugins.making import EXAMPLE, dist_info, metadata
-from topo_scheduler.api.config import ConfigError, Configuration, LeaderElection, SchedulerConfig
+from topo_scheduler.api.config import ConfigError, Configuration
+from topo_scheduler.api.process import LeaderElection, SchedulerConfig
 
 from . import objects
 from .cluster import Cluster, annotation, nodes_of

@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.fragmentation.openb import Machine, Want
 from tests.helpers import make_node
-from topo_scheduler.api.config import SchedulerConfig
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.scheduling.ask import Ask, Limits, Placement
 from topo_scheduler.scheduling.gpu_choice import choose_gpus
 from topo_scheduler.scheduling.planner import Planner

@@ -6,7 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 from tests.plugins.making import EXAMPLE, dist_info, metadata
-from topo_scheduler.api.config import ConfigError, SchedulerConfig, load_configuration
+from topo_scheduler.api.config import ConfigError, load_configuration
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.loading import load_extensions
 

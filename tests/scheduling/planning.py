@@ -7,9 +7,9 @@ import numpy as np
 from tests.helpers import make_node
 from tests.scheduling.reference import Machine, Want
 from topo_scheduler.api.annotations import Enforcement, Strategy
-from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Node
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.planner import Planner
 from topo_scheduler.scheduling.policy import Policy

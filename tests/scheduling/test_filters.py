@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import make_node, make_pod, requires, term, where
-from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.objects import Node, PodSpec, Taint, Toleration
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.selectors import Affinity, NodeAffinity, NodeSelectorTerm, PreferredTerm
 from topo_scheduler.scheduling.filters import eligible, tolerated
 from topo_scheduler.scheduling.wishes import preferred_nodes

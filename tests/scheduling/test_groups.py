@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tests.helpers import Owner, controlled_by, in_group, job_owner, make_group, make_job, make_pod, owner
-from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.understand import Lineage, Understood, understand
 from topo_scheduler.state.groups import Disruption, GroupKey, Groups, PodGroup, Serving

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, configured, fabric, gang, held
-from topo_scheduler.api.config import ConfigError, SchedulerConfig
+from topo_scheduler.api.config import ConfigError
 from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.scheduling import small_pods
 from topo_scheduler.scheduling.ask import Ask, Limits, Placement
 from topo_scheduler.scheduling.gpu_choice import choose_gpus

@@ -19,8 +19,8 @@ from tests.helpers import (
 )
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.annotations import WRITTEN, annotation_names
-from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.objects import Container, Pod, PodSpec, ResourceRequirements
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import Affinity
 from topo_scheduler.scheduling.understand import Lineage, Understood, charged_amounts, understand

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from topo_scheduler.api.annotations import Source, annotation_names, read_annotations, unknown_annotations
-from topo_scheduler.api.config import API_VERSION, SCHEDULER_NAME, ScoringWeights, load_configuration
+from topo_scheduler.api.config import ScoringWeights, load_configuration
 from topo_scheduler.api.labels import GPU_RESOURCES, PREFIX
+from topo_scheduler.api.process import API_VERSION, SCHEDULER_NAME
 from topo_scheduler.simulation.demo import example_files
 
 from .manifests import EXAMPLES, Object, read

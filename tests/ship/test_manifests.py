@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import topo_scheduler
-from topo_scheduler.api.config import CONFIG_MAP, SCHEDULER_NAME, SchedulerConfig, load_configuration
+from topo_scheduler.api.config import CONFIG_MAP, load_configuration
+from topo_scheduler.api.process import SCHEDULER_NAME, SchedulerConfig
 from topo_scheduler.kernels.cache import OWN_VARIABLE
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 

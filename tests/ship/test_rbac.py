@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from topo_scheduler.api.config import LeaderElection
 from topo_scheduler.api.groups import PLURAL, GroupApi
+from topo_scheduler.api.process import LeaderElection
 from topo_scheduler.kube.resources import OWNER_KINDS
 
 from .manifests import BASE, MANIFESTS, Object, one, read, resources

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topo_scheduler.api.config import Fabric as FabricConfig
 from topo_scheduler.api.labels import PREFIX, UNLABELLED
+from topo_scheduler.api.process import Fabric as FabricConfig
 from topo_scheduler.state import fabric as fabric_module
 from topo_scheduler.state.fabric import Fabric, Layout, Path
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.helpers import make_node, make_pod
-from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.links import Link
 from topo_scheduler.api.objects import Node
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.scheduling.link_survey import survey_links
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.links import reservation_of

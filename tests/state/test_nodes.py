@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import MODEL, NVIDIA, make_node
-from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Taint
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.state.nodes import UNKNOWN, NodeLabels, NodeTable
 from topo_scheduler.state.resources import CPU, GPU, MEMORY, PODS, ResourceTable
 

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.objects import Node, ObjectMeta, PartialObject, Pod
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.storage import (
     CSIDriver,

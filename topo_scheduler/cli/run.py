@@ -128,7 +128,8 @@ def with_flags(configuration: "Configuration", flags: dict[str, Any]) -> "Config
     """
     from pydantic import ValidationError
 
-    from topo_scheduler.api.config import ConfigError, Configuration, SchedulerConfig
+    from topo_scheduler.api.config import ConfigError, Configuration
+    from topo_scheduler.api.process import SchedulerConfig
 
     given = {name: value for name, value in flags.items() if value is not None}
     scheduler = configuration.scheduler

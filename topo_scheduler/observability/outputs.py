@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from topo_scheduler.api.config import ConfigError, SchedulerConfig
+from topo_scheduler.api.config import ConfigError
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.observability.audit_file import AuditFile, NotAppendable
 from topo_scheduler.observability.metrics import Written
 from topo_scheduler.observability.segment_writer import Bounds, NotWritable, SegmentWriter

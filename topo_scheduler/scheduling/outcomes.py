@@ -26,11 +26,11 @@ from topo_scheduler.api.annotations import (
     SCORE,
     SPANNED_LEVEL,
 )
-from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.durations import written_duration
 from topo_scheduler.api.fractions import write_fraction, write_indexes
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.scheduling.bandwidth import bandwidth_of
 from topo_scheduler.scheduling.held_back import STOPPED, HeldBack, kind_of

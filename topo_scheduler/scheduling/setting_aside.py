@@ -5,7 +5,7 @@ One event per pod and changed reason; the reason also goes to the pod's conditio
 
 from collections.abc import Iterable, Sequence
 
-from topo_scheduler.api.config import SchedulerConfig
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.scheduling.extension import PluginError
 from topo_scheduler.scheduling.instructions import Instruction, MarkUnschedulable, Tell

@@ -11,10 +11,10 @@ from datetime import datetime
 import numpy as np
 
 from topo_scheduler.api.annotations import GPU_INDEX, written_models
-from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.domains import NamedDomains
 from topo_scheduler.scheduling.neighbours import Surroundings

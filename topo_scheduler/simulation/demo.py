@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from topo_scheduler.api.config import API_VERSION, LeaderElection
+from topo_scheduler.api.process import API_VERSION, LeaderElection
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Event, Store
 from topo_scheduler.simulation.cluster import ClusterDescription
 from topo_scheduler.simulation.controllers import controllers

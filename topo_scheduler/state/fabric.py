@@ -15,8 +15,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from topo_scheduler.api.config import Fabric as FabricConfig
 from topo_scheduler.api.labels import LEVELS, UNLABELLED, network_families, zone_family
+from topo_scheduler.api.process import Fabric as FabricConfig
 from topo_scheduler.state.nodes import Int64
 
 Path = tuple[str, ...]

@@ -5,8 +5,8 @@ import pytest
 from topo_cool_nodes import ANNOTATION, LABEL, plugin
 from topo_cool_nodes.kernels import cool_enough
 
-from topo_scheduler.api.config import SchedulerConfig
 from topo_scheduler.api.objects import Node, NodeStatus, ObjectMeta
+from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.plugins import PodClass, Request
 from topo_scheduler.scheduling.world import World
 

@@ -1,0 +1,160 @@
+"""How the process runs: `SchedulerConfig` and its parts. A change of these needs a restart."""
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    Field,
+    model_validator,
+)
+
+from topo_scheduler.api.labels import (
+    BANDWIDTH_LABELS,
+    FAMILIES,
+    GPU_MODEL_LABELS,
+    GPU_RESOURCES,
+    NETWORK_FAMILIES,
+)
+from topo_scheduler.api.models import Model, Seconds
+from topo_scheduler.api.recording import AuditLog, Recording
+
+API_VERSION: Final = "topology.scheduler/v1alpha1"
+SCHEDULER_NAME: Final = "topology-aware-scheduler"
+
+
+class LeaderElection(Model):
+    """Leader election on a Lease, with kube-scheduler's names and defaults."""
+
+    leader_elect: bool = True
+    """Whether to take a Lease before scheduling. Off only where one replica is certain."""
+    lease_duration: Seconds = 15.0
+    """How long others wait after the last renewal before they take over."""
+    renew_deadline: Seconds = 10.0
+    """How long a leader tries to renew before it stops leading; less than the lease."""
+    retry_period: Seconds = 2.0
+    """Pause between attempts to take or renew the Lease."""
+    resource_name: str = "topology-scheduler"
+    """Name of the Lease."""
+    resource_namespace: str = "kube-system"
+    """Namespace of the Lease."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "LeaderElection":
+        if not self.lease_duration > self.renew_deadline > 1.2 * self.retry_period:
+            raise ValueError("leaseDuration > renewDeadline > 1.2 x retryPeriod must hold")
+        return self
+
+
+class ClientConnection(Model):
+    """How to reach the API server, and how hard to use it."""
+
+    kubeconfig: str = ""
+    """Path of a kubeconfig; empty means in-cluster, then the default kubeconfig."""
+    context: str = ""
+    """Context of the kubeconfig; empty means its current one."""
+    max_binds_in_flight: Annotated[int, Field(ge=1, le=1000)] = 48
+    """Bindings written at once. Measured: more does not bind faster, it only queues in the API server."""
+    bind_timeout: Seconds = 20.0
+    """How long one bind may take with its retries before it counts as failed; also how long a new leader waits
+    before its first decision, so that binds of the last one have landed or will never."""
+
+
+class Level(Model):
+    """One level of the fabric and the node labels that name its domains; the first one present wins."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=32)]
+    """What to call the level, e.g. ``spine``."""
+    labels: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Label keys, tried in order."""
+
+
+class Fabric(Model):
+    """Where nodes hang in the network, as told by their labels."""
+
+    families: tuple[str, ...] = NETWORK_FAMILIES
+    """Ready-made label families, tried in order for each node. ``kubernetes`` adds region and zone outside."""
+    levels: tuple[Level, ...] = ()
+    """Own levels, outermost first; when given, they replace the families."""
+
+    @model_validator(mode="after")
+    def _known(self) -> "Fabric":
+        for name in self.families:
+            if name not in FAMILIES:
+                raise ValueError(f"unknown family {name!r}; known are {', '.join(FAMILIES)}")
+        names = [level.name for level in self.levels]
+        if len(set(names)) != len(names):
+            raise ValueError("two levels have one name")
+        return self
+
+
+class Logging(Model):
+    """What is logged and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severity that is written."""
+    format: Literal["json", "text"] = "json"
+    """One JSON object a line, or text for people."""
+
+
+class Metrics(Model):
+    """Where metrics and health are served."""
+
+    bind_address: str = "0.0.0.0"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 10261
+    """Port for /metrics, /healthz, /livez and /readyz; 0 picks a free one."""
+
+
+class PluginConfig(Model):
+    """A plugin to load, by the name of its entry point."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=63)]
+    """Name of its entry point in the group ``topo_scheduler.plugins``."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """What the plugin is given; the plugin says what may stand here."""
+
+
+class SchedulerConfig(Model):
+    """How the daemon runs. Changes take effect at its next start."""
+
+    api_version: Literal["topology.scheduler/v1alpha1"] = API_VERSION
+    kind: Literal["SchedulerConfig"] = "SchedulerConfig"
+    scheduler_name: Annotated[str, Field(min_length=1, max_length=253)] = SCHEDULER_NAME
+    """Pods with this ``spec.schedulerName`` are ours."""
+    leader_election: LeaderElection = LeaderElection()
+    client_connection: ClientConnection = ClientConnection()
+    pod_initial_backoff_seconds: Seconds = 1.0
+    """Pause before the second attempt of a gang whose bind failed; doubled with each failure."""
+    pod_max_backoff_seconds: Seconds = 10.0
+    """Longest such pause."""
+    volume_bind_timeout: Seconds = 600.0
+    """How long a pod that has a node waits for its volumes to be made and bound before it is decided on anew."""
+    gpu_resources: Annotated[tuple[str, ...], Field(min_length=1)] = GPU_RESOURCES
+    """Extended resources that are GPUs."""
+    gpu_model_labels: tuple[str, ...] = GPU_MODEL_LABELS
+    """Node labels that name the GPU model; the first one present wins."""
+    bandwidth_labels: tuple[str, ...] = BANDWIDTH_LABELS
+    """Node labels that tell the bandwidth of a node's network, e.g. ``200Gb``; the first one present wins."""
+    topology: Fabric = Fabric()
+    logging: Logging = Logging()
+    metrics: Metrics = Metrics()
+    record: Recording = Recording()
+    audit_log: AuditLog = AuditLog()
+    plugins: tuple[PluginConfig, ...] = ()
+    """Plugins to load, in the order in which their filters are asked. One that can't be loaded keeps the process from
+    starting. Installed plugins that are not named here are not loaded."""
+    plugin_timeout: Seconds = 1.0
+    """How long one decision may wait for all plugins together, and one Binding for one; a plugin that takes longer is
+    set aside. At most a fifth of ``renewDeadline``."""
+
+    @model_validator(mode="after")
+    def _plugins(self) -> "SchedulerConfig":
+        names = [plugin.name for plugin in self.plugins]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"plugin {twice} is named twice; keep one")
+        most = self.leader_election.renew_deadline / 5
+        if self.plugins and self.plugin_timeout > most:
+            raise ValueError(
+                f"pluginTimeout is {self.plugin_timeout:g}s, and may be at most a fifth of renewDeadline, {most:g}s:"
+                " the Lease must be renewed meanwhile"
+            )
+        return self
