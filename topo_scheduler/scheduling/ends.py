@@ -23,6 +23,13 @@ class Ends:
 
         One that runs longer than expected is expected to be as late again, so that it is not waited for every moment.
         """
+        end = self.by_what_is_known(uid, entry, now)
+        if entry.occupant is not None and entry.occupant.terminating:
+            return max(now, end)
+        return end if end > now else now + max(LATE, now - end)
+
+    def by_what_is_known(self, uid: str, entry: Entry, now: float) -> float:
+        """Return when a pod that holds room was expected to end when it began; that may be over."""
         occupant = entry.occupant
         if occupant is None:
             found = self._workloads.of_pod(uid)  # its bind is on its way
@@ -31,14 +38,13 @@ class Ends:
             return inf
         if occupant.terminating:
             told = occupant.ends - self._world.epoch
-            return max(now, told if told < inf else now + occupant.grace)
+            return told if told < inf else now + occupant.grace
         seconds = occupant.lasts
         if seconds == inf and occupant.run is not None and not occupant.service:
             seconds = self._world.runs.longest(occupant.run)
         if seconds == inf:
             return inf
-        end = (occupant.started - self._world.epoch if occupant.begun else now) + seconds
-        return end if end > now else now + max(LATE, now - end)
+        return (occupant.started - self._world.epoch if occupant.begun else now) + seconds
 
     def if_started(self, workload: Workload, now: float) -> float:
         """Return when the last waiting member of a workload would end if all were started now."""

@@ -1,6 +1,6 @@
 """What runs, as what would have to end together: a gang whole, any other pod for itself."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -62,11 +62,15 @@ class Running:
         return found
 
 
-_Found = tuple[Candidate, str, str, bool]
+_Found = tuple[Candidate, str, str, bool, float]
 
 
 def running_pods(
-    entries: Sequence[tuple[str, Entry]], columns: int, workloads: Workloads, spared: str
+    entries: Sequence[tuple[str, Entry]],
+    columns: int,
+    workloads: Workloads,
+    spared: str,
+    ends: Callable[[str, Entry], float],
 ) -> Iterator[Running | None]:
     """Collect what runs, but for the members of one workload and what never ends (DaemonSets, static pods).
 
@@ -75,6 +79,7 @@ def running_pods(
         columns: number of resources of that copy.
         workloads: gangs, of which a pod may be a member.
         spared: the workload that is left out.
+        ends: tells when a pod is expected to end, in seconds since the epoch.
 
     Yields:
         None between two parts of the work, then what was found.
@@ -82,7 +87,7 @@ def running_pods(
     by_row: dict[int, list[_Found]] = {}
     for start in range(0, len(entries), AT_ONCE):
         for uid, entry in entries[start : start + AT_ONCE]:
-            if (one := _collected(uid, entry, workloads, spared)) is not None:
+            if (one := _collected(uid, entry, workloads, spared, ends)) is not None:
                 by_row.setdefault(one[0].row, []).append(one)
         yield None
     units: dict[str, Unit] = {}
@@ -95,7 +100,7 @@ def running_pods(
         here = by_row[at]
         here.sort(key=lambda one: (one[0].occupant.namespace, one[0].occupant.name, one[0].occupant.uid))
         held = np.zeros((len(here), columns), np.int64)
-        for line, (pod, id_, name, gang) in enumerate(here):
+        for line, (pod, id_, name, gang, end) in enumerate(here):
             unit = units.get(id_)
             if unit is None:
                 unit = units[id_] = Unit(id_, name, gang, len(units))
@@ -104,7 +109,7 @@ def running_pods(
             for column, amount in pod.amounts:
                 held[line, column] = amount
             unit.gpus += int(held[line, GPU])
-            unit.ends = max(unit.ends, pod.occupant.ends)
+            unit.ends = max(unit.ends, end)
             pods.append(pod)
             row.append(at)
             unit_of.append(unit.place)
@@ -123,7 +128,9 @@ def running_pods(
     )
 
 
-def _collected(uid: str, entry: Entry, workloads: Workloads, spared: str) -> _Found | None:
+def _collected(
+    uid: str, entry: Entry, workloads: Workloads, spared: str, ends: Callable[[str, Entry], float]
+) -> _Found | None:
     occupant = entry.occupant
     if occupant is None or occupant.fixed or entry.row < 0:
         return None
@@ -132,5 +139,5 @@ def _collected(uid: str, entry: Entry, workloads: Workloads, spared: str) -> _Fo
     if of_pod is not None and of_pod[0].id == spared:
         return None
     if of_pod is not None and of_pod[0].gang:
-        return pod, of_pod[0].id, f"{of_pod[0].namespace}/{of_pod[0].name}", True
-    return pod, uid, occupant.key, False
+        return pod, of_pod[0].id, f"{of_pod[0].namespace}/{of_pod[0].name}", True, ends(uid, entry)
+    return pod, uid, occupant.key, False, ends(uid, entry)

@@ -300,7 +300,14 @@ class Why:
         yield None
         running: Running | None = None
         columns = what_if.planner.nodes.allocatable.shape[1]
-        for part in running_pods(entries, columns, self._workloads, workload.id):
+        ends = self._reserving.ends
+        for part in running_pods(
+            entries,
+            columns,
+            self._workloads,
+            workload.id,
+            lambda uid, entry: ends.by_what_is_known(uid, entry, now) + self._world.epoch,
+        ):
             running = part
             yield None
         assert running is not None
