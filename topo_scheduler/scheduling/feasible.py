@@ -79,18 +79,21 @@ def reasons(
     nodes = around.nodes
     rows = np.flatnonzero(nodes.exists).astype(np.int64)
     cls = replace(cls, repelled=around.repelled(profile))
-    found = Reasons(rows)
+    texts = dict.fromkeys(rows.tolist(), "")
     try:
         # With the nominated pods as well as without them: nobody knows whether they will really come.
         for row in sorted({one.row for one in nominated}):
             there = [one for one in nominated if one.row == row]
             alone = Reasons(np.array([row], np.int64))
             _evaluate(around, _with(around, cls, profile, there), alone, there, ours)
-            found.reject(rows == row if alone.texts[0] else np.zeros(len(rows), np.bool_), alone.texts[0])
+            texts[row] = alone.texts[0]
+        # What such a pod keeps away is not looked at again.
+        found = Reasons(np.array([row for row, text in texts.items() if not text], np.int64))
         _evaluate(around, cls, found, (), ours)
     except ClaimError as error:
         return dict.fromkeys((nodes.names[row] for row in rows.tolist()), str(error))
-    return {nodes.names[row]: text for row, text in zip(rows.tolist(), found.texts, strict=True)}
+    texts |= zip(found.rows.tolist(), found.texts, strict=True)
+    return {nodes.names[row]: text for row, text in texts.items()}
 
 
 def _with(around: Surroundings, cls: PodClass, profile: Profile, nominated: Sequence[Nominated]) -> PodClass:
