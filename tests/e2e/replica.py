@@ -46,8 +46,15 @@ def written(path: Path, **spec: Any) -> Configuration:
     """Write a TopologySchedulerConfig, and return it with a SchedulerConfig for tests."""
     base = configured().scheduler.model_dump(by_alias=True, mode="json")
     document = {"apiVersion": "topology.scheduler/v1alpha1", "kind": "TopologySchedulerConfig", "spec": spec}
-    path.write_text(yaml.safe_dump_all([base, document]))
+    put(path, yaml.safe_dump_all([base, document]))
     return read_configuration(path)
+
+
+def put(path: Path, text: str) -> None:
+    """Write a file that somebody reads meanwhile: it is the old one or the new one, never half of it."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.replace(path)
 
 
 def recorded(configuration: Configuration, directory: Path) -> Configuration:

@@ -7,7 +7,7 @@ import pytest
 from . import objects
 from .cluster import Cluster, leaves_of, nodes_of
 from .conftest import StartReplica
-from .replica import written
+from .replica import put, written
 
 pytestmark = pytest.mark.usefixtures("config_read_often")
 
@@ -92,7 +92,7 @@ async def test_a_bad_one_is_refused_and_the_old_one_stays(
     file = tmp_path / "config.yaml"
     good = written(file, topologyConstraints={"maxNodesPerLeaf": 2})
     replica = await start_replica(good, config_path=file)
-    file.write_text(text)
+    put(file, text)
     await cluster.wait_for(
         lambda: any("is refused, the old one stays" in line and told in line for line in caplog.messages),
         10,

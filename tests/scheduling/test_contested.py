@@ -155,6 +155,22 @@ def test_gangs_wait_as_well() -> None:
     assert len(d.where(*four)) == 4
 
 
+def test_a_gang_of_which_some_are_bound_does_not_wait_for_others() -> None:
+    d = shared(9)
+    three = gang(3, gpus=0, name="three")
+    d.apply(*three)
+    d.step()
+    first, *others = list(d.flight)
+    d.engine.pods_applied(copies([theirs("waits", cpu="8")]), d.now)
+    d.step()
+    assert [d.engine.may_bind(uid) for uid in (first, *others)] == ["", "", ""], "all or none was decided before"
+    d.answer(first)
+    for uid in others:
+        d.answer(uid, BindOutcome.WITHDRAWN)
+    d.settle(5)
+    assert len(d.where(*three)) == 3
+
+
 def test_what_is_left_goes_with_its_node() -> None:
     d = shared(2)
     d.apply(theirs("waits"))

@@ -362,7 +362,9 @@ class Engine:
         decision = self._decide(workload, pending, now)
         if decision.verdict is Verdict.PLACED or not self.world.kept:
             return decision, ""
-        reserved, impatient = self.attempts.reserved, self.contested.impatient(workload.id)
+        # A gang of which some are bound does not wait for others: half of it is worse.
+        impatient = self.contested.impatient(workload.id) or (workload.gang and bool(workload.at(Stage.BOUND)))
+        reserved = self.attempts.reserved
         self.attempts.reserved = (reserved, "nothing is kept for others")
         with self.world.nothing_kept():
             without = self._decide(workload, pending, now)

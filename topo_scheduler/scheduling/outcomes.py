@@ -157,7 +157,7 @@ class Outcomes:
         over = self._world.nodes.overdrawn(row, found[1].cls.amounts)
         if over and self._world.overdrawn(row, found[1].cls.amounts):
             return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
-        if over:
+        if over and not found[0].gang:  # of a gang others are bound by now: half of it would be worse
             return f"another scheduler is filling node {node} at the same moment"
         if self.held_back:
             gets_on = bool(found[0].at(Stage.BOUND))
