@@ -6,7 +6,7 @@ from tests.helpers import controlled_by, make_node, make_pod
 from tests.scheduling.driver import Driver, configured, copies, gang
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.contested import AT_ONCE, LOST, SETTLED, STALE, WAITING
+from topo_scheduler.scheduling.contested import AT_ONCE, FRESH, LOST, RECENT, SETTLED, STALE, WAITING
 from topo_scheduler.scheduling.instructions import BindOutcome
 
 THEIRS = "default-scheduler"
@@ -161,10 +161,10 @@ def test_a_gang_of_which_some_are_bound_does_not_wait_for_others() -> None:
     d.apply(*three)
     d.step()
     first, *others = list(d.flight)
+    d.answer(first)
     d.engine.pods_applied(copies([theirs("waits", cpu="8")]), d.now)
     d.step()
-    assert [d.engine.may_bind(uid) for uid in (first, *others)] == ["", "", ""], "all or none was decided before"
-    d.answer(first)
+    assert [d.engine.may_bind(uid) for uid in others] == ["", ""], "the first is bound"
     for uid in others:
         d.answer(uid, BindOutcome.WITHDRAWN)
     d.settle(5)
@@ -195,9 +195,8 @@ def test_nothing_is_decided_while_the_watch_is_late_and_others_place_pods() -> N
     d.step()
     assert len(d.flight) == 1, "the second is not decided"
     assert not d.engine.pending_work, "and nobody spins"
-    due = d.engine.next_due()
-    assert due is not None
-    d.now = due + 0.01
+    assert d.engine.next_due() is not None
+    d.now += LOST
     d.apply(theirs("others-go-on"))
     d.step()
     assert len(d.flight) == 2, f"after {LOST} s the news are not waited for"
@@ -211,6 +210,33 @@ def test_beside_others_few_binds_are_on_their_way_at_once() -> None:
     assert not d.engine.pending_work, "and nobody spins"
     d.settle()
     assert len(d.where(*(pod for pod in d.pods.values() if pod.metadata.name.startswith("p")))) == 2 * AT_ONCE
+
+
+def test_binds_that_hang_hold_up_nobody() -> None:
+    d = shared(500)
+    d.apply(theirs("waits"), *(make_pod(f"p{number}", cpu="1") for number in range(2 * AT_ONCE)))
+    d.step()
+    due = d.engine.next_due()
+    assert due is not None
+    assert due <= d.now + FRESH
+    d.now += FRESH + 0.01
+    d.step()
+    assert len(d.flight) == 2 * AT_ONCE, "none of the first was answered"
+
+
+def test_it_goes_on_for_a_while_after_the_others() -> None:
+    d = shared(500)
+    d.apply(theirs("waits"))
+    d.step()
+    d.settle(WAITING + 0.1)
+    assert not d.engine.world.kept
+    d.apply(*(make_pod(f"p{number}", cpu="1") for number in range(2 * AT_ONCE)))
+    d.step()
+    assert len(d.flight) == AT_ONCE
+    d.settle(RECENT)
+    d.apply(*(make_pod(f"q{number}", cpu="1") for number in range(2 * AT_ONCE)))
+    d.step()
+    assert len(d.flight) == 2 * AT_ONCE
 
 
 @pytest.mark.parametrize("key", ["pods: -1", "patience: -1s", "margin: 2"])

@@ -19,7 +19,8 @@ from topo_scheduler.state.requests import pod_amounts
 from topo_scheduler.state.resources import PODS, Amounts, as_amounts
 
 RECENT: Final = 30.0
-"""Seconds for which the largest pod of others that came to a node tells how much is left there."""
+"""Seconds for which the largest pod of others that came to a node tells how much is left there, and for which few binds
+are on their way at once after others were active: they may be again at any moment."""
 USED: Final = 600.0
 """Seconds for which a node counts as one that others use, after anything was heard of a pod of theirs there."""
 SETTLED: Final = 2.0
@@ -28,8 +29,10 @@ WAITING: Final = 10.0
 """Seconds for which a pod of others that waits is expected to be bound at any moment, after it last changed."""
 STALE: Final = 0.25
 """Seconds by which the watch may be late before nothing is decided."""
-AT_ONCE: Final = 16
+AT_ONCE: Final = 8
 """Binds on their way beside which no more are decided: the sooner each is written, the less can happen meanwhile."""
+FRESH: Final = 1.0
+"""Seconds after which a bind is not counted among those on their way: it may be repeated for long."""
 LOST: Final = 5.0
 """Seconds after which the watch is not expected to tell of a bind any more."""
 
@@ -65,6 +68,8 @@ class Contested:
         self._active = False
         self._answered: dict[str, float] = {}
         self._stalled = False
+        self._careful = False
+        self._last_active = -RECENT
         self._patience: dict[str, float] = {}
         self._impatient: set[str] = set()
 
@@ -131,7 +136,10 @@ class Contested:
         late = next(iter(self._answered.values()), now) < now - STALE
         # As long as the watch is late, nobody knows that the others are done.
         active = bool(self._waiting) or now < self._last_bound + SETTLED or (self._active and late)
-        self._stalled = active and late
+        if active:
+            self._last_active = now
+        self._stalled = late and now < self._last_active + RECENT
+        self._careful = now < self._last_active + RECENT
         if active == self._active:
             return
         self._active = active
@@ -146,18 +154,25 @@ class Contested:
             self._patience.clear()
             self._impatient.clear()
 
-    def pauses(self, in_flight: int) -> bool:
-        """Whether nothing is to be decided beside others that are active: the watch is late, or enough is on its way.
+    @property
+    def careful(self) -> bool:
+        """Whether others lately were active."""
+        return self._careful
 
-        ``in_flight`` how many binds of ours are.
+    def pauses(self, in_flight: int) -> bool:
+        """Whether nothing is to be decided beside others that lately were active: the watch is late, or enough is on
+        its way.
+
+        ``in_flight`` how many binds of ours were decided in the last second and not answered.
         """
-        return self._stalled or (self._active and in_flight >= AT_ONCE)
+        return self._stalled or (self._careful and in_flight >= AT_ONCE)
 
     def next_due(self) -> float | None:
         """Return when `settle` or `take_impatient` has something to do, if nothing happens before."""
         due = list(self._patience.values())[:1]
         if self._active:
             due.append(next(iter(self._waiting.values()), self._last_bound + SETTLED))
+        if self._careful:
             due += [at + (LOST if self._stalled else STALE) for at in list(self._answered.values())[:1]]
         return min(due, default=None)
 

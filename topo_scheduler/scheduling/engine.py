@@ -13,7 +13,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
 from topo_scheduler.scheduling.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.contested import Contested
+from topo_scheduler.scheduling.contested import FRESH, Contested
 from topo_scheduler.scheduling.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
     Announce,
@@ -94,6 +94,7 @@ class Engine:
         self.why = Why(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
         self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels: tuple[str, ...] = ()
+        self._paused, self._looked = False, 0.0
 
     # ------------------------------------------------------------ facts in
 
@@ -225,13 +226,14 @@ class Engine:
             budget: seconds after which the step ends; `pending_work` tells whether anything is left.
         """
         self.world.fade(now)
+        self._looked = now
         self.contested.settle(now)
         self._check_outcomes(now)
         self.waking.settle(now)
         self.waking.wake(now)
         self._out += [Complain(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_links())]
         started = clock()
-        while not self._pauses and (id_ := self.queue.pop(now)) is not None:
+        while not self._pauses(now) and (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)
             if workload is not None:
                 self.queue.tried(placed=self._attempt(workload, now, clock))
@@ -265,6 +267,7 @@ class Engine:
             self.world.penalties.next_change(),
             self.preempting.next_due(),
             self.contested.next_due(),
+            self._looked + FRESH if self._paused else None,
             self.reserving.next_due(),
             self.moving.next_due(),
         )
@@ -273,12 +276,14 @@ class Engine:
     @property
     def pending_work(self) -> bool:
         """Whether `step` has something to do now."""
-        has_active = self.queue.has_active and not self._pauses
+        has_active = self.queue.has_active and not self._paused
         return bool(self._out) or self.arrivals.news or has_active
 
-    @property
-    def _pauses(self) -> bool:
-        return self.contested.pauses(self.outcomes.in_flight)
+    def _pauses(self, now: float) -> bool:
+        """Whether nothing is to be decided for a moment, so that less happens beside other schedulers."""
+        careful = self.contested.careful
+        self._paused = careful and self.contested.pauses(self.outcomes.decided_since(now - FRESH))
+        return self._paused
 
     def _check_outcomes(self, now: float) -> None:
         """Bind the pods that can be; undo what was decided for those that will not be, and try who was held back."""
@@ -362,8 +367,9 @@ class Engine:
         decision = self._decide(workload, pending, now)
         if decision.verdict is Verdict.PLACED or not self.world.kept:
             return decision, ""
-        # A gang of which some are bound does not wait for others: half of it is worse.
-        impatient = self.contested.impatient(workload.id) or (workload.gang and bool(workload.at(Stage.BOUND)))
+        # A gang that is bound by half, and never ran whole, does not wait for others.
+        half = workload.gang and not workload.complete and bool(workload.at(Stage.BOUND))
+        impatient = half or self.contested.impatient(workload.id)
         reserved = self.attempts.reserved
         self.attempts.reserved = (reserved, "nothing is kept for others")
         with self.world.nothing_kept():

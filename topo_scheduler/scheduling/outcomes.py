@@ -9,6 +9,7 @@ to the same node.
 
 import heapq
 from dataclasses import dataclass
+from itertools import takewhile
 from math import inf
 from typing import Final
 
@@ -85,6 +86,10 @@ class Outcomes:
         """Binds written or to be written whose end is not known."""
         return len(self._sent)
 
+    def decided_since(self, since: float) -> int:
+        """Return how many of them were decided after a moment."""
+        return sum(1 for _ in takewhile(lambda sent: sent.bind.decided > since, reversed(self._sent.values())))
+
     def assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         """Hold all seats of a decision and return the binds to be written, or what goes before them."""
         binds: list[Bind] = []
@@ -157,7 +162,7 @@ class Outcomes:
         over = self._world.nodes.overdrawn(row, found[1].cls.amounts)
         if over and self._world.overdrawn(row, found[1].cls.amounts):
             return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
-        if over and not found[0].gang:  # of a gang others are bound by now: half of it would be worse
+        if over and not found[0].at(Stage.BOUND):  # half a gang would be worse
             return f"another scheduler is filling node {node} at the same moment"
         if self.held_back:
             gets_on = bool(found[0].at(Stage.BOUND))
