@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import msgspec
 
 from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.objects import Job, Node, Pod
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import Announce
@@ -29,6 +30,7 @@ class Cluster:
     def __init__(self, nodes: int, per_leaf: int) -> None:
         self._jobs: dict[str, Job] = {}
         self.engine = Engine(Configuration(), self._resolve)
+        self.engine.contested.config = Contention(pods=0)  # who fills nodes here places nothing more
         self.engine.nodes_applied([_node(number, per_leaf) for number in range(nodes)], 0.0)
 
     def _resolve(self, pod: Pod) -> Lineage:
