@@ -7,9 +7,9 @@ from typing import Final
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.isolation import Counts, Isolated
 from topo_scheduler.kube.binder import BindRequest
-from topo_scheduler.scheduling.extension import Answer, Binding, Plugin, PluginError
+from topo_scheduler.scheduling.extensions.extension import Answer, Binding, Plugin, PluginError
+from topo_scheduler.scheduling.extensions.registry import Extensions, answer_of
 from topo_scheduler.scheduling.instructions import Bind
-from topo_scheduler.scheduling.registry import Extensions, answer_of
 from topo_scheduler.state.classes import PodClass
 
 KEEP: Final = 10_000

@@ -26,13 +26,13 @@ from topo_scheduler.kube.lease import LeaderElector
 from topo_scheduler.observability import health
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot
 from topo_scheduler.observability.outputs import Outputs, open_outputs
-from topo_scheduler.scheduling import waiting
-from topo_scheduler.scheduling.fragmentation import fragmentation
-from topo_scheduler.scheduling.link_survey import survey_links
-from topo_scheduler.scheduling.survey import survey
+from topo_scheduler.scheduling.surveying import waiting
+from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
+from topo_scheduler.scheduling.surveying.link_survey import survey_links
+from topo_scheduler.scheduling.surveying.survey import survey
 
 if TYPE_CHECKING:
-    from topo_scheduler.scheduling.registry import Extensions
+    from topo_scheduler.scheduling.extensions.registry import Extensions
     from topo_scheduler.term import Term
 
 log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.observability.logs import log_decision
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.extension import PluginError
+from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
     Announce,
     Bind,

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from topo_scheduler.scheduling.extension import PluginError, told
+from topo_scheduler.scheduling.extensions.extension import PluginError, told
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

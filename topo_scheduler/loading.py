@@ -9,8 +9,8 @@ from importlib.metadata import EntryPoint, entry_points
 
 from topo_scheduler.api.config import ConfigError
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.scheduling.extension import GROUP, Guard, Plugin, told
-from topo_scheduler.scheduling.registry import Extensions
+from topo_scheduler.scheduling.extensions.extension import GROUP, Guard, Plugin, told
+from topo_scheduler.scheduling.extensions.registry import Extensions
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from the configuration and returns a `Plugin`. How to write one: docs/how-to/wri
 docs/reference/plugins.md.
 """
 
-from topo_scheduler.scheduling.extension import (
+from topo_scheduler.scheduling.extensions.extension import (
     GROUP,
     VERSION,
     WHOLE,

@@ -34,12 +34,12 @@ from topo_scheduler.kube.sinks import Calls, Deleted
 from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recording.ear import Listener, new_engine, sinks_of_storage
+from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import (
     Complain,
     Tell,
 )
-from topo_scheduler.scheduling.registry import Extensions
-from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 
 log = logging.getLogger(__name__)

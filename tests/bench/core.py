@@ -12,9 +12,9 @@ import msgspec
 from topo_scheduler.api.config import Configuration, load_configuration
 from topo_scheduler.api.objects import Job, Node, Pod
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.fragmentation import fragmentation
 from topo_scheduler.scheduling.instructions import Announce, Preempt, Tell
-from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.intake.understand import Lineage
+from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 from topo_scheduler.state.decision import Verdict
 
 from . import objects, waiting

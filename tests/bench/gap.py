@@ -14,7 +14,7 @@ import numpy as np
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, pods
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.ask import Ask, Placement
+from topo_scheduler.scheduling.placing.ask import Ask, Placement
 from topo_scheduler.state.classes import PodClass
 
 from .objects import Json

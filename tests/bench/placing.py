@@ -12,7 +12,7 @@ from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.objects import Job, Node, Pod
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import Announce
-from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.decision import Verdict
 
 from . import objects

@@ -9,7 +9,7 @@ from topo_scheduler.api.config import load_configuration
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import Announce
-from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.intake.understand import Lineage
 
 from . import objects
 from .objects import Json

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from topo_scheduler.scheduling.waiting import longest_waits, shares
+from topo_scheduler.scheduling.surveying.waiting import longest_waits, shares
 
 from . import objects
 from .cluster import Cluster, leaves_of, nodes_of

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from topo_scheduler.isolation import FIRST_PAUSE, LOG_EVERY, Isolated
-from topo_scheduler.scheduling.extension import PluginError
+from topo_scheduler.scheduling.extensions.extension import PluginError
 
 
 class Counting:

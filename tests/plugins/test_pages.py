@@ -12,7 +12,7 @@ from tests.scheduling.driver import Driver
 from topo_scheduler import plugins
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.registry import Extensions
+from topo_scheduler.scheduling.extensions.registry import Extensions
 
 HOW_TO = (ROOT / "docs" / "how-to" / "write-a-plugin.md").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "docs" / "reference" / "plugins.md").read_text(encoding="utf-8")

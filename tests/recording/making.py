@@ -16,8 +16,8 @@ from topo_scheduler.observability.segments import SegmentReader
 from topo_scheduler.recording.ear import Listener, ObservedEngine
 from topo_scheduler.recording.recorder import Recorder
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.extension import Guard, Plugin
-from topo_scheduler.scheduling.registry import Extensions
+from topo_scheduler.scheduling.extensions.extension import Guard, Plugin
+from topo_scheduler.scheduling.extensions.registry import Extensions
 
 LARGE = Bounds(1 << 30, 1 << 26, 3600)
 

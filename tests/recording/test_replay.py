@@ -34,11 +34,11 @@ from topo_scheduler.recording.calls import QUERIES, SIGNATURES, decode_arguments
 from topo_scheduler.recording.ear import Heard
 from topo_scheduler.recording.recorder import Recorder
 from topo_scheduler.recording.replay import replay
-from topo_scheduler.scheduling.direct import Direct
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.extension import Demand, Filter, Plugin, PluginError, Score
-from topo_scheduler.scheduling.registry import Extensions
-from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.extensions.direct import Direct
+from topo_scheduler.scheduling.extensions.extension import Demand, Filter, Plugin, PluginError, Score
+from topo_scheduler.scheduling.extensions.registry import Extensions
+from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.storage import ReserveVolume, SelectNode
 
 # ---------------------------------------------------------------- what repeats

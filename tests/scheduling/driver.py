@@ -11,6 +11,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.explaining.why import FAULT
 from topo_scheduler.scheduling.instructions import (
     Announce,
     Bind,
@@ -26,8 +27,7 @@ from topo_scheduler.scheduling.instructions import (
     Rehearse,
     Tell,
 )
-from topo_scheduler.scheduling.understand import Lineage
-from topo_scheduler.scheduling.why import FAULT
+from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.groups import PodGroup, Serving
 from topo_scheduler.state.resources import GPU

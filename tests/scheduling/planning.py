@@ -10,9 +10,9 @@ from topo_scheduler.api.annotations import Enforcement, Strategy
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Node
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
-from topo_scheduler.scheduling.planner import Planner
-from topo_scheduler.scheduling.policy import Policy
+from topo_scheduler.scheduling.placing.ask import Ask, Failure, Limits, Placement
+from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.placing.policy import Policy
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.resources import CPU, GPU, PODS

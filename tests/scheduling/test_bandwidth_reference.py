@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, gang, pods
 from topo_scheduler.api.links import Link
-from topo_scheduler.scheduling.ask import Ask, Failure, Placement, Traffic
+from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement, Traffic
 
 SELF = ("default", "self")
 

@@ -6,7 +6,7 @@ from tests.helpers import controlled_by, make_node, make_pod
 from tests.scheduling.driver import Driver, configured, copies, gang
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.contested import AT_ONCE, FRESH, LOST, RECENT, SETTLED, STALE, WAITING
+from topo_scheduler.scheduling.binding.contested import AT_ONCE, FRESH, LOST, RECENT, SETTLED, STALE, WAITING
 from topo_scheduler.scheduling.instructions import BindOutcome
 
 THEIRS = "default-scheduler"

@@ -42,9 +42,9 @@ from topo_scheduler.scheduling.instructions import (
     Preempt,
     Rehearse,
 )
-from topo_scheduler.scheduling.link_survey import survey_links
-from topo_scheduler.scheduling.queue import Place
-from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.intake.understand import Lineage
+from topo_scheduler.scheduling.queueing.queue import Place
+from topo_scheduler.scheduling.surveying.link_survey import survey_links
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Stage

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.objects import Node
-from topo_scheduler.scheduling.fragmentation import LargestGang, fragmentation
+from topo_scheduler.scheduling.surveying.fragmentation import LargestGang, fragmentation
 
 
 def by_level(d: Driver, model: str = "") -> dict[str, LargestGang]:

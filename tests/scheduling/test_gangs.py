@@ -7,7 +7,7 @@ from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.objects import Job, Named, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome
-from topo_scheduler.scheduling.queue import Place
+from topo_scheduler.scheduling.queueing.queue import Place
 from topo_scheduler.state.decision import Verdict
 from topo_scheduler.state.workloads import Stage
 

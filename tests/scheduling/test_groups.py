@@ -9,7 +9,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.understand import Lineage, Understood, understand
+from topo_scheduler.scheduling.intake.understand import Lineage, Understood, understand
 from topo_scheduler.state.groups import Disruption, GroupKey, Groups, PodGroup, Serving
 from topo_scheduler.state.resources import ResourceTable
 from topo_scheduler.state.workloads import Workload

@@ -8,7 +8,7 @@ from tests.helpers import make_pod, owner
 from tests.scheduling.driver import Driver, fabric, gang, held, stage
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.held_back import FIRST_HELD, LONGEST_HELD
+from topo_scheduler.scheduling.binding.held_back import FIRST_HELD, LONGEST_HELD
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Evict, Rehearse
 from topo_scheduler.state.workloads import Stage
 

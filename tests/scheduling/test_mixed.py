@@ -14,8 +14,8 @@ from tests.scheduling.reference import Machine, Path, Want
 from tests.scheduling.test_planner_reference import clusters
 from topo_scheduler.api.annotations import Enforcement, Strategy
 from topo_scheduler.api.labels import UNLABELLED
-from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
-from topo_scheduler.scheduling.validation import check
+from topo_scheduler.scheduling.placing.ask import Ask, Failure, Limits, Placement
+from topo_scheduler.scheduling.placing.validation import check
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.resources import CPU
 

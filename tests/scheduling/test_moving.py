@@ -13,7 +13,7 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectMeta, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
-from topo_scheduler.scheduling.moves import MovePlan
+from topo_scheduler.scheduling.moving.plan import MovePlan
 from topo_scheduler.state.workloads import Workload
 
 ON = configured("{repair: {enabled: true}, preemption: {enabled: false}, reservation: {enabled: false}}")

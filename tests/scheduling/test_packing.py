@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.scheduling import packing
-from topo_scheduler.scheduling.packing import Budget, Frontier, TooMuch, Vector
+from topo_scheduler.scheduling.placing import packing
+from topo_scheduler.scheduling.placing.packing import Budget, Frontier, TooMuch, Vector
 
 counts = st.tuples(*[st.integers(0, 3)] * 3)
 frontiers = st.lists(counts, min_size=1, max_size=6)

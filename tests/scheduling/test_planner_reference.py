@@ -10,7 +10,7 @@ from tests.scheduling.planning import ask_of, small_of
 from tests.scheduling.reference import Machine, Option, Path, Reference, Want
 from topo_scheduler.api.annotations import Strategy
 from topo_scheduler.api.labels import UNLABELLED
-from topo_scheduler.scheduling.ask import Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Failure, Placement
 from topo_scheduler.state.resources import CPU, GPU
 
 NAMES = ("a", "b", "c")

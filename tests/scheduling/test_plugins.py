@@ -29,8 +29,8 @@ from topo_scheduler.plugins import (
     Strategy,
 )
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.filters import FILTERS
-from topo_scheduler.scheduling.registry import BUILT_IN, Extensions
+from topo_scheduler.scheduling.extensions.registry import BUILT_IN, Extensions
+from topo_scheduler.scheduling.rules.filters import FILTERS
 from topo_scheduler.state.decision import Verdict
 
 ZONE = "example.com/zone"

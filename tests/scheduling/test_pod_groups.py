@@ -14,7 +14,7 @@ from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.reasons import GroupReason, Reason
-from topo_scheduler.scheduling.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
 from topo_scheduler.state.groups import Disruption, Serving
 from topo_scheduler.state.workloads import Stage
 

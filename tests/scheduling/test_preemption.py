@@ -14,10 +14,10 @@ from tests.scheduling.planning import Small, gang, grid, pods, single
 from topo_scheduler.api.annotations import PlacementRequest
 from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector
-from topo_scheduler.scheduling.ask import Ask, Placement
-from topo_scheduler.scheduling.preemption import Plan, plan_preemption
-from topo_scheduler.scheduling.trial import Trial
-from topo_scheduler.scheduling.victims import Candidates, Key, candidates_below
+from topo_scheduler.scheduling.placing.ask import Ask, Placement
+from topo_scheduler.scheduling.preemption.plan import Plan, plan_preemption
+from topo_scheduler.scheduling.preemption.trial import Trial
+from topo_scheduler.scheduling.preemption.victims import Candidates, Key, candidates_below
 from topo_scheduler.state.budgets import Budgets
 from topo_scheduler.state.constraints import Constraints
 from topo_scheduler.state.groups import Disruption
@@ -358,7 +358,7 @@ def test_no_other_set_costs_less(
     """Exact on a small cluster. By nodes and domains it is so too, but for what budgets and spare members tie."""
     with pytest.MonkeyPatch.context() as patch:
         if not small_too:
-            patch.setattr("topo_scheduler.scheduling.clearing.EVERY_SET_OF_A_DOMAIN", -1)
+            patch.setattr("topo_scheduler.scheduling.preemption.clearing.EVERY_SET_OF_A_DOMAIN", -1)
             slack, mode = 0, "pod"
         held = data.draw(helds(gangs=True, budgets=small_too))
         s = Scene(Small(grid(1, 2, 2, gpus=4)), held)
@@ -392,7 +392,7 @@ def test_a_port_is_made_free_at_the_least_cost(data: st.DataObject, every_set: i
     if isinstance(s.small.plan(ask), Placement):
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("topo_scheduler.scheduling.reprieve.EVERY_SET", every_set)
+        patch.setattr("topo_scheduler.scheduling.preemption.reprieve.EVERY_SET", every_set)
         plan, best = s.plan(ask), s.cheapest(ask)
     if every_set:
         assert (plan is None) == (best is None)

@@ -13,7 +13,7 @@ from tests.scheduling.reference import Machine, Want
 from tests.scheduling.test_planner_reference import clusters
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.observability.metrics import Metrics, Snapshot
-from topo_scheduler.scheduling.quality import quality_of
+from topo_scheduler.scheduling.placing.quality import quality_of
 
 NAMES = ("score", "spanned-level", "levels-spanned", "hops")
 

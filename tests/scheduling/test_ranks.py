@@ -7,7 +7,7 @@ import pytest
 from tests.helpers import controlled_by, in_group, make_group, make_pod, owner
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.ranks import place_in_series
+from topo_scheduler.scheduling.intake.ranks import place_in_series
 
 JOB = "batch.kubernetes.io/job-completion-index"
 GLOBAL = "jobset.sigs.k8s.io/job-global-index"

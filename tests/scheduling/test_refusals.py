@@ -5,7 +5,7 @@ import pytest
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric, gang
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.refusals import FIRST_CLOSED, HALF_LIFE, LONGEST_CLOSED, Penalties
+from topo_scheduler.scheduling.binding.refusals import FIRST_CLOSED, HALF_LIFE, LONGEST_CLOSED, Penalties
 from topo_scheduler.state.classes import PodClass
 
 

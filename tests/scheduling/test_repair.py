@@ -13,7 +13,7 @@ from tests.scheduling.planning import Small, ask_of, gang, grid, small_of
 from tests.scheduling.reference import Machine, Path, Reference, Rule, Want
 from tests.scheduling.test_planner_reference import clusters, wants
 from topo_scheduler.api.annotations import Strategy
-from topo_scheduler.scheduling.ask import Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Failure, Placement
 
 
 def test_in_their_own_leaf_first() -> None:

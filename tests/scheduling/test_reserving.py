@@ -12,7 +12,7 @@ from tests.scheduling.driver import Driver, configured, fabric, gang
 from tests.scheduling.stream import Run, Stream
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.holds import Reservation
+from topo_scheduler.scheduling.reserving.holds import Reservation
 
 OFF = "{reservation: {enabled: false}}"
 

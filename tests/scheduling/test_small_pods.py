@@ -10,11 +10,11 @@ from tests.scheduling.driver import Driver, configured, fabric, gang, held
 from topo_scheduler.api.config import ConfigError
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.scheduling import small_pods
-from topo_scheduler.scheduling.ask import Ask, Limits, Placement
-from topo_scheduler.scheduling.gpu_choice import choose_gpus
-from topo_scheduler.scheduling.planner import Planner
-from topo_scheduler.scheduling.policy import Policy
+from topo_scheduler.scheduling.placing import small_pods
+from topo_scheduler.scheduling.placing.ask import Ask, Limits, Placement
+from topo_scheduler.scheduling.placing.gpu_choice import choose_gpus
+from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.placing.policy import Policy
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, PODS, as_amounts

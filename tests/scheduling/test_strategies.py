@@ -9,7 +9,7 @@ from tests.scheduling.planning import Small, gang, grid, pods, single
 from topo_scheduler.api.annotations import Strategy
 from topo_scheduler.api.links import Link
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
-from topo_scheduler.scheduling.ask import Ask, Placement
+from topo_scheduler.scheduling.placing.ask import Ask, Placement
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.resources import GPU, PODS
 

@@ -11,7 +11,7 @@ from tests.scheduling.planning import Small, grid, small_of
 from tests.scheduling.reference import Machine, Want
 from tests.scheduling.test_planner_reference import clusters
 from topo_scheduler.api.objects import Node
-from topo_scheduler.scheduling.survey import survey
+from topo_scheduler.scheduling.surveying.survey import survey
 
 
 def test_a_domain_tells_name_type_capacity_use_nodes_and_neighbours() -> None:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from topo_scheduler.scheduling.queue import Queue
-from topo_scheduler.scheduling.turns import BY_SHARE, MISSES, Fairness, Order, Turns
+from topo_scheduler.scheduling.queueing.queue import Queue
+from topo_scheduler.scheduling.queueing.turns import BY_SHARE, MISSES, Fairness, Order, Turns
 
 NEVER = Fairness(overdue_after=1e12)
 

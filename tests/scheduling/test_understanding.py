@@ -23,7 +23,7 @@ from topo_scheduler.api.objects import Container, Pod, PodSpec, ResourceRequirem
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import Affinity
-from topo_scheduler.scheduling.understand import Lineage, Understood, charged_amounts, understand
+from topo_scheduler.scheduling.intake.understand import Lineage, Understood, charged_amounts, understand
 from topo_scheduler.state.resources import GPU, ResourceTable
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, gang, grid, pods
-from topo_scheduler.scheduling.ask import Ask, Limits, Placement
-from topo_scheduler.scheduling.validation import check
+from topo_scheduler.scheduling.placing.ask import Ask, Limits, Placement
+from topo_scheduler.scheduling.placing.validation import check
 
 
 def found(small: Small, ask: Ask) -> Placement:

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric
 from tests.scheduling.planning import Small, gang, grid, pods
-from topo_scheduler.scheduling import views as views_module
-from topo_scheduler.scheduling.ask import Failure, Placement
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.totals import LeafTotals
-from topo_scheduler.scheduling.views import Views, capped
+from topo_scheduler.scheduling.placing import views as views_module
+from topo_scheduler.scheduling.placing.ask import Failure, Placement
+from topo_scheduler.scheduling.placing.totals import LeafTotals
+from topo_scheduler.scheduling.placing.views import Views, capped
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes import UNKNOWN
 from topo_scheduler.state.resources import CPU, GPU

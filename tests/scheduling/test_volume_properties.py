@@ -6,8 +6,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.scheduling.storage import DELAYED, LOCAL, StorageDriver, claim, using, volume, zoned
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.binding.volume_binding import UNANSWERED
 from topo_scheduler.scheduling.instructions import BindOutcome
-from topo_scheduler.scheduling.volume_binding import UNANSWERED
 from topo_scheduler.state.storage import SELECTED_NODE, is_bound
 from topo_scheduler.state.workloads import Stage
 

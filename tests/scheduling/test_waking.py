@@ -6,7 +6,7 @@ from tests.helpers import controlled_by, make_node, make_pod, owner
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.objects import Pod, PodCondition, Taint
 from topo_scheduler.scheduling.instructions import BindOutcome
-from topo_scheduler.scheduling.queue import Place
+from topo_scheduler.scheduling.queueing.queue import Place
 
 
 def gang(size: int, name: str = "g", gpus: int = 8) -> list[Pod]:

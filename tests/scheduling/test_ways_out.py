@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.helpers import EPOCH, make_node, make_pod, timestamp
 from tests.scheduling.driver import Driver
 from topo_scheduler.api.objects import ContainerPort, Node, Pod, Taint, Toleration
-from topo_scheduler.scheduling.ways import Kind, Way
+from topo_scheduler.scheduling.explaining.ways import Kind, Way
 
 AWAY = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 

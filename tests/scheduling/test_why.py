@@ -6,11 +6,11 @@ from tests.helpers import EPOCH, make_node, make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang
 from topo_scheduler.api.objects import Pod, Taint
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling import why
+from topo_scheduler.scheduling.explaining import why
+from topo_scheduler.scheduling.explaining.ways import Kind
+from topo_scheduler.scheduling.explaining.ways_text import NOTE_BYTES, say
+from topo_scheduler.scheduling.explaining.why import AGAIN, MANY, SOONEST, Explanation
 from topo_scheduler.scheduling.instructions import Complain, MarkUnschedulable, Tell
-from topo_scheduler.scheduling.ways import Kind
-from topo_scheduler.scheduling.ways_text import NOTE_BYTES, say
-from topo_scheduler.scheduling.why import AGAIN, MANY, SOONEST, Explanation
 
 
 def held(name: str, node: str, gpus: int = 8, *, expected: str = "") -> Pod:

@@ -11,7 +11,7 @@ from tests.helpers import make_node, make_pod
 from topo_scheduler.api.links import Link
 from topo_scheduler.api.objects import Node
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.scheduling.link_survey import survey_links
+from topo_scheduler.scheduling.surveying.link_survey import survey_links
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.links import reservation_of
 

@@ -21,7 +21,7 @@ from topo_scheduler.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from topo_scheduler.scheduling.feasible import Nominated, reasons
+from topo_scheduler.scheduling.rules.feasible import Nominated, reasons
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import pod_class
 from topo_scheduler.state.constraints import constraints_of, profile_of

@@ -5,7 +5,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from topo_scheduler.scheduling.fragmentation import Fragmentation
+from topo_scheduler.scheduling.surveying.fragmentation import Fragmentation
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from topo_scheduler.cli.views import DomainView, NodeView, Tenant
-from topo_scheduler.scheduling.link_survey import LinkState
+from topo_scheduler.scheduling.surveying.link_survey import LinkState
 from topo_scheduler.state.wiring import readable
 
 PIPE_WIDTH: Final = 200

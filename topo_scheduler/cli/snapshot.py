@@ -20,7 +20,7 @@ from topo_scheduler.kube.groups import served_groups
 from topo_scheduler.kube.owners import Missing, OwnerDirectory
 from topo_scheduler.kube.resources import NAMESPACES, NODES, PODS, Object, Resource
 from topo_scheduler.kube.storage import storage_sinks
-from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.groups import Serving, read_group
 from topo_scheduler.state.storage import Storage

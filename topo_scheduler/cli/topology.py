@@ -122,7 +122,7 @@ async def _watch(
 
 def _json(world: "World", pods: "list[Pod]") -> dict[str, Any]:
     from topo_scheduler.cli import gangs, render, views
-    from topo_scheduler.scheduling.fragmentation import fragmentation
+    from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 
     root = views.tree(world, pods)
     assert root is not None
@@ -135,7 +135,7 @@ def _picture(world: "World", pods: "list[Pod]", *, wide: bool, title: str = "") 
     from rich.text import Text
 
     from topo_scheduler.cli import gangs, render, views
-    from topo_scheduler.scheduling.fragmentation import fragmentation
+    from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 
     root = views.tree(world, pods)
     assert root is not None

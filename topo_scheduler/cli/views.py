@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from topo_scheduler.api.links import NODE
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.link_survey import LinkState, survey_links
-from topo_scheduler.scheduling.survey import Domain, survey
+from topo_scheduler.scheduling.surveying.link_survey import LinkState, survey_links
+from topo_scheduler.scheduling.surveying.survey import Domain, survey
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.fabric import Path
 from topo_scheduler.state.nodes import UNKNOWN

@@ -5,8 +5,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from topo_scheduler.scheduling.ways import Way
-    from topo_scheduler.scheduling.why import Explanation
+    from topo_scheduler.scheduling.explaining.ways import Way
+    from topo_scheduler.scheduling.explaining.why import Explanation
     from topo_scheduler.state.decision import SizeRule
 
 Json = dict[str, Any]
@@ -45,7 +45,7 @@ def rule_json(rule: "SizeRule | None") -> Json | None:
 
 
 def _way(way: "Way", at: float) -> Json:
-    from topo_scheduler.scheduling.ways_text import say
+    from topo_scheduler.scheduling.explaining.ways_text import say
 
     cost = way.cost
     return {

@@ -30,7 +30,7 @@ from topo_scheduler.scheduling.instructions import (
     Preempt,
     Tell,
 )
-from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.decision import Decision, Verdict
 
 SCHEMA: Final = 1

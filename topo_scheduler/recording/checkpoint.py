@@ -16,10 +16,10 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import topo_scheduler
-from topo_scheduler.scheduling import views
-from topo_scheduler.scheduling.arrivals import Resolve
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.registry import Extensions
+from topo_scheduler.scheduling.extensions.registry import Extensions
+from topo_scheduler.scheduling.intake.arrivals import Resolve
+from topo_scheduler.scheduling.placing import views
 from topo_scheduler.state import residents
 
 _OURS: Final = ("topo_scheduler.api.", "topo_scheduler.state.", "topo_scheduler.scheduling.")

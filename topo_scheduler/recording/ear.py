@@ -15,12 +15,12 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.sinks import Deleted
 from topo_scheduler.kube.storage import StorageSink, storage_sinks
 from topo_scheduler.recording.calls import SIGNATURES, Signature
-from topo_scheduler.scheduling.arrivals import Resolve
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.extension import Guard, PluginError
+from topo_scheduler.scheduling.extensions.extension import Guard, PluginError
+from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import Instruction
-from topo_scheduler.scheduling.registry import Extensions
-from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.intake.arrivals import Resolve
+from topo_scheduler.scheduling.intake.understand import Lineage
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Job
 from topo_scheduler.recording.calls import decoder_of, encoder
 from topo_scheduler.recording.stand_ins import PluginNote
-from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.intake.understand import Lineage
 
 FORMAT: Final = "topo-scheduler record"
 SCHEMA: Final = 1

@@ -16,7 +16,7 @@ from topo_scheduler.recording.ear import Heard, ObservedEngine
 from topo_scheduler.recording.lines import CHECKPOINT, CONTINUED, TERM, Header, Line, encode_lineage
 from topo_scheduler.recording.stand_ins import encode_answer, notes_of
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.intake.understand import Lineage
 
 log = logging.getLogger(__name__)
 

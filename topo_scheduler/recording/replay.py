@@ -20,8 +20,8 @@ from topo_scheduler.recording.reading import Segment, damaged, read_segments
 from topo_scheduler.recording.recorder import encode_out
 from topo_scheduler.recording.stand_ins import decode_answer, extensions_of
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.extension import PluginError
-from topo_scheduler.scheduling.understand import Lineage
+from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.intake.understand import Lineage
 
 T = TypeVar("T")
 _DECIDED: Final = "Announce"

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 
 from topo_scheduler.recording.calls import encoder
-from topo_scheduler.scheduling.extension import Demand, Filter, Plugin, PluginError, Prefers, Score, Strategy
-from topo_scheduler.scheduling.registry import BUILT_IN, Extensions
+from topo_scheduler.scheduling.extensions.extension import Demand, Filter, Plugin, PluginError, Prefers, Score, Strategy
+from topo_scheduler.scheduling.extensions.registry import BUILT_IN, Extensions
 
 
 class PluginNote(msgspec.Struct, omit_defaults=True):

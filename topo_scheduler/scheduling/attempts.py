@@ -3,22 +3,22 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from topo_scheduler.scheduling.ask import Ask, Failure, Limits, Placement
-from topo_scheduler.scheduling.bandwidth import traffic_of
-from topo_scheduler.scheduling.explain import domain_reasons, node_reasons, sentence
-from topo_scheduler.scheduling.extension import Demand
-from topo_scheduler.scheduling.gpu_choice import choose_gpus
-from topo_scheduler.scheduling.levels import plan_by_levels, required_level, wish_of
-from topo_scheduler.scheduling.neighbours import Position, looks_around
-from topo_scheduler.scheduling.planner import Planner
-from topo_scheduler.scheduling.quality import quality_of
-from topo_scheduler.scheduling.ranks import give_ranks
-from topo_scheduler.scheduling.segments import segments_of
-from topo_scheduler.scheduling.sharing import Sharing
-from topo_scheduler.scheduling.tied import is_tied
-from topo_scheduler.scheduling.validation import check
-from topo_scheduler.scheduling.volume_choice import Seated, choose_volumes
-from topo_scheduler.scheduling.volume_limits import ClaimError
+from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
+from topo_scheduler.scheduling.extensions.extension import Demand
+from topo_scheduler.scheduling.intake.ranks import give_ranks
+from topo_scheduler.scheduling.placing.ask import Ask, Failure, Limits, Placement
+from topo_scheduler.scheduling.placing.bandwidth import traffic_of
+from topo_scheduler.scheduling.placing.gpu_choice import choose_gpus
+from topo_scheduler.scheduling.placing.levels import plan_by_levels, required_level, wish_of
+from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.placing.quality import quality_of
+from topo_scheduler.scheduling.placing.segments import segments_of
+from topo_scheduler.scheduling.placing.tied import is_tied
+from topo_scheduler.scheduling.placing.validation import check
+from topo_scheduler.scheduling.queueing.sharing import Sharing
+from topo_scheduler.scheduling.rules.neighbours import Position, looks_around
+from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
+from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.fabric import Layout, Path

@@ -11,10 +11,12 @@ from contextlib import nullcontext
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
-from topo_scheduler.scheduling.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.contested import FRESH, Contested
-from topo_scheduler.scheduling.extension import PluginError
+from topo_scheduler.scheduling.binding.contested import FRESH, Contested
+from topo_scheduler.scheduling.binding.outcomes import Outcomes
+from topo_scheduler.scheduling.explaining.why import Why
+from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import (
     Announce,
     BindOutcome,
@@ -22,21 +24,19 @@ from topo_scheduler.scheduling.instructions import (
     EvictionOutcome,
     Instruction,
 )
-from topo_scheduler.scheduling.levels import next_loosening
-from topo_scheduler.scheduling.moving import Moving
-from topo_scheduler.scheduling.outcomes import Outcomes
-from topo_scheduler.scheduling.pending import Told
-from topo_scheduler.scheduling.planner import Planner
-from topo_scheduler.scheduling.preempting import Preempting
-from topo_scheduler.scheduling.queue import Place, Queue
-from topo_scheduler.scheduling.registry import Extensions
-from topo_scheduler.scheduling.reserving import Reserving
-from topo_scheduler.scheduling.setting_aside import SettingAside
+from topo_scheduler.scheduling.intake.arrivals import Arrivals, Resolve
+from topo_scheduler.scheduling.intake.pending import Told
+from topo_scheduler.scheduling.moving.machine import Moving
+from topo_scheduler.scheduling.placing.levels import next_loosening
+from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.preemption.machine import Preempting
+from topo_scheduler.scheduling.queueing.queue import Place, Queue
+from topo_scheduler.scheduling.queueing.setting_aside import SettingAside
+from topo_scheduler.scheduling.queueing.sharing import Sharing
+from topo_scheduler.scheduling.queueing.standing import lacking, least_of, order_of
+from topo_scheduler.scheduling.queueing.waking import Waking
+from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.settings import fairness_of, policy_of, unknown_levels, unknown_scores
-from topo_scheduler.scheduling.sharing import Sharing
-from topo_scheduler.scheduling.standing import lacking, least_of, order_of
-from topo_scheduler.scheduling.waking import Waking
-from topo_scheduler.scheduling.why import Why
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving

@@ -6,11 +6,11 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.config import Configuration
-from topo_scheduler.scheduling.ask import Limits
-from topo_scheduler.scheduling.policy import Policy, configured_rules
-from topo_scheduler.scheduling.registry import Extensions
-from topo_scheduler.scheduling.small_pods import configured_kinds, scoring_of, unknown_scoring
-from topo_scheduler.scheduling.turns import Fairness
+from topo_scheduler.scheduling.extensions.registry import Extensions
+from topo_scheduler.scheduling.placing.ask import Limits
+from topo_scheduler.scheduling.placing.policy import Policy, configured_rules
+from topo_scheduler.scheduling.placing.small_pods import configured_kinds, scoring_of, unknown_scoring
+from topo_scheduler.scheduling.queueing.turns import Fairness
 
 
 def policy_of(config: Configuration, extensions: Extensions) -> Policy:

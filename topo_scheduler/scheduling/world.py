@@ -16,11 +16,11 @@ from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import QuantityError
-from topo_scheduler.scheduling.domains import NamedDomains
-from topo_scheduler.scheduling.neighbours import Surroundings
-from topo_scheduler.scheduling.refusals import KUBELET_REFUSALS, Penalties
-from topo_scheduler.scheduling.registry import Extensions
-from topo_scheduler.scheduling.understand import charged_amounts
+from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS, Penalties
+from topo_scheduler.scheduling.extensions.registry import Extensions
+from topo_scheduler.scheduling.intake.understand import charged_amounts
+from topo_scheduler.scheduling.rules.domains import NamedDomains
+from topo_scheduler.scheduling.rules.neighbours import Surroundings
 from topo_scheduler.state.accounts import Accounts
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import profile_of

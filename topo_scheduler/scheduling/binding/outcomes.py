@@ -1,0 +1,373 @@
+"""From a decision to bound pods: assume, bind, confirm; and what happens when a bind fails.
+
+All members are assumed before the first is bound. A bind that fails gives back what it held; the member is placed
+again near the others; pods like one that the API server refused are tried before they are bound (`held_back`). A gang
+that was never complete and can't be completed is rolled back: its bound members that
+have a controller are evicted (bare pods never). A bind whose end is unknown keeps what it holds and is written again
+to the same node.
+"""
+
+import heapq
+from dataclasses import dataclass
+from itertools import takewhile
+from math import inf
+from typing import Final
+
+from topo_scheduler.api.annotations import (
+    ADDRESS,
+    CHARGED_FRACTION,
+    CHARGED_GPUS,
+    EXPECTED_DURATION,
+    GANG_ID,
+    GPU_INDEX,
+    HOPS,
+    LEVELS_SPANNED,
+    RANK,
+    RESERVED_BANDWIDTH,
+    SCORE,
+    SPANNED_LEVEL,
+)
+from topo_scheduler.api.durations import written_duration
+from topo_scheduler.api.fractions import write_fraction, write_indexes
+from topo_scheduler.api.groups import GroupApi
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.process import SchedulerConfig
+from topo_scheduler.api.reasons import GroupReason, Reason
+from topo_scheduler.scheduling.binding.held_back import STOPPED, HeldBack, kind_of
+from topo_scheduler.scheduling.binding.volume_binding import VolumeBinding
+from topo_scheduler.scheduling.instructions import (
+    Bind,
+    BindOutcome,
+    Complain,
+    Evict,
+    Instruction,
+    MarkGroup,
+    PodRef,
+    Tell,
+)
+from topo_scheduler.scheduling.placing.bandwidth import bandwidth_of
+from topo_scheduler.scheduling.rules.neighbours import crowded_out
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.decision import Decision, Seat
+from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+
+ROLL_BACK_AFTER: Final = 3.0
+"""Seconds a gang may stay half bound without getting on before it is rolled back."""
+WRITE_AGAIN_AFTER: Final = 1.0
+"""Seconds before a bind of unknown end is written again."""
+
+
+def reference(member: Member) -> PodRef:
+    """Return which pod a member is."""
+    return PodRef(member.namespace, member.name, member.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    bind: Bind
+    why: str
+
+
+class Outcomes:
+    """Binds in flight and their ends."""
+
+    def __init__(self, world: World, workloads: Workloads, config: SchedulerConfig) -> None:
+        self._world = world
+        self._workloads = workloads
+        self._config = config
+        self.volumes = VolumeBinding(world.around, config.volume_bind_timeout)
+        self.held_back = HeldBack()
+        self._sent: dict[str, _Sent] = {}
+        self._again: list[tuple[float, str]] = []
+        self._half: dict[str, None] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """Binds written or to be written whose end is not known."""
+        return len(self._sent)
+
+    def decided_since(self, since: float) -> int:
+        """Return how many of them were decided after a moment."""
+        return sum(1 for _ in takewhile(lambda sent: sent.bind.decided > since, reversed(self._sent.values())))
+
+    def assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
+        """Hold all seats of a decision and return the binds to be written, or what goes before them."""
+        binds: list[Bind] = []
+        workload.failing = False
+        bandwidth = bandwidth_of(workload, (workload.members[seat.uid] for seat in decision.seats))
+        wall = now + self._world.epoch
+        for seat in decision.seats:
+            member = workload.members[seat.uid]
+            amounts, profile = member.cls.amounts, member.profile
+            self._world.ledger.assume(seat.uid, seat.node, amounts, profile, seat.devices)
+            member.bandwidth = bandwidth
+            if bandwidth:
+                self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)
+            member.stage, member.node, member.rank = Stage.ASSUMED, seat.node, seat.rank
+            bind = Bind(
+                reference(member), seat.node, _annotations(workload, member, seat, decision, wall), member.enqueued, now
+            )
+            self._sent[seat.uid] = _Sent(bind, _where(workload, seat, decision))
+            binds.append(bind)
+        tried = self.held_back.rehearse(workload.members, decision.seats, binds) if self.held_back else None
+        if tried is None:
+            return self.volumes.hold(decision.seats, binds, now)
+        for seat in decision.seats:  # nothing is written for them yet, but nobody else gets them
+            if seat.volumes:
+                self._world.around.storage.hold(seat.uid, seat.volumes)
+        return tried
+
+    def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
+        """Take over how a rehearsal ended. What is neither written nor refused tells nothing: the binds will."""
+        found = self._workloads.of_pod(uid)
+        if found is None or uid not in self._sent:
+            return
+        refused = message if outcome is BindOutcome.REJECTED else ""
+        if refused:
+            self.held_back.refused(kind_of(found[1]), found[0].id, refused, now)
+        self.held_back.answered(uid, refused)
+
+    def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
+        """Return what can be done of what was decided, and the pods that will not be bound: uid and why."""
+        good, undone = self.held_back.take_ended()
+        failed = [(uid, "") for uid in undone]
+        out: list[Instruction] = []
+        storage = self._world.around.storage
+        for seats, binds in good:
+            choices = [choice for seat in seats for choice in seat.volumes]
+            for seat in seats:
+                storage.release(seat.uid)
+            if any(one.claim not in storage.claims for one in choices) or any(
+                one.volume and one.volume not in storage.volumes for one in choices
+            ):
+                failed += [(seat.uid, "binding volumes: a claim or volume was deleted") for seat in seats]
+            else:
+                out += self.volumes.hold(seats, binds, now)
+        ready, lost = self.volumes.check(now)
+        return [*out, *ready], [*failed, *lost]
+
+    def awaits(self, uid: str) -> bool:
+        """Return whether a bind was asked for whose end is not known."""
+        return uid in self._sent
+
+    def may_bind(self, uid: str) -> str:
+        """Return why a decided bind must not be written after all, or an empty string."""
+        found = self._workloads.of_pod(uid)
+        if found is None or uid not in self._sent:
+            return "the pod is gone, or bound already"
+        node = found[1].node
+        row = self._world.nodes.row_of.get(node)
+        if row is None:
+            return f"node {node} was deleted"
+        over = self._world.nodes.overdrawn(row, found[1].cls.amounts)
+        if over and self._world.overdrawn(row, found[1].cls.amounts):
+            return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
+        if over and not found[0].at(Stage.BOUND):  # half a gang would be worse
+            return f"another scheduler is filling node {node} at the same moment"
+        if self.held_back:
+            gets_on = bool(found[0].at(Stage.BOUND))
+            if stopped := self.held_back.stops(found[1], gets_on=gets_on):
+                return stopped
+        around, member = self._world.around, found[1]
+        if member.profile is not None and (around.residents.repelling or member.cls.constraints is not None):
+            who = crowded_out(around, member.cls, member.profile, row)
+            if who:
+                return f"{who} came to node {node}, or near it, at the same moment"
+        return ""
+
+    def bind_finished(self, uid: str, outcome: BindOutcome, message: str, now: float) -> list[Instruction]:
+        """Take over how a bind ended."""
+        sent = self._sent.get(uid)
+        found = self._workloads.of_pod(uid)
+        if sent is None or found is None:
+            self.forget(uid)
+            return []
+        workload, member = found
+        if outcome is BindOutcome.UNKNOWN:
+            heapq.heappush(self._again, (now + WRITE_AGAIN_AFTER, uid))
+            return []
+        if outcome is BindOutcome.BOUND:
+            self.held_back.bound(uid)
+        elif outcome is BindOutcome.REJECTED:
+            self.held_back.refused(kind_of(member), workload.id, message, now)
+        self.forget(uid)
+        if outcome is BindOutcome.BOUND:
+            member.stage = Stage.BOUND
+            if workload.half_bound_since is not None:
+                workload.half_bound_since = now  # it gets on: the clock starts anew
+            marks = self.note_complete(workload)
+            text = f"Successfully assigned {member.key} to {member.node}{sent.why}"
+            return [*marks, Tell(reference(member), False, Reason.SCHEDULED, text)]
+        return self._failed(workload, member, outcome, message, now)
+
+    def forget(self, uid: str) -> None:
+        """Drop a bind that has ended, or whose pod is gone; its end does not matter any more."""
+        self._sent.pop(uid, None)
+        self.held_back.release(uid)
+        self.volumes.release(uid)
+
+    def note_complete(self, workload: Workload) -> list[Instruction]:
+        """Note a gang of which enough members run: from now on it is never rolled back. Return what is to be marked."""
+        bound = [m.rank for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
+        workload.ran.update(rank for rank in bound if rank >= 0)
+        if max(len(bound), len(workload.ran)) < workload.size:
+            return []
+        first, workload.complete = not workload.complete, True
+        workload.half_bound_since = None
+        workload.attempts = 0
+        return mark_placed(workload) if first else []
+
+    def hindered(self, workload: Workload, now: float) -> None:
+        """Note that a member has no room, or was not bound: a gang that stays half bound is rolled back before long."""
+        if (
+            workload.gang
+            and 0 < _seated(workload) < workload.size
+            and not workload.complete
+            and (workload.attempts or not workload.found)
+            and workload.half_bound_since is None
+        ):
+            workload.half_bound_since = now
+            self._half[workload.id] = None
+
+    def due(self, now: float) -> list[Instruction]:
+        """Return what is due by now: binds to write again, gangs to roll back."""
+        out: list[Instruction] = []
+        while self._again and self._again[0][0] <= now:
+            _, uid = heapq.heappop(self._again)
+            if uid in self._sent:
+                out.append(self._sent[uid].bind)
+        for workload, since in self._half_bound():
+            if now - since >= ROLL_BACK_AFTER:
+                out += self._roll_back(workload)
+        return out
+
+    def next_due(self) -> float | None:
+        """Return when `due` must be asked next."""
+        times: list[float] = [since + ROLL_BACK_AFTER for _, since in self._half_bound()]
+        if (volumes := self.volumes.next_due()) is not None:
+            times.append(volumes)
+        if self._again:
+            times.append(self._again[0][0])
+        return min(times, default=None)
+
+    def check_overdrawn(self, pod: Pod) -> list[Instruction]:
+        """Return what to tell when a pod that others bound took what a node no longer had."""
+        row = self._world.nodes.row_of.get(pod.spec.node_name)
+        over = self._world.overdrawn(row) if row is not None else []
+        if not over:
+            return []
+        text = (
+            f"node {pod.spec.node_name} has less {', '.join(over)} than its pods ask for since {pod.key}"
+            f" (scheduler {pod.spec.scheduler_name}) was bound to it"
+        )
+        out: list[Instruction] = [Complain(text)]
+        for uid in sorted(self._world.ledger.on_node(pod.spec.node_name)):
+            found = self._workloads.of_pod(uid)
+            if found is not None and found[1].stage is not Stage.PENDING:
+                out.append(Tell(reference(found[1]), True, Reason.OVERSUBSCRIBED, text))
+        return out
+
+    # ------------------------------------------------------------ inside
+
+    def _half_bound(self) -> list[tuple[Workload, float]]:
+        # As long as binds are on their way it is not known who is bound; each that ends begins the time anew.
+        found = [(workload, workload.half_bound_since) for id_ in self._half if (workload := self._workloads.get(id_))]
+        half = [(workload, since) for workload, since in found if since is not None]
+        self._half = {workload.id: None for workload, _ in half}
+        return [(workload, since) for workload, since in half if not workload.at(Stage.ASSUMED)]
+
+    def _failed(
+        self, workload: Workload, member: Member, outcome: BindOutcome, message: str, now: float
+    ) -> list[Instruction]:
+        leaf = self._world.leaf_of(member.node)
+        node = member.node
+        self._world.release(member.uid)
+        member.stage, member.node, member.rank, member.bandwidth = Stage.PENDING, "", -1, 0
+        if outcome is BindOutcome.REJECTED and leaf is not None:
+            self._world.history.note(leaf, now, good=False)
+        # All binds of a decision fail for one reason as a rule: they count as one attempt.
+        workload.attempts += not workload.failing
+        workload.failing = True
+        self.hindered(workload, now)
+        if outcome is BindOutcome.GONE:
+            self._workloads.leave(member.uid)
+            return []
+        if message in ("", STOPPED):
+            return []  # what holds it back is told with its next attempt
+        return [Tell(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
+
+    def _roll_back(self, workload: Workload) -> list[Instruction]:
+        workload.half_bound_since = None
+        workload.ran.clear()
+        bound = workload.at(Stage.BOUND)
+        text = f"gang {workload.name} could not be completed: {len(bound)} of {workload.size} members were bound"
+        out: list[Instruction] = []
+        for member in bound:
+            if member.controlled:
+                member.evicted = True
+                out.append(Evict(reference(member), text))
+            out.append(Tell(reference(member), True, Reason.ROLLED_BACK, text))
+        return out
+
+    def backoff(self, workload: Workload, message: str = "") -> float:
+        """Return the seconds to wait before a workload whose binds failed, as a message says, is tried again."""
+        if message == STOPPED:
+            return 0.0  # it is held back with those like it
+        first, most = self._config.pod_initial_backoff_seconds, self._config.pod_max_backoff_seconds
+        if workload.half_bound_since is not None:
+            most = min(most, ROLL_BACK_AFTER / 3)  # it must be tried again before its time is up
+        return float(min(most, first * 2 ** min(20, max(0, workload.attempts - 1))))
+
+
+def mark_placed(workload: Workload) -> list[Instruction]:
+    """Return what is to be marked of a workload of which as many run as must at once."""
+    bound = len(workload.at(Stage.BOUND))
+    text = f"{bound} pods are bound, {workload.size} at once was the minimum" if workload.gang else "its pods are bound"
+    return mark_group(workload, GroupReason.SCHEDULED, text)
+
+
+def mark_group(workload: Workload, reason: GroupReason, message: str) -> list[Instruction]:
+    """Return the condition of the workload's PodGroup, if it has one of Kubernetes."""
+    group = workload.group
+    if group is None or group.key.api is not GroupApi.NATIVE:
+        return []
+    key, placed = group.key, reason is GroupReason.SCHEDULED
+    if group.scheduled and not placed:
+        return []  # that later pods find no room does not take back that it was placed
+    return [MarkGroup(key.namespace, key.name, group.uid, group.version, placed, reason, message)]
+
+
+def _seated(workload: Workload) -> int:
+    return sum(member.stage is not Stage.PENDING for member in workload.members.values())
+
+
+def _annotations(workload: Workload, member: Member, seat: Seat, decision: Decision, wall: float) -> dict[str, str]:
+    annotations = {RANK: str(seat.rank), ADDRESS: seat.address}
+    if decision.score is not None:
+        annotations[SCORE] = f"{decision.score.total / 1000:.3f}"
+    if workload.gang:
+        annotations[GANG_ID] = workload.id
+    if (quality := decision.quality) is not None:
+        annotations[SPANNED_LEVEL] = quality.level
+        annotations[LEVELS_SPANNED] = str(quality.levels)
+        annotations[HOPS] = f"{quality.mean_hops / 1000:.2f}"
+    kind = workload.request.expected_duration_kind
+    expected = inf if kind in ("", "Pod") else workload.request.expected_duration
+    expected = min(expected, max(1.0, member.ends_by - wall))
+    if expected < inf and kind != "Pod":
+        # Nobody looks at the owners of bound pods.
+        annotations[EXPECTED_DURATION] = written_duration(expected)
+    if member.charged_gpus:
+        annotations[CHARGED_GPUS] = str(member.charged_gpus)
+    if member.cls.share:
+        annotations[CHARGED_FRACTION] = write_fraction(member.cls.share)
+    if seat.devices:
+        annotations[GPU_INDEX] = write_indexes(seat.devices)
+    if member.bandwidth:
+        annotations[RESERVED_BANDWIDTH] = str(member.bandwidth)
+    return annotations
+
+
+def _where(workload: Workload, seat: Seat, decision: Decision) -> str:
+    place = f" ({decision.sentence}"
+    return f"{place}; rank {seat.rank} of gang {workload.name})" if workload.gang else f"{place})"

@@ -1,0 +1,265 @@
+"""From a decision to bound volumes: hold, write, wait; after that the pods are bound to their node.
+
+As in kube-scheduler's VolumeBinder: a claim that waits for its first pod is given a volume that is there, or told on
+which node one is to be used, and then somebody else binds it: Kubernetes' volume controller or a provisioner. The pod
+is bound when all of that is done, and its node can use what came of it. A decision's pods are bound together: none
+before the volumes of all are there. If they do not come, the decision is undone.
+
+All of this can be lost: after a restart the claims themselves tell which node or volume was chosen for them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.instructions import Bind, Instruction, PrepareVolumes, Tell
+from topo_scheduler.scheduling.rules.neighbours import Surroundings
+from topo_scheduler.scheduling.rules.volume_choice import unfit, writes_for
+from topo_scheduler.scheduling.rules.volume_limits import ClaimError
+from topo_scheduler.state.decision import Seat
+from topo_scheduler.state.storage import (
+    SELECTED_NODE,
+    ClaimKey,
+    ReserveVolume,
+    VolumeChoice,
+    VolumeWrite,
+    belongs,
+    is_bound,
+)
+
+UNANSWERED: Final = " (its write has not ended)"
+"""Added to the uid of a pod that is gone, for which something is still being written."""
+TELL_AFTER: Final = 5.0
+"""Seconds a pod waits for its volumes before that is told."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Pods of one decision. ``binds`` in the order of the decision; ``waiting`` those that lack volumes."""
+
+    binds: dict[str, Bind]
+    waiting: dict[str, None]
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class _Waiting:
+    choices: tuple[VolumeChoice, ...]
+    since: float
+    until: float
+    writing: bool
+    problem: str = ""
+    told: bool = False
+
+
+class VolumeBinding:
+    """Pods that have a node and wait for their volumes."""
+
+    def __init__(self, around: Surroundings, timeout: float) -> None:
+        self._around = around
+        self._timeout = timeout
+        self._groups: dict[str, _Group] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._complete: list[_Group] = []
+        self._known: dict[str | ClaimKey, str] = {}
+        """The resourceVersion since which the API server knows what was chosen: of a volume by name, of a claim."""
+        self._seen = -1
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def hold(self, seats: Sequence[Seat], binds: Sequence[Bind], now: float) -> list[Instruction]:
+        """Hold the volumes of a decision; return its binds where none are needed, else what is to be written first."""
+        if not any(seat.volumes for seat in seats):
+            return list(binds)
+        group = _Group({bind.pod.uid: bind for bind in binds}, {seat.uid: None for seat in seats if seat.volumes})
+        out: list[Instruction] = []
+        for seat, bind in zip(seats, binds, strict=True):
+            self._groups[seat.uid] = group
+            if seat.volumes:
+                writes = self._begin(seat)
+                self._waiting[seat.uid] = _Waiting(seat.volumes, now, now + self._timeout, bool(writes))
+                if writes:
+                    out.append(PrepareVolumes(bind.pod, writes))
+        self._seen = -1
+        return out
+
+    def _begin(self, seat: Seat) -> tuple[VolumeWrite, ...]:
+        """Hold the volumes of one pod; return what is to be written, but for what another pod has written."""
+        storage = self._around.storage
+        writes = []
+        for choice in seat.volumes:
+            if storage.choice_of(choice.claim) is not None:
+                continue
+            write = writes_for(storage, choice)
+            if write is not None:
+                writes.append(write)
+            elif choice.volume:
+                self._known[choice.volume] = storage.volumes[choice.volume].metadata.resource_version
+            else:
+                self._known[choice.claim] = storage.claims[choice.claim].metadata.resource_version
+        storage.hold(seat.uid, seat.volumes)
+        return tuple(writes)
+
+    def written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:
+        """Take over what was written for a pod, and why the rest was not.
+
+        Args:
+            uid: the pod.
+            done: what was written, and the resourceVersion it has since.
+            problem: empty when everything was written.
+        """
+        storage = self._around.storage
+        for write, version in done:
+            storage.wrote(write, version)
+            if storage.choice_of(write.claim) is not None:
+                self._known[write.volume if isinstance(write, ReserveVolume) else write.claim] = version
+        gone = storage.held_by(uid + UNANSWERED)
+        if problem:
+            held = (*storage.held_by(uid), *gone)
+            self._abandon({choice.claim for choice in held if (choice.volume or choice.claim) not in self._known})
+        storage.release(uid + UNANSWERED)
+        self._forget(gone)
+        one = self._waiting.get(uid)
+        if one is not None:
+            one.writing, one.problem = False, problem
+        self._seen = -1
+
+    def release(self, uid: str) -> None:
+        """Give back what a pod held: it is bound, gone, or to be decided on anew."""
+        storage = self._around.storage
+        group = self._groups.pop(uid, None)
+        one = self._waiting.pop(uid, None)
+        if one is not None and one.writing:
+            storage.hold(uid + UNANSWERED, one.choices)  # until it is known what was written
+        held = storage.held_by(uid)
+        storage.release(uid)
+        self._forget(held)
+        if group is None:
+            return
+        self._seen = -1
+        del group.binds[uid]
+        if one is None:
+            return
+        del group.waiting[uid]
+        if group.binds and not group.waiting and not group.failed:
+            self._complete.append(group)
+
+    def _forget(self, choices: Iterable[VolumeChoice]) -> None:
+        """Forget what is known of claims for which nobody holds anything."""
+        for choice in choices:
+            if self._around.storage.choice_of(choice.claim) is None:
+                self._known.pop(choice.claim, None)
+                self._known.pop(choice.volume, None)
+
+    def _abandon(self, claims: set[ClaimKey]) -> None:
+        """Give up on whoever waits for what another pod was to have written, and was not."""
+        for one in self._waiting.values():
+            if any(choice.claim in claims for choice in one.choices):
+                one.problem = "the volume could not be reserved for another pod that uses the same claim"
+
+    # ------------------------------------------------------------ what came of it
+
+    def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
+        """Return what can be done by now, and the pods that will not get their volumes: uid and why."""
+        if not self._groups or (self._seen == self._around.storage.changes and now < (self.next_due() or now)):
+            return [], []
+        self._seen = self._around.storage.changes
+        out: list[Instruction] = []
+        failed: dict[str, str] = {}
+        for uid, one in list(self._waiting.items()):
+            group = self._groups[uid]
+            try:
+                ready = self._ready(one, group.binds[uid].node, now)
+            except ClaimError as error:
+                failed[uid] = f"binding volumes: {error}"
+                continue
+            if ready:
+                del self._waiting[uid]
+                del group.waiting[uid]
+                if not group.waiting:
+                    self._complete.append(group)
+            elif not one.told and now - one.since >= TELL_AFTER:
+                one.told = True
+                out.append(self._tell(group.binds[uid], one))
+        out += [bind for group in self._complete for bind in group.binds.values()]
+        self._complete.clear()
+        return out, self._with_their_groups(failed)
+
+    def next_due(self) -> float | None:
+        """Return when `check` must be asked next, if nothing happens before."""
+        times = (one.until if one.told else min(one.until, one.since + TELL_AFTER) for one in self._waiting.values())
+        return min(times, default=None)
+
+    def _with_their_groups(self, failed: dict[str, str]) -> list[tuple[str, str]]:
+        found = dict(failed)
+        for uid, why in failed.items():
+            group = self._groups[uid]
+            group.failed = True
+            pod = group.binds[uid].pod
+            for other in group.binds:
+                found.setdefault(other, f"pod {pod.namespace}/{pod.name} of its gang: {why}")
+        return list(found.items())
+
+    def _tell(self, bind: Bind, one: _Waiting) -> Tell:
+        text = f"waiting for volumes on node {bind.node}: persistentvolumeclaims not bound yet: {_names(one)}"
+        return Tell(bind.pod, False, Reason.WAITING_FOR_VOLUMES, text)
+
+    def _ready(self, one: _Waiting, node: str, now: float) -> bool:
+        if one.problem:
+            raise ClaimError(one.problem)
+        if one.writing:
+            return False  # which ends by itself, long before the time is up
+        ready = all(self._bound(choice, node) for choice in one.choices)
+        if not ready and now >= one.until:
+            raise ClaimError(f"not bound within {self._timeout:g} s: persistentvolumeclaims {_names(one)}")
+        return ready
+
+    def _bound(self, choice: VolumeChoice, node: str) -> bool:
+        """Return whether a claim has its volume for good; raises ClaimError where it will not get what was chosen."""
+        storage = self._around.storage
+        name = choice.claim[1]
+        claim = storage.claims.get(choice.claim)
+        if claim is None or claim.metadata.deletion_timestamp is not None:
+            raise ClaimError(f'persistentvolumeclaim "{name}" was deleted')
+        if choice.volume:
+            chosen = storage.volumes.get(choice.volume)
+            if chosen is None:
+                raise ClaimError(f'persistentvolume "{choice.volume}" was deleted')
+            if not self._is_told(chosen.metadata, choice.volume):
+                return False
+            if not belongs(chosen, claim):
+                raise ClaimError(f'ClaimRef got reset for pv "{choice.volume}"')
+        elif not is_bound(claim):
+            if not self._is_told(claim.metadata, choice.claim):
+                return False
+            if claim.metadata.annotations.get(SELECTED_NODE) != choice.node:
+                # A provisioner that can't make the volume takes the node away: somewhere else may be better.
+                raise ClaimError(f'provisioning failed for PVC "{name}"')
+        if not is_bound(claim):
+            return False
+        volume = storage.volumes.get(claim.spec.volume_name)
+        if volume is None:
+            return False  # not told of yet
+        if choice.volume and claim.spec.volume_name != choice.volume:
+            raise ClaimError(f'persistentvolumeclaim "{name}" was bound to {claim.spec.volume_name} meanwhile')
+        row = self._around.nodes.row_of.get(node)
+        if row is None:
+            raise ClaimError(f"node {node} was deleted")
+        if unfit(self._around, volume, row):
+            raise ClaimError(f'pv "{volume.metadata.name}" node affinity doesn\'t match node "{node}"')
+        return True
+
+    def _is_told(self, metadata: ObjectMeta, key: str | ClaimKey) -> bool:
+        """Return whether an object is told as it was since a write, and not as it was before."""
+        known = self._known.get(key)
+        if known is None:
+            return False
+        version = metadata.resource_version
+        return not (version.isdecimal() and known.isdecimal()) or int(version) >= int(known)
+
+
+def _names(one: _Waiting) -> str:
+    return ", ".join(choice.claim[1] for choice in one.choices)

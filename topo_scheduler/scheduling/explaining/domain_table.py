@@ -1,0 +1,75 @@
+"""Why not there: every domain of every level, with what is free, how many members it takes, and what took its nodes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.placing.size_rule import leaf_fits
+from topo_scheduler.scheduling.rules.feasible import rejections
+from topo_scheduler.scheduling.rules.volume_limits import ClaimError
+from topo_scheduler.state.fabric import Layout, Path
+from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.resources import GPU
+
+
+@dataclass(frozen=True, slots=True)
+class DomainReason:
+    """One domain. ``free_gpus`` of nodes that are ready and schedulable; ``room`` members that it takes, leaf by leaf.
+
+    ``reasons`` nodes by what keeps members from them, as it is counted for the cluster; nodes that could take a member
+    count for `NodeReason.DOMAIN`.
+    """
+
+    level: str
+    path: Path
+    nodes: int
+    free_gpus: int
+    room: int
+    reasons: Mapping[str, int]
+
+
+def domain_table(planner: Planner, ask: Ask, layout: Layout) -> tuple[DomainReason, ...]:
+    """Return every domain, the outermost level first, for the most demanding class of the ask."""
+    if not len(layout.order):
+        return ()
+    nodes, order = planner.nodes, layout.order
+    view = planner.views.get(ask.groups[0][0])
+    usable = nodes.ready[order] & ~nodes.unschedulable[order]
+    free = np.where(usable, np.maximum(0, nodes.allocatable[order, GPU] - nodes.requested[order, GPU]), 0)
+    room = leaf_fits(view, layout, planner.limits_for(ask))
+    masks: dict[str, Int64] = {}
+    left = np.ones(len(order), np.bool_)
+    try:
+        for reason, rejected in rejections(planner.around, view.cls, order):
+            if rejected.any():
+                masks[reason] = masks.get(reason, np.zeros(len(order), np.int64)) + rejected
+                left &= ~rejected
+    except ClaimError as error:
+        masks = {str(error): np.ones(len(order), np.int64)}
+        left[:] = False
+    if left.any():
+        masks[NodeReason.DOMAIN] = left.astype(np.int64)
+    found: list[DomainReason] = []
+    for depth in range(1, layout.depth + 1):
+        starts = layout.domains[depth][:-1]
+        at = layout.offsets[starts]
+        free_here = np.add.reduceat(free, at).tolist()
+        room_here = np.add.reduceat(room, starts).tolist()
+        sizes = np.diff(np.append(at, len(order))).tolist()
+        by_reason = {reason: np.add.reduceat(mask, at).tolist() for reason, mask in masks.items()}
+        found += [
+            DomainReason(
+                level=layout.levels[depth - 1],
+                path=layout.domain_path(depth, index),
+                nodes=sizes[index],
+                free_gpus=int(free_here[index]),
+                room=int(room_here[index]),
+                reasons={reason: counts[index] for reason, counts in by_reason.items() if counts[index]},
+            )
+            for index in range(len(starts))
+        ]
+    return tuple(found)

@@ -1,0 +1,184 @@
+"""The one reason that stands before all others, in plain words: what is free, and why that does not do."""
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.placing.size_rule import leaf_fits, named_at
+from topo_scheduler.scheduling.placing.views import ClassView
+from topo_scheduler.scheduling.rules.feasible import rejections
+from topo_scheduler.scheduling.rules.volume_limits import ClaimError
+from topo_scheduler.state.decision import SizeRule
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.resources import GPU
+
+BLOCK: Final = "but the largest free block"
+"""Stands in what is said where there is enough, but not in one domain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The most that one domain of a size rule has free.
+
+    ``members`` it takes; ``depth`` and ``index`` of the domain; ``leaves`` those that count, and ``held`` by each of
+    them; ``bound`` whether others of its leaves have room too, and the rule allows no more.
+    """
+
+    members: int
+    depth: int
+    index: int
+    leaves: tuple[int, ...]
+    held: tuple[int, ...]
+    bound: bool
+
+
+def shortage(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> str:
+    """Return why members of one class have no place, without a full stop; empty where this can't be said so."""
+    if len(ask.groups) != 1 or not len(layout.order):
+        return ""
+    cls = ask.groups[0][0]
+    views = planner.views_for(ask)
+    fitting = sum(int(view.fit.sum()) for view in views)
+    if cls.gpus and (told := _few_gpus(planner, ask, fitting)):
+        return told
+    if fitting < ask.members:
+        return f"{ask.members} pods are to be placed, and the nodes have room for {fitting}" if not cls.gpus else ""
+    if not ask.gang:
+        return ""
+    if len(views) > 1 and (told := _few_of_a_model(planner, ask, views, fitting)):
+        return told
+    blocks = [largest_block(planner, view, ask, layout, rule) for view in views]
+    block = max(blocks, key=lambda one: one.members)
+    return _in_pieces(planner, ask, layout, rule, block, fitting) if 0 < block.members < ask.members else ""
+
+
+def largest_block(planner: Planner, view: ClassView, ask: Ask, layout: Layout, rule: SizeRule) -> Block:
+    """Return the domain of the rule that holds most members now, in as many leaves as the rule allows."""
+    fits = leaf_fits(view, layout, planner.limits_for(ask))
+    if ask.within > 0:
+        fits = fits * named_at(layout, ask.within)
+    depth = layout.depth if rule.leaves == 1 else rule.depth
+    best = Block(0, depth, 0, (), (), False)
+    offsets = layout.domains[depth].tolist()
+    for index, (first, last) in enumerate(pairwise(offsets)):
+        inside = fits[first:last]
+        if int(inside.sum()) <= best.members:
+            continue
+        most = np.argsort(-inside, kind="stable")[: rule.leaves]
+        held = int(inside[most].sum())
+        if held > best.members:
+            used = sorted((int(leaf) for leaf in most if inside[leaf]), key=lambda leaf: (-int(inside[leaf]), leaf))
+            leaves = tuple(first + leaf for leaf in used)
+            best = Block(
+                held, depth, index, leaves, tuple(int(fits[leaf]) for leaf in leaves), held < int(inside.sum())
+            )
+    return best
+
+
+def names_of(layout: Layout, leaves: tuple[int, ...]) -> list[str]:
+    """Return the names of leaves: the last part of the path where no other leaf is called so, else the whole path."""
+    called = Counter(path[-1] for path in layout.paths)
+    paths = [layout.paths[leaf] for leaf in leaves]
+    return [path[-1] if called[path[-1]] == 1 else "/".join(path) for path in paths]
+
+
+# ---------------------------------------------------------------- inside
+
+
+def _free_gpus(planner: Planner) -> tuple[Int64, Int64]:
+    """Return the free GPUs of each row: of nodes that are ready and schedulable, and of the others."""
+    nodes = planner.nodes
+    free = np.maximum(0, nodes.allocatable[:, GPU] - nodes.requested[:, GPU])
+    usable = nodes.exists & nodes.ready & ~nodes.unschedulable
+    return np.where(usable, free, 0), np.where(nodes.exists & ~usable, free, 0)
+
+
+def _few_gpus(planner: Planner, ask: Ask, fitting: int) -> str:
+    """Return what to say where GPUs are too few: at all, on nodes the pods may use, or on single nodes."""
+    cls = ask.groups[0][0]
+    needed = ask.members * cls.gpus
+    free, away = _free_gpus(planner)
+    total = int(free.sum())
+    if total < needed:
+        more = f"; {int(away.sum())} more are on nodes that are cordoned or not ready" if away.any() else ""
+        return f"{_gpus(needed)} {_are(needed)} needed and {total} {_are(total)} free{more}"
+    closed, why = _closed(planner, ask, free)
+    if total - closed < needed:
+        return f"{_gpus(total)} {_are(total)} free, but {closed} of them on {why}"
+    if fitting < ask.members:
+        some = f"only {fitting * cls.gpus} of them" if fitting else "none of them"
+        return f"{_gpus(total)} {_are(total)} free, but {some} where a pod of {_gpus(cls.gpus)} has room"
+    return ""
+
+
+def _closed(planner: Planner, ask: Ask, free: Int64) -> tuple[int, str]:
+    """Return the free GPUs of nodes that filters keep the pods from, and the filter that takes most of them."""
+    view = planner.views.get(ask.groups[0][0])
+    rows = np.flatnonzero((free > 0) & ~view.open).astype(np.int64)
+    taken: Counter[str] = Counter()
+    try:
+        for reason, rejected in rejections(planner.around, view.cls, rows):
+            if not reason.startswith(("Insufficient", "Too many")):
+                taken[reason] += int(free[rows[rejected]].sum())
+    except ClaimError:
+        return 0, ""  # said already, of all nodes
+    if not taken:
+        return 0, ""
+    closed, (reason, most) = sum(taken.values()), max(taken.items(), key=lambda one: (one[1], one[0]))
+    told = reason.replace("node(s) in ", "nodes in ").replace("node(s) ", "nodes that ")
+    return closed, told if most == closed else f"nodes they may not use, {most} of these on {told}"
+
+
+def _few_of_a_model(planner: Planner, ask: Ask, views: list[ClassView], fitting: int) -> str:
+    view = max(views, key=lambda one: int(one.fit.sum()))
+    most = int(view.fit.sum())
+    if most >= ask.members:
+        return ""
+    each = ask.groups[0][0].gpus
+    model = planner.nodes.models[view.model] if view.model not in (UNKNOWN, -2) else "nodes without a model"
+    return f"{_have(planner, each, fitting)}, but of one GPU model at most {most * each}: {model}"
+
+
+def _in_pieces(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule, block: Block, fitting: int) -> str:
+    gpus = ask.groups[0][0].gpus
+    each = gpus or 1
+    have = _have(planner, gpus, fitting) if gpus else f"There is room for {fitting} pods"
+    if rule.leaves == 1:
+        where = f"in one {rule.domain}"
+    else:
+        under = f"under one {rule.domain}" if rule.depth else "in the whole cluster"
+        where = f"in {rule.leaves} {_plural(layout.levels[-1])} {under}" if block.bound else under
+    names = names_of(layout, block.leaves)
+    if len(block.leaves) == 1:
+        parts = names[0]
+    else:
+        parts = ", ".join(f"{name} {held * each}" for name, held in zip(names[:8], block.held, strict=False))
+        parts += f" and {len(names) - 8} more" if len(names) > 8 else ""
+    limits = planner.limits_for(ask)
+    limited = " within the limits per leaf" if limits.max_gpus_per_leaf or limits.max_nodes_per_leaf else ""
+    return f"{have}, {BLOCK} {where} is {block.members * each}{limited}: {parts}"
+
+
+def _have(planner: Planner, each: int, fitting: int) -> str:
+    """Return how many GPUs are free where pods have room."""
+    free = fitting * each
+    where = f" where a pod of {_gpus(each)} has room" if int(_free_gpus(planner)[0].sum()) != free else ""
+    return f"{_gpus(free)} {_are(free)} free{where}"
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _plural(level: str) -> str:
+    return "leaves" if level == "leaf" else f"{level}s"

@@ -1,0 +1,107 @@
+"""Why not: nodes by reason, domains by reason, and one sentence in plain words."""
+
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.scheduling.explaining.dominant import BLOCK, shortage
+from topo_scheduler.scheduling.placing.ask import Ask, Failure
+from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.placing.segments import seen_by
+from topo_scheduler.scheduling.placing.size_rule import leaf_fits
+from topo_scheduler.scheduling.placing.tied import is_tied
+from topo_scheduler.scheduling.placing.views import ClassView
+from topo_scheduler.scheduling.rules.feasible import rejections
+from topo_scheduler.state.decision import SizeRule
+from topo_scheduler.state.fabric import Layout, Path
+from topo_scheduler.state.nodes import Int64
+
+MOST_DOMAINS: Final = 16
+"""Domains whose reason is kept, those that come closest first."""
+
+
+def node_reasons(planner: Planner, ask: Ask, layout: Layout) -> dict[str, int]:
+    """Return how many nodes each reason rejects, for the most demanding class of the ask.
+
+    A node counts for the first filter that rejects it, as kube-scheduler counts it: for every resource it lacks where
+    it lacks several. Nodes that could take a member count for their domain, when it is a gang that can't be placed.
+
+    Raises:
+        ClaimError: something is wrong with a claim, so that no node will do.
+    """
+    view = planner.views.get(ask.groups[0][0])
+    rows = np.flatnonzero(planner.nodes.exists).astype(np.int64)
+    counts: dict[str, int] = {}
+    left = np.ones(len(rows), np.bool_)
+    for reason, rejected in rejections(planner.around, view.cls, rows):
+        if rejected.any():
+            counts[reason] = counts.get(reason, 0) + int(rejected.sum())
+            left &= ~rejected
+    if ask.gang and (fitting := int((view.fit[rows[left]] > 0).sum())):
+        counts[NodeReason.DOMAIN] = fitting
+    return counts
+
+
+def domain_reasons(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> tuple[tuple[Path, str], ...]:
+    """Return for the domains that come closest why they lost."""
+    layout = seen_by(ask, layout)
+    held = _held(planner, ask, layout, rule)
+    order = np.argsort(-held, kind="stable")[:MOST_DOMAINS]
+    depth = _depth(layout, rule)
+    return tuple(
+        (layout.domain_path(depth, int(index)), f"holds {int(held[index])} of {ask.members} pods") for index in order
+    )
+
+
+def sentence(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> str:
+    """Return the reason in one sentence."""
+    if failure.sentence:
+        return f"{failure.sentence[0].upper()}{failure.sentence[1:]}."
+    rule = failure.rule
+    if rule is None or not ask.gang:
+        return ""
+    gpus = ask.groups[0][0].gpus
+    each = f" of {gpus} GPU{'s' if gpus > 1 else ''}" if gpus and len(ask.groups) == 1 else ""
+    layout = seen_by(ask, layout)
+    wanted = f"{ask.members} pods{each}" + (f" in segments of {ask.segment}" if ask.segment > 1 else "")
+    if ask.running:
+        return f"No room for {wanted} near the {len(ask.running)} members of this gang that run."
+    needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} {_plural(layout.levels[-1])} in 1 {rule.domain}"
+    alike = " on nodes of one GPU model" if len(planner.views_for(ask)) > 1 else ""
+    needed = f"The gang needs {needs} with room for {wanted}{alike}"
+    short = shortage(planner, ask, layout, rule) if not is_tied(ask.groups) else ""
+    if BLOCK in short:
+        return f"{short}. {needed}."
+    held = _held(planner, ask, layout, rule)
+    best = int(held.argmax()) if len(held) else 0
+    where = "/".join(layout.domain_path(_depth(layout, rule), best)) or "the cluster"
+    most = f"the most free is {where} with room for {int(held[best])}" if len(held) and held[best] else "none has room"
+    return f"{short}. {needed}; {most}." if short else f"{needed}; {most}."
+
+
+def _depth(layout: Layout, rule: SizeRule) -> int:
+    return layout.depth if rule.leaves == 1 else rule.depth
+
+
+def _held(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> Int64:
+    """Members each domain of the rule holds now in as many leaves as the rule allows (int64[domains])."""
+    best: Int64 | None = None
+    for view in planner.views_for(ask):
+        held = _held_by(planner, view, ask, layout, rule)
+        best = held if best is None else np.maximum(best, held)
+    return best if best is not None else np.zeros(0, np.int64)
+
+
+def _held_by(planner: Planner, view: ClassView, ask: Ask, layout: Layout, rule: SizeRule) -> Int64:
+    fits = leaf_fits(view, layout, planner.limits_for(ask), segment=ask.segment) * ask.segment
+    offsets = layout.domains[_depth(layout, rule)]
+    held = np.zeros(len(offsets) - 1, np.int64)
+    for index in range(len(held)):
+        inside = np.sort(fits[offsets[index] : offsets[index + 1]])
+        held[index] = inside[-rule.leaves :].sum()
+    return held
+
+
+def _plural(level: str) -> str:
+    return "leaves" if level == "leaf" else f"{level}s"

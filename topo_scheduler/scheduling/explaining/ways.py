@@ -1,0 +1,77 @@
+"""Ways out of waiting, as values, and what they are tried on."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from topo_scheduler.scheduling.explaining.what_if import WhatIf
+from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.state.decision import SizeRule
+from topo_scheduler.state.workloads import Member, Workload
+
+
+class Kind(StrEnum):
+    """What is to be done."""
+
+    WAIT = "wait"
+    RETURN = "returnNodes"
+    RELAX = "relax"
+    DROP = "dropDemand"
+    REDUCE = "reduce"
+    FREE = "free"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cost:
+    """What a way out takes; the first part that differs decides."""
+
+    pods: int = 0
+    gpus: int = 0
+    members: int = 0
+    demands: int = 0
+    levels: int = 0
+    nodes: int = 0
+    seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Pods that end together: a gang whole, or one pod. ``name`` with its namespace, ``ends`` as far as is known."""
+
+    name: str
+    gang: bool
+    pods: tuple[str, ...]
+    gpus: int
+    ends: float
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way out.
+
+    ``ended`` what must end, or is waited for; ``nodes`` that get free, or are put back; ``size`` members that fit;
+    ``level`` innermost level of which one domain would hold the gang; ``demand`` and ``value`` what is to be changed in
+    the pods; ``until`` seconds since the epoch.
+    """
+
+    kind: Kind
+    cost: Cost
+    ended: tuple[Ended, ...] = ()
+    nodes: tuple[str, ...] = ()
+    size: int = 0
+    level: str = ""
+    demand: str = ""
+    value: str = ""
+    until: float = 0.0
+
+
+@dataclass(slots=True)
+class Scene:
+    """What is tried on. ``members`` those who must be placed at once, in order; ``wall`` seconds since the epoch."""
+
+    what_if: WhatIf
+    workload: Workload
+    members: list[Member]
+    ask: Ask
+    rule: SizeRule | None
+    wall: float
+    found: list[Way] = field(default_factory=list)

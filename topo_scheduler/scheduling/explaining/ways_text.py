@@ -1,0 +1,81 @@
+"""Ways out in words, short enough for an event."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from topo_scheduler.scheduling.explaining.ways import Ended, Kind, Way
+
+NOTE_BYTES: Final = 1024
+"""The API's limit for the message of an event."""
+NAMES: Final = 3
+"""Names that are told of a list; of the rest, how many there are."""
+_INTRO: Final = " What would help, cheapest first: "
+
+
+def say(way: Way, wall: float) -> str:
+    """Return one way out as a demand on whoever reads it; ``wall`` the time now, in seconds since the epoch."""
+    match way.kind:
+        case Kind.WAIT:
+            verb = "ends" if len(way.ended) == 1 else "end"
+            return f"wait until about {moment(way.until, wall)}, when {_list([_who(one) for one in way.ended])} {verb}"
+        case Kind.RETURN:
+            verb = "uncordon" if way.value == "uncordon" else "bring back"
+            return f"{verb} {_plural(len(way.nodes), 'node')} {_list(way.nodes)}"
+        case Kind.RELAX:
+            where = "on one node" if way.level == "node" else f"under one {way.level}"
+            return f"set {way.demand} to {way.value}: it fits {where if way.level != 'cluster' else 'in the cluster'}"
+        case Kind.DROP:
+            return _drop(way)
+        case Kind.REDUCE:
+            return f"reduce it to {way.size} pod{'' if way.size == 1 else 's'}"
+        case Kind.FREE:
+            who = _list([_who(one) for one in way.ended])
+            on = f"{_plural(len(way.nodes), 'node')} {_list(way.nodes)}"
+            return f"end {who} on {on}: {_count(way.cost.pods, 'pod')}, {_count(way.cost.gpus, 'GPU')}"
+
+
+def say_all(ways: Sequence[Way], wall: float, room: int = NOTE_BYTES) -> str:
+    """Return as many ways as there is room for, in bytes, the cheapest first; empty where there is none for any."""
+    text, told = _INTRO, 0
+    for number, way in enumerate(ways, 1):
+        part = f"{'; ' if told else ''}({number}) {say(way, wall)}"
+        if len((text + part).encode()) >= room:
+            break
+        text, told = text + part, told + 1
+    return f"{text}." if told else ""
+
+
+def moment(until: float, wall: float) -> str:
+    """Return a time of day, with the date where it is not within the next 20 hours."""
+    when = datetime.fromtimestamp(until, UTC)
+    return when.strftime("%H:%M UTC" if until - wall < 20 * 3600 else "%Y-%m-%d %H:%M UTC")
+
+
+def _drop(way: Way) -> str:
+    match way.demand:
+        case "taint":
+            return f"tolerate the taint {way.value}, or remove it"
+        case "nodeSelector":
+            return f"remove {way.value} from nodeSelector"
+        case "topology.scheduler/gpu-model-mixed":
+            return f"set {way.demand} to {way.value}"
+        case _:
+            return f"do without {way.demand}{f' {way.value}' if way.value else ''}"
+
+
+def _who(one: Ended) -> str:
+    return f"gang {one.name} ({_count(len(one.pods), 'pod')})" if one.gang else f"pod {one.name}"
+
+
+def _list(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
+    return ", ".join(names[:NAMES]) + more
+
+
+def _plural(count: int, what: str) -> str:
+    return what if count == 1 else f"{what}s"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {_plural(number, what)}"

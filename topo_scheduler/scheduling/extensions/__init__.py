@@ -1,0 +1,1 @@
+"""Extension points, and the built-in plugin, which is written the way plugins of users are."""

@@ -1,0 +1,33 @@
+"""The parts of the built-in score that are told per leaf.
+
+The other two (availability and utilisation) are of a whole window of leaves: the kernel that weighs all parts,
+`kernels.windows.score_sets`, computes them itself.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from topo_scheduler.scheduling.extensions.extension import Leaves, Request, Score
+from topo_scheduler.state.nodes import Int64
+
+
+def alignment(leaves: Leaves, request: Request) -> Int64:
+    """Return what each leaf is worth by its place: nothing when unlabelled, or outside of the preferred domain."""
+    aligned = request.aligned * leaves.aligned
+    if request.preferred is not None:
+        low, high = request.preferred
+        aligned[:low] = 0
+        aligned[high:] = 0
+    return aligned
+
+
+def history(leaves: Leaves, _: Request) -> Int64:
+    """Return how placements in each leaf went lately."""
+    return leaves.record
+
+
+SCORES: Final[Sequence[Score]] = (
+    Score("topologyAlignment", leaves=alignment),
+    Score("historicalPerformance", leaves=history),
+)
+"""Their weights are those of ``scoringWeights``."""

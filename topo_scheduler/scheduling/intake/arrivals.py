@@ -1,0 +1,277 @@
+"""Pods as they come, change and go: from what the API server says of them to members of workloads."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from topo_scheduler.api.annotations import GANG_ID, RANK, RESERVED_BANDWIDTH, PlacementRequest, written_number
+from topo_scheduler.api.groups import GroupApi
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed, reference
+from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, Tell
+from topo_scheduler.scheduling.intake.groups import watched_api, watched_names
+from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
+from topo_scheduler.scheduling.intake.understand import Lineage, seconds, understand
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.constraints import profile_of
+from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+
+Resolve = Callable[[Pod], Lineage | None]
+"""Returns a pod's owners, or None while they are not all known."""
+
+
+class Arrivals:
+    """Keeps world and workloads as the API server has the pods. Says what to tell, and which workloads changed."""
+
+    def __init__(
+        self,
+        scheduler_name: str,
+        world: World,
+        workloads: Workloads,
+        outcomes: Outcomes,
+        attempts: Attempts,
+        told: Told,
+        resolve: Resolve,
+    ) -> None:
+        self.siblings = Siblings()
+        self._scheduler_name = scheduler_name
+        self._world = world
+        self._workloads = workloads
+        self._outcomes = outcomes
+        self._attempts = attempts
+        self._told = told
+        self._resolve = resolve
+        self._pods = PendingPods()
+        self._unresolved: dict[str, Pod] = {}
+        self._touched: dict[str, None] = {}
+        self._out: list[Instruction] = []
+
+    # ------------------------------------------------------------ what came of it
+
+    def touch(self, workload: Workload) -> None:
+        """Note that a workload changed: its place in the queue is settled with the next step."""
+        self._touched[workload.id] = None
+
+    def take_touched(self) -> Iterable[str]:
+        """Return the ids of the workloads that changed since the last call."""
+        touched, self._touched = self._touched, {}
+        return touched
+
+    def take_out(self) -> list[Instruction]:
+        """Return what is to be done since the last call."""
+        out, self._out = self._out, []
+        return out
+
+    @property
+    def news(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self._out or self._touched)
+
+    def pending(self, uid: str) -> Pod | None:
+        """Return a pod that is to be placed."""
+        return self._pods.get(uid)
+
+    def unresolved(self) -> list[Pod]:
+        """Return the pending pods whose owners are not all known."""
+        return list(self._unresolved.values())
+
+    # ------------------------------------------------------------ facts in
+
+    def applied(self, pods: Iterable[Pod], now: float) -> None:
+        """Take over pods that appeared or changed, whoever schedules them."""
+        for pod in pods:
+            if pod.finished:
+                self._finished(pod, now)
+            elif pod.spec.node_name:
+                self._bound(pod, now)
+            elif pod.spec.scheduler_name == self._scheduler_name:
+                if pod.metadata.deletion_timestamp or pod.spec.scheduling_gates:
+                    self.deleted(pod.metadata.uid, now)
+                else:
+                    self.understand(pod, now)
+
+    def deleted(self, uid: str, now: float) -> None:
+        """Forget a pod that is gone or no longer to be placed."""
+        self._world.release(uid)
+        self._outcomes.forget(uid)
+        self._pods.drop(uid)
+        self._unresolved.pop(uid, None)
+        self.siblings.drop(uid)
+        self._told.drop(uid)
+        workload = self._workloads.leave(uid)
+        if workload is None:
+            return
+        self.touch(workload)
+        if workload.speaker == uid and (waiting := workload.at(Stage.PENDING)):
+            next_one = self._pods.get(waiting[0].uid)
+            if next_one is not None:
+                self.understand(next_one, now)
+
+    def owner_changed(self, uid: str, now: float) -> None:
+        """Understand again the pending pods below an owner, or of a PodGroup, that appeared or changed."""
+        for pod in self._pods.below(uid):
+            self.understand(pod, now)
+
+    def groups_applied(self, groups: Iterable[PodGroup], now: float) -> None:
+        """Take over PodGroups that appeared or changed."""
+        for group in groups:
+            if self._world.groups.put(group):
+                self._describe(self._workloads.get(group.key.id))
+                self.owner_changed(group.key.id, now)
+
+    def group_deleted(self, key: GroupKey, uid: str, now: float) -> None:
+        """Forget a PodGroup that was deleted; pods that wait go on waiting for one of its name."""
+        if self._world.groups.drop(key, uid):
+            self.owner_changed(key.id, now)
+
+    def groups_served(self, api: GroupApi, serving: Serving, asked: float, now: float) -> None:
+        """Take over whether there are PodGroups of an API, as of a moment."""
+        self._world.groups.serve(api, serving, asked)
+        self.owner_changed(watched_api(api), now)
+
+    def understand(self, pod: Pod, now: float) -> None:
+        """Make sense of a pending pod, again where that was done before."""
+        uid = pod.metadata.uid
+        found = self._workloads.of_pod(uid)
+        if found is not None and found[1].stage is Stage.BOUND:
+            return  # an older view of a pod that is bound
+        controller = pod.metadata.controller
+        lineage = self._resolve(pod)
+        owners = lineage.owners if lineage is not None else ()
+        above = [owner.uid for owner in owners] or ([controller.uid] if controller else [])
+        self._pods.put(pod, [*above, *watched_names(pod)])
+        if found is not None and found[1].stage is Stage.ASSUMED:
+            return  # what was decided stands, unless its bind fails
+        if lineage is None:
+            self._unresolved[uid] = pod
+            return
+        self._unresolved.pop(uid, None)
+        since = found[1].enqueued if found is not None else now
+        world = self._world
+        understood = understand(pod, lineage, world.resources, since, world.groups, world.around.extensions)
+        member, same = understood.member, False
+        member.profile = profile_of(self._world.residents, pod)
+        if member.problem:
+            self._world.around.kinds.drop(uid)
+        else:
+            self._world.wanted(pod, dict(member.cls.amounts))
+        if found is not None:
+            same = found[1] == member and found[0].id == understood.workload.id
+            same = same and (not found[0].speaks(member) or found[0].described_by(understood.workload))
+        workload = self._workloads.join(understood.workload, member)
+        self._warn(member, understood.warnings, workload)
+        if same:
+            return  # only its status changed, by our own condition for one
+        if found is not None:
+            self.touch(found[0])
+        self.touch(workload)
+
+    def _bound(self, pod: Pod, now: float) -> None:
+        changed, problems = self._world.bound(pod)
+        self._out += [Complain(problem) for problem in problems]
+        self._pods.drop(pod.metadata.uid)
+        self._unresolved.pop(pod.metadata.uid, None)
+        if pod.spec.scheduler_name == self._scheduler_name:
+            self._bound_ours(pod, now)
+        if changed:
+            self._out += self._outcomes.check_overdrawn(pod)
+
+    def _bound_ours(self, pod: Pod, now: float) -> None:
+        uid, node = pod.metadata.uid, pod.spec.node_name
+        controller = pod.metadata.controller
+        if controller is not None:
+            self.siblings.put(controller.uid, uid, node)
+        found = self._workloads.of_pod(uid)
+        if found is not None:
+            workload, member = found
+            if member.node == node and member.stage is Stage.ASSUMED:
+                self._out += self._outcomes.bind_finished(uid, BindOutcome.BOUND, "", now)
+            elif member.node != node or member.stage is Stage.PENDING:
+                # Bound elsewhere than this process believes: by its predecessor, or by hand.
+                member.node, member.stage = node, Stage.BOUND
+                self._outcomes.forget(uid)
+                self.touch(workload)
+            self._out += self._outcomes.note_complete(workload)
+            return
+        gang = pod.metadata.annotations.get(GANG_ID, "")
+        # Anybody may write annotations on a pod of his: a gang of another namespace is not his to join.
+        if gang.startswith(f"{pod.metadata.namespace}/") or (controller is not None and gang == controller.uid):
+            workload = self._workloads.join(*found_bound(pod, gang), describes=False)
+            workload.found = True
+            self._describe(workload)
+            self.touch(workload)
+
+    def _describe(self, workload: Workload | None) -> None:
+        """Give a gang that was found bound what its PodGroup says, and mark that as placed if it is."""
+        if workload is None or not workload.found or (key := GroupKey.parse(workload.id)) is None:
+            return
+        group = self._world.groups.get(key)
+        if group is None or group.problem:
+            return
+        workload.group, workload.size, workload.disruption_mode = group, group.minimum, group.disruption_mode
+        if len(workload.at(Stage.BOUND)) >= group.minimum and not group.scheduled:
+            self._out += mark_placed(workload)
+
+    def _finished(self, pod: Pod, now: float) -> None:
+        uid = pod.metadata.uid
+        if pod.spec.node_name and self._outcomes.awaits(uid):
+            self._bound(pod, now)  # it ended before the answer to its bind came
+        entry = self._world.release(uid)
+        if pod.spec.scheduler_name == self._scheduler_name:
+            found = self._workloads.of_pod(uid)
+            self._world.ended(pod, entry, found[1].cls if found else None, now)
+            self.deleted(uid, now)
+
+    def _warn(self, member: Member, warnings: Sequence[tuple[Reason, str]], workload: Workload) -> None:
+        wanted = workload.request.preferred_domain
+        if wanted and len(self._world.nodes):
+            _, wrong = self._attempts.preferred_leaves(wanted, self._world.layout)
+            if wrong:
+                warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, f"preferred domain: {wrong}")]
+        for reason, message in warnings:
+            if self._told.is_new(member.uid, reason, message):
+                self._out.append(Tell(reference(member), True, reason, message))
+
+    def placed(self, decision: Decision) -> None:
+        """Note where the pods of a decision will run."""
+        for seat in decision.seats:
+            pod = self._pods.get(seat.uid)
+            if pod is not None and (controller := pod.metadata.controller) is not None:
+                self.siblings.put(controller.uid, seat.uid, seat.node)
+
+    def bound_at_last(self, uid: str) -> None:
+        """Note that a pod is no longer to be placed: it is bound, or gone."""
+        self._pods.drop(uid)
+
+    def not_bound(self, uid: str, now: float) -> None:
+        """Note that a decided pod was not bound: it is understood again, with its owners as they are by now."""
+        self.siblings.drop(uid)
+        if (pod := self._pods.get(uid)) is not None:
+            self.understand(pod, now)
+
+
+def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:
+    """Return a workload and member made up for a gang's pod that was found bound, as after a restart."""
+    controller = pod.metadata.controller
+    annotations = pod.metadata.annotations
+    rank = written_number(annotations, RANK)
+    member = Member(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        cls=PodClass(()),
+        priority=pod.spec.priority,
+        created=seconds(pod.metadata.creation_timestamp),
+        enqueued=0.0,
+        controlled=controller is not None,
+        stage=Stage.BOUND,
+        node=pod.spec.node_name,
+        rank=-1 if rank is None else rank,
+        bandwidth=written_number(annotations, RESERVED_BANDWIDTH) or 0,
+    )
+    name = controller.name if controller else gang.rpartition("/")[2]
+    made_by = f"{controller.kind} {controller.name}" if controller else f"Pod {pod.metadata.name}"
+    return Workload(gang, pod.metadata.namespace, name, made_by, 1, PlacementRequest(), True), member

@@ -1,0 +1,340 @@
+"""From a pod and its owners to what is wanted: its class, its gang, and whatever is wrong with it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from math import inf
+from typing import Final, Protocol
+
+from topo_scheduler.api.annotations import (
+    CHARGED_FRACTION,
+    CHARGED_GPUS,
+    GPU_COUNT,
+    GPU_FRACTION,
+    MAX_GPUS,
+    WRITTEN,
+    PlacementRequest,
+    Source,
+    read_annotations,
+    unknown_annotations,
+    written_number,
+)
+from topo_scheduler.api.fractions import written_share
+from topo_scheduler.api.objects import Job, Pod
+from topo_scheduler.api.quantity import QuantityError
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.extensions.registry import Extensions
+from topo_scheduler.scheduling.intake.groups import find_group
+from topo_scheduler.scheduling.intake.ranks import place_in_series
+from topo_scheduler.scheduling.placing.segments import segment_of
+from topo_scheduler.state.classes import PodClass, pod_class, unsupported
+from topo_scheduler.state.constraints import constraints_of, wishes_of
+from topo_scheduler.state.groups import Groups
+from topo_scheduler.state.occupants import expected_run
+from topo_scheduler.state.requests import pod_amounts
+from topo_scheduler.state.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
+from topo_scheduler.state.runs import run_of
+from topo_scheduler.state.selectors import SelectorError
+from topo_scheduler.state.workloads import Member, Workload
+
+_BUILT_IN: Final = Extensions()
+_PER_WHOLE: Final = ("Job", "CronJob")
+"""Kinds whose gpu-count is that of all pods of the Job together."""
+
+
+class Owner(Protocol):
+    """One object of the chain of controllers above a pod. ``job`` is the whole object where it is a Job."""
+
+    @property
+    def kind(self) -> str:
+        """Kind, e.g. ``Job``."""
+        ...
+
+    @property
+    def namespace(self) -> str:
+        """Namespace; empty for what has none."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """Name."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """Uid."""
+        ...
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """Annotations of its own metadata."""
+        ...
+
+    @property
+    def job(self) -> Job | None:
+        """The whole object where it is a Job."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The chain of controllers above a pod, nearest first; ``complaint`` when it could not be read to its end."""
+
+    owners: Sequence[Owner] = ()
+    complaint: str = ""
+
+
+@dataclass(slots=True)
+class Understood:
+    """A pending pod, made sense of. ``warnings`` are worth an event but do not keep it from being placed."""
+
+    member: Member
+    workload: Workload
+    warnings: list[tuple[Reason, str]] = field(default_factory=list)
+
+
+def seconds(timestamp: str | None) -> float:
+    """Return a Kubernetes timestamp in seconds since the epoch; 0 when there is none."""
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+
+
+def understand(
+    pod: Pod,
+    lineage: Lineage,
+    resources: ResourceTable,
+    enqueued: float,
+    groups: Groups | None = None,
+    extensions: Extensions | None = None,
+) -> Understood:
+    """Make sense of a pending pod.
+
+    Never raises: what is wrong with the pod becomes the ``problem`` of its member, and it is refused with that reason.
+
+    Args:
+        pod: the pod.
+        lineage: its owners.
+        resources: the columns of what pods ask for.
+        enqueued: when the pod was first seen, in seconds.
+        groups: the PodGroups there are; none when not given.
+        extensions: what plugins read of pods, and the strategies there are.
+    """
+    chain = _sources(pod, lineage)
+    extensions = extensions or _BUILT_IN
+    groups = groups or Groups()
+    request = read_annotations(chain, extensions.strategies, groups.levels or None)
+    warnings = [(Reason.ANNOTATION, str(problem)) for problem in unknown_annotations(chain)]
+    if lineage.complaint:
+        warnings.append((Reason.OWNER, lineage.complaint))
+    problems = [str(problem) for problem in request.problems]
+    problems += [
+        f"annotation {name} is written by the scheduler itself; remove it"
+        for name in sorted(WRITTEN & pod.metadata.annotations.keys())
+    ]
+    cls, charged = _class(pod, lineage, request, resources, problems, warnings)
+    if told := _told(pod, chain, extensions):
+        cls = replace(cls, told=told)
+    if constraint := unsupported(pod):
+        problems.append(f"it uses {constraint}, which this scheduler does not support yet")
+    workload = _workload(pod, lineage, request, groups, enqueued, problems, warnings)
+    series, index = place_in_series(pod)
+    member = Member(
+        uid=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        cls=cls,
+        priority=pod.spec.priority,
+        created=seconds(pod.metadata.creation_timestamp),
+        enqueued=enqueued,
+        index=index,
+        series=series,
+        controlled=pod.metadata.controller is not None,
+        # Which GPU has room once a victim is gone is not known to the search for victims.
+        preempts=pod.spec.preemption_policy != "Never" and not cls.share,
+        charged_gpus=charged,
+        lasts=_lasts(pod, lineage, request),
+        ends_by=_ends_by(lineage),
+        run=run_of(pod),
+        problem="; ".join(problems),
+    )
+    return Understood(member, workload, warnings)
+
+
+def _lasts(pod: Pod, lineage: Lineage, request: PlacementRequest) -> float:
+    """Return the seconds a pod is expected to run; infinite where nothing tells."""
+    job = lineage.owners[0].job if lineage.owners else None
+    deadline = job.spec.active_deadline_seconds if job is not None else None
+    return min(expected_run(pod), request.expected_duration or inf, inf if deadline is None else float(deadline))
+
+
+def _ends_by(lineage: Lineage) -> float:
+    """Return when the Job of a pod is ended, in seconds since the epoch; infinite where that is not known."""
+    job = lineage.owners[0].job if lineage.owners else None
+    if job is None or job.spec.active_deadline_seconds is None or job.status.start_time is None:
+        return inf
+    return seconds(job.status.start_time) + job.spec.active_deadline_seconds
+
+
+def _told(pod: Pod, chain: Sequence[Source], extensions: Extensions) -> tuple[tuple[str, str], ...]:
+    """Return what plugins read of a pod: it is part of its class."""
+    found = [
+        (f"annotation:{name}", source.annotations[name])
+        for name in extensions.annotations
+        if (source := next((one for one in chain if name in one.annotations), None)) is not None
+    ]
+    labels = pod.metadata.labels
+    found += [(f"label:{name}", labels[name]) for name in extensions.labels if name in labels]
+    return tuple(found)
+
+
+def _sources(pod: Pod, lineage: Lineage) -> Sequence[Source]:
+    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    return [
+        Source("Pod", name, pod.metadata.annotations),
+        *(Source(owner.kind, f"{owner.namespace}/{owner.name}", owner.annotations) for owner in lineage.owners),
+    ]
+
+
+# ---------------------------------------------------------------- resources
+
+
+def _class(
+    pod: Pod,
+    lineage: Lineage,
+    request: PlacementRequest,
+    resources: ResourceTable,
+    problems: list[str],
+    warnings: list[tuple[Reason, str]],
+) -> tuple[PodClass, int]:
+    """Return the class, and the GPUs charged by annotation alone."""
+    try:
+        amounts = pod_amounts(resources, pod)
+    except QuantityError as error:
+        problems.append(str(error))
+        amounts = {}
+    wanted = _gpus_asked(lineage, request, problems)
+    charged = 0
+    if request.gpu_share:
+        problems += _share_problems(amounts, wanted)
+        amounts[GPU_SHARE] = request.gpu_share
+    elif wanted is not None:
+        limits = amounts.get(GPU, 0)
+        if limits and limits != wanted:
+            warnings.append(
+                (
+                    Reason.MISMATCH,
+                    f"{GPU_COUNT} asks for {wanted} GPUs per pod, its limits for {limits}; the limits hold",
+                )
+            )
+        elif wanted and not limits:
+            charged = amounts[GPU] = wanted
+            warnings.append(
+                (
+                    Reason.UNENFORCED,
+                    f"{GPU_COUNT} asks for {wanted} GPUs but the pod has no GPU limits: they are reserved for it here,"
+                    " and its node gives it no device; set limits on nvidia.com/gpu or amd.com/gpu",
+                )
+            )
+    constraints, wishes = None, None
+    try:
+        constraints, wishes = constraints_of(pod), wishes_of(pod)
+    except SelectorError as error:
+        problems.append(str(error))
+    models = tuple(sorted(request.gpu_models))
+    return pod_class(pod, as_amounts(amounts), models, request.bandwidth, constraints, wishes), charged
+
+
+def _share_problems(amounts: Mapping[int, int], wanted: int | None) -> list[str]:
+    """Return what is wrong with a pod that asks for a share of a GPU and for this much besides."""
+    if amounts.get(GPU, 0):
+        return [
+            f"annotation {GPU_FRACTION} asks for a share of a GPU, and its limits for {amounts[GPU]} whole ones: the"
+            f" kubelet would give it those; remove the limits, or {GPU_FRACTION}"
+        ]
+    if wanted not in (None, 1):
+        return [
+            f"annotation {GPU_FRACTION} asks for a share of one GPU, and {GPU_COUNT} for {wanted} GPUs per pod; remove"
+            " one of them"
+        ]
+    return []
+
+
+def _gpus_asked(lineage: Lineage, request: PlacementRequest, problems: list[str]) -> int | None:
+    """Return the GPUs of one pod by annotation, None when there is none or it makes no sense."""
+    if request.gpu_count is None:
+        return None
+    if request.gpu_count_kind not in _PER_WHOLE:
+        return request.gpu_count
+    job = next((owner.job for owner in lineage.owners if owner.job is not None), None)
+    parallelism = job.spec.parallelism if job else 1
+    if parallelism < 1:
+        return None
+    each, rest = divmod(request.gpu_count, parallelism)
+    if rest:
+        kind = request.gpu_count_kind
+        name = next((f"{owner.namespace}/{owner.name}" for owner in lineage.owners if owner.kind == kind), "")
+        problems.append(
+            f"annotation {GPU_COUNT} on {kind} {name}: {request.gpu_count} GPUs do not divide by its"
+            f" parallelism of {parallelism}; write a multiple of {parallelism}"
+        )
+        return None
+    return each
+
+
+def charged_amounts(pod: Pod, resources: ResourceTable) -> dict[int, int]:
+    """Return what a bound pod holds, GPUs that were charged to it by annotation included.
+
+    Raises:
+        QuantityError: a request that can't be read.
+    """
+    amounts = pod_amounts(resources, pod)
+    charged = written_number(pod.metadata.annotations, CHARGED_GPUS)
+    if charged and charged <= MAX_GPUS and not amounts.get(GPU):
+        amounts[GPU] = charged
+    if (share := written_share(pod.metadata.annotations, CHARGED_FRACTION)) and not amounts.get(GPU):
+        amounts[GPU_SHARE] = share
+    return amounts
+
+
+# ---------------------------------------------------------------- gangs
+
+
+def _workload(
+    pod: Pod,
+    lineage: Lineage,
+    request: PlacementRequest,
+    groups: Groups,
+    enqueued: float,
+    problems: list[str],
+    warnings: list[tuple[Reason, str]],
+) -> Workload:
+    """Return the workload the pod belongs to, by the first rule that applies."""
+    controller = pod.metadata.controller
+    workload = Workload(
+        id=pod.metadata.uid,
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        controller=f"{controller.kind} {controller.name}" if controller else f"Pod {pod.metadata.name}",
+        size=1,
+        request=request,
+        gang=False,
+    )
+    job = lineage.owners[0].job if lineage.owners else None
+    found = find_group(pod, job, request, groups, enqueued)
+    warnings += found.warnings
+    claim = found.claim
+    if claim is None:
+        return workload
+    if claim.problem:
+        problems.append(claim.problem)
+    workload.awaits = claim.awaits
+    if claim.group is not None:
+        workload.group = claim.group
+        workload.disruption_mode = claim.group.disruption_mode
+    # A gang of one is a single pod, unless the pods that come later must be near it.
+    if claim.id and (claim.size is None or (claim.gang and (claim.size > 1 or claim.group is not None))):
+        workload.id, workload.name, workload.gang = claim.id, claim.name, True
+        workload.size = claim.size or 1
+        workload.level, workload.tiers = claim.level, claim.group.tiers if claim.group else 0
+        workload.subgroup, wrong = segment_of(pod, request, claim.size)
+        problems += filter(None, [wrong])
+    return workload

@@ -1,0 +1,1 @@
+"""The fewest pods whose move makes room for a workload."""

@@ -1,0 +1,167 @@
+"""What the planner is asked, and what it answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.annotations import Enforcement, Strategy
+from topo_scheduler.scheduling.extensions.extension import Demand
+from topo_scheduler.scheduling.rules.filters import Bool
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.decision import ScoreParts, SizeRule
+from topo_scheduler.state.links import GangKey
+from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.residents import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The configured size rule. 0 means no limit."""
+
+    enforcement: Enforcement = Enforcement.REQUIRED
+    max_nodes_per_leaf: int = 0
+    max_gpus_per_leaf: int = 0
+
+    def members_per_leaf(self, gpus: int) -> int:
+        """Return the most members with so many GPUs each that one leaf may hold; 0 means no limit."""
+        if not self.max_gpus_per_leaf or not gpus:
+            return 0
+        # A leaf that may not even take one member takes none; 0 would mean no limit, so the caller checks first.
+        return self.max_gpus_per_leaf // gpus
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How far a gang may spread beside the size rule.
+
+    ``leaves`` at most, 0 for any number; ``depth`` of the domain that they must share at least, 0 for the whole fabric.
+    """
+
+    leaves: int = 0
+    depth: int = 0
+
+
+ANYWHERE: Final = Bounds()
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """Runs of so many consecutive ranks, each of which must share a domain of one level; 1 for none.
+
+    ``depth`` and name of that ``level``: 0 for the leaf, -1 for one that no node tells. ``places`` where some of the
+    gang run: for each member in order the number of its segment, and the domain where most of that run, -1 where none
+    does.
+    """
+
+    size: int = 1
+    depth: int = 0
+    level: str = "leaf"
+    places: tuple[tuple[int, int], ...] = ()
+
+
+NO_SEGMENTS: Final = Segments()
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What a gang sends over the links of the fabric.
+
+    ``bandwidth`` Mbit/s asked on each of its nodes. ``open`` bool[rows]: where its members may go for the sake of
+    links, None for anywhere.
+    """
+
+    gang: GangKey
+    bandwidth: int
+    open: Bool | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Members of one workload to be placed together.
+
+    ``groups`` pod class and number of members, most demanding first. ``running`` rows of members that run already,
+    one entry a member. ``siblings`` rows of pods to keep away from when spreading. ``preferred`` leaves of the
+    preferred domain as (first, last + 1), None when there is none. ``profiles`` what others see of each member of each
+    group, where members look at each other. ``within`` depth of the domain that all members, those that run included,
+    must share whatever the enforcement: 0 for none, -1 for one that no node is in; ``level`` its name. ``demands`` of
+    placement rules for this gang, of which the planner makes ``bounds``. ``segments`` that must each share a leaf.
+    ``because`` who asks for ``within``. ``traffic`` of a gang that asks for bandwidth.
+    """
+
+    groups: Sequence[tuple[PodClass, int]]
+    gang: bool
+    strategy: str = Strategy.BALANCED
+    enforcement: Enforcement = Enforcement.REQUIRED
+    latency: bool = False
+    mixed_models: bool = False
+    preferred: tuple[int, int] | None = None
+    running: Sequence[int] = ()
+    siblings: Sequence[int] = ()
+    profiles: tuple[tuple[Profile | None, ...], ...] = ()
+    within: int = 0
+    level: str = ""
+    demands: tuple[Demand, ...] = ()
+    bounds: Bounds = ANYWHERE
+    segments: Segments = NO_SEGMENTS
+    because: str = "its PodGroup"
+    traffic: Traffic | None = None
+
+    @property
+    def members(self) -> int:
+        """How many are to be placed now."""
+        return sum(count for _, count in self.groups)
+
+    @property
+    def segment(self) -> int:
+        """Members of a segment."""
+        return self.segments.size
+
+    @property
+    def units(self) -> int:
+        """How many segments are to be placed now; members, where there are no segments."""
+        return self.members // self.segment
+
+    @property
+    def total_units(self) -> int:
+        """The same of the whole gang."""
+        return self.total // self.segment
+
+    @property
+    def total(self) -> int:
+        """Members of the whole gang, those that run included."""
+        return self.members + len(self.running)
+
+    def within_links(self, fit: Int64) -> Int64:
+        """Return how many members each row may take (int64[rows]): none where links keep the gang from going."""
+        if self.traffic is None or self.traffic.open is None:
+            return fit
+        return np.where(self.traffic.open, fit, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A place for every member.
+
+    ``rows`` for each group of the ask, one row a member, in order of the fabric. ``leaves`` leaf indices used by the
+    whole gang. ``seated`` group and position of each member in turn, where members look at each other: each may be
+    where it is with those before it.
+    """
+
+    rows: Sequence[Sequence[int]]
+    leaves: Sequence[int]
+    rule: SizeRule
+    score: ScoreParts
+    candidates: int
+    seated: Sequence[tuple[int, int]] = ()
+    bounds: Bounds = ANYWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is none. ``best`` what comes closest: members that fit in the best domain now, and its name."""
+
+    sentence: str
+    rule: SizeRule | None = None
+    domains: Sequence[tuple[tuple[str, ...], str]] = field(default=())

@@ -1,0 +1,235 @@
+"""Which leaves a workload goes to: every window of neighbouring leaves of every domain is looked at.
+
+The order in which they are preferred stands in docs/explanation/placement.md. All numbers are in units: a member, or a
+segment of members that must share a leaf.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.kernels.fit import fewest_leaves
+from topo_scheduler.kernels.windows import choose_sets, narrowest_windows, score_sets
+from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.leaf_facts import leaf_facts
+from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.size_rule import named_at, spread_needed
+from topo_scheduler.scheduling.placing.stranding import least_stranding
+from topo_scheduler.scheduling.placing.views import ClassView
+from topo_scheduler.state.decision import ScoreParts, SizeRule
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64
+
+MOST_SETS: Final = 4096
+"""Sets of leaves scored at most beside those that hold most of their windows."""
+MOST_LOOKS: Final = 65_536
+"""Sets of leaves looked at at most, whether they hold the gang or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Nodes to look at. ``fit`` int64[rows] members a node takes, ``fits`` int64[leaves] units a leaf takes.
+
+    ``modest`` 0 for the nodes that the class likes best, 1 for all; ``unlabelled`` 1 where those without a full path
+    count.
+    """
+
+    number: int
+    view: ClassView
+    fit: Int64
+    fits: Int64
+    modest: int
+    unlabelled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Leaves that hold the gang, and how they compare: lower ``order`` is better."""
+
+    order: tuple[int, ...]
+    view: ClassView
+    leaves: Int64
+    fit: Int64
+    fits: Int64
+    score: ScoreParts
+    candidates: int
+
+
+def best_window(
+    site: Site, views: Sequence[ClassView], ask: Ask, layout: Layout, rule: SizeRule, now: float
+) -> Window | None:
+    """Return the best window of all views, None where none holds the workload."""
+    found = [
+        window
+        for number, view in enumerate(views)
+        if (window := _best_of(site, number, view, ask, layout, rule, now)) is not None
+    ]
+    return min(found, key=lambda window: window.order) if found else None
+
+
+def _best_of(
+    site: Site, number: int, view: ClassView, ask: Ask, layout: Layout, rule: SizeRule, now: float
+) -> Window | None:
+    """Return the best window on the nodes of one view: on those the class likes best, or on all of them."""
+    grounds = [
+        Ground(number, view, fit, site.leaf_fits(view, ask, layout, fit), modest, 0)
+        for modest, fit in enumerate(_liked(view, ask.within_links(view.fit)))
+    ]
+    if ask.within:
+        named = named_at(layout, ask.within)
+        grounds = [replace(ground, fits=ground.fits * named) for ground in grounds]
+    # Alone, a pod goes where it likes to be, wherever that hangs.
+    for alike in [grounds] if ask.gang else [[ground] for ground in grounds]:
+        for unlabelled, counted in ((0, layout.aligned), (1, 1)):
+            tried = [replace(ground, fits=ground.fits * counted, unlabelled=unlabelled) for ground in alike]
+            windows = [found for ground in tried if (found := _window(site, ground, ask, layout, rule, now))]
+            if windows:
+                return min(windows, key=lambda window: window.order)
+    return None
+
+
+def _apart(ask: Ask, layout: Layout, fits: Int64) -> Int64:
+    """Keep to the leaves with the fewest siblings of a pod that is placed alone."""
+    if ask.gang or not ask.siblings or not (open_ := fits >= ask.members).any():
+        return fits
+    leaves = layout.leaf_of_row[np.asarray(ask.siblings, np.int64)]
+    siblings = np.bincount(leaves[leaves >= 0], minlength=len(fits))
+    return np.where(siblings == siblings[open_].min(), fits, 0)
+
+
+def _window(site: Site, ground: Ground, ask: Ask, layout: Layout, rule: SizeRule, now: float) -> Window | None:
+    fits = _apart(ask, layout, ground.fits)
+    depth, leaves = rule.depth, rule.leaves
+    if ground.unlabelled:
+        # The rule is that of labelled leaves; with the others it may be fewer.
+        leaves = _fewest(fits, layout, depth, leaves, ask)
+    first = np.empty(len(fits), np.int64)
+    last = np.empty(len(fits), np.int64)
+    count = narrowest_windows(fits, layout.domains[depth], leaves, ask.units, first, last)
+    if count == 0 and ask.enforcement is Enforcement.PREFERRED:
+        needed = spread_needed(fits, layout, ask.units, ask.within, ask.bounds)
+        if needed is not None:
+            depth, leaves = needed
+            count = narrowest_windows(fits, layout.domains[depth], leaves, ask.units, first, last)
+    if count == 0:
+        return None
+    count = _scored(site, layout, first, last, count)
+    sets, sizes, listed = _sets(fits, first, last, count, leaves, ask.units)
+    scored = _score(site, ground, ask, layout, (depth, leaves, rule), sets, sizes, listed, last[:count], fits, now)
+    availability, alignment, utilization, history, total, load = scored.parts
+    score = ScoreParts(availability, alignment, utilization, history, total, scored.added)
+    chosen = sets[scored.best, : sizes[scored.best]].copy()
+    width = int(chosen[-1] - chosen[0])
+    load = load if ask.latency else 0
+    place = (ground.unlabelled, -depth, leaves, ground.modest, width, load, -total, ground.number)
+    return Window(place, ground.view, chosen, ground.fit, fits, score, count)
+
+
+def _fewest(fits: Int64, layout: Layout, depth: int, leaves: int, ask: Ask) -> int:
+    """Return in how few leaves of one domain the gang fits now, if that is fewer."""
+    needed = np.zeros(len(layout.domains[depth]) - 1, np.int64)
+    fewest_leaves(fits, layout.domains[depth], ask.units, needed)
+    found = needed[needed > 0]
+    return min(leaves, int(found.min())) if len(found) else leaves
+
+
+def _sets(fits: Int64, first: Int64, last: Int64, count: int, leaves: int, units: int) -> tuple[Int64, Int64, int]:
+    """Return the sets of leaves to choose from: that which holds most of each window, then all others."""
+    width = int(last[0] - first[0]) + 1
+    wide = width > leaves > 2
+    sets = np.empty((count + (MOST_SETS if wide else 0), leaves + 2), np.int64)
+    sizes = np.empty(len(sets), np.int64)
+    choose_sets(fits, first, last, count, leaves, units, sets, sizes)
+    if not wide or int(sizes[:count].min()) < leaves:
+        return sets, sizes, count
+    # Not above: most clusters never come to this.
+    from topo_scheduler.kernels.sets import other_sets
+
+    return sets, sizes, int(other_sets(fits, count, width, units, MOST_LOOKS, sets, sizes))
+
+
+def _scored(site: Site, layout: Layout, first: Int64, last: Int64, count: int) -> int:
+    """Return how many of the first windows are to be scored."""
+    if not site.policy.most_scored:
+        return count
+    nodes = np.cumsum(layout.offsets[last[:count] + 1] - layout.offsets[first[:count]])
+    return max(1, int(np.searchsorted(nodes, site.policy.most_scored, side="right")))
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The best set of leaves: its index, its parts (four, the score, the load), and those of plugins by name."""
+
+    best: int
+    parts: list[int]
+    added: tuple[tuple[str, int], ...]
+
+
+def _score(
+    site: Site,
+    ground: Ground,
+    ask: Ask,
+    layout: Layout,
+    spread: tuple[int, int, SizeRule],
+    sets: Int64,
+    sizes: Int64,
+    count: int,
+    last: Int64,
+    fits: Int64,
+    now: float,
+) -> Scored:
+    depth, leaves, rule = spread
+    view, column = ground.view, ground.view.cls.scarce
+    totals = site.totals(column, layout)
+    capacity, used = totals.domains(layout, depth)
+    aligned = alignment_of(rule, depth, leaves)
+    across = depth if leaves > 1 else None
+    facts = leaf_facts(site, ask, view, ground.fit, layout, totals, aligned, now, last, across)
+    parts = np.empty((count, 6), np.int64)
+    strategy = site.extensions.strategy(ask.strategy)
+    amount = view.cls.amount(column) * ask.segment
+    mean = 1000 * int(totals.used.sum()) // max(1, int(totals.capacity.sum()))
+    about = (facts, capacity, used, site.policy.weights, int(strategy.prefers), int(ask.latency), mean, parts)
+    best = int(score_sets(sets, sizes, count, ask.units, amount, *about))
+    added = np.empty((count, len(facts) - 5), np.int64)
+    if site.extensions.added_scores:
+        # Not above: only those who have such plugins wait until it is compiled.
+        from topo_scheduler.kernels.added import weigh_added
+
+        weights = np.concatenate((site.policy.weights, site.policy.added))
+        best = int(weigh_added(sets, sizes, count, facts[5:], weights, int(ask.latency), parts, added))
+    if ask.gang and count > 1 and (usual := site.history.gangs.sizes(column)):
+        equal = parts[:, 4] == parts[best, 4]
+        if ask.latency:
+            equal &= parts[:, 5] == parts[best, 5]
+        ties = np.flatnonzero(equal)
+        if len(ties) > 1:
+            best = least_stranding(
+                ties,
+                sets,
+                sizes,
+                fits,
+                usual,
+                totals,
+                capacity - used,
+                ask.units * amount,
+                lambda leaves: amount * strategy.leaves(np.ascontiguousarray(fits[leaves]), ask.units),
+            )
+    names = (score.name for score in site.extensions.added_scores)
+    return Scored(best, parts[best].tolist(), tuple(zip(names, added[best].tolist(), strict=True)))
+
+
+def _liked(view: ClassView, fit: Int64) -> list[Int64]:
+    """Return how many members each row takes: where the class likes best to be, if it minds, then anywhere."""
+    if not view.choosy or not (room := fit > 0).any():
+        return [fit]
+    best = view.liking == view.liking[room].max()
+    return [np.where(best, fit, 0), fit]
+
+
+def alignment_of(rule: SizeRule, depth: int, leaves: int) -> int:
+    """Return the alignment in thousandths: 1000 at the rule's level and number of leaves, less beyond."""
+    return (1000 * rule.leaves // max(leaves, 1)) >> max(0, rule.depth - depth)

@@ -1,0 +1,50 @@
+"""How many members of a class each leaf holds now, kept up to date leaf by leaf."""
+
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.kernels.fit import fit_leaves
+from topo_scheduler.scheduling.placing.ask import Limits
+from topo_scheduler.state.changes import ChangeLog
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64
+
+FEW: Final = 4
+"""One in so many leaves may have changed for them to be counted singly; else all are."""
+
+
+class LeafCounts:
+    """Members by leaf (int64[leaves]) of one class, within the limits that a gang has in one leaf."""
+
+    def __init__(self, gpus: int, limits: Limits) -> None:
+        """``gpus`` of one member."""
+        self._nodes = limits.max_nodes_per_leaf
+        self._most = limits.members_per_leaf(gpus)
+        self._none = bool(limits.max_gpus_per_leaf and gpus and not self._most)
+        self._layout: Layout | None = None
+        self._fit: Int64 | None = None
+        self._at = -1
+        self._held: Int64 = np.empty(0, np.int64)
+
+    def refresh(self, fit: Int64, changes: ChangeLog, layout: Layout) -> Int64:
+        """Return the members each leaf holds, not to be written to.
+
+        Args:
+            fit: int64[rows], members each row takes.
+            changes: rows of it as they change.
+            layout: the fabric.
+        """
+        rows = changes.since(self._at)
+        self._at = changes.position
+        known = layout is self._layout and fit is self._fit
+        if known and rows is not None and FEW * len(rows) <= len(layout.paths):
+            leaves = layout.leaf_of_row[rows]
+            leaves = leaves[leaves >= 0]
+        else:
+            self._layout, self._fit = layout, fit
+            self._held = np.zeros(len(layout.paths), np.int64)
+            leaves = np.arange(len(layout.paths), dtype=np.int64)
+        if len(leaves) and not self._none:
+            fit_leaves(fit, layout.order, layout.offsets, leaves, self._nodes, self._most, self._held)
+        return self._held

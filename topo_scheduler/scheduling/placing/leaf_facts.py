@@ -1,0 +1,67 @@
+"""What leaves are judged by: capacity, use, alignment, history, link load, and what plugins say."""
+
+import numpy as np
+
+from topo_scheduler.scheduling.extensions.extension import Leaves, Request
+from topo_scheduler.scheduling.placing import node_scores
+from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.link_load import link_load
+from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.totals import LeafTotals
+from topo_scheduler.scheduling.placing.views import ClassView
+from topo_scheduler.scheduling.rules.neighbours import settled_links
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64
+
+
+def leaf_facts(
+    site: Site,
+    ask: Ask,
+    view: ClassView,
+    fit: Int64,
+    layout: Layout,
+    totals: LeafTotals,
+    aligned: int,
+    now: float,
+    last: Int64,
+    across: int | None = None,
+) -> Int64:
+    """Return int64[5 + p, leaves]: capacity, use, alignment, history, link load, and p parts of plugins.
+
+    ``fit`` int64[rows] members each node takes. ``last`` leaves of windows: nodes beyond the last of them are not
+    scored. ``across`` depth of the domain that placements in several leaves share, None for those in one leaf.
+    """
+    scores = site.extensions.scores
+    facts = np.empty((3 + len(scores), len(layout.paths)), np.int64)
+    facts[0] = totals.capacity
+    facts[1] = totals.used
+    request = Request(view.cls, ask.members, ask.gang, ask.strategy, aligned, ask.preferred)
+    record = _record(site, layout, now)
+    leaves = Leaves(layout.paths, layout.order, layout.offsets, fit, facts[0], facts[1], layout.aligned, record)
+    for at, score in zip((2, 3, *range(5, len(facts))), scores, strict=True):
+        if score.leaves is not None:
+            facts[at] = score.leaves(leaves, request)
+        else:
+            facts[at] = node_scores.by_leaf(site, score, request, fit, layout, int(last.max()))
+    facts[4] = load_of_leaves(site, layout, totals, across) if ask.latency else 0
+    return facts
+
+
+def _record(site: Site, layout: Layout, now: float) -> Int64:
+    neutral = site.neutral(layout)
+    if not (known := site.history.known()):
+        return neutral
+    record = neutral.copy()
+    for path in known:
+        leaf = layout.index.get(path)
+        if leaf is not None:
+            record[leaf] = site.history.score(path, now)
+    return record
+
+
+def load_of_leaves(site: Site, layout: Layout, totals: LeafTotals, across: int | None) -> Int64:
+    """Return the load of the links of each leaf; where nothing is known of them, the share in use (int64[leaves])."""
+    share: Int64 = 1000 * totals.used // np.maximum(totals.capacity, 1)
+    if layout.inner is not None:
+        return share  # links are those of all levels
+    return link_load(settled_links(site.around, layout), layout, share, across)

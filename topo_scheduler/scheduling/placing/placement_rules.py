@@ -1,0 +1,90 @@
+"""Rules on how far a gang may spread, beside the size rule: of the configuration, and of plugins.
+
+A rule narrows what the size rule allows. The size rule is then the fewest leaves of the deepest level *within* the rule
+that could hold the gang; a gang that takes the next best spread (``enforcement: preferred``) stays within it as well.
+Whether a gang needs as many nodes as a rule is for is told by the size rule without any.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from topo_scheduler.scheduling.extensions.extension import Demand, Gang
+from topo_scheduler.scheduling.placing import mixed, tied
+from topo_scheduler.scheduling.placing.ask import ANYWHERE, Ask, Bounds, Failure, Placement
+from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.state.fabric import Layout
+
+Plan = Callable[[Ask, Layout, float], Placement | Failure]
+"""Finds the best place within the bounds of an ask."""
+
+
+def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+    """Find the best place within the rules; preferred ones are tried first, then done without.
+
+    Raises:
+        PluginError: the size rule of a plugin failed.
+    """
+    demands = _demands(site, ask, layout)
+    required = [demand for demand in demands if demand.required]
+    for demand in required:
+        if demand.level and demand.level not in layout.levels:
+            return Failure(
+                f"{demand.name} asks for {asked(demand)}, and no node has a label for a level called {demand.level};"
+                f" there are {', '.join(layout.levels)}"
+            )
+    known = [demand for demand in demands if not demand.level or demand.level in layout.levels]
+    must = bounds_of(required, layout)
+    outcome: Placement | Failure = Failure("")
+    for bounds in dict.fromkeys((bounds_of(known, layout), must)):
+        outcome = plan(replace(ask, bounds=bounds), layout, now)
+        if isinstance(outcome, Placement):
+            return replace(outcome, bounds=must if not ask.running else ANYWHERE)
+    if must != ANYWHERE and isinstance(plan(ask, layout, now), Placement):
+        names = " and ".join(f"{demand.name} asks for {asked(demand)}" for demand in required)
+        if outcome.rule is None:
+            return Failure(f"{names}, and not even the empty cluster holds the gang so; without that there is room")
+        return Failure(f"{names}, and no such place is free; without that there is room", outcome.rule)
+    return outcome
+
+
+def bounds_of(demands: Iterable[Demand], layout: Layout) -> Bounds:
+    """Return what several demands leave; their levels must exist."""
+    leaves, depth = 0, 0
+    for demand in demands:
+        fewest = demand.leaves
+        if demand.level:
+            level = layout.levels.index(demand.level) + 1
+            if level == layout.depth:
+                # One domain of the innermost level is one leaf.
+                level, fewest = layout.depth - 1, 1
+            depth = max(depth, level)
+        if fewest:
+            leaves = min(leaves or fewest, fewest)
+    return Bounds(leaves, depth)
+
+
+def asked(demand: Demand) -> str:
+    """Return what a demand asks for, in words."""
+    leaves = f"at most {demand.leaves} {'leaf' if demand.leaves == 1 else 'leaves'}" if demand.leaves else "all leaves"
+    return f"{leaves} in 1 {demand.level}" if demand.level else leaves
+
+
+def _demands(site: Site, ask: Ask, layout: Layout) -> list[Demand]:
+    """Return the demands on this gang: the first of the configuration of each kind, and all of plugins."""
+    nodes, leaves = _needed(site, ask, layout)
+    fitting = [demand for demand in ask.demands if demand.nodes <= nodes]
+    found = [demand for kind in (True, False) for demand in [one for one in fitting if one.required is kind][:1]]
+    gang = Gang(ask.groups[0][0], ask.total, nodes, leaves, layout.levels)
+    return found + [one for one in site.around.extensions.demands(gang) if one.nodes <= nodes]
+
+
+def _needed(site: Site, ask: Ask, layout: Layout) -> tuple[int, int]:
+    """Return how many nodes and leaves a gang needs by the size rule alone; a node a pod where there is none."""
+    if tied.is_tied(ask.groups):
+        rule = tied.rule_of(site, ask, layout)
+    else:
+        rule, _ = site.rule(site.views_for(ask), ask, layout)
+    nodes, leaves = (rule.nodes, rule.leaves) if rule is not None else (ask.total, len(layout.paths))
+    if len(ask.groups) > 1 and not tied.is_tied(ask.groups):
+        nodes = mixed.fewest_nodes(site, ask, layout)
+    return nodes, leaves

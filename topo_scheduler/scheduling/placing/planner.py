@@ -1,0 +1,101 @@
+"""Where a workload goes: the size rule first, then the score among what it leaves, then nodes.
+
+Exact for gangs of one pod class; the order in which placements are preferred stands in docs/explanation/placement.md.
+For a pod alone, where it likes best to be comes first.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from topo_scheduler.scheduling.placing.alone import plan_alone, shares_in_mixed_gang
+from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Ask, Failure, Placement
+from topo_scheduler.scheduling.placing.bandwidth import plan_within_links
+from topo_scheduler.scheduling.placing.choice import best_window
+from topo_scheduler.scheduling.placing.mixed import plan_mixed
+from topo_scheduler.scheduling.placing.placement_rules import plan_with_rules
+from topo_scheduler.scheduling.placing.repair import plan_repair
+from topo_scheduler.scheduling.placing.seats import seat
+from topo_scheduler.scheduling.placing.segment_repair import plan_segment_repair
+from topo_scheduler.scheduling.placing.segments import in_one_piece, not_in_segments
+from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.size_rule import make_rule, too_large, too_large_within
+from topo_scheduler.scheduling.placing.tied import is_tied, plan_tied
+from topo_scheduler.state.fabric import Layout
+
+
+class Planner(Site):
+    """Plans placements on the current state. Changes nothing."""
+
+    def plan(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+        """Find the best place for the members of a workload.
+
+        Args:
+            ask: what is to be placed.
+            layout: the fabric as it is.
+            now: seconds, for outcomes that fade.
+
+        Raises:
+            PluginError: a plugin failed, so that nothing can be said.
+        """
+        if ask.traffic is not None:
+            return plan_within_links(self.plan_anywhere, self, ask, layout, now)
+        return self.plan_anywhere(ask, layout, now)
+
+    def plan_anywhere(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+        """Find the best place whatever links carry; otherwise like `plan`."""
+        if ask.within < 0:
+            return Failure(f"{ask.because} asks for one {ask.level}, which no node's labels tell")
+        if ask.segments.depth < 0:
+            return Failure(f"its annotation segment-level asks for {ask.segments.level}, which no node's labels tell")
+        if ask.segment > 1 and layout.inner is None and in_one_piece(ask, layout):
+            ask = replace(ask, segments=NO_SEGMENTS)
+        if ask.segment > 1 and ask.segments.depth and layout.inner is None:
+            return self._plan_outside(ask, layout, now)
+        if ask.demands or (ask.gang and self.extensions.has_size_rules):
+            return plan_with_rules(self, self.plan_within, ask, layout, now)
+        return self.plan_within(ask, layout, now)
+
+    def _plan_outside(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+        """Plan on the fabric down to the level of the gang's segments, whose domains are the leaves then."""
+        outer = layout.outer(ask.segments.depth)
+        low, high = ask.preferred or (0, 0)
+        preferred = tuple(np.searchsorted(outer.blocks, (low, high)).tolist()) if ask.preferred else None
+        found = self.plan_anywhere(replace(ask, preferred=preferred, within=min(ask.within, outer.depth)), outer, now)
+        if isinstance(found, Failure):
+            return found
+        rows = (row for some in (*found.rows, ask.running) for row in some)
+        return replace(found, leaves=sorted(layout.leaves_of(rows)))
+
+    def plan_within(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+        """Find the best place within the bounds of the ask; otherwise like `plan`."""
+        if wrong := shares_in_mixed_gang(ask):
+            return Failure(wrong)
+        tied = ask.gang and is_tied(ask.groups)
+        if ask.segment > 1 and (wrong := not_in_segments(ask, tied=tied)):
+            return Failure(wrong)
+        if tied:
+            return plan_tied(self, ask, layout)
+        if len(ask.groups) > 1:
+            return plan_mixed(self, ask, layout, now)
+        views = self.views_for(ask)
+        rule, most = self.rule(views, ask, layout)
+        if ask.running:
+            # What runs may do so on nodes that would not be chosen today (cordoned, not ready), or ask for something
+            # else. Where the rule can't be told for such reasons, near is all that can be asked.
+            most = min(len(layout.paths), ask.bounds.leaves or len(layout.paths))
+            anywhere = make_rule(layout, ask.bounds.depth, max(1, most), 1)
+            if ask.segment > 1:
+                return plan_segment_repair(self, ask, layout, rule or anywhere, views, now)
+            return plan_repair(self, ask, layout, rule or anywhere, views, now)
+        if rule is None:
+            return Failure(too_large_within(ask) if ask.within and most else too_large(ask, most, self.limits_for(ask)))
+        if (alone := plan_alone(self, ask, views[0], layout, rule)) is not None:
+            return alone
+        window = best_window(self, views, ask, layout, rule, now)
+        if window is None:
+            return Failure("", rule)
+        rows = seat(self, ask, window.view, window.leaves, window.fits, layout, window.fit)
+        if rows is None:
+            return Failure("the leaves that hold the gang could not be filled within the limits per leaf", rule)
+        return Placement([rows], window.leaves.tolist(), rule, window.score, window.candidates)

@@ -1,0 +1,215 @@
+"""Seating the members of one gang in turn, each with those before it counted as if they ran."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.annotations import Strategy
+from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.views import ClassView
+from topo_scheduler.scheduling.rules.feasible import allowed_rows
+from topo_scheduler.scheduling.rules.filters import Bool
+from topo_scheduler.scheduling.rules.neighbours import Surroundings, skew_of
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.constraints import HOSTNAME, Spread
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
+from topo_scheduler.state.residents import Profile
+
+CHOICES: Final = 6
+"""Nodes tried at most for one member."""
+
+Step = tuple[int, int]
+"""Group and row of one member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The cluster as a search takes it. ``used`` int64[rows, resources] is taken; a class of each group as it is seen.
+
+    ``fit`` int64[rows] of each group: how many a row takes whoever is there.
+    """
+
+    around: Surroundings
+    used: Int64
+    classes: list[PodClass]
+    views: list[ClassView]
+    fit: list[Int64]
+
+    def ceiling(self, group: int, rows: Int64, *, all_here: bool) -> int:
+        """Return how many of a group these rows hold at most; ``all_here``: nobody of the gang goes elsewhere."""
+        fit = self.fit[group][rows]
+        most = int(fit.sum())
+        cls = self.classes[group]
+        if cls.constraints is None or not most:
+            return most
+        nodes = self.around.nodes
+        usable = rows[fit > 0]
+        for key in cls.constraints.apart:
+            most = min(most, len(set(nodes.label_column(key)[usable].tolist()) - {UNKNOWN}))
+        for constraint in cls.constraints.spread if all_here else ():
+            if constraint.self_match:
+                most = min(most, self._by_skew(cls, constraint, usable, fit[fit > 0]))
+        return most
+
+    def _by_skew(self, cls: PodClass, constraint: Spread, rows: Int64, fit: Int64) -> int:
+        """Each domain may have so many more than the emptiest outside these rows, which stays as it is."""
+        skew = skew_of(self.around, cls, constraint)
+        column = self.around.nodes.label_column(constraint.topology_key)[rows]
+        labelled = column != UNKNOWN
+        room = np.bincount(column[labelled], weights=fit[labelled], minlength=len(skew.sums)).astype(np.int64)
+        outside = np.setdiff1d(skew.domains, column)
+        if len(skew.domains) < constraint.min_domains:
+            least = 0
+        elif len(outside):
+            least = int(skew.sums[outside].min())
+        else:
+            return int(room.sum())
+        return int(np.minimum(room, np.maximum(0, constraint.max_skew + least - skew.sums)).sum())
+
+
+@dataclass(slots=True)
+class Turn:
+    """A member that was seated: its group, where, and where else it could have been."""
+
+    group: int
+    at: int
+    others: list[int]
+    profile: Profile | None
+
+
+class Seating:
+    """One try: members are seated within a domain, beginning in one leaf. ``looks`` how often one looked around."""
+
+    def __init__(
+        self,
+        site: Site,
+        ground: Ground,
+        ask: Ask,
+        layout: Layout,
+        domain: tuple[int, int],
+        most: int,
+        start: int,
+        home: set[int],
+    ) -> None:
+        low, high = domain
+        nodes = site.nodes
+        self.looks = 0
+        self._ground = ground
+        self._ask = ask
+        self._limits = site.limits_for(ask)
+        self._rows = layout.order[layout.offsets[low] : layout.offsets[high]]
+        self._leaf = layout.leaf_of_row[self._rows]
+        self._free = nodes.allocatable[self._rows] - ground.used[self._rows]
+        self._members = np.zeros(len(self._rows), np.int64)
+        self._gpus = np.zeros(len(layout.paths), np.int64)
+        self._most = max(most, len(home))
+        self._start, self._home = start, home
+        self._runs_here: Bool = np.isin(self._rows, np.asarray(ask.running, np.int64))
+        self._extra: list[tuple[int, Profile]] = []
+        self._turns: list[Turn] = []
+        self._alike = np.stack([self._leaf, *self._domains_of_ties(nodes)], axis=1)
+
+    def _domains_of_ties(self, nodes: NodeTable) -> list[Int64]:
+        """The values of the labels over which members look at each other; each node is a domain of its own anyway."""
+        constraints = [cls.constraints for cls in self._ground.classes if cls.constraints is not None]
+        keys = {term.topology_key for one in constraints for term in (*one.affinity, *one.anti_affinity)}
+        keys |= {spread.topology_key for one in constraints for spread in one.spread}
+        return [nodes.label_column(key)[self._rows] for key in sorted(keys - {HOSTNAME})]
+
+    def run(self, looks: int) -> list[Step] | None:
+        """Return who went where, in turn; None when that was not found in so many looks."""
+        left = [count for _, count in self._ask.groups]
+        while any(left):
+            if self.looks >= looks:
+                return None
+            turn = self._next(left)
+            while turn is None:
+                if not self._turns:
+                    return None
+                back = self._turns[-1]
+                self._undo(left)
+                if back.others:
+                    turn = Turn(back.group, back.others[0], back.others[1:], back.profile)
+            self._do(turn, left)
+        return [(turn.group, int(self._rows[turn.at])) for turn in self._turns]
+
+    def _next(self, left: list[int]) -> Turn | None:
+        """Return where the next member may go; of the first group of which one may go anywhere now."""
+        for group, count in enumerate(left):
+            if count:
+                position = self._ask.groups[group][1] - count
+                profile = self._ask.profiles[group][position] if self._ask.profiles else None
+                options = self._options(group, profile)
+                if options:
+                    return Turn(group, options[0], options[1:], profile)
+        return None
+
+    def _do(self, turn: Turn, left: list[int]) -> None:
+        self._turns.append(turn)
+        self._charge(turn, 1)
+        left[turn.group] -= 1
+        if turn.profile is not None:
+            self._extra.append((int(self._rows[turn.at]), turn.profile))
+
+    def _undo(self, left: list[int]) -> None:
+        turn = self._turns.pop()
+        self._charge(turn, -1)
+        left[turn.group] += 1
+        if turn.profile is not None:
+            self._extra.pop()
+
+    def _charge(self, turn: Turn, sign: int) -> None:
+        cls = self._ground.classes[turn.group]
+        for column, amount in cls.amounts:
+            self._free[turn.at, column] -= sign * amount
+        self._members[turn.at] += sign
+        self._gpus[self._leaf[turn.at]] += sign * cls.gpus
+
+    def _options(self, group: int, profile: Profile | None) -> list[int]:
+        self.looks += 1
+        used = sorted(self._home | {int(leaf) for leaf in self._leaf[self._members > 0]}) or [self._start]
+        candidates = np.flatnonzero(self._has_room(group, np.array(used, np.int64)))
+        if not len(candidates):
+            return []
+        around, cls = self._ground.around, self._ground.classes[group]
+        seen = around.seen_beside(cls, profile, self._extra)
+        candidates = candidates[allowed_rows(around, seen, self._rows[candidates], self._extra)]
+        return self._best_first(group, candidates, np.array(used, np.int64))
+
+    def _has_room(self, group: int, used: Int64) -> Bool:
+        view = self._ground.views[group]
+        usable = self._ground.fit[group][self._rows] > 0
+        room: Bool = usable & (self._free[:, view.columns] >= view.amounts).all(axis=1)
+        if not (self._turns or self._home) or len(used) >= self._most:
+            room &= np.isin(self._leaf, used)
+        limits, gpus = self._limits, self._ground.classes[group].gpus
+        if limits.max_nodes_per_leaf:
+            mine = self._runs_here | (self._members > 0)
+            opened = np.bincount(self._leaf[mine], minlength=len(self._gpus))
+            room &= mine | (opened[self._leaf] < limits.max_nodes_per_leaf)
+        if limits.max_gpus_per_leaf and gpus:
+            room &= self._gpus[self._leaf] + gpus <= limits.max_gpus_per_leaf
+        return room
+
+    def _best_first(self, group: int, candidates: Int64, used: Int64) -> list[int]:
+        """Return the candidates in order of preference; of those that are alike only the first."""
+        view = self._ground.views[group]
+        rows, members = self._rows[candidates], self._members[candidates]
+        distance = np.abs(self._leaf[candidates][:, None] - used[None, :]).min(axis=1)
+        free = self._free[candidates, view.cls.scarce]
+        order = np.arange(len(rows), dtype=np.int64)
+        if self._ask.strategy is Strategy.DISTRIBUTED:
+            keys = (order, -free, -view.preference[rows], members, distance)
+        else:
+            shut = (~(self._runs_here[candidates] | (members > 0))).astype(np.int64)
+            keys = (order, free, -view.preference[rows], shut, distance)
+        found: dict[tuple[int, ...], int] = {}
+        for at in candidates[np.lexsort(keys)].tolist():
+            alike = (*self._alike[at].tolist(), int(self._members[at]), *self._free[at, view.columns].tolist())
+            found.setdefault(alike, at)
+            if len(found) >= CHOICES:
+                break
+        return list(found.values())

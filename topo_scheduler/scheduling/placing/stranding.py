@@ -1,0 +1,88 @@
+"""What a placement takes from the gangs that the cluster usually sees: the last thing that decides between equals."""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.scheduling.placing.totals import LeafTotals
+from topo_scheduler.state.nodes import Int64
+
+MOST_COMPARED: Final = 64
+"""Placements in several leaves that are compared, at most, the first ones."""
+
+
+def least_stranding(
+    ties: Int64,
+    sets: Int64,
+    sizes: Int64,
+    fits: Int64,
+    usual: list[tuple[int, int]],
+    totals: LeafTotals,
+    parent_free: Int64,
+    asked: int,
+    deal: Callable[[Int64], Int64],
+) -> int:
+    """Return which of some sets of leaves leaves room for the most of the usual gangs, the first of equals.
+
+    For each usual size it is counted how many such gangs fit in what is free, before and after: in each leaf used where
+    a leaf could hold one, else in the domain that the leaves share. Where nodes begin and end is not looked at.
+
+    Args:
+        ties: int64[n], indices of sets, ascending.
+        sets: int64[>= n, k], leaves of each.
+        sizes: int64[>= n], how many they are.
+        fits: int64[leaves], units of the gang that a leaf holds.
+        usual: (size, weight) of usual gangs.
+        totals: capacity and use of leaves.
+        parent_free: int64[leaves], what is free in the domain each leaf lies in.
+        asked: what the gang asks in all.
+        deal: what is taken of each leaf of a set.
+    """
+    want = np.array(usual, np.int64)
+    size, weight = want[:, :1], want[:, 1]
+    if sizes[ties[0]] == 1:
+        leaves = sets[ties, 0]
+        taken = np.full(len(ties), asked, np.int64)
+        lost = _lost(size, weight, totals, parent_free, leaves, taken, asked)
+    else:
+        ties = _different(ties[sizes[ties] == sizes[ties[0]]][:MOST_COMPARED], sets, sizes, fits, totals, parent_free)
+        lost = np.zeros(len(ties), np.int64)
+        for number, tie in enumerate(ties.tolist()):
+            leaves = sets[tie, : sizes[tie]]
+            inside = _inside(size, totals, leaves, deal(leaves)).sum(axis=1)
+            outside = _fewer(size[:, 0], parent_free[leaves[0]], asked)
+            lost[number] = int((weight * np.where(_holds(size, totals, leaves).any(axis=1), inside, outside)).sum())
+    return int(ties[int(lost.argmin())])
+
+
+def _different(ties: Int64, sets: Int64, sizes: Int64, fits: Int64, totals: LeafTotals, parent_free: Int64) -> Int64:
+    """Return the first of those in whose leaves all is the same: what they strand is too."""
+    leaves = sets[ties, : sizes[ties[0]]]
+    state = (totals.capacity[leaves], totals.used[leaves], fits[leaves], parent_free[leaves[:, :1]])
+    _, first = np.unique(np.concatenate(state, axis=1), axis=0, return_index=True)
+    return ties[np.sort(first)]
+
+
+def _lost(
+    size: Int64, weight: Int64, totals: LeafTotals, parent_free: Int64, leaves: Int64, taken: Int64, asked: int
+) -> Int64:
+    """One leaf each."""
+    outside = _fewer(size, parent_free[leaves], asked)
+    fewer = np.where(_holds(size, totals, leaves), _inside(size, totals, leaves, taken), outside)
+    found: Int64 = weight @ fewer
+    return found
+
+
+def _holds(size: Int64, totals: LeafTotals, leaves: Int64) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    return totals.capacity[leaves] >= size
+
+
+def _inside(size: Int64, totals: LeafTotals, leaves: Int64, taken: Int64) -> Int64:
+    return _fewer(size, totals.capacity[leaves] - totals.used[leaves], taken)
+
+
+def _fewer(size: Int64, free: Int64, taken: Int64 | int) -> Int64:
+    """How many fewer of a size fit."""
+    fewer: Int64 = np.maximum(free, 0) // size - np.maximum(free - taken, 0) // size
+    return fewer

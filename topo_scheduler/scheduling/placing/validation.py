@@ -1,0 +1,137 @@
+"""The last look before a placement is assumed: topology, bandwidth and capacity, checked anew without the kernels.
+
+It can't fail while kernels and caches are right. When it does, the placement is dropped and the fault is told
+loudly: a wrong placement of a gang costs more than a late one.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.scheduling.placing.ask import Ask, Limits, Placement
+from topo_scheduler.scheduling.placing.bandwidth import check_links
+from topo_scheduler.scheduling.placing.segments import broken_segment, seen_by
+from topo_scheduler.scheduling.rules.feasible import allowed_rows
+from topo_scheduler.scheduling.rules.filters import eligible
+from topo_scheduler.scheduling.rules.neighbours import Surroundings
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import NodeTable
+from topo_scheduler.state.residents import Profile
+from topo_scheduler.state.resources import GPU
+
+
+def check(around: Surroundings, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
+    """Return what is wrong with a placement, or an empty string."""
+    nodes = around.nodes
+    wrong = _check_nodes(around, ask, placement)
+    if not wrong and placement.seated:
+        wrong = holds_in_turn(around, ask, placement.rows, placement.seated)
+    if not wrong and around.links is not None:
+        wrong = check_links(around.links, ask, placement)
+    return wrong or _check_domains(nodes, layout, ask, placement, limits)
+
+
+def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
+    nodes = around.nodes
+    used: Counter[tuple[int, int]] = Counter()
+    for (cls, count), rows in zip(ask.groups, placement.rows, strict=True):
+        if len(rows) != count:
+            return f"{len(rows)} of {count} members have a node"
+        distinct = np.unique(np.asarray(rows, np.int64))
+        accepted = eligible(nodes, cls, distinct)
+        if not placement.seated:
+            accepted &= allowed_rows(around, cls, distinct)
+        if broken := _check_caps(around, cls, rows):
+            return broken
+        if not accepted.all():
+            return f"node {nodes.names[int(distinct[~accepted][0])]} may not be used"
+        if cls.constraints is not None and cls.constraints.alone and len(distinct) < len(rows):
+            return "two members that exclude each other are on one node"
+        if cls.share:
+            whole = nodes.allocatable[distinct, GPU] - nodes.requested[distinct, GPU]
+            room = nodes.devices.fit(distinct, cls.share, whole)
+        if cls.share and (room < np.unique(np.asarray(rows, np.int64), return_counts=True)[1]).any():
+            return "no GPU has room for a share that was placed on it"
+        for row, number in Counter(rows).items():
+            for column, amount in cls.amounts:
+                used[row, column] += amount * number
+    for (row, column), amount in used.items():
+        free = int(nodes.allocatable[row, column]) - int(nodes.requested[row, column])
+        if amount > free:
+            return f"node {nodes.names[row]} has {free} {nodes.resources.names[column]} free, {amount} were placed"
+    return ""
+
+
+def holds_in_turn(
+    around: Surroundings, ask: Ask, rows: Sequence[Sequence[int]], seated: Sequence[tuple[int, int]]
+) -> str:
+    """Return which member may not be where it is with those before it, or an empty string."""
+    extra: list[tuple[int, Profile]] = []
+    for group, position in seated:
+        cls, profile, row = ask.groups[group][0], ask.profiles[group][position], rows[group][position]
+        seen = around.seen_beside(cls, profile, extra)
+        if not allowed_rows(around, seen, np.array([row], np.int64), extra).all():
+            return f"node {around.nodes.names[row]} is closed by members seated before"
+        if profile is not None:
+            extra.append((row, profile))
+    return ""
+
+
+def _check_caps(around: Surroundings, cls: PodClass, rows: Sequence[int]) -> str:
+    for cap in cls.caps:
+        inside = int(around.domains.rows(cap.domain)[list(rows)].sum()) if around.domains else 0
+        if inside > cap.now:
+            return f"{inside} members are in {cap.domain or 'the cluster'}, where {cap.now} may be"
+    return ""
+
+
+def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
+    if not ask.gang:
+        return ""
+    if ask.segment > 1 and (broken := broken_segment(ask, placement, layout.outer(ask.segments.depth))):
+        return broken
+    placed = [row for rows in placement.rows for row in rows]
+    if not ask.mixed_models:
+        with_gpus = [row for (cls, _), rows in zip(ask.groups, placement.rows, strict=True) if cls.gpus for row in rows]
+        if len({int(nodes.model[row]) for row in with_gpus}) > 1:
+            return "the gang was spread over several GPU models"
+    wrong = _check_spread(seen_by(ask, layout), ask, placement, placed)
+    return wrong or ("" if ask.running else _check_limits(layout, ask, placement, limits))
+
+
+def _check_spread(layout: Layout, ask: Ask, placement: Placement, placed: Sequence[int]) -> str:
+    """``layout`` down to the level of the gang's segments."""
+    leaves = layout.leaves_of(placed)
+    if ask.within and not ask.running and len({layout.domain_of_leaf(ask.within, leaf) for leaf in leaves}) > 1:
+        return f"the gang was spread over more than one {ask.level}"
+    bounds = placement.bounds
+    if bounds.leaves and len(leaves) > bounds.leaves:
+        return f"{len(leaves)} leaves were used where a placement rule allows {bounds.leaves}"
+    if bounds.depth and len({layout.domain_of_leaf(bounds.depth, leaf) for leaf in leaves}) > 1:
+        return f"the leaves do not share one {layout.levels[bounds.depth - 1]}, as a placement rule asks"
+    if ask.running or ask.enforcement is Enforcement.PREFERRED:
+        return ""
+    rule = placement.rule
+    if len(leaves) > rule.leaves:
+        return f"{len(leaves)} leaves were used where the size rule allows {rule.leaves}"
+    if len({layout.domain_of_leaf(rule.depth, leaf) for leaf in leaves}) > 1:
+        return f"the leaves do not share one {rule.domain}"
+    return ""
+
+
+def _check_limits(layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
+    nodes_in: dict[int, set[int]] = {}
+    gpus_in: Counter[int] = Counter()
+    for (cls, _), rows in zip(ask.groups, placement.rows, strict=True):
+        for row in rows:
+            leaf = int(layout.leaf_of_row[row])
+            nodes_in.setdefault(leaf, set()).add(row)
+            gpus_in[leaf] += cls.gpus
+    if limits.max_nodes_per_leaf and any(len(rows) > limits.max_nodes_per_leaf for rows in nodes_in.values()):
+        return f"more than {limits.max_nodes_per_leaf} nodes of one leaf were used"
+    if limits.max_gpus_per_leaf and any(gpus > limits.max_gpus_per_leaf for gpus in gpus_in.values()):
+        return f"more than {limits.max_gpus_per_leaf} GPUs of one leaf were used"
+    return ""

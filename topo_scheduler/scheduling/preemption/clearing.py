@@ -1,0 +1,340 @@
+"""The cheapest victims for members of one class, by what they hold of resources alone."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.placing.views import ClassView
+from topo_scheduler.scheduling.preemption.regions import Bool, Region, regions_for
+from topo_scheduler.scheduling.preemption.spreading import FOREVER, spread_cheapest
+from topo_scheduler.scheduling.preemption.victims import NO_GANG, OPEN, SHUT, Candidates, Key
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64
+
+EXACT: Final = 10
+"""Candidates of a node up to which every set of them is tried."""
+EVERY_SET_OF_A_DOMAIN: Final = 10
+"""Candidates of a domain up to which every set of them is tried."""
+FEW_GANGS: Final = 6
+"""Gangs of a domain up to which every choice of which to break is tried, few before many."""
+MOST_SOLVED: Final = 600
+"""Choices of domain and gangs that are worked out at most, those of least GPU-time first."""
+LOOKED_AT: Final = 64
+_POD: Final = 1 << 20
+"""GPU-seconds and number of pods as one integer: seconds times this, plus pods."""
+_UNBREAKABLE: Final = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A set of victims, as indices of candidates."""
+
+    key: Key
+    victims: tuple[int, ...]
+
+
+class Clearing:
+    """One class on the nodes of one view, with candidates up to a priority."""
+
+    def __init__(
+        self, planner: Planner, view: ClassView, ask: Ask, layout: Layout, candidates: Candidates, level: int
+    ) -> None:
+        nodes = planner.nodes
+        self._ask = ask
+        self._pods = candidates
+        self._limits = planner.limits_for(ask)
+        self._gpus = view.cls.gpus
+        rule, _ = planner.rule([view], ask, layout)
+        self._regions = [] if rule is None else regions_for(ask, layout, rule)
+        self._wanted = view.amounts
+        self._one = ask.members == 1
+        capped = self._limits.members_per_leaf(self._gpus)
+        if self._limits.max_gpus_per_leaf and self._gpus and not capped:
+            self._regions = []
+        self._most = 1 if view.cls.constraints is not None and view.cls.constraints.alone else ask.members
+        self._usable = view.eligible
+        self._free: Int64 = nodes.allocatable[:, view.columns] - nodes.requested[:, view.columns]
+        self._amounts = candidates.amounts(view.columns)
+        self._first: Int64 = np.searchsorted(candidates.row, np.arange(nodes.rows)).astype(np.int64)
+        self._last: Int64 = np.searchsorted(candidates.row, np.arange(nodes.rows), side="right").astype(np.int64)
+        self._allowed: Bool = (candidates.priority <= level) & self._usable[candidates.row]
+        # A gang that must go whole, and must not or would take somebody higher along, gives what it can spare only.
+        self._rule = [SHUT if gang.rule != OPEN and gang.top > level else gang.rule for gang in candidates.gangs]
+        self._whole = candidates.whole.copy()
+        self._whole[:, 0] = self._rule
+        self._fit_now = self._fits(np.zeros(len(candidates.pods), np.bool_))
+        self._fit_most = self._fits(self._allowed)
+        self._solved = 0
+
+    @property
+    def regions(self) -> Sequence[Region]:
+        """Where the members might go: in one of these all of them."""
+        return self._regions
+
+    def options(self, regions: Sequence[Region] | None = None) -> Iterator[Option]:
+        """Yield sets of victims, in no order; none where no set suffices. In some of the regions, where given."""
+        found = self._on_single_nodes() if self._one else self._in_regions(regions or self._regions)
+        for victims in found:
+            closed = self._pods.closed(victims)
+            if closed:
+                yield Option(self._pods.key(closed), tuple(closed))
+
+    # ------------------------------------------------------------ one pod
+
+    def _on_single_nodes(self) -> Iterator[Sequence[int]]:
+        inside = np.unique(np.concatenate([region.rows for region in self._regions] or [np.empty(0, np.int64)]))
+        rows = inside[(self._fit_most[inside] > 0) & (self._fit_now[inside] == 0)].astype(np.int64)
+        taken, at, cost = self._cheapest(rows, np.ones(len(rows), np.int64), self._allowed, self._pods.slack)
+        found = np.flatnonzero(cost[:, 0] >= 0)
+        order = found[np.lexsort(cost[found].T[::-1])]
+        if len(order) > LOOKED_AT:
+            # Nodes that cost the same are told apart by name.
+            alike = int((cost[order] == cost[order[0]]).all(axis=1).sum())
+            order = order[: max(LOOKED_AT, alike)]
+        for number in order.tolist():
+            yield self._chosen(int(rows[number]), taken, int(at[number]))
+
+    def _cheapest(self, rows: Int64, members: Int64, allowed: Bool, slack: Int64) -> tuple[Bool, Int64, Int64]:
+        """Return the cheapest victims for so many members on each row, as the kernel writes them."""
+        # Not above: it takes seconds to compile, and most processes never preempt (`Preempting.ready`).
+        from topo_scheduler.kernels.victims import cheapest_victims
+
+        pods = self._pods
+        first, last = self._first[rows], self._last[rows]
+        at = np.concatenate((np.zeros(1, np.int64), np.cumsum(last - first, dtype=np.int64)))
+        taken = np.zeros(int(at[-1]), np.bool_)
+        cost = np.zeros((len(rows), 4), np.int64)
+        lack = np.ascontiguousarray(members[:, None] * self._wanted - self._free[rows])
+        cheapest_victims(
+            first,
+            last,
+            lack,
+            self._amounts,
+            allowed,
+            pods.gang,
+            slack,
+            self._whole,
+            pods.seconds,
+            pods.started,
+            pods.guard,
+            pods.left,
+            pods.worst,
+            EXACT,
+            at[:-1].copy(),
+            taken,
+            cost,
+        )
+        return taken, at, cost
+
+    def _chosen(self, row: int, taken: Bool, at: int) -> list[int]:
+        first, last = int(self._first[row]), int(self._last[row])
+        return [first + int(number) for number in np.flatnonzero(taken[at : at + last - first])]
+
+    def _fits(self, gone: Bool) -> Int64:
+        """Return how many members each row holds when some candidates are gone (int64[rows])."""
+        free = self._free
+        if gone.any():
+            free = free.copy()
+            np.add.at(free, self._pods.row[gone], self._amounts[gone])
+        fit = np.minimum(self._most, (np.maximum(free, 0) // self._wanted).min(axis=1))
+        return np.where(self._usable, fit, 0).astype(np.int64)
+
+    # ------------------------------------------------------------ a gang
+
+    def _in_regions(self, regions: Sequence[Region]) -> Iterator[Sequence[int]]:
+        open_: list[tuple[int, Region, list[int]]] = []
+        least: int | None = None
+        best = FOREVER
+        for region in regions:
+            if not self._holds(region, self._fit_most):
+                continue
+            inside = self._inside(region)
+            if len(inside) <= EVERY_SET_OF_A_DOMAIN:
+                for option in self._every_set(region, inside):
+                    broken = self._broken(option)
+                    if least is None or broken < least:
+                        least, best = broken, FOREVER
+                    yield option
+                continue
+            base = self._solve(region, self._open_to(inside, None), inside, None)
+            if base is None:
+                continue
+            if self._gangs(inside):
+                open_.append((base[0], region, inside))
+            elif least != 0 or base[0] <= best:
+                least, best = 0, base[0]
+                yield base[1]
+        open_.sort(key=lambda one: one[0])
+        sizes = max((len(self._gangs(inside)) for _, _, inside in open_), default=0)
+        for size in range(sizes + 1):
+            if least is not None and least < size:
+                return
+            for bound, region, inside in open_:
+                if self._solved > MOST_SOLVED or (least is not None and least <= size and bound > best):
+                    break
+                for choice in self._choices(region, inside, size):
+                    found = self._solve(region, self._open_to(inside, choice), inside, choice)
+                    if found is not None:
+                        cost, victims = found
+                        really = self._broken(victims)
+                        if least is None or really < least:
+                            least, best = really, cost
+                        elif really == least:
+                            best = min(best, cost)
+                        yield victims
+
+    def _inside(self, region: Region) -> list[int]:
+        """Return the candidates of a region, no more of a budget than it can lose."""
+        found = [
+            number
+            for row in region.rows.tolist()
+            for number in range(self._first[row], self._last[row])
+            if self._allowed[number]
+        ]
+        if len(found) <= EVERY_SET_OF_A_DOMAIN:
+            return found
+        spent: dict[int, int] = {}
+        kept = []
+        pods = self._pods
+        for number in sorted(found, key=lambda n: (pods.seconds[n], -pods.started[n], n)):
+            guard = int(pods.guard[number])
+            spent[guard] = spent.get(guard, 0) + 1
+            if guard < 0 or spent[guard] <= pods.left[guard]:
+                kept.append(number)
+        return sorted(kept)
+
+    def _gangs(self, inside: Sequence[int]) -> list[int]:
+        return sorted({int(self._pods.gang[number]) for number in inside} - {NO_GANG})
+
+    def _broken(self, victims: Sequence[int]) -> int:
+        closed = self._pods.closed(victims)
+        return self._pods.key(closed)[1] if closed else 1 << 30
+
+    def _holds(self, region: Region, fit: Int64) -> bool:
+        return bool(region.holds(fit[region.rows][None, :], self._ask.members, self._limits, self._gpus)[0])
+
+    def _beyond(self, members: Sequence[int], slack: int) -> Sequence[int]:
+        """Return the members of a gang that must stay if it is to lose no more than its slack: the costly ones."""
+        if slack >= len(members):
+            return ()
+        pods = self._pods
+        return sorted(members, key=lambda n: (pods.seconds[n], -pods.started[n], n))[slack:]
+
+    def _open_to(self, inside: Sequence[int], broken: frozenset[int] | None) -> Bool:
+        """Return who may go when only some gangs may be broken; None: any."""
+        allowed = np.zeros(len(self._pods.pods), np.bool_)
+        allowed[list(inside)] = True
+        if broken is not None:
+            for number in self._gangs(inside):
+                if number not in broken:
+                    gang = self._pods.gangs[number]
+                    allowed[list(self._beyond(gang.members, gang.slack))] = False
+        return allowed
+
+    def _choices(self, region: Region, inside: Sequence[int], size: int) -> Iterator[frozenset[int]]:
+        gangs = [gang for gang in self._gangs(inside) if self._rule[gang] != SHUT]
+        if len(gangs) <= FEW_GANGS or size == 0:
+            for chosen in combinations(gangs, size):
+                broken = frozenset(chosen)
+                if self._holds(region, self._fits(self._open_to(inside, broken))):
+                    yield broken
+            return
+        if size > 1:
+            return
+        # Too many to try: all may be broken, and are then spared one by one, those with most GPU-time first.
+        left = frozenset(gangs)
+        for gang in sorted(gangs, key=lambda n: (-int(self._pods.whole[n, 1]), n)):
+            if self._holds(region, self._fits(self._open_to(inside, left - {gang}))):
+                left -= {gang}
+        yield left
+
+    def _solve(
+        self, region: Region, allowed: Bool, inside: Sequence[int], broken: frozenset[int] | None
+    ) -> tuple[int, list[int]] | None:
+        """Return the least cost and its victims when only these pods may go."""
+        self._solved += 1
+        pods = self._pods
+        # Gangs that go whole are paid for first, and what they hold is free.
+        forced = [
+            number for gang in sorted(broken or ()) if self._rule[gang] != OPEN for number in pods.gangs[gang].members
+        ]
+        gone = np.zeros(len(pods.pods), np.bool_)
+        gone[forced] = True
+        fit_now, fit_most = self._fits(gone), self._fits(gone | allowed)
+        table: list[list[int]] = []
+        where: list[tuple[int, int]] = []
+        rows: list[int] = []
+        for row in region.rows.tolist():
+            rows += [row] * int(fit_most[row] - fit_now[row])
+        wanted = np.array(rows, np.int64)
+        members = np.concatenate(
+            [np.arange(fit_now[row] + 1, fit_most[row] + 1) for row in region.rows.tolist()] or [np.empty(0)]
+        ).astype(np.int64)
+        free = self._free
+        if forced:
+            self._free = free.copy()
+            np.add.at(self._free, pods.row[gone], self._amounts[gone])
+        try:
+            slack = np.full(len(pods.gangs), _UNBREAKABLE, np.int64)
+            taken, at, cost = self._cheapest(wanted, members, allowed & ~gone, slack)
+        finally:
+            self._free = free
+        number = 0
+        for row in region.rows.tolist():
+            costs = [0] * (int(fit_now[row]) + 1)
+            where.append((int(fit_now[row]), number))
+            for _ in range(int(fit_most[row] - fit_now[row])):
+                costs.append(int(cost[number, 1]) * _POD + int(cost[number, 2]) if cost[number, 0] >= 0 else FOREVER)
+                number += 1
+            table.append(costs)
+        spread = spread_cheapest(region, table, self._ask.members, self._limits, self._gpus)
+        if spread is None:
+            return None
+        total, seated = spread
+        victims = list(forced)
+        for row, count, (none, begin) in zip(region.rows.tolist(), seated, where, strict=True):
+            if count > none:
+                victims += self._chosen(row, taken, int(at[begin + count - none - 1]))
+        return total + sum(int(pods.seconds[n]) * _POD + 1 for n in forced), victims
+
+    def _every_set(self, region: Region, inside: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Yield the cheapest of all sets, and others of equal cost as far as that can be told without names."""
+        pods, count = self._pods, len(inside)
+        # The earlier pod is the higher bit, so that equal sets come in the order of their pods.
+        sets = np.arange((1 << count) - 1, -1, -1, dtype=np.int64)
+        taken: Bool = (sets[:, None] >> np.arange(count - 1, -1, -1)) & 1 == 1
+        index = np.array(inside, np.int64)
+        fits = np.repeat(self._fit_now[region.rows][None, :], len(sets), axis=0)
+        for at, row in enumerate(region.rows.tolist()):
+            here = pods.row[index] == row
+            if here.any():
+                free = self._free[row] + taken[:, here] @ self._amounts[index[here]]
+                fits[:, at] = np.minimum(self._most, (np.maximum(free, 0) // self._wanted).min(axis=1))
+        good = np.flatnonzero(region.holds(fits, self._ask.members, self._limits, self._gpus))
+        seconds, size = taken @ pods.seconds[index], taken.sum(axis=1)
+        broken = np.zeros(len(sets), np.int64)
+        for gang in self._gangs(inside):
+            mine = pods.gang[index] == gang
+            lost = taken[:, mine].sum(axis=1) > pods.slack[gang]
+            broken += lost
+            if self._rule[gang] == SHUT:
+                good = good[~lost[good]]
+            elif self._rule[gang] != OPEN:
+                seconds = seconds + lost * (pods.whole[gang, 1] - taken[:, mine] @ pods.seconds[index[mine]])
+                size = size + lost * (pods.whole[gang, 2] - taken[:, mine].sum(axis=1))
+        order = good[np.lexsort((size[good], seconds[good], broken[good]))]
+        found = 0
+        last: tuple[int, int, int] | None = None
+        for line in order.tolist():
+            cost = (int(broken[line]), int(seconds[line]), int(size[line]))
+            if found >= LOOKED_AT or (found and cost != last):
+                return
+            victims = [number for number, gone in zip(inside, taken[line].tolist(), strict=True) if gone]
+            if self._pods.closed(victims) is not None:
+                found, last = found + 1, cost
+                yield victims

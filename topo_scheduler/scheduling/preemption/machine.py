@@ -1,0 +1,284 @@
+"""Preemption as a machine without I/O: from a workload without room to nominated pods and evictions, and their ends.
+
+A workload that has a plan holds a *claim*: its pods are nominated, its victims are asked to go, and until they are gone
+nothing more is done for it. How claims end is said in `claims`.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from topo_scheduler.api.objects import Budget, Pod
+from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.instructions import (
+    Complain,
+    EvictionOutcome,
+    Instruction,
+)
+from topo_scheduler.scheduling.preemption.claims import Claims, doubled
+from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
+from topo_scheduler.scheduling.preemption.plan import plan_preemption
+from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.budgets import Budgets
+from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.workloads import Member, Workload, Workloads
+
+LOOK_AGAIN: Final = 1.0
+"""Seconds after which workloads that found no victims look again if something changed, doubled each time."""
+LOOK_AGAIN_MOST: Final = 10.0
+PACE: Final = 2e-4
+"""Seconds to the next search of any workload after one in vain, for each candidate there was."""
+
+
+@dataclass(slots=True)
+class _Search:
+    """Searches in vain by workloads that ask alike: what the last was made on, and when the next may be."""
+
+    stamp: Hashable = None
+    sentence: str = ""
+    times: int = 0
+    until: float = 0.0
+
+
+class Preempting:
+    """Claims, nominations and evictions."""
+
+    def __init__(self, scheduler_name: str, world: World, workloads: Workloads, attempts: Attempts) -> None:
+        self.budgets = Budgets()
+        self.nominations = Nominations(world)
+        self.enabled = True
+        self.ready = True
+        """Whether victims can be looked for at once: what that needs is compiled."""
+        self.wanted = False
+        """Whether somebody would have looked for victims while it was not."""
+        self._scheduler_name = scheduler_name
+        self._world = world
+        self._workloads = workloads
+        self._attempts = attempts
+        self._claims = Claims(world, workloads, self.nominations)
+        self._again: dict[str, float] = {}
+        self._searches: dict[object, _Search] = {}
+        self._search_of: dict[str, _Search] = {}
+        self._not_before = 0.0
+        self._stirred: tuple[int, int] = (0, 0)
+
+    # ------------------------------------------------------------ facts in
+
+    def pods_applied(self, pods: Iterable[Pod]) -> None:
+        """Take over which pending pods are nominated, whoever schedules them. Comes after they were understood."""
+        for pod in pods:
+            uid = pod.metadata.uid
+            if not pod.status.nominated_node_name and self.nominations.get(uid) is None:
+                continue
+            ours = pod.spec.scheduler_name == self._scheduler_name
+            if pod.spec.node_name or pod.finished or pod.metadata.deletion_timestamp:
+                self.nominations.drop(uid)
+                self._claims.handled.discard(uid)
+            elif not ours:
+                if pod.status.nominated_node_name:
+                    self.nominations.put(nomination_of(pod, self._world))
+                else:
+                    self.nominations.drop(uid)
+            elif uid not in self._claims.handled and self._workloads.of_pod(uid) is not None:
+                # By a predecessor of this process, or by somebody who knows of room that comes.
+                self._claims.handled.add(uid)
+                self.nominations.put(nomination_of(pod, self._world))
+
+    def pod_deleted(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        self.nominations.drop(uid)
+        self._claims.pod_deleted(uid)
+
+    def forget(self, id_: str) -> None:
+        """Forget a workload that is gone."""
+        self._claims.forget(id_)
+        self._search_of.pop(id_, None)
+        self._again.pop(id_, None)
+
+    def claims(self, id_: str) -> bool:
+        """Return whether a workload was promised that others give way to it."""
+        return self._claims.get(id_) is not None
+
+    def budgets_applied(self, budgets: Iterable[Budget]) -> list[Instruction]:
+        """Take over disruption budgets that appeared or changed."""
+        return [Complain(problem) for budget in budgets if (problem := self.budgets.put(budget))]
+
+    # ------------------------------------------------------------ attempts
+
+    def count_for(self, workload: Workload) -> None:
+        """Let those nominated pods count that stand before a workload, for the attempt that follows."""
+        self._attempts.reserved = self.nominations.count_for(workload.members, workload.priority, workload.id)
+
+    def placed(self, workload: Workload, decision: Decision) -> list[Instruction]:
+        """Note that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations."""
+        seated = {seat.uid for seat in decision.seats}
+        for uid in seated:
+            self.nominations.drop(uid)
+        claim = self._claims.get(workload.id)
+        out = self._claims.clear(claim) if claim is not None else []
+        self.forget(workload.id)
+        return out
+
+    def consider(
+        self, workload: Workload, members: Sequence[Member], decision: Decision, now: float, wall: float
+    ) -> tuple[list[Instruction], str]:
+        """Look for victims for members of a workload that have no place.
+
+        Args:
+            workload: what they belong to.
+            members: those who must be placed at once.
+            decision: why they are not.
+            now: seconds.
+            wall: seconds since the epoch.
+
+        Returns:
+            What is to be done, and what there is to add to the reason why they wait.
+        """
+        out: list[Instruction] = []
+        claim = self._claims.get(workload.id) or self._claims.adopt(workload, members, now)
+        if claim is not None:
+            if self._claims.awaited(claim) and now < claim.until:
+                return out, ""
+            out += self._claims.end(claim, now)
+            self.count_for(workload)
+        self._again.pop(workload.id, None)
+        if not self._may(workload, members) or not decision.room_helps:
+            return out, ""
+        groups, _, _ = self._attempts.groups(workload, members)
+        ask = self._attempts.ask(workload, groups, (), self._world.layout)
+        search = self._search(
+            (workload.priority, ask.gang, ask.enforcement, ask.mixed_models, ask.profiles, *ask.groups, *ask.running)
+        )
+        self._search_of[workload.id] = search
+        stamp = self._stamp(now)
+        if search.stamp == stamp:
+            return out, search.sentence
+        if now < (at := max(self._looks_at(workload.id), self._not_before)):
+            self._again[workload.id] = at
+            return out, search.sentence
+        candidates = self._candidates(workload, now, wall)
+        plan = None
+        if candidates.pods or candidates.leaving:
+            plan = plan_preemption(self._attempts.planner, ask, self._world.layout, candidates, now)
+        if plan is None:
+            search.times += 1
+            search.until = now + doubled(LOOK_AGAIN, search.times, LOOK_AGAIN_MOST)
+            self._not_before = now + PACE * len(candidates.pods)
+            search.stamp, search.sentence = stamp, _shielded(candidates)
+            return out, search.sentence
+        search.times = 0
+        claimed, displaced = self._claims.make(workload, groups, plan, now)
+        self._again.update(dict.fromkeys(displaced, 0.0))
+        return out + claimed, ""
+
+    @property
+    def lowest(self) -> int | None:
+        """Lowest priority of a pod that could give way; None where none does."""
+        return min(self._world.ledger.priorities, default=None) if self.enabled and self.budgets.known else None
+
+    def nudge(self, workload: Workload, now: float) -> None:
+        """Note that something changed which could make room for a workload that waits, if others gave way."""
+        if workload.id in self._again or not all(member.preempts for member in workload.members.values()):
+            return
+        claim = self._claims.get(workload.id)
+        if claim is None or not self._claims.awaited(claim):
+            self._again[workload.id] = max(self._looks_at(workload.id), now)
+
+    def stirred(self) -> bool:
+        """Return whether candidates or budgets changed since this was asked last."""
+        before, self._stirred = self._stirred, (self._world.ledger.occupied, self.budgets.changes)
+        return before != self._stirred
+
+    # ------------------------------------------------------------ evictions
+
+    def evicted(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> tuple[list[Instruction], str]:
+        """Take over how an eviction ended; return what is to be done, and the workload to be tried again or empty."""
+        if outcome is EvictionOutcome.GOING:
+            return [], ""
+        self._claims.going.pop(uid, None)
+        victim = self._claims.leave_alone(uid, now)
+        claim = self._claims.take_victim(uid)
+        if claim is None:
+            return [], ""
+        text = f"Evicting pod {victim} to make room was refused, others are looked for: {message}"
+        return [*self._claims.tell(claim, text), *self._claims.end(claim, now)], claim.workload
+
+    def due(self, now: float) -> tuple[list[Instruction], list[str]]:
+        """Return what is due by now, and the workloads that look for victims again."""
+        out: list[Instruction] = []
+        again = [id_ for id_, at in self._again.items() if at <= now]
+        for id_ in again:
+            del self._again[id_]
+        for claim in self._claims.expired(now):
+            stuck = self._claims.awaited(claim)
+            names = [self._claims.leave_alone(uid, now) for uid in stuck]
+            if names:
+                more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+                out += self._claims.tell(claim, f"Pod {names[0]}{more} did not end in time; other room is looked for")
+            out += self._claims.end(claim, now)
+            again.append(claim.workload)
+        for uid in [uid for uid, at in self._claims.going.items() if at <= now]:
+            del self._claims.going[uid]
+        return out, again
+
+    def next_due(self) -> float | None:
+        """Return when `due` must be asked next."""
+        times = (min(self._again.values(), default=None), self._claims.next_due())
+        return min((at for at in times if at is not None), default=None)
+
+    # ------------------------------------------------------------ inside
+
+    def _may(self, workload: Workload, members: Sequence[Member]) -> bool:
+        lowest = self.lowest
+        if lowest is None or lowest >= workload.priority or not all(member.preempts for member in members):
+            return False
+        self.wanted = self.wanted or not self.ready
+        return self.ready
+
+    def _looks_at(self, id_: str) -> float:
+        """Return when a workload may look for victims next."""
+        search = self._search_of.get(id_)
+        return max(self._claims.patient_until(id_), search.until if search else 0.0)
+
+    def _search(self, key: object) -> _Search:
+        if len(self._searches) > 4096:
+            self._searches.clear()
+        return self._searches.setdefault(key, _Search())
+
+    def _stamp(self, now: float) -> Hashable:
+        ledger = self._world.ledger
+        return (
+            self._world.improvements,
+            ledger.occupied,
+            self.budgets.changes,
+            self._attempts.reserved,
+            self._claims.left_alone(now),
+            self._world.around.position,
+        )
+
+    def _candidates(self, workload: Workload, now: float, wall: float) -> Candidates:
+        ledger = self._world.ledger
+        spent: Counter[str] = Counter()
+        for uid in self._claims.going:
+            entry = ledger.get(uid)
+            if entry is not None and entry.profile is not None and not (entry.occupant and entry.occupant.terminating):
+                spent.update(guard.key for guard in self.budgets.guarding(entry.profile))
+
+        def spared(uid: str) -> bool:
+            return uid in workload.members or self._claims.is_left_alone(uid, now)
+
+        return candidates_below(
+            workload.priority, self._world, self._workloads, self.budgets, spent, spared, self._claims.going, wall
+        )
+
+
+def _shielded(candidates: Candidates) -> str:
+    """Return who keeps pods of lower priority, as one sentence."""
+    if not candidates.shielded:
+        return ""
+    names = sorted(candidates.shielded)
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    pods = sum(candidates.shielded.values())
+    return f"{pods} pods of lower priority may not be evicted now: PodDisruptionBudget {', '.join(names[:2])}{more}."

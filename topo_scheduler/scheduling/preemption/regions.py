@@ -1,0 +1,76 @@
+"""Where a workload might be given room: domains for a gang that must keep to one, and what they hold."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.scheduling.placing.ask import Ask, Limits
+from topo_scheduler.state.decision import SizeRule
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64
+
+Bool = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Leaves of which a workload may use some.
+
+    ``rows`` of all of them; ``offsets`` int64[leaves + 1], each leaf's range of ``rows``; ``most`` how many leaves may
+    be used.
+    """
+
+    rows: Int64
+    offsets: Int64
+    most: int
+
+    def holds(self, fits: Int64, members: int, limits: Limits, gpus: int) -> Bool:
+        """Return for each line of ``fits`` (int64[lines, rows]) whether that many members fit on them together."""
+        capped = limits.members_per_leaf(gpus)
+        leaves = np.empty((len(fits), len(self.offsets) - 1), np.int64)
+        for leaf in range(leaves.shape[1]):
+            inside = fits[:, self.offsets[leaf] : self.offsets[leaf + 1]]
+            if limits.max_nodes_per_leaf and inside.shape[1] > limits.max_nodes_per_leaf:
+                inside = np.sort(inside, axis=1)[:, -limits.max_nodes_per_leaf :]
+            leaves[:, leaf] = inside.sum(axis=1)
+        if capped:
+            np.minimum(leaves, capped, out=leaves)
+        if self.most < leaves.shape[1]:
+            leaves = np.sort(leaves, axis=1)[:, -self.most :]
+        held: Bool = leaves.sum(axis=1) >= members
+        return held
+
+
+def regions_for(ask: Ask, layout: Layout, rule: SizeRule) -> list[Region]:
+    """Return the regions of which one must hold the members that lack a node.
+
+    Where one domain is required, those of the size rule. For a gang that runs in part, the leaves where it runs, and
+    the domain around them. Otherwise everything is one region.
+    """
+    everywhere = np.arange(len(layout.paths), dtype=np.int64)
+    home = sorted(layout.leaves_of(ask.running))
+    domains = {layout.domain_of_leaf(rule.depth, leaf) for leaf in home}
+    broken = len(domains) > 1 or len(home) > rule.leaves
+    found: list[Region] = []
+    if home:
+        found.append(_region(layout, np.array(home, np.int64), len(home)))
+    if not ask.gang or broken or ask.enforcement is Enforcement.PREFERRED:
+        return [*found, _region(layout, everywhere, len(everywhere))]
+    bounds = layout.domains[rule.depth]
+    wanted: Sequence[int] = sorted(domains) if home else range(len(bounds) - 1)
+    for domain in wanted:
+        inside = everywhere[bounds[domain] : bounds[domain + 1]]
+        # One leaf that holds it all is a region of its own: to choose among them is cheaper than within them.
+        parts = inside.reshape(-1, 1) if rule.leaves == 1 else [inside]
+        found += [_region(layout, part, rule.leaves) for part in parts]
+    return found
+
+
+def _region(layout: Layout, leaves: Int64, most: int) -> Region:
+    parts = [layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]] for leaf in leaves.tolist()]
+    sizes = np.array([len(part) for part in parts], np.int64)
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
+    return Region(np.concatenate(parts) if parts else np.empty(0, np.int64), offsets, most)

@@ -1,0 +1,141 @@
+"""Victims where it depends on other pods who may go where: by trying, as kube-scheduler does."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.tied import is_tied
+from topo_scheduler.scheduling.preemption.clearing import Option
+from topo_scheduler.scheduling.preemption.regions import regions_for
+from topo_scheduler.scheduling.preemption.trial import Trial
+from topo_scheduler.scheduling.preemption.victims import NO_GANG, OPEN, Candidates
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64
+
+MOST_TRIALS: Final = 200
+"""How often the planner is asked for one level of priority."""
+MOST_TRIALS_OF_MEMBERS: Final = 240
+"""The same times the members of a gang that is seated one by one, which takes long to plan."""
+MOST_PLACES: Final = 48
+"""Nodes, or domains, that are looked at: those whose candidates have the least GPU-time."""
+EVERY_SET: Final = 5
+"""Candidates of a place up to which every set of them is tried, the cheapest first."""
+
+
+class Exhausted(Exception):
+    """The planner was asked as often as it may be."""
+
+
+class _Asked:
+    """Whether the workload has a place without some pods; counts how often that was asked."""
+
+    def __init__(self, trial: Trial, ask: Ask, candidates: Candidates) -> None:
+        self._trial = trial
+        self._ask = ask
+        self._candidates = candidates
+        tied = ask.gang and is_tied(ask.groups)
+        self.left = MOST_TRIALS_OF_MEMBERS // ask.members if tied else MOST_TRIALS
+
+    def __call__(self, victims: Sequence[int]) -> bool:
+        if not self.left:
+            raise Exhausted
+        self.left -= 1
+        return self._trial.place_without([self._candidates.pods[n] for n in victims], self._ask) is not None
+
+
+def by_trial(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, level: int) -> Iterator[Option]:
+    """Yield sets of victims with priorities up to a level, cheapest first.
+
+    A pod alone may get any one node, by victims on that node alone: what only pods elsewhere prevent is not solved.
+    """
+    asked = _Asked(trial, ask, candidates)
+    found = []
+    for place in _places(trial, ask, layout, candidates, level):
+        try:
+            if len(place) <= EVERY_SET:
+                victims = _cheapest_set(place, candidates, asked)
+            else:
+                victims = _all_but_the_spared(place, candidates, asked)
+        except Exhausted:
+            break  # nobody goes of whom it is not known that he must
+        if victims:
+            found.append(Option(candidates.key(victims), tuple(victims)))
+    return iter(sorted(found, key=lambda option: option.key))
+
+
+def _places(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, level: int) -> list[list[int]]:
+    """Return the candidates of each place, those with the least GPU-time first."""
+    allowed = np.flatnonzero(candidates.priority <= level)
+    eligible = trial.planner.views.get(ask.groups[0][0]).eligible
+    by_row: dict[int, list[int]] = {}
+    for number in allowed.tolist():
+        by_row.setdefault(int(candidates.row[number]), []).append(number)
+    if ask.members == 1:
+        places = [numbers for row, numbers in by_row.items() if eligible[row]]
+    else:
+        rule = trial.rule(ask)
+        if rule is None:
+            return []
+        rows: list[Int64] = [region.rows for region in regions_for(ask, layout, rule)]
+        places = [[number for row in inside.tolist() for number in by_row.get(row, ())] for inside in rows]
+    places = [
+        within
+        for place in places
+        if (within := place if len(place) <= EVERY_SET else _within_budgets(place, candidates))
+    ]
+    places.sort(key=lambda place: (int(candidates.seconds[place].sum()), len(place), place))
+    return places[:MOST_PLACES]
+
+
+def _within_budgets(place: Sequence[int], candidates: Candidates) -> list[int]:
+    """Return candidates no more than their budgets can lose, the cheapest first, and whole gangs whole."""
+    spent: dict[int, int] = {}
+    kept = []
+    for number in sorted(place, key=lambda n: (candidates.seconds[n], -candidates.started[n], n)):
+        guard = int(candidates.guard[number])
+        spent[guard] = spent.get(guard, 0) + 1
+        if guard < 0 or spent[guard] <= candidates.left[guard]:
+            kept.append(number)
+    closed = candidates.closed(kept)
+    if closed is None:
+        closed = candidates.closed([n for n in kept if candidates.gang[n] == NO_GANG or _is_open(n, candidates)])
+    return closed or []
+
+
+def _is_open(number: int, candidates: Candidates) -> bool:
+    return candidates.gangs[int(candidates.gang[number])].rule == OPEN
+
+
+def _cheapest_set(place: Sequence[int], candidates: Candidates, asked: Callable[[Sequence[int]], bool]) -> list[int]:
+    sets = (chosen for size in range(1, len(place) + 1) for chosen in combinations(place, size))
+    closed = {tuple(victims) for chosen in sets if (victims := candidates.closed(chosen))}
+    return next((list(victims) for victims in sorted(closed, key=candidates.key) if asked(victims)), [])
+
+
+def _all_but_the_spared(
+    place: Sequence[int], candidates: Candidates, asked: Callable[[Sequence[int]], bool]
+) -> list[int]:
+    if not asked(place):
+        return []
+    taken = set(place)
+
+    def spare(units: Sequence[Sequence[int]]) -> None:
+        """Let all stay who can; halves of those that can't all stay are tried, which costs fewer trials than each."""
+        wanted = {number for unit in units for number in unit} & taken
+        if not wanted:
+            return
+        rest = candidates.closed(taken - wanted)
+        if rest is not None and not wanted & set(rest) and asked(rest):
+            taken.intersection_update(rest)
+        elif len(units) > 1:
+            spare(units[: len(units) // 2])
+            spare(units[len(units) // 2 :])
+
+    order = sorted(place, key=lambda n: int(candidates.worst[n]))
+    gangs = dict.fromkeys(int(candidates.gang[n]) for n in order if candidates.gang[n] != NO_GANG)
+    spare([[n for n in order if candidates.gang[n] == gang] for gang in gangs])
+    spare([[n] for n in order if candidates.gang[n] == NO_GANG or _is_open(n, candidates)])
+    return sorted(taken)

@@ -1,0 +1,113 @@
+"""Members over the nodes of a region at the least cost, by dynamic programming over nodes, then over leaves."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.scheduling.placing.ask import Limits
+from topo_scheduler.scheduling.preemption.regions import Region
+from topo_scheduler.state.nodes import Int64
+
+FOREVER: Final = 1 << 62
+"""Stands for what can't be."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """The least cost of so many members in a leaf, and for each node how many it gets to reach that.
+
+    ``cost`` int64[members + 1]. ``choices`` a node each: int64[nodes used + 1, members + 1].
+    """
+
+    cost: Int64
+    choices: Sequence[Int64]
+    used: Int64
+
+
+def spread_cheapest(
+    region: Region, table: Sequence[Sequence[int]], members: int, limits: Limits, gpus: int
+) -> tuple[int, list[int]] | None:
+    """Return the least cost of all members in a region, and how many each row of it gets; None where they don't fit.
+
+    Args:
+        region: leaves, and how many of them may be used.
+        table: for each row the cost of 0, 1, 2, ... members on it, at least 0.
+        members: how many there are.
+        limits: limits in one leaf.
+        gpus: GPUs of one member.
+    """
+    capped = limits.members_per_leaf(gpus) or members
+    leaves = []
+    for leaf in range(len(region.offsets) - 1):
+        inside = table[region.offsets[leaf] : region.offsets[leaf + 1]]
+        nodes = limits.max_nodes_per_leaf if 0 < limits.max_nodes_per_leaf < len(inside) else 0
+        leaves.append(_leaf(inside, members, min(capped, members), nodes))
+    return _over_leaves(region, leaves, members)
+
+
+def _leaf(rows: Sequence[Sequence[int]], members: int, most: int, nodes: int) -> _Leaf:
+    """Work out one leaf. ``nodes`` most nodes that may be used, 0 for any number."""
+    lines = nodes + 1 if nodes else 1
+    cost = np.full((lines, members + 1), FOREVER, np.int64)
+    cost[0, 0] = 0
+    choices = []
+    for row in rows:
+        better, choice = cost.copy(), np.zeros((lines, members + 1), np.int64)
+        for count in range(1, min(len(row) - 1, most) + 1):
+            if row[count] >= FOREVER:
+                continue
+            before = cost[:-1, : members + 1 - count] if nodes else cost[:, : members + 1 - count]
+            sums = np.where(before >= FOREVER, FOREVER, before + row[count])
+            target = better[1:, count:] if nodes else better[:, count:]
+            chosen = choice[1:, count:] if nodes else choice[:, count:]
+            less = sums < target
+            target[less] = sums[less]
+            chosen[less] = count
+        cost = better
+        choices.append(choice)
+    cost[:, most + 1 :] = FOREVER
+    used = cost.argmin(axis=0)
+    return _Leaf(cost[used, np.arange(members + 1)], choices, used)
+
+
+def _over_leaves(region: Region, leaves: Sequence[_Leaf], members: int) -> tuple[int, list[int]] | None:
+    lines = min(region.most, len(leaves)) + 1
+    cost = np.full((lines, members + 1), FOREVER, np.int64)
+    cost[0, 0] = 0
+    choices = []
+    for leaf in leaves:
+        better, choice = cost.copy(), np.zeros((lines, members + 1), np.int64)
+        for count in np.flatnonzero(leaf.cost < FOREVER).tolist():
+            if count:
+                before = cost[:-1, : members + 1 - count]
+                sums = np.where(before >= FOREVER, FOREVER, before + leaf.cost[count])
+                target, chosen = better[1:, count:], choice[1:, count:]
+                less = sums < target
+                target[less] = sums[less]
+                chosen[less] = count
+        cost = better
+        choices.append(choice)
+    line = int(cost[:, members].argmin())
+    total = int(cost[line, members])
+    if total >= FOREVER:
+        return None
+    seated = [0] * int(region.offsets[-1])
+    left = members
+    for at in range(len(leaves) - 1, -1, -1):
+        count = int(choices[at][line, left])
+        if count:
+            _seat(leaves[at], count, seated, int(region.offsets[at]))
+            line, left = line - 1, left - count
+    return total, seated
+
+
+def _seat(leaf: _Leaf, members: int, seated: list[int], offset: int) -> None:
+    line, left = int(leaf.used[members]), members
+    for row in range(len(leaf.choices) - 1, -1, -1):
+        choice = leaf.choices[row]
+        count = int(choice[line if len(choice) > 1 else 0, left])
+        if count:
+            seated[offset + row] = count
+            line, left = line - 1, left - count

@@ -1,0 +1,104 @@
+"""Workloads that were tried, or can't be, and have no place: where they wait in the queue, and what is told of it.
+
+One event per pod and changed reason; the reason also goes to the pod's condition, and to that of its PodGroup.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from topo_scheduler.api.process import SchedulerConfig
+from topo_scheduler.api.reasons import GroupReason, Reason
+from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_group, reference
+from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.instructions import Instruction, MarkUnschedulable, Tell
+from topo_scheduler.scheduling.intake.pending import Told
+from topo_scheduler.scheduling.queueing.queue import Queue
+from topo_scheduler.scheduling.queueing.standing import needed_now, order_of
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.workloads import Member, SetAside, Stage, Workload
+
+
+def distinct(classes: Iterable[PodClass]) -> tuple[PodClass, ...]:
+    """Return each class once, in order."""
+    # Most of them are one object: comparing classes takes longer than all the rest.
+    return tuple(dict.fromkeys({id(cls): cls for cls in classes}.values()))
+
+
+class SettingAside:
+    """Each method sets one workload aside for one cause and returns what is to be done."""
+
+    def __init__(self, queue: Queue, outcomes: Outcomes, told: Told, config: SchedulerConfig) -> None:
+        self._queue = queue
+        self._outcomes = outcomes
+        self._told = told
+        self._config = config
+
+    def park(self, workload: Workload, now: float, until: float | None, *, room_helps: bool) -> None:
+        """Set a workload aside that has no place now; it is tried again at a time in seconds, if not before."""
+        self._queue.park(order_of(workload), until)
+        workload.set_aside = SetAside(distinct(member.cls for member in workload.at(Stage.PENDING)))
+        workload.room_helps = room_helps
+        self._outcomes.hindered(workload, now)
+
+    def tell(
+        self, workload: Workload, pending: Sequence[Member], text: str, *, again: bool = False
+    ) -> list[Instruction]:
+        """Tell why a workload that was parked has no place; ``again``: also where it was told just so."""
+        out: list[Instruction] = []
+        news = [member for member in pending if self._told.changed(member.uid, text) or again]
+        for member in news:
+            out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
+            out.append(MarkUnschedulable(reference(member), text))
+        if news and needed_now(workload):
+            out += mark_group(workload, GroupReason.UNSCHEDULABLE, text)
+        return out
+
+    def hold_back(
+        self, workload: Workload, pending: Sequence[Member], until: float, why: str, now: float
+    ) -> list[Instruction]:
+        """Set a workload aside of which a pod would be refused: nobody else waits for it."""
+        self._queue.back_off(order_of(workload), until)
+        self._outcomes.hindered(workload, now)
+        text = f"Held back: the API server refused to bind a pod like this one: {why}. It is tried again."
+        news = [member for member in pending if self._told.changed(member.uid, text)]
+        out: list[Instruction] = [Tell(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in news]
+        if news and needed_now(workload):
+            out += mark_group(workload, GroupReason.ERROR, text)
+        return out
+
+    def plugin_failed(
+        self, workload: Workload, pending: Sequence[Member], error: PluginError, now: float
+    ) -> list[Instruction]:
+        """Try the workload again after a pause that grows: nobody else waits for it."""
+        workload.plugin_failures += 1
+        pause = self._config.pod_initial_backoff_seconds * 2 ** min(20, workload.plugin_failures - 1)
+        self._queue.back_off(order_of(workload), now + min(self._config.pod_max_backoff_seconds, pause))
+        self._outcomes.hindered(workload, now)
+        text = f"{str(error)[0].upper()}{str(error)[1:]}. It is tried again."
+        return [
+            Tell(reference(member), True, Reason.FAILED_SCHEDULING, text)
+            for member in pending
+            if self._told.changed(member.uid, text)
+        ]
+
+    def refuse(self, workload: Workload, pending: Sequence[Member]) -> list[Instruction]:
+        """Set a workload aside that can't be placed whatever is free."""
+        self._queue.park(order_of(workload))
+        workload.set_aside = SetAside(refused=True)
+        out = mark_group(workload, GroupReason.ERROR, f"Refused: {workload.problem}")
+        for member in pending:
+            text = f"Refused: {member.problem}" if member.problem else f"Refused with its gang: {workload.problem}"
+            if self._told.changed(member.uid, text, exact=True):
+                out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
+        return out
+
+    def incomplete(self, workload: Workload, pending: Sequence[Member], lack: int) -> list[Instruction]:
+        """Set a gang aside of which pods must yet appear."""
+        self._queue.wait(order_of(workload), None)
+        text = f"Gang {workload.name} is waiting for {lack} of {workload.size} pods"
+        if workload.awaits:
+            text = f"Gang {workload.name} is waiting: {workload.awaits}"
+        return [
+            Tell(reference(member), True, Reason.FAILED_SCHEDULING, text)
+            for member in pending
+            if self._told.changed(member.uid, text, exact=True)
+        ]

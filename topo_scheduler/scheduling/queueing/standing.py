@@ -1,0 +1,33 @@
+"""How a workload stands: its turn, and how many of its pods must be placed or must yet appear."""
+
+from collections.abc import Sequence
+
+from topo_scheduler.scheduling.queueing.turns import Order
+from topo_scheduler.state.workloads import Member, Stage, Workload
+
+
+def order_of(workload: Workload) -> Order:
+    """Return a workload's sort key in the queue."""
+    since = min((m.enqueued for m in workload.members.values() if m.stage is Stage.PENDING), default=0.0)
+    return Order(workload.priority, workload.created, workload.id, workload.namespace, since)
+
+
+def needed_now(workload: Workload) -> int:
+    """Return how many more members must be placed for the workload to have its size."""
+    seated = sum(member.stage is not Stage.PENDING for member in workload.members.values())
+    return max(0, workload.size - seated)
+
+
+def least_of(workload: Workload) -> int:
+    """Return how many members must be placed together at least: the size, singly where it ran whole."""
+    return 1 if workload.complete else max(1, needed_now(workload))
+
+
+def lacking(workload: Workload, pending: Sequence[Member]) -> int:
+    """Return how many pods must yet appear before the workload can be tried. A gang that ran whole waits for none.
+
+    One whose size is not known yet waits for at least one.
+    """
+    if workload.awaits:
+        return max(1, needed_now(workload) - len(pending))
+    return 0 if workload.complete else max(0, needed_now(workload) - len(pending))

@@ -1,0 +1,1 @@
+"""Nodes held for workloads that wait for much room, and who may use them meanwhile."""

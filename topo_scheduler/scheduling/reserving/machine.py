@@ -1,0 +1,372 @@
+"""Reservation with backfill, as a machine without I/O: for whom nodes are held, which, and who may use them.
+
+Of each priority the workloads that have waited longest are given the place that comes free first (`reservation`), a
+few at a time. It is theirs until they are placed, anywhere, or gone. What keeps others off is in `holds`; it does not
+apply to those of higher priority, to members that a running gang has lost, and to those who are expected to end in
+time. In time is before the moment that was expected when the nodes were chosen: once that has passed nobody is let in
+any more, so nobody who runs longer than he said delays the holder but those who were there by then.
+
+A reservation is looked at again when something became free or changed, at a pace that follows what looking costs. It
+moves to other nodes when its own can no longer be had, or others are clearly earlier. Nothing of it is stored: after a
+restart nodes are chosen anew.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.waiting import ReservationSpec
+from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.preemption.claims import doubled
+from topo_scheduler.scheduling.preemption.machine import Preempting
+from topo_scheduler.scheduling.queueing.standing import lacking, least_of, needed_now, order_of
+from topo_scheduler.scheduling.reserving.ends import LATE, Ends
+from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
+from topo_scheduler.scheduling.reserving.outlook import Endings, reservation_of
+from topo_scheduler.scheduling.reserving.plan import plan_reservation
+from topo_scheduler.scheduling.reserving.words import holds_what, kept_off
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.resources import GPU, Amounts
+from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+
+PACE: Final = 2e-3
+"""Seconds to the next look for each pod that was looked at."""
+LOOK_AGAIN, LOOK_AGAIN_MOST = 1.0, 30.0
+"""Seconds between two looks at least, and at most where something changed."""
+MOST_PLANS: Final = 4
+"""Plans made in one look."""
+VAIN, VAIN_MOST = 2.0, 120.0
+"""Seconds after which it is looked again for what there was nothing to hold for, doubled each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A workload without room, in its turn. ``text`` why, as it was told."""
+
+    priority: int
+    since: float
+    id: str
+    text: str
+
+    @property
+    def turn(self) -> tuple[int, float, str]:
+        return -self.priority, self.since, self.id
+
+
+@dataclass(slots=True)
+class _Vain:
+    """How often nothing was found to hold for a workload, on what state, and when it is looked for again."""
+
+    times: int = 0
+    blind: bool = False
+    state: Hashable = None
+    until: float = 0.0
+
+
+@dataclass(slots=True)
+class _Look:
+    """What one look at all that wait has come to so far. ``at`` when the next is due whatever happens."""
+
+    plans: int = 0
+    pods: int = 0
+    at: float = inf
+
+
+class Reserving:
+    """Who waits for much room, and what is held for them."""
+
+    def __init__(
+        self, world: World, workloads: Workloads, attempts: Attempts, preempting: Preempting, spec: ReservationSpec
+    ) -> None:
+        self.holds = Holds(world)
+        self.ends = Ends(world, workloads)
+        self._spec = spec
+        self._world = world
+        self._workloads = workloads
+        self._attempts = attempts
+        self._preempting = preempting
+        self._endings = Endings(world, workloads, self.ends)
+        self._waiting: dict[str, _Waiting] = {}
+        self._vain: dict[str, _Vain] = {}
+        self._stubborn: set[str] = set()
+        """Pods that were waited for in vain, as they don't say when they end."""
+        self._let_in: list[Reservation] = []
+        """Of whose nodes the workload that is tried may use what is free, as it ends in time."""
+        self._arrived = 0
+        self._seen: Hashable = None
+        self._at = inf
+        self._not_before = -inf
+
+    def configure(self, spec: ReservationSpec) -> None:
+        """Take over a new configuration."""
+        if spec != self._spec:
+            self._spec = spec
+            self._vain.clear()
+            self._seen = None
+            if not spec.enabled:
+                for held in self.holds:
+                    self.holds.drop(held.workload)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that are held for workloads that wait, those that others still use included."""
+        return sum(held.gpus for held in self.holds)
+
+    # ------------------------------------------------------------ attempts
+
+    def count_for(self, workload: Workload, now: float) -> None:
+        """Let what is held from a workload count, for the attempt that follows."""
+        self._let_in.clear()
+        self._attempts.held = self.holds.count_for(self._applying(workload, now)) if self.holds else None
+
+    def kept_from(self, workload: Workload, now: float) -> list[tuple[int, Amounts]]:
+        """Return what would be charged to which rows if a workload were tried now. Changes nothing."""
+        if not self.holds:
+            return []
+        end, row_of = self.ends.if_started(workload, now), self._world.nodes.row_of
+        applying = [held for held in self._of_others(workload) if end > held.latest]
+        lacking = [item for held in applying for item in self.holds.lacking(held).items()]
+        return [(row, amounts) for node, amounts in lacking if (row := row_of.get(node)) is not None and amounts]
+
+    def placed(self, workload: Workload, decision: Decision) -> None:
+        """Note that a workload has a place: it waits no longer, and where it uses held nodes it is waited for."""
+        self.forget(workload.id)
+        for held in self._let_in:
+            for seat in decision.seats:
+                if seat.node in held.nodes:
+                    self.holds.let_in(held, seat.uid, seat.node, f"{seat.namespace}/{seat.name}")
+
+    def parked(self, workload: Workload, decision: Decision, text: str, now: float) -> str:
+        """Note that a workload has no room; return what there is to add to the reason why it waits."""
+        if not self._spec.enabled:
+            return ""
+        large = workload.gang or any(member.cls.gpus > 1 for member in workload.at(Stage.PENDING))
+        if large and decision.room_helps:
+            order = order_of(workload)
+            if workload.id not in self._waiting:
+                self._arrived += 1
+            self._waiting[workload.id] = _Waiting(order.priority, order.since, workload.id, text)
+        else:
+            self.forget(workload.id)
+        if not self.holds:
+            return ""
+        held = self.holds.get(workload.id)
+        if held is not None and self._preempting.claims(workload.id):
+            self.forget(workload.id)
+            held = None
+        if held is not None:
+            return holds_what(held, self._world.epoch)
+        self._let_in.clear()
+        applying, pending = self._applying(workload, now), workload.at(Stage.PENDING)
+        if not applying or not pending:
+            return ""
+        return kept_off(self._world.nodes, self.holds, applying, pending[0].cls, self._world.epoch)
+
+    def told(self, id_: str) -> str:
+        """Return what is held for a workload, in words; empty where nothing is."""
+        held = self.holds.get(id_) if self.holds else None
+        return holds_what(held, self._world.epoch) if held is not None else ""
+
+    def forget(self, id_: str) -> None:
+        """Hold nothing for a workload that is placed or gone."""
+        self._waiting.pop(id_, None)
+        self._vain.pop(id_, None)
+        if self.holds:
+            self.holds.drop(id_)
+
+    # ------------------------------------------------------------ looking
+
+    def let_go(self) -> None:
+        """Hold nothing for workloads that are gone, or no longer to be placed."""
+        for held in self.holds if self.holds else ():
+            if not self._waits(held.workload):
+                self.forget(held.workload)
+
+    def due(self, now: float) -> list[tuple[Workload, str]]:
+        """Hold nodes for who has waited long enough; return those for whom others are held now, and why they wait."""
+        self.let_go()
+        if not self._spec.enabled or not self._waiting or now < self._not_before:
+            return []
+        if now < self._at and self._seen == self._state():
+            return []
+        look = _Look()
+        news: list[tuple[Workload, str]] = []
+        served: Counter[int] = Counter()
+        done: set[int] = set()
+        for one in sorted(self._waiting.values(), key=lambda one: one.turn):
+            if one.priority in done or (look.plans >= MOST_PLANS and self.holds.get(one.id) is None):
+                continue
+            workload = self._workloads.get(one.id)
+            if workload is None or not self._waits(one.id):
+                self.forget(one.id)
+            elif not self._preempting.claims(one.id):
+                waited = one.since + self._spec.after
+                if waited > now:  # who comes later has waited less
+                    look.at = min(look.at, waited)
+                    done.add(one.priority)
+                    continue
+                if self._serve(workload, look, now):
+                    news.append((workload, one.text))
+                served[one.priority] += self.holds.get(one.id) is not None
+                if served[one.priority] >= self._spec.gangs:
+                    done.add(one.priority)
+        self.holds.count_nobody()
+        self._seen, self._at = self._state(), look.at
+        self._not_before = now + min(LOOK_AGAIN_MOST, max(LOOK_AGAIN, PACE * look.pods))
+        return news
+
+    def next_due(self) -> float | None:
+        """Return when `due` must be asked next."""
+        if not self._waiting or not self._spec.enabled:
+            return None
+        at = self._not_before if self._seen != self._state() else max(self._at, self._not_before)
+        return at if at < inf else None
+
+    # ------------------------------------------------------------ one workload
+
+    def _serve(self, workload: Workload, look: _Look, now: float) -> bool:
+        """See that nodes are held for a workload, if any can be; return whether others are than before."""
+        self._preempting.count_for(workload)
+        held = self.holds.get(workload.id)
+        if held is not None:
+            return self._keep(workload, held, look, now)
+        since = self._waiting[workload.id].since + self._spec.after_without_estimates
+        blind = since <= now
+        if not blind:
+            look.at = min(look.at, since)
+        state, vain = (self._freed(), blind), self._vain.setdefault(workload.id, _Vain())
+        if vain.state == state or (now < vain.until and vain.blind == blind):
+            look.at = look.at if vain.state == state else min(look.at, vain.until)
+            return False
+        found = self._plan(workload, look, now, blind=blind)
+        if found is None:
+            # Others have their turn before it is tried again.
+            vain.times += 1
+            vain.blind, vain.state, vain.until = blind, state, now + doubled(VAIN, vain.times, VAIN_MOST)
+            return False
+        self._vain.pop(workload.id, None)
+        self._hold(found, look)
+        return True
+
+    def _keep(self, workload: Workload, held: Reservation, look: _Look, now: float) -> bool:
+        """Look whether what is held is still what there is to wait for."""
+        ledger = self._world.ledger
+        for uid in [uid for uid, (node, _) in held.waits.items() if (e := ledger.get(uid)) is None or e.node != node]:
+            del held.waits[uid]
+            held.since = now
+        entries = [(uid, entry) for uid in held.waits if (entry := ledger.get(uid)) is not None]
+        start = max((self.ends.of(uid, entry, now) for uid, entry in entries), default=now)
+        margin = max(LATE, (held.start - now) / 10) if held.start < inf else 0.0
+        possible = self._possible(workload, held)
+        blind_after = self._spec.after_without_estimates
+        stuck = start == inf and now - held.since >= blind_after
+        if (possible and not stuck and start <= held.start + margin) or look.plans >= MOST_PLANS:
+            held.start = start
+            look.at = min(look.at, max(now, start) + LATE if start < inf else held.since + blind_after)
+            return False
+        if stuck:
+            # Others may end where these don't; they are waited for again when there is nothing else.
+            self._stubborn.update(held.waits)
+            held.since = now
+        found = self._plan(workload, look, now, blind=start == inf)
+        if found is None and self._stubborn:
+            self._stubborn.clear()
+        if found is None or (possible and not stuck and found.start + margin >= start):
+            if not possible:
+                self.holds.drop(workload.id)
+                return True
+            held.start = start
+            look.at = min(look.at, now + LATE)
+            return False
+        self._hold(found, look)
+        return True
+
+    def _hold(self, found: Reservation, look: _Look) -> None:
+        self.holds.put(found)
+        blind_after = self._spec.after_without_estimates
+        look.at = min(look.at, found.start + LATE if found.start < inf else found.since + blind_after)
+
+    def _plan(self, workload: Workload, look: _Look, now: float, *, blind: bool) -> Reservation | None:
+        look.plans += 1
+        self.holds.count_for(self._of_others(workload))
+        members = workload.at(Stage.PENDING)[: least_of(workload)]
+        layout = self._world.layout
+        try:
+            groups, _, never = self._attempts.groups(workload, members)
+            if never or not self._may_hold(workload, members):
+                return None
+            ask = self._attempts.ask(workload, groups, (), layout)
+            planner = self._attempts.planner
+            usable = np.logical_or.reduce([planner.views.get(cls).eligible for cls, _ in ask.groups])
+            # What is free once others' have ended is taken by those before whom this one waits.
+            left_out = {uid for held in self._of_others(workload) for uid in held.waits} | workload.members.keys()
+            without_end = self._stubborn if blind else None
+            dated, undated = self._endings.on(usable.tolist(), left_out, without_end, now)
+            look.pods += len(dated) + len(undated)
+            found = plan_reservation(planner, ask, layout, dated, undated, now)
+        except PluginError:
+            return None  # the next attempt tells it
+        return None if found is None else reservation_of(self._world, workload, groups, found, now)
+
+    def _may_hold(self, workload: Workload, members: Sequence[Member]) -> bool:
+        """Return whether all reservations together would hold no more than they may."""
+        asked = sum(member.cls.gpus for member in members)
+        others = sum(held.gpus for held in self.holds if held.workload != workload.id)
+        total = int(self._world.nodes.allocatable[self._world.nodes.exists, GPU].sum())
+        return asked + others <= self._spec.most * total
+
+    def _possible(self, workload: Workload, held: Reservation) -> bool:
+        """Return whether a workload could still use its nodes once those it waits for have ended."""
+        nodes = self._world.nodes
+        try:
+            groups, _, _ = self._attempts.groups(workload, workload.at(Stage.PENDING)[: least_of(workload)])
+            usable = np.logical_or.reduce([self._attempts.planner.views.get(cls).eligible for cls, _ in groups])
+        except PluginError:
+            return True
+        for node, amounts in self.holds.lacking(held, *self._of_others(workload)).items():
+            row = nodes.row_of.get(node)
+            if row is None or not usable[row]:
+                return False
+            used = self.holds.used(node)  # not what is kept for others for a moment
+            if any(nodes.allocatable[row, column] - used[column] < lack for column, lack in amounts):
+                return False
+        return True
+
+    # ------------------------------------------------------------ who is kept off
+
+    def _of_others(self, workload: Workload) -> list[Reservation]:
+        """Return what is held from a workload unless it ends in time."""
+        if any(member.stage is not Stage.PENDING for member in workload.members.values()) and needed_now(workload):
+            return []  # what a gang that runs has lost: all of it waits for that
+        return [one for one in self.holds if one.workload != workload.id and one.priority >= workload.priority]
+
+    def _applying(self, workload: Workload, now: float) -> list[Reservation]:
+        """Return what is held from a workload that is started now."""
+        others = self._of_others(workload)
+        if not others:
+            return others
+        end = self.ends.if_started(workload, now)
+        self._let_in += [held for held in others if end <= held.latest]
+        return [held for held in others if end > held.latest]
+
+    # ------------------------------------------------------------ inside
+
+    def _waits(self, id_: str) -> bool:
+        workload = self._workloads.get(id_)
+        if workload is None:
+            return False
+        pending = workload.at(Stage.PENDING)
+        return bool(pending) and not workload.problem and not lacking(workload, pending)
+
+    def _freed(self) -> Hashable:
+        return self._world.improvements, self._world.runs.changes
+
+    def _state(self) -> Hashable:
+        # Who came matters only where he may have taken what is held.
+        return self._freed(), self._arrived, self._world.ledger.occupied if self.holds else 0

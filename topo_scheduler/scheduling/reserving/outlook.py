@@ -1,0 +1,91 @@
+"""From the ledger to what a reservation is planned on, and from a plan to the reservation."""
+
+from collections import Counter
+from collections.abc import Container, Sequence
+from math import inf
+
+from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate
+from topo_scheduler.scheduling.reserving.ends import Ends
+from topo_scheduler.scheduling.reserving.holds import Reservation
+from topo_scheduler.scheduling.reserving.plan import Ending, Prospect
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.occupants import GRACE, Occupant
+from topo_scheduler.state.resources import Amounts
+from topo_scheduler.state.workloads import Member, Workload, Workloads
+
+
+class Endings:
+    """The pods that hold room, and when they are expected to end."""
+
+    def __init__(self, world: World, workloads: Workloads, ends: Ends) -> None:
+        self._world = world
+        self._workloads = workloads
+        self._ends = ends
+
+    def on(
+        self, usable: Sequence[bool], left_out: Container[str], never: Container[str] | None, now: float
+    ) -> tuple[list[Ending], list[Ending]]:
+        """Return the pods on some nodes of which it is known when they end, and others that do some time.
+
+        Args:
+            usable: which rows are looked at.
+            left_out: pods that are not, by uid.
+            never: pods of which it is not believed that they end; None where none of the others are wanted.
+            now: seconds.
+        """
+        dated: list[Ending] = []
+        undated: list[Ending] = []
+        for uid, entry in self._world.ledger.items():
+            occupant = entry.occupant or self._arriving(uid)
+            if occupant is None or occupant.fixed or entry.row < 0 or not usable[entry.row] or uid in left_out:
+                continue
+            end = self._ends.of(uid, entry, now)
+            if end < inf or (never is not None and not occupant.service and uid not in never):
+                pod = Candidate(occupant, entry.row, entry.amounts, entry.profile, 0, NO_GANG, -1)
+                (dated if end < inf else undated).append(Ending(pod, end))
+        return dated, undated
+
+    def _arriving(self, uid: str) -> Occupant | None:
+        """Return who a pod is whose bind is on its way."""
+        found = self._workloads.of_pod(uid)
+        if found is None:
+            return None
+        member = found[1]
+        return Occupant(member.namespace, member.name, uid, member.priority, 0.0, GRACE, terminating=False, fixed=False)
+
+
+def reservation_of(
+    world: World, workload: Workload, groups: Sequence[tuple[object, list[Member]]], found: Prospect, now: float
+) -> Reservation:
+    """Return what is to be held for a workload.
+
+    Args:
+        world: the nodes and the fabric of the plan.
+        workload: whose plan it is.
+        groups: the members it was made for, by class.
+        found: the plan.
+        now: seconds.
+    """
+    names, layout = world.nodes.names, world.layout
+    taken: dict[str, Counter[int]] = {}
+    for (_, members), rows in zip(groups, found.placement.rows, strict=True):
+        for member, row in zip(members, rows, strict=True):
+            taken.setdefault(names[row], Counter()).update(dict(member.cls.amounts))
+    nodes: dict[str, Amounts] = {node: tuple(sorted(amounts.items())) for node, amounts in taken.items()}
+    if workload.gang:
+        paths = ["/".join(layout.paths[leaf]) for leaf in found.placement.leaves]
+    else:
+        paths = [f"node {node}" for node in nodes]
+    domain = ", ".join(paths[:4]) + (f" and {len(paths) - 4} more" if len(paths) > 4 else "")
+    told = [one.end for one in found.waits if one.end < inf]
+    return Reservation(
+        workload=workload.id,
+        name=f"{'gang' if workload.gang else 'pod'} {workload.namespace}/{workload.name}",
+        priority=workload.priority,
+        domain=domain,
+        nodes=nodes,
+        waits={one.pod.occupant.uid: (names[one.pod.row], one.pod.occupant.key) for one in found.waits},
+        start=found.start,
+        latest=max(told, default=now),
+        since=now,
+    )

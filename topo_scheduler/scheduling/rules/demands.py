@@ -1,0 +1,76 @@
+"""Demands of pods without which a workload might have a place: selectors, taints, GPU models, bandwidth."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.objects import Taint, Toleration
+from topo_scheduler.api.selectors import NodeAffinity
+from topo_scheduler.scheduling.rules.filters import tolerated
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.nodes import AWAY, NodeTable
+from topo_scheduler.state.workloads import Member, Workload
+
+MOST_TAINTS: Final = 8
+"""Taints that are looked at, those of most nodes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One demand. ``drop`` returns a class without it; ``mixes``: a gang may use several GPU models without it."""
+
+    name: str
+    value: str
+    drop: Callable[[PodClass], PodClass]
+    mixes: bool = False
+
+
+def demands_of(nodes: NodeTable, workload: Workload, members: Sequence[Member]) -> Iterator[Demand]:
+    """Yield the demands that pending members make of nodes, one by one."""
+    classes = list(dict.fromkeys(member.cls for member in members))
+    for pair in sorted({pair for cls in classes for pair in cls.selector}):
+        yield Demand("nodeSelector", f"{pair[0]}={pair[1]}", partial(_unselected, pair))
+    if any(cls.affinity is not None and cls.affinity.required is not None for cls in classes):
+        yield Demand("required node affinity", "", _unbound)
+    for taint in _taints(nodes, classes):
+        yield Demand("taint", _written(taint), partial(_tolerating, taint))
+    models = sorted({model for cls in classes for model in cls.models})
+    if models:
+        yield Demand("topology.scheduler/gpu-model", ",".join(models), lambda cls: replace(cls, models=()))
+    if workload.gang and not workload.request.gpu_model_mixed and len(nodes.models) > 1:
+        yield Demand("topology.scheduler/gpu-model-mixed", "true", lambda cls: cls, mixes=True)
+    if any(cls.bandwidth for cls in classes):
+        yield Demand("topology.scheduler/network-bandwidth", "", lambda cls: replace(cls, bandwidth=0))
+
+
+def _unselected(pair: tuple[str, str], cls: PodClass) -> PodClass:
+    return replace(cls, selector=tuple(one for one in cls.selector if one != pair))
+
+
+def _unbound(cls: PodClass) -> PodClass:
+    return cls if cls.affinity is None else replace(cls, affinity=NodeAffinity(preferred=cls.affinity.preferred))
+
+
+def _tolerating(taint: Taint, cls: PodClass) -> PodClass:
+    return replace(cls, tolerations=cls.tolerations | {Toleration(taint.key, "Equal", taint.value, taint.effect)})
+
+
+def _taints(nodes: NodeTable, classes: Sequence[PodClass]) -> list[Taint]:
+    """Return the taints that keep some member from some node, those of most nodes first."""
+    counts: Counter[Taint] = Counter()
+    ids, number = np.unique(nodes.taint_set[nodes.exists], return_counts=True)
+    for id_, count in zip(ids.tolist(), number.tolist(), strict=True):
+        for taint in nodes.taint_sets[id_]:
+            if taint.effect in ("NoSchedule", "NoExecute") and taint.key not in AWAY:
+                counts[taint] += count
+    kept = [taint for taint in counts if any(not tolerated(taint, cls.tolerations) for cls in classes)]
+    return sorted(kept, key=lambda taint: (-counts[taint], _written(taint)))[:MOST_TAINTS]
+
+
+def _written(taint: Taint) -> str:
+    """Return a taint as ``kubectl taint`` writes it."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"

@@ -1,0 +1,408 @@
+"""Filters that look at the pods which are there: host ports, disks, affinity, anti-affinity, spread.
+
+Each does what the plugin of kube-scheduler 1.36 does that is named beside it. ``extra`` are pods counted as if they
+ran already: those nominated to a row of equal or higher priority.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.api.storage import PersistentVolume
+from topo_scheduler.scheduling.extensions.registry import Extensions
+from topo_scheduler.scheduling.rules.domains import NamedDomains
+from topo_scheduler.scheduling.rules.filters import Bool, matches_affinity, tolerates
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.constraints import Constraints, Spread
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.links import Links
+from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
+from topo_scheduler.state.residents import Condition, Disk, Port, Profile, Residents, Term
+from topo_scheduler.state.storage import Storage
+from topo_scheduler.state.typical import Kinds
+
+Extra = Sequence[tuple[int, Profile]]
+Towards = tuple[frozenset[Term], frozenset[tuple[int, Term]]]
+"""Anti-affinity of residents that is meant for a pod, and what draws it to them or away, with weights."""
+Position = tuple[int, int, int]
+"""How far changes of residents, of namespaces and of storage are known."""
+
+
+@dataclass(slots=True)
+class Reach:
+    """Which rows volumes can be used on, by name, as long as no node changes; None for all."""
+
+    at: int = -1
+    rows: dict[str, tuple[PersistentVolume, Int64 | None]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """Everything around a pod that decides where it may go.
+
+    ``namespaces`` their labels by name; None when they are not known, and then anti-affinity of residents that asks
+    for labels of namespaces is taken to be meant for all. ``shunned`` the nodes that refused pods of
+    a class a moment ago. ``domains`` what the configuration calls so, which only classes with caps ask for. ``links``
+    what is reserved of them, which only gangs with bandwidth and latency-sensitive workloads ask for. ``kinds`` of pods
+    there are, by which fragmentation is measured.
+    """
+
+    nodes: NodeTable
+    residents: Residents
+    namespaces: dict[str, Mapping[str, str]] | None = None
+    storage: Storage = field(default_factory=Storage)
+    shunned: Mapping[PodClass, frozenset[str]] = field(default_factory=dict)
+    reach: Reach = field(default_factory=Reach)
+    domains: NamedDomains | None = None
+    extensions: Extensions = field(default_factory=Extensions)
+    links: Links | None = None
+    kinds: Kinds = field(default_factory=Kinds)
+    _namespace_changes: int = 0
+    _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """Where a reader that knows all neighbours stands."""
+        return self.residents.position, self._namespace_changes
+
+    def position_for(self, cls: PodClass) -> Position:
+        """Where a reader stands that knows all that matters to a class that looks around."""
+        constraints = cls.constraints
+        stored = constraints is not None and bool(constraints.claims or constraints.disks)
+        return self.residents.position, self._namespace_changes, self.storage.changes if stored else 0
+
+    def detach(self) -> None:
+        """Keep what is remembered apart from here on. For a copy with nodes or residents of its own."""
+        self.reach, self._towards = Reach(), WeakKeyDictionary()
+
+    def shut(self, cls: PodClass, rows: Int64, *, ever: bool = False) -> Bool | None:
+        """Return which rows are shut to a class by its caps, None where it has none."""
+        if not cls.caps or self.domains is None:
+            return None
+        return self.domains.shut(cls, rows, ever=ever)
+
+    def put_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Take over the labels of a namespace."""
+        if self.namespaces is None:
+            self.namespaces = {}
+        if self.namespaces.get(name) != labels:
+            self.namespaces[name] = labels
+            self._namespace_changes += 1
+
+    def drop_namespace(self, name: str) -> None:
+        """Forget a namespace."""
+        if self.namespaces and self.namespaces.pop(name, None) is not None:
+            self._namespace_changes += 1
+
+    def seen_by(self, cls: PodClass, profile: Profile | None) -> PodClass:
+        """Return a pod's class with the affinity and anti-affinity of residents that are meant for it."""
+        residents = self.residents
+        if self.shunned and (nodes := self.shunned.get(cls)):
+            cls = replace(cls, shunned=nodes)
+        if profile is None or not (residents.repelling or residents.attracting):
+            return cls
+        repelled, attracted = self._meant_for(profile)
+        return replace(cls, repelled=repelled, attracted=attracted) if repelled or attracted else cls
+
+    def _meant_for(self, profile: Profile) -> Towards:
+        at = (self.residents.terms_changed, self._namespace_changes)
+        known = self._towards.get(profile)
+        if known is not None and known[0] == at:
+            return known[1]
+        attracted = frozenset(one for one in self.residents.attracting if self.meant(one[1], profile))
+        found = (self.repelled(profile), attracted)
+        self._towards[profile] = (at, found)
+        return found
+
+    def seen_beside(self, cls: PodClass, profile: Profile | None, extra: Extra) -> PodClass:
+        """Return the same with the anti-affinity of further pods that are counted as if they ran."""
+        if profile is None or not extra:
+            return cls
+        terms = {term for _, other in extra for term in other.repels}
+        meant = frozenset(term for term in terms if self.meant(term, profile))
+        return replace(cls, repelled=cls.repelled | meant) if meant else cls
+
+    def repelled(self, profile: Profile) -> frozenset[Term]:
+        """Return the anti-affinity of residents that is meant for pods of a profile."""
+        return frozenset(term for term in self.residents.repelling if self.meant(term, profile))
+
+    def meant(self, term: Term, profile: Profile) -> bool:
+        """Return whether anti-affinity of a resident is meant for pods of a profile."""
+        if self.namespaces is None and not term.namespace_selector.nothing:
+            return term.selector.matches(profile.labels)
+        return term.matches(profile, (self.namespaces or {}).get(profile.namespace, {}))
+
+
+def settled_links(around: Surroundings, layout: Layout) -> Links:
+    """Return the links as they are now."""
+    assert around.links is not None, "bandwidth is asked for in worlds with links"
+    around.links.settle(layout)
+    return around.links
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourFilter:
+    """A rule and the reason it gives for the nodes it rejects."""
+
+    reason: NodeReason
+    accepts: Callable[[Surroundings, PodClass, Int64, Extra], Bool]
+
+
+# ---------------------------------------------------------------- on the node itself
+
+
+Held = TypeVar("Held", Port, Disk)
+
+
+def _ports(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+    """NodePorts."""
+    wanted = cls.constraints.ports if cls.constraints else ()
+    return _without(around, rows, extra, wanted, lambda profile: profile.ports)
+
+
+def _disks(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+    """VolumeRestrictions, as far as it looks at one node."""
+    wanted = cls.constraints.disks if cls.constraints else ()
+    return _without(around, rows, extra, wanted, lambda profile: profile.disks)
+
+
+def _without(
+    around: Surroundings,
+    rows: Int64,
+    extra: Extra,
+    wanted: tuple[Held, ...],
+    held: Callable[[Profile], tuple[Held, ...]],
+) -> Bool:
+    """Return the rows where nobody holds what conflicts with what is wanted."""
+    if not wanted:
+        return np.ones(len(rows), np.bool_)
+
+    def taken(profile: Profile) -> bool:
+        return any(have.conflicts(want) for have in held(profile) for want in wanted)
+
+    closed = {row for row, here in around.residents.special.items() if any(taken(profile) for profile in here)}
+    closed |= {row for row, profile in extra if taken(profile)}
+    accepted: Bool = ~np.isin(rows, np.array(sorted(closed), np.int64))
+    return accepted
+
+
+# ---------------------------------------------------------------- affinity
+
+
+def _affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+    """InterPodAffinity: the pod's own affinity."""
+    constraints = cls.constraints
+    if constraints is None or not constraints.affinity:
+        return np.ones(len(rows), np.bool_)
+    conditions = tuple(condition_of(around, term) for term in constraints.affinity)
+    counts = pods_matching(around, conditions, extra)
+    labelled = np.ones(len(rows), np.bool_)
+    found = np.ones(len(rows), np.bool_)
+    nobody = True
+    for term in constraints.affinity:
+        here, sums = by_domain(around.nodes, term.topology_key, counts)
+        labelled &= here[rows]
+        found &= sums[rows] > 0
+        nobody &= not counts[here].any()
+    # The first of a series with affinity to itself may go anywhere.
+    first = nobody and constraints.self_affine and _own(constraints, conditions)
+    return labelled if first else labelled & found
+
+
+def _own(constraints: Constraints, conditions: Iterable[Condition]) -> bool:
+    return all(namespaces is None or constraints.namespace in namespaces for _, namespaces in conditions)
+
+
+def _anti_affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+    """InterPodAffinity: the pod's own anti-affinity."""
+    accepted = np.ones(len(rows), np.bool_)
+    for term in cls.constraints.anti_affinity if cls.constraints else ():
+        counts = pods_matching(around, (condition_of(around, term),), extra)
+        _, sums = by_domain(around.nodes, term.topology_key, counts)
+        accepted &= sums[rows] == 0
+    return accepted
+
+
+def _repelled(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+    """InterPodAffinity: the anti-affinity of pods that are there."""
+    accepted = np.ones(len(rows), np.bool_)
+    for term in cls.repelled:
+        counts = by_row(around.nodes, around.residents.repelling.get(term, {}))
+        for row, profile in extra:
+            counts[row] += term in profile.repels
+        _, sums = by_domain(around.nodes, term.topology_key, counts)
+        accepted &= sums[rows] == 0
+    return accepted
+
+
+def counts_anywhere(around: Surroundings, term: Term) -> bool:
+    """Return whether a resident with this anti-affinity sits on a node that has its label."""
+    column = around.nodes.label_column(term.topology_key)
+    return any(column[row] != UNKNOWN for row in around.residents.repelling.get(term, ()))
+
+
+def condition_of(around: Surroundings, term: Term) -> Condition:
+    """Return selector and namespaces of a pod's own term."""
+    if term.namespace_selector.nothing:
+        return term.selector, term.namespaces
+    # As in kube-scheduler, a selector that is content with no labels at all means every namespace.
+    if term.namespace_selector.matches({}):
+        return term.selector, None
+    named = {name for name, labels in (around.namespaces or {}).items() if term.namespace_selector.matches(labels)}
+    return term.selector, term.namespaces | named
+
+
+def pods_matching(
+    around: Surroundings, conditions: tuple[Condition, ...], extra: Extra = (), *, living: bool = False
+) -> Int64:
+    """Return the pods that meet all conditions by row (int64[rows], not to be written to)."""
+    tally = around.residents.tally(conditions, living=living)
+    counts = tally.counts(around.nodes.rows)
+    if extra:
+        counts = counts.copy()
+        for row, profile in extra:
+            counts[row] += tally.matches(profile)
+    return counts
+
+
+def by_row(nodes: NodeTable, counts: Mapping[int, int]) -> Int64:
+    """Return counts of some rows as int64[rows]."""
+    found = np.zeros(nodes.rows, np.int64)
+    for row, count in counts.items():
+        found[row] = count
+    return found
+
+
+def by_domain(nodes: NodeTable, key: str, counts: Int64) -> tuple[Bool, Int64]:
+    """Return for each row whether it has the label, and the sum over the rows with the same value (0 without one)."""
+    column = nodes.label_column(key)
+    here: Bool = column != UNKNOWN
+    sums = np.bincount(column[here], weights=counts[here], minlength=1).astype(np.int64)
+    return here, np.where(here, sums[np.where(here, column, 0)], 0)
+
+
+# ---------------------------------------------------------------- spread
+
+
+def _spread_labels(around: Surroundings, cls: PodClass, rows: Int64, _: Extra) -> Bool:
+    """PodTopologySpread: nodes that lack a label of a constraint."""
+    accepted = np.ones(len(rows), np.bool_)
+    for constraint in cls.constraints.spread if cls.constraints else ():
+        accepted &= around.nodes.label_column(constraint.topology_key)[rows] != UNKNOWN
+    return accepted
+
+
+def _spread(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+    """PodTopologySpread: nodes where the skew would be too large."""
+    constraints = cls.constraints.spread if cls.constraints else ()
+    accepted = np.ones(len(rows), np.bool_)
+    if not constraints:
+        return accepted
+    for constraint in constraints:
+        skew = skew_of(around, cls, constraint, extra)
+        column = around.nodes.label_column(constraint.topology_key)[rows]
+        here = np.where(column == UNKNOWN, 0, skew.sums[column])
+        accepted &= here + int(constraint.self_match) - skew.least <= constraint.max_skew
+    return accepted
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """How a spread constraint stands. ``sums`` pods by value of its label, ``domains`` the values that count."""
+
+    sums: Int64
+    domains: Int64
+    least: int
+
+
+def skew_of(around: Surroundings, cls: PodClass, constraint: Spread, extra: Extra = ()) -> Skew:
+    """Return how one of a class's spread constraints stands."""
+    nodes = around.nodes
+    everything = np.arange(nodes.rows, dtype=np.int64)
+    counted = nodes.exists & _spread_labels(around, cls, everything, ())
+    if constraint.honor_affinity:
+        counted &= matches_affinity(nodes, cls, everything)
+    if constraint.honor_taints:
+        counted &= tolerates(nodes, cls, everything)
+    column = nodes.label_column(constraint.topology_key)[counted]
+    counts = _living(around, cls, constraint, extra)[counted]
+    values = len(nodes.values) + 1
+    sums = np.bincount(column, weights=counts, minlength=values).astype(np.int64)
+    domains = np.flatnonzero(np.bincount(column, minlength=values)).astype(np.int64)
+    least = int(sums[domains].min()) if len(domains) >= constraint.min_domains and len(domains) else 0
+    return Skew(sums, domains, least)
+
+
+def _living(around: Surroundings, cls: PodClass, constraint: Spread, extra: Extra) -> Int64:
+    """Pods the constraint counts by row."""
+    rows = around.nodes.rows
+    own = frozenset((cls.constraints.namespace,)) if cls.constraints else frozenset()
+    # kube-scheduler counts nobody for an empty selector, except who is nominated.
+    none = constraint.selector.everything
+    tally = around.residents.tally(((constraint.selector, own),), living=True)
+    counts = np.zeros(rows, np.int64) if none else tally.counts(rows)
+    if extra:
+        counts = counts.copy()
+        for row, profile in extra:
+            counts[row] += profile.namespace in own and constraint.selector.matches(profile.labels)
+    return counts
+
+
+def crowded_out(around: Surroundings, cls: PodClass, profile: Profile, row: int) -> str:
+    """Return why a pod that counts as running on a row excludes, or is excluded by, somebody else; empty if nobody.
+
+    What others may do to it between the decision and the bind. Affinity and spread are looked at when deciding only, as
+    in Kubernetes.
+    """
+    constraints, residents = cls.constraints, around.residents
+    if constraints is not None:
+        for other, count in residents.special.get(row, {}).items():
+            if count - (other is profile) <= 0:
+                continue
+            if any(have.conflicts(want) for have in other.ports for want in constraints.ports):
+                return "a pod with the same host port"
+            if any(have.conflicts(want) for have in other.disks for want in constraints.disks):
+                return "a pod with the same disk"
+        for term in constraints.anti_affinity:
+            tally = residents.tally((condition_of(around, term),))
+            counts = tally.counts(around.nodes.rows).copy()
+            counts[row] -= tally.matches(profile)
+            if by_domain(around.nodes, term.topology_key, counts)[1][row] > 0:
+                return "a pod it keeps away from"
+    for term in around.repelled(profile) if residents.repelling else ():
+        counts = by_row(around.nodes, residents.repelling.get(term, {}))
+        counts[row] -= term in profile.repels
+        if by_domain(around.nodes, term.topology_key, counts)[1][row] > 0:
+            return "a pod that keeps away from it"
+    return ""
+
+
+ON_NODE: Final = frozenset({NodeReason.PORTS, NodeReason.DISK})
+"""Reasons that depend on nobody but the pods of the node itself."""
+
+NEIGHBOUR_FILTERS: Final[Sequence[NeighbourFilter]] = (
+    NeighbourFilter(NodeReason.PORTS, _ports),
+    NeighbourFilter(NodeReason.DISK, _disks),
+    NeighbourFilter(NodeReason.SPREAD_LABEL, _spread_labels),
+    NeighbourFilter(NodeReason.SPREAD, _spread),
+    NeighbourFilter(NodeReason.POD_AFFINITY, _affinity),
+    NeighbourFilter(NodeReason.POD_ANTI_AFFINITY, _anti_affinity),
+    NeighbourFilter(NodeReason.REPELLED, _repelled),
+)
+
+
+def looks_around(cls: PodClass) -> bool:
+    """Return whether it depends on other pods where a class may go."""
+    return cls.constraints is not None or bool(cls.repelled)
+
+
+def open_rows(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra = ()) -> Bool:
+    """Return which rows the pods that are there leave open to the class."""
+    accepted = np.ones(len(rows), np.bool_)
+    for rule in NEIGHBOUR_FILTERS:
+        accepted &= rule.accepts(around, cls, rows, extra)
+    return accepted

@@ -1,0 +1,1 @@
+"""The fabric as people and metrics see it."""
