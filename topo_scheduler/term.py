@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
+from topo_scheduler.api.objects import Pod
 from topo_scheduler.bind_plugins import BindPlugins
 from topo_scheduler.executor import Executor, Writers
+from topo_scheduler.facts import Facts
 from topo_scheduler.isolation import Isolated
 from topo_scheduler.kernels.warm import OF_PREEMPTION, warm
 from topo_scheduler.kube.binder import Binder
@@ -30,17 +31,14 @@ from topo_scheduler.kube.owners import Missing, OwnerDirectory
 from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS
-from topo_scheduler.kube.sinks import Calls, Deleted
+from topo_scheduler.kube.sinks import Calls
 from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recording.ear import Listener, new_engine, sinks_of_storage
 from topo_scheduler.scheduling.extensions.registry import Extensions
-from topo_scheduler.scheduling.instructions import (
-    Complain,
-    Tell,
-)
+from topo_scheduler.scheduling.instructions import Complain, Tell
 from topo_scheduler.scheduling.intake.understand import Lineage
-from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.groups import Serving
 
 log = logging.getLogger(__name__)
 
@@ -112,16 +110,17 @@ class Term:
             start=self._start,
             changed=self._wake.set,
         )
-        self._groups = GroupDirectory(client, self, clock=clock)
-        self._nodes = Reflector(client, NODES, Calls(self.nodes_applied, self.nodes_deleted))
-        self._pods = Reflector(client, PODS, Calls(self.pods_applied, self.pods_deleted))
-        self._namespaces = Reflector(client, NAMESPACES, Calls(self.namespaces_applied, self.namespaces_deleted))
+        facts = Facts(self.engine, clock, self._wake.set, self._forget)
+        self._groups = GroupDirectory(client, facts, clock=clock)
+        self._nodes = Reflector(client, NODES, Calls(facts.nodes_applied, facts.nodes_deleted))
+        self._pods = Reflector(client, PODS, Calls(facts.pods_applied, facts.pods_deleted))
+        self._namespaces = Reflector(client, NAMESPACES, Calls(facts.namespaces_applied, facts.namespaces_deleted))
         self._reflectors: dict[str, Reflector[Any]] = {
             "nodes": self._nodes,
             "pods": self._pods,
             "namespaces": self._namespaces,
             "poddisruptionbudgets": Reflector(
-                client, BUDGETS, Calls(self.budgets_applied, self.budgets_deleted, self.budgets_synced)
+                client, BUDGETS, Calls(facts.budgets_applied, facts.budgets_deleted, facts.budgets_synced)
             ),
             **{kind.plural: Reflector(client, kind, self._owners.sink(kind)) for kind in OWNER_KINDS},
         }
@@ -279,85 +278,17 @@ class Term:
         except TimeoutError:
             log.error("binds were still in flight when this term ended", extra={"binds": self._binder.in_flight})
 
-    # ------------------------------------------------------------ facts in
+    # ------------------------------------------------------------ facts in, beside those of `Facts`
 
     def configure(self, configuration: Configuration) -> None:
         """Take over a changed TopologySchedulerConfig."""
         self.engine.configure(configuration)
         self._wake.set()
 
-    def pods_applied(self, pods: Sequence[Pod]) -> None:
-        """Pods appeared or changed."""
-        self.engine.pods_applied(pods, self._clock())
-        for pod in pods:
-            if pod.spec.node_name:
-                self._conditions.forget(pod.metadata.uid)
-                self._plugins.forget(pod.metadata.uid)
-        self._wake.set()
-
-    def pods_deleted(self, references: Sequence[Deleted]) -> None:
-        """Pods vanished."""
-        now = self._clock()
-        for reference in references:
-            self.engine.pod_deleted(reference.uid, now)
-            self._conditions.forget(reference.uid)
-            self._plugins.forget(reference.uid)
-        self._wake.set()
-
-    def nodes_applied(self, nodes: Sequence[Node]) -> None:
-        """Nodes appeared or changed."""
-        self.engine.nodes_applied(nodes, self._clock())
-        self._wake.set()
-
-    def nodes_deleted(self, references: Sequence[Deleted]) -> None:
-        """Nodes vanished."""
-        for reference in references:
-            self.engine.node_deleted(reference.name, reference.uid)
-        self._wake.set()
-
-    def namespaces_applied(self, namespaces: Sequence[PartialObject]) -> None:
-        """Namespaces appeared or changed."""
-        self.engine.namespaces_applied(namespaces)
-        self._wake.set()
-
-    def namespaces_deleted(self, references: Sequence[Deleted]) -> None:
-        """Namespaces vanished."""
-        for reference in references:
-            self.engine.namespace_deleted(reference.name)
-        self._wake.set()
-
-    def groups_applied(self, groups: Sequence[PodGroup]) -> None:
-        """PodGroups appeared or changed."""
-        self.engine.groups_applied(groups, self._clock())
-        self._wake.set()
-
-    def groups_deleted(self, groups: Sequence[tuple[GroupKey, str]]) -> None:
-        """PodGroups vanished."""
-        now = self._clock()
-        for key, uid in groups:
-            self.engine.group_deleted(key, uid, now)
-        self._wake.set()
-
-    def groups_served(self, api: GroupApi, serving: Serving, asked: float) -> None:
-        """It is known now whether there are PodGroups of an API."""
-        self.engine.groups_served(api, serving, asked, self._clock())
-        self._wake.set()
-
-    def budgets_applied(self, budgets: Sequence[Budget]) -> None:
-        """Disruption budgets appeared or changed."""
-        self.engine.budgets_applied(budgets)
-        self._wake.set()
-
-    def budgets_deleted(self, references: Sequence[Deleted]) -> None:
-        """Disruption budgets vanished."""
-        for reference in references:
-            self.engine.budget_deleted(reference.namespace, reference.name)
-        self._wake.set()
-
-    def budgets_synced(self) -> None:
-        """All disruption budgets have been told."""
-        self.engine.budgets_known()
-        self._wake.set()
+    def _forget(self, uid: str) -> None:
+        """Write nothing more about a pod that is gone, or has a node."""
+        self._conditions.forget(uid)
+        self._plugins.forget(uid)
 
     def _owner_changed(self, uid: str) -> None:
         self.engine.owner_changed(uid, self._clock())

@@ -6,7 +6,7 @@ from tests.helpers import controlled_by, make_node, make_pod
 from tests.scheduling.driver import Driver, configured, copies, gang
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.binding.contested import AT_ONCE, FRESH, LOST, RECENT, SETTLED, STALE, WAITING
+from topo_scheduler.scheduling.binding.contested import AT_ONCE, FRESH, LOST, RECENT, SETTLED, STALE, USED, WAITING
 from topo_scheduler.scheduling.instructions import BindOutcome
 
 THEIRS = "default-scheduler"
@@ -181,6 +181,24 @@ def test_what_is_left_goes_with_its_node() -> None:
     world = d.engine.world
     assert not world.kept
     assert world.nodes.requested[world.nodes.row_of["n0"], 0] == 1000
+
+
+def test_where_nothing_was_heard_of_others_for_long_nothing_is_left_even_while_they_go_on_elsewhere() -> None:
+    d = Driver([make_node("n0", gpus=0, cpu="2"), make_node("n1", gpus=0, cpu="8")], leaves_room=True)
+    d.apply(theirs("runs", node="n0", phase="Running"))
+    for number in range(int(USED / 5)):
+        d.apply(theirs(f"comes-{number}", cpu="0", node="n1"))  # somebody always waits or came a moment ago
+        d.apply(theirs(f"waits-{number}"))
+        if number == 1:
+            assert "n0" in kept(d)
+        d.settle(5)
+    assert "n0" not in kept(d)
+    assert "n1" in kept(d)
+
+
+def kept(d: Driver) -> set[str]:
+    """Nodes on which room is left for others."""
+    return {d.engine.world.nodes.names[row] for row in d.engine.world.kept}
 
 
 def test_nothing_is_decided_while_the_watch_is_late_and_others_place_pods() -> None:

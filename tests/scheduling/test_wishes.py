@@ -153,7 +153,7 @@ def test_among_equal_nodes_one_that_has_the_image_is_taken() -> None:
     d.nodes(holding("n2", "s1/l1"), holding("n3", "s1/l1", big=8 * GB))
     assert d.run(make_pod("r", spec=with_image("registry/big"))) == {"r": "n3"}, "images come and go"
     d.drop_node("n3")
-    assert d.engine.world.nodes.images == {}
+    assert d.engine.world.nodes.images.sizes == {}
 
 
 @pytest.mark.parametrize(

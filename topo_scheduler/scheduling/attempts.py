@@ -1,6 +1,6 @@
 """One attempt to place a workload: from its pending members to a Decision, with the state as it is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
@@ -46,10 +46,9 @@ class Attempts:
     def __init__(self, planner: Planner, sharing: Sharing | None = None) -> None:
         self.planner = planner
         self.sharing = sharing
-        self.reserved: object = None
-        """Tells what is kept for nominated pods while decisions are made: with other room there are other failures."""
-        self.held: object = None
-        """Tells the same of what is held for workloads that wait for much room."""
+        self.kept: tuple[Hashable, ...] = (None, None)
+        """Tells what is kept for nominated pods and held for workloads that wait, while decisions are made: with other
+        room there are other failures."""
         self._decisions = 0
         self._failures: dict[object, Known] = {}
         self._domains: dict[tuple[int, str], tuple[tuple[int, int] | None, str]] = {}
@@ -79,8 +78,8 @@ class Attempts:
         around = self.planner.around
         groups, lack, never = self.groups(workload, members)
         ask = self.ask(workload, groups, siblings, layout)
-        kept, wish = (self.reserved, self.held), wish_of(workload, members, layout, now)
-        wanted = (kept, ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands)
+        wish = wish_of(workload, members, layout, now)
+        wanted = (self.kept, ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands)
         # What a gang has reserved already matters to none but its own members.
         traffic = ask.traffic if ask.traffic is None or ask.running else ask.traffic.bandwidth
         key = (wanted, wish, ask.segments, tuple(ask.running), tuple(ask.groups), ask.profiles, traffic)
@@ -178,7 +177,7 @@ class Attempts:
             level=level,
             because=because,
             segments=segments_of(workload, groups, layout, row_of, tied=tied),
-            traffic=traffic_of(workload, (member for _, some in groups for member in some)),
+            traffic=traffic_of(workload, members_of(groups)),
         )
 
     # ------------------------------------------------------------ inside

@@ -6,13 +6,12 @@ followed the watch.
 """
 
 from collections.abc import Callable, Collection, Iterable
-from contextlib import nullcontext
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.binding.contested import FRESH, Contested
+from topo_scheduler.scheduling.binding.contested import Contested
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
 from topo_scheduler.scheduling.explaining.why import Why
 from topo_scheduler.scheduling.extensions.extension import PluginError
@@ -53,7 +52,6 @@ class Engine:
         """``epoch``: what makes seconds since the epoch of the times that are passed."""
         self.config = config
         self.extensions = extensions or Extensions()
-        self._epoch = epoch
         self.world = World(config.scheduler, self.extensions)
         self.world.links.configure(config.topology.spec.links)
         self.world.epoch = epoch
@@ -94,7 +92,6 @@ class Engine:
         self.why = Why(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
         self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels: tuple[str, ...] = ()
-        self._paused, self._looked = False, 0.0
 
     # ------------------------------------------------------------ facts in
 
@@ -226,14 +223,13 @@ class Engine:
             budget: seconds after which the step ends; `pending_work` tells whether anything is left.
         """
         self.world.fade(now)
-        self._looked = now
         self.contested.settle(now)
         self._check_outcomes(now)
         self.waking.settle(now)
         self.waking.wake(now)
         self._out += [Complain(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_links())]
         started = clock()
-        while not self._pauses(now) and (id_ := self.queue.pop(now)) is not None:
+        while not self.contested.pauses(now, self.outcomes.decided_since) and (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)
             if workload is not None:
                 self.queue.tried(placed=self._attempt(workload, now, clock))
@@ -249,11 +245,11 @@ class Engine:
 
     def explain(self, now: float, clock: Callable[[], float], budget: float) -> list[Instruction]:
         """Explain workloads that wait, for so many seconds; changes nothing, and `why.waiting` says if more is left."""
-        return self.why.work(now, now + self._epoch, clock, budget)
+        return self.why.work(now, now + self.world.epoch, clock, budget)
 
     def _shorten_waits(self, now: float) -> None:
         """Hold nodes for who waits for much room, look for moves, and tell those for whom that is news."""
-        with self.world.nothing_kept() if self.world.kept else nullcontext():
+        with self.world.nothing_kept():
             news = [*self.reserving.due(now), *self.moving.due(now)]
         for workload, why in news:
             text = " ".join(filter(None, (why, self.reserving.told(workload.id), self.moving.told(workload.id))))
@@ -267,7 +263,6 @@ class Engine:
             self.world.penalties.next_change(),
             self.preempting.next_due(),
             self.contested.next_due(),
-            self._looked + FRESH if self._paused else None,
             self.reserving.next_due(),
             self.moving.next_due(),
         )
@@ -276,14 +271,8 @@ class Engine:
     @property
     def pending_work(self) -> bool:
         """Whether `step` has something to do now."""
-        has_active = self.queue.has_active and not self._paused
+        has_active = self.queue.has_active and not self.contested.paused
         return bool(self._out) or self.arrivals.news or has_active
-
-    def _pauses(self, now: float) -> bool:
-        """Whether nothing is to be decided for a moment, so that less happens beside other schedulers."""
-        careful = self.contested.careful
-        self._paused = careful and self.contested.pauses(self.outcomes.decided_since(now - FRESH))
-        return self._paused
 
     def _check_outcomes(self, now: float) -> None:
         """Bind the pods that can be; undo what was decided for those that will not be, and try who was held back."""
@@ -311,8 +300,7 @@ class Engine:
             self._out += self._aside.hold_back(workload, pending, *held, now)
             return False
         before = clock()
-        self.preempting.count_for(workload)
-        self.reserving.count_for(workload, now)
+        self.attempts.kept = self.preempting.count_for(workload), self.reserving.count_for(workload, now)
         try:
             decision, waits = self._decide_beside_others(workload, pending, now)
         except PluginError as error:
@@ -347,7 +335,7 @@ class Engine:
         """Look for room for a workload that was parked, and tell why it has none."""
         least = pending[: least_of(workload)]
         try:
-            preempt, why_not = self.preempting.consider(workload, least, decision, now, now + self._epoch)
+            preempt, why_not = self.preempting.consider(workload, least, decision, now, now + self.world.epoch)
         except PluginError as error:
             return self._aside.plugin_failed(workload, pending, error, now)
         text = f"{decision.message} {why_not}" if why_not else decision.message
@@ -370,11 +358,11 @@ class Engine:
         # A gang that is bound by half, and never ran whole, does not wait for others.
         half = workload.gang and not workload.complete and bool(workload.at(Stage.BOUND))
         impatient = half or self.contested.impatient(workload.id)
-        reserved = self.attempts.reserved
-        self.attempts.reserved = (reserved, "nothing is kept for others")
+        kept = self.attempts.kept
+        self.attempts.kept = (*kept, "nothing for pods of other schedulers")
         with self.world.nothing_kept():
             without = self._decide(workload, pending, now)
-        self.attempts.reserved = reserved
+        self.attempts.kept = kept
         if without.verdict is Verdict.PLACED and not impatient:
             return decision, self.contested.why()
         self.contested.took(seat.node for seat in without.seats)

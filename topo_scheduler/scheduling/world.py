@@ -249,6 +249,9 @@ class World:
     @contextmanager
     def nothing_kept(self) -> Iterator[None]:
         """Give back all that is left for others, for the time of an attempt."""
+        if not self.kept:
+            yield
+            return
         rows, amounts = self._kept()
         self.nodes.charge_all(rows, -amounts)
         try:

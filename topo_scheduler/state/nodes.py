@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from topo_scheduler.api.labels import GPU_SHARING
-from topo_scheduler.api.objects import ContainerImage, Node, Quantity, Taint
+from topo_scheduler.api.objects import Node, Quantity, Taint
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
 from topo_scheduler.state.changes import ChangeLog
 from topo_scheduler.state.devices import WHOLE, Devices
+from topo_scheduler.state.images import Images
 from topo_scheduler.state.resources import GPU, GPU_SHARE, Amounts, ResourceTable
 
 Int64 = npt.NDArray[np.int64]
@@ -61,11 +62,7 @@ class NodeTable:
         self.labels: list[Mapping[str, str]] = [{} for _ in range(rows)]
         self.features: list[frozenset[str]] = [frozenset()] * rows
         """Features that nodes declare."""
-        self.images: dict[str, dict[int, int]] = {}
-        """By name of an image, the rows that have it, and its bytes there."""
-        self.images_changed = 0
-        """How often the images of any node became others."""
-        self._images: dict[int, list[ContainerImage]] = {}
+        self.images = Images()
         self.row_of: dict[str, int] = {}
         self._facts: list[tuple[object, ...]] = [()] * rows
         self._allocatable_rows: dict[tuple[tuple[str, Quantity], ...], Int64] = {}
@@ -124,7 +121,7 @@ class NodeTable:
         if row is None:
             row = self._new_row(name)
         elif self._facts[row] == facts:
-            self._put_images(row, node.status.images)
+            self.images.put(row, node.status.images)
             return row, False, problems
         self._facts[row] = facts
         self.uids[row] = node.metadata.uid
@@ -135,7 +132,7 @@ class NodeTable:
         self._put_taints(row, tuple(node.spec.taints))
         self._put_allocatable(row, node, problems)
         self._put_sharing(row, node.metadata.labels, problems)
-        self._put_images(row, node.status.images)
+        self.images.put(row, node.status.images)
         self.facts_changes.append(row)
         self.capacity_changes.append(row)
         return row, True, [f"node {name}: {problem}" for problem in problems]
@@ -156,7 +153,7 @@ class NodeTable:
         self.labels[row] = {}
         self.features[row] = frozenset()
         self._facts[row] = ()
-        self._put_images(row, [])
+        self.images.put(row, [])
         for column in self._label_columns.values():
             column[row] = UNKNOWN
         self._free.append(row)
@@ -364,24 +361,6 @@ class NodeTable:
             found = self._taint_set_id[taints] = len(self.taint_sets)
             self.taint_sets.append(taints)
         self.taint_set[row] = found
-
-    def _put_images(self, row: int, images: list[ContainerImage]) -> None:
-        known = self._images.get(row, [])
-        if known == images:
-            return
-        self.images_changed += 1
-        for name in (name for image in known for name in image.names):
-            there = self.images[name]
-            there.pop(row, None)
-            if not there:
-                del self.images[name]
-        for image in images:
-            for name in image.names:
-                self.images.setdefault(name, {})[row] = image.size_bytes
-        if images:
-            self._images[row] = images
-        else:
-            self._images.pop(row, None)
 
     def _put_allocatable(self, row: int, node: Node, problems: list[str]) -> None:
         quantities = dict(node.status.allocatable or node.status.capacity)

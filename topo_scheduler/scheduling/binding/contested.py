@@ -7,8 +7,9 @@ they ran there. Workloads that find no room beside it wait until the others are 
 watch is late, so that what others did is not known, nothing is decided, nor while many binds are on their way.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from topo_scheduler.api.contention import Contention
@@ -56,6 +57,9 @@ class Contested:
 
     def __init__(self, scheduler_name: str, world: World, config: Contention) -> None:
         self.config = config
+        self.paused = False
+        """Whether `pauses` said so when it was last asked."""
+        self._looked = 0.0
         self._scheduler_name = scheduler_name
         self._world = world
         self._nodes: dict[str, _Node] = {}
@@ -140,11 +144,13 @@ class Contested:
             self._last_active = now
         self._stalled = late and now < self._last_active + RECENT
         self._careful = now < self._last_active + RECENT
+        self._looked = now
+        for name, node in list(takewhile(lambda item: item[1].until <= now, self._nodes.items())):
+            del self._nodes[name]
+            self._give_back(name, node, improve=True)
         if active == self._active:
             return
         self._active = active
-        for name in [name for name, node in self._nodes.items() if node.until <= now]:
-            self._give_back(name, self._nodes.pop(name), improve=True)
         for name, node in self._nodes.items():
             if active:
                 self._keep(name, node, now)
@@ -154,22 +160,20 @@ class Contested:
             self._patience.clear()
             self._impatient.clear()
 
-    @property
-    def careful(self) -> bool:
-        """Whether others lately were active."""
-        return self._careful
-
-    def pauses(self, in_flight: int) -> bool:
+    def pauses(self, now: float, in_flight: Callable[[float], int]) -> bool:
         """Whether nothing is to be decided beside others that lately were active: the watch is late, or enough is on
         its way.
 
-        ``in_flight`` how many binds of ours were decided in the last second and not answered.
+        ``in_flight`` returns how many binds of ours were decided since a moment and not answered.
         """
-        return self._stalled or (self._careful and in_flight >= AT_ONCE)
+        self.paused = self._careful and (self._stalled or in_flight(now - FRESH) >= AT_ONCE)
+        return self.paused
 
     def next_due(self) -> float | None:
         """Return when `settle` or `take_impatient` has something to do, if nothing happens before."""
         due = list(self._patience.values())[:1]
+        if self.paused:
+            due.append(self._looked + FRESH)
         if self._active:
             due.append(next(iter(self._waiting.values()), self._last_bound + SETTLED))
         if self._careful:

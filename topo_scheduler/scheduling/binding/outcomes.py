@@ -33,6 +33,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
+from topo_scheduler.scheduling.binding.crowding import crowded_out
 from topo_scheduler.scheduling.binding.held_back import STOPPED, HeldBack, kind_of
 from topo_scheduler.scheduling.binding.volume_binding import VolumeBinding
 from topo_scheduler.scheduling.instructions import (
@@ -46,7 +47,6 @@ from topo_scheduler.scheduling.instructions import (
     Tell,
 )
 from topo_scheduler.scheduling.placing.bandwidth import bandwidth_of
-from topo_scheduler.scheduling.rules.neighbours import crowded_out
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads

@@ -101,7 +101,7 @@ class ClassView:
             if rows is None:
                 rows = np.arange(nodes.rows, dtype=np.int64)
             self._fit(nodes.requested, self.open, rows, self.fit)
-        liking_at = (self._facts_at, nodes.images_changed, self._around.position if self._wishes_around else None)
+        liking_at = (self._facts_at, nodes.images.changes, self._around.position if self._wishes_around else None)
         if liking_at != self._liking_at:
             self._liking_at = liking_at
             self._refresh_liking()

@@ -107,9 +107,9 @@ class Preempting:
 
     # ------------------------------------------------------------ attempts
 
-    def count_for(self, workload: Workload) -> None:
-        """Let those nominated pods count that stand before a workload, for the attempt that follows."""
-        self._attempts.reserved = self.nominations.count_for(workload.members, workload.priority, workload.id)
+    def count_for(self, workload: Workload) -> Hashable:
+        """Let those nominated pods count that stand before a workload; return what tells them from any others."""
+        return self.nominations.count_for(workload.members, workload.priority, workload.id)
 
     def placed(self, workload: Workload, decision: Decision) -> list[Instruction]:
         """Note that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations."""
@@ -253,7 +253,7 @@ class Preempting:
             self._world.improvements,
             ledger.occupied,
             self.budgets.changes,
-            self._attempts.reserved,
+            self.nominations.stamp,
             self._claims.left_alone(now),
             self._world.around.position,
         )

@@ -33,7 +33,8 @@ class Nominations:
         self._world = world
         self._by_uid: dict[str, Nomination] = {}
         self._counted: dict[str, tuple[int, Nomination]] = {}
-        self._stamp: Hashable = None
+        self.stamp: Hashable = None
+        """Tells the set of nominations that is charged now from any other; None when none is."""
         self._changes = 0
 
     def __len__(self) -> int:
@@ -79,7 +80,7 @@ class Nominations:
             return None
         mine = not self._by_uid.keys().isdisjoint(own)
         stamp = (self._changes, priority, name if mine else "")
-        if stamp == self._stamp:
+        if stamp == self.stamp:
             return stamp
         wanted = {uid: one for uid, one in self._by_uid.items() if one.priority >= priority and uid not in own}
         for uid in [uid for uid, (_, one) in self._counted.items() if wanted.get(uid) is not one]:
@@ -89,14 +90,14 @@ class Nominations:
             if uid not in self._counted and (row := row_of.get(one.node)) is not None:
                 self._world.count(row, one.amounts, one.profile, 1)
                 self._counted[uid] = (row, one)
-        self._stamp = stamp
+        self.stamp = stamp
         return stamp
 
     def count_nobody(self) -> None:
         """Take back all charges."""
         for uid in list(self._counted):
             self._uncount(uid)
-        self._stamp = None
+        self.stamp = None
 
     def _uncount(self, uid: str) -> None:
         row, one = self._counted.pop(uid)

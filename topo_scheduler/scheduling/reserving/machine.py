@@ -120,10 +120,10 @@ class Reserving:
 
     # ------------------------------------------------------------ attempts
 
-    def count_for(self, workload: Workload, now: float) -> None:
-        """Let what is held from a workload count, for the attempt that follows."""
+    def count_for(self, workload: Workload, now: float) -> Hashable:
+        """Let what is held from a workload count; return what tells it from anything else that is held."""
         self._let_in.clear()
-        self._attempts.held = self.holds.count_for(self._applying(workload, now)) if self.holds else None
+        return self.holds.count_for(self._applying(workload, now)) if self.holds else None
 
     def kept_from(self, workload: Workload, now: float) -> list[tuple[int, Amounts]]:
         """Return what would be charged to which rows if a workload were tried now. Changes nothing."""

@@ -130,7 +130,7 @@ def _crowd(around: Surroundings, cls: PodClass, constraint: Spread, labelled: Bo
 def images_there(nodes: NodeTable, cls: PodClass) -> Int64 | None:
     """Return how much of the class's images each row has (0 to 100, int64[rows]); None where no node has any."""
     images = cls.wishes.images if cls.wishes else ()
-    found = [there for image in images if (there := nodes.images.get(image))]
+    found = [there for image in images if (there := nodes.images.sizes.get(image))]
     if not found:
         return None
     total = np.zeros(nodes.rows, np.int64)

@@ -1,0 +1,93 @@
+"""What reflectors tell the engine: each fact with the time at which it came, and after it a step."""
+
+from collections.abc import Callable, Sequence
+
+from topo_scheduler.api.groups import GroupApi
+from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
+from topo_scheduler.kube.sinks import Deleted
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
+
+
+class Facts:
+    """Hands facts on, on the event loop."""
+
+    def __init__(
+        self, engine: Engine, clock: Callable[[], float], wake: Callable[[], None], forget: Callable[[str], None]
+    ) -> None:
+        """``wake`` has a step taken; ``forget`` is told of pods, by uid, about which nothing is left to be written."""
+        self._engine = engine
+        self._clock = clock
+        self._wake = wake
+        self._forget = forget
+
+    def pods_applied(self, pods: Sequence[Pod]) -> None:
+        """Pods appeared or changed."""
+        self._engine.pods_applied(pods, self._clock())
+        for pod in pods:
+            if pod.spec.node_name:
+                self._forget(pod.metadata.uid)
+        self._wake()
+
+    def pods_deleted(self, references: Sequence[Deleted]) -> None:
+        """Pods vanished."""
+        now = self._clock()
+        for reference in references:
+            self._engine.pod_deleted(reference.uid, now)
+            self._forget(reference.uid)
+        self._wake()
+
+    def nodes_applied(self, nodes: Sequence[Node]) -> None:
+        """Nodes appeared or changed."""
+        self._engine.nodes_applied(nodes, self._clock())
+        self._wake()
+
+    def nodes_deleted(self, references: Sequence[Deleted]) -> None:
+        """Nodes vanished."""
+        for reference in references:
+            self._engine.node_deleted(reference.name, reference.uid)
+        self._wake()
+
+    def namespaces_applied(self, namespaces: Sequence[PartialObject]) -> None:
+        """Namespaces appeared or changed."""
+        self._engine.namespaces_applied(namespaces)
+        self._wake()
+
+    def namespaces_deleted(self, references: Sequence[Deleted]) -> None:
+        """Namespaces vanished."""
+        for reference in references:
+            self._engine.namespace_deleted(reference.name)
+        self._wake()
+
+    def groups_applied(self, groups: Sequence[PodGroup]) -> None:
+        """PodGroups appeared or changed."""
+        self._engine.groups_applied(groups, self._clock())
+        self._wake()
+
+    def groups_deleted(self, groups: Sequence[tuple[GroupKey, str]]) -> None:
+        """PodGroups vanished."""
+        now = self._clock()
+        for key, uid in groups:
+            self._engine.group_deleted(key, uid, now)
+        self._wake()
+
+    def groups_served(self, api: GroupApi, serving: Serving, asked: float) -> None:
+        """It is known now whether there are PodGroups of an API."""
+        self._engine.groups_served(api, serving, asked, self._clock())
+        self._wake()
+
+    def budgets_applied(self, budgets: Sequence[Budget]) -> None:
+        """Disruption budgets appeared or changed."""
+        self._engine.budgets_applied(budgets)
+        self._wake()
+
+    def budgets_deleted(self, references: Sequence[Deleted]) -> None:
+        """Disruption budgets vanished."""
+        for reference in references:
+            self._engine.budget_deleted(reference.namespace, reference.name)
+        self._wake()
+
+    def budgets_synced(self) -> None:
+        """All disruption budgets have been told."""
+        self._engine.budgets_known()
+        self._wake()

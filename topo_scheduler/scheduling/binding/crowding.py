@@ -1,0 +1,33 @@
+"""What others may do to a pod between its decision and its bind, as far as it lies in who shares a node or domain."""
+
+from topo_scheduler.scheduling.rules.neighbours import Surroundings, by_domain, by_row, condition_of
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.residents import Profile
+
+
+def crowded_out(around: Surroundings, cls: PodClass, profile: Profile, row: int) -> str:
+    """Return why a pod that counts as running on a row excludes, or is excluded by, somebody else; empty if nobody.
+
+    Affinity and spread are looked at when deciding only, as in Kubernetes.
+    """
+    constraints, residents = cls.constraints, around.residents
+    if constraints is not None:
+        for other, count in residents.special.get(row, {}).items():
+            if count - (other is profile) <= 0:
+                continue
+            if any(have.conflicts(want) for have in other.ports for want in constraints.ports):
+                return "a pod with the same host port"
+            if any(have.conflicts(want) for have in other.disks for want in constraints.disks):
+                return "a pod with the same disk"
+        for term in constraints.anti_affinity:
+            tally = residents.tally((condition_of(around, term),))
+            counts = tally.counts(around.nodes.rows).copy()
+            counts[row] -= tally.matches(profile)
+            if by_domain(around.nodes, term.topology_key, counts)[1][row] > 0:
+                return "a pod it keeps away from"
+    for term in around.repelled(profile) if residents.repelling else ():
+        counts = by_row(around.nodes, residents.repelling.get(term, {}))
+        counts[row] -= term in profile.repels
+        if by_domain(around.nodes, term.topology_key, counts)[1][row] > 0:
+            return "a pod that keeps away from it"
+    return ""
