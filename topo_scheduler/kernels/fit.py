@@ -61,6 +61,62 @@ def sum_ranges(values: Int64, order: Int64, offsets: Int64, out: Int64) -> None:
         out[i] = total
 
 
+@kernel(
+    "void(int64[:,::1], int64[:,::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1],"
+    " int64[::1])"
+)
+def sum_again(
+    allocatable: Int64,
+    requested: Int64,
+    column: int,
+    rows: Int64,
+    leaf_of_row: Int64,
+    row_capacity: Int64,
+    row_used: Int64,
+    row_free: Int64,
+    capacity: Int64,
+    used: Int64,
+) -> None:
+    """Bring sums of one resource by leaf up to date where some rows changed.
+
+    Args:
+        allocatable: int64[rows, resources].
+        requested: int64[rows, resources].
+        column: of the resource.
+        rows: int64[n], those that changed.
+        leaf_of_row: int64[rows], -1 where there is no node.
+        row_capacity: int64[rows], as it was summed; written at ``rows``.
+        row_used: int64[rows], likewise.
+        row_free: int64[rows], likewise.
+        capacity: int64[leaves], sums, brought up to date.
+        used: int64[leaves], likewise.
+    """
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        has, holds = allocatable[row, column], requested[row, column]
+        leaf = leaf_of_row[row]
+        if leaf >= 0:
+            capacity[leaf] += has - row_capacity[row]
+            used[leaf] += holds - row_used[row]
+        row_capacity[row] = has
+        row_used[row] = holds
+        row_free[row] = has - holds
+
+
+@kernel("void(int64[::1], int64[::1], int64[::1])")
+def sum_domains(values: Int64, domains: Int64, out: Int64) -> None:
+    """Write for each leaf the sum over the domain it lies in.
+
+    Args:
+        values: int64[leaves].
+        domains: int64[d + 1], ranges of leaves.
+        out: int64[leaves].
+    """
+    for domain in range(domains.shape[0] - 1):
+        low, high = domains[domain], domains[domain + 1]
+        out[low:high] = values[low:high].sum()
+
+
 @kernel("void(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
 def fit_leaves(
     fit: Int64, order: Int64, offsets: Int64, leaves: Int64, max_nodes: int, max_members: int, out: Int64

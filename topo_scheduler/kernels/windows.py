@@ -145,6 +145,44 @@ def better(parts: Int64, one: int, other: int, latency: int) -> bool:
     return bool(parts[one, 5] < parts[other, 5])
 
 
+@kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
+def least_lost(
+    leaves: Int64, asked: int, sizes: Int64, weights: Int64, capacity: Int64, used: Int64, outside: Int64
+) -> int:
+    """Return which of some leaves, were a gang to take so much of it, loses room for fewest of the usual gangs.
+
+    Of each size it is counted how many fewer fit in what is free: in the leaf where it could hold one, else in the
+    domain around it. The first of equals.
+
+    Args:
+        leaves: int64[n], n at least 1.
+        asked: what is taken.
+        sizes: int64[s], what usual gangs ask, above 0.
+        weights: int64[s], how usual they are.
+        capacity: int64[leaves of the fabric].
+        used: int64[leaves of the fabric].
+        outside: int64[leaves of the fabric], what is free in the domain around each leaf.
+
+    Returns:
+        An index of ``leaves``.
+    """
+    best, least = np.int64(0), np.int64(2**62)
+    for i in range(leaves.shape[0]):
+        leaf = leaves[i]
+        if i > 0:
+            last = leaves[i - 1]
+            if capacity[leaf] == capacity[last] and used[leaf] == used[last] and outside[leaf] == outside[last]:
+                continue  # as much is lost
+        lost = np.int64(0)
+        for s in range(sizes.shape[0]):
+            size = sizes[s]
+            free = capacity[leaf] - used[leaf] if capacity[leaf] >= size else outside[leaf]
+            lost += weights[s] * (max(free, np.int64(0)) // size - max(free - asked, np.int64(0)) // size)
+        if lost < least:
+            best, least = np.int64(i), lost
+    return best
+
+
 @kernel(
     "int64(int64[:,::1], int64[::1], int64, int64, int64, int64[:,::1], int64[::1], int64[::1], int64[::1], int64,"
     " int64, int64, int64[:,::1])"

@@ -3,6 +3,8 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.extensions.extension import Demand
 from topo_scheduler.scheduling.intake.ranks import give_ranks
@@ -252,15 +254,15 @@ class Attempts:
         if len(groups) > 1:
             order = {uid: number for number, uid in enumerate(m.uid for m in workload.at(Stage.PENDING))}
             placed.sort(key=lambda one: order[one[0].uid])
+        on = np.array([row for _, row in placed], np.int64)
         # Of a gang in segments it is settled who goes where; the others are numbered along the network.
-        positions = [number if in_order else int(layout.position[row]) for number, (_, row) in enumerate(placed)]
+        positions = range(len(placed)) if in_order else layout.position[on].tolist()
         ranks = give_ranks(workload, [(member, at) for (member, _), at in zip(placed, positions, strict=True)])
         gpus = choose_gpus(self.planner, [(member.cls, row) for member, row in placed])
         seats = []
-        for (member, row), devices in zip(placed, gpus, strict=True):
-            path = layout.paths[int(layout.leaf_of_row[row])]
+        for (member, row), devices, leaf in zip(placed, gpus, layout.leaf_of_row[on].tolist(), strict=True):
             node = self.planner.nodes.names[row]
-            address = ".".join((*path, node))
+            address = ".".join((*layout.paths[leaf], node))
             rank, chosen = ranks[member.uid], volumes.get(member.uid, ())
             seats.append(Seat(member.uid, member.namespace, member.name, row, node, rank, address, chosen, devices))
         leaves = tuple(layout.paths[leaf] for leaf in placement.leaves)

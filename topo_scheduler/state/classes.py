@@ -1,7 +1,7 @@
 """Pod classes: pods that ask for the same share one class, and everything about fitting is computed once per class."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.api.objects import Pod, Toleration
@@ -9,7 +9,7 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
 from topo_scheduler.state.constraints import Constraints, Wishes
 from topo_scheduler.state.residents import Term
-from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, Amounts
+from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, Amounts, amount_in
 
 NO_LIMIT: Final = 1 << 62
 
@@ -57,6 +57,19 @@ class PodClass:
     shunned: frozenset[str] = frozenset()
     caps: tuple[Cap, ...] = ()
     told: tuple[tuple[str, str], ...] = ()
+    gpus: int = field(init=False, compare=False, repr=False)
+    """GPUs of one pod."""
+    share: int = field(init=False, compare=False, repr=False)
+    """Thousandths of one GPU that a pod asks for, 0 where it asks for whole ones or none."""
+    scarce: int = field(init=False, compare=False, repr=False)
+    """The column that placements of this class are judged by: GPUs or shares where it asks for any, else CPU."""
+
+    def __post_init__(self) -> None:
+        asked = dict(self.amounts)
+        gpus, share = asked.get(GPU, 0), asked.get(GPU_SHARE, 0)
+        object.__setattr__(self, "gpus", gpus)
+        object.__setattr__(self, "share", share)
+        object.__setattr__(self, "scarce", GPU_SHARE if share else GPU if gpus else CPU)
 
     @property
     def extra(self) -> Mapping[str, str]:
@@ -73,24 +86,7 @@ class PodClass:
 
     def amount(self, column: int) -> int:
         """Return how much of one resource a pod asks."""
-        return next((amount for at, amount in self.amounts if at == column), 0)
-
-    @property
-    def gpus(self) -> int:
-        """GPUs of one pod."""
-        return self.amount(GPU)
-
-    @property
-    def share(self) -> int:
-        """Thousandths of one GPU that a pod asks for, 0 where it asks for whole ones or none."""
-        return self.amount(GPU_SHARE)
-
-    @property
-    def scarce(self) -> int:
-        """The column that placements of this class are judged by: GPUs or shares where it asks for any, else CPU."""
-        if self.share:
-            return GPU_SHARE
-        return GPU if self.gpus else CPU
+        return amount_in(self.amounts, column)
 
     @property
     def preferred(self) -> tuple[PreferredTerm, ...]:

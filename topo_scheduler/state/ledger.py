@@ -16,7 +16,7 @@ from topo_scheduler.state.devices import Holding
 from topo_scheduler.state.nodes import NodeTable
 from topo_scheduler.state.occupants import Occupant
 from topo_scheduler.state.residents import Profile, Residents
-from topo_scheduler.state.resources import GPU, GPU_SHARE, Amounts
+from topo_scheduler.state.resources import GPU, GPU_SHARE, Amounts, amount_in
 
 
 @dataclass(slots=True)
@@ -37,15 +37,7 @@ class Entry:
 
     def amount(self, column: int) -> int:
         """Return how much it holds of one resource."""
-        return next((amount for at, amount in self.amounts if at == column), 0)
-
-
-def gpus_of(amounts: Amounts) -> int:
-    """Return the GPUs among what a pod holds."""
-    for column, amount in amounts:
-        if column == GPU:
-            return amount
-    return 0
+        return amount_in(self.amounts, column)
 
 
 class Ledger:
@@ -141,7 +133,7 @@ class Ledger:
         if entry is None:
             return None
         self._count(entry.occupant, -1)
-        self.sizes[gpus_of(entry.amounts)] -= 1
+        self.sizes[entry.amount(GPU)] -= 1
         self.assumed -= entry.assumed
         pods = self._by_node[entry.node]
         pods.discard(uid)
@@ -166,7 +158,7 @@ class Ledger:
 
     def _add(self, uid: str, entry: Entry) -> None:
         self._entries[uid] = entry
-        self.sizes[gpus_of(entry.amounts)] += 1
+        self.sizes[entry.amount(GPU)] += 1
         self._by_node.setdefault(entry.node, set()).add(uid)
         self.assumed += entry.assumed
         row = self._nodes.row_of.get(entry.node)

@@ -75,6 +75,14 @@ class ResourceTable:
         return amounts
 
 
+def amount_in(amounts: Amounts, column: int) -> int:
+    """Return how much of one resource there is among amounts."""
+    for at, amount in amounts:
+        if at == column:
+            return amount
+    return 0
+
+
 def as_amounts(amounts: Mapping[int, int]) -> Amounts:
     """Return amounts as a hashable tuple without zeros."""
     return tuple(sorted((column, amount) for column, amount in amounts.items() if amount))

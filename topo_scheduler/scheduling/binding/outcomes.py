@@ -96,6 +96,7 @@ class Outcomes:
         workload.failing = False
         bandwidth = bandwidth_of(workload, (workload.members[seat.uid] for seat in decision.seats))
         wall = now + self._world.epoch
+        shared = _shared_annotations(workload, decision)
         for seat in decision.seats:
             member = workload.members[seat.uid]
             amounts, profile = member.cls.amounts, member.profile
@@ -105,7 +106,11 @@ class Outcomes:
                 self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)
             member.stage, member.node, member.rank = Stage.ASSUMED, seat.node, seat.rank
             bind = Bind(
-                reference(member), seat.node, _annotations(workload, member, seat, decision, wall), member.enqueued, now
+                reference(member),
+                seat.node,
+                {RANK: str(seat.rank), ADDRESS: seat.address, **shared, **_annotations(workload, member, seat, wall)},
+                member.enqueued,
+                now,
             )
             self._sent[seat.uid] = _Sent(bind, _where(workload, seat, decision))
             binds.append(bind)
@@ -341,8 +346,9 @@ def _seated(workload: Workload) -> int:
     return sum(member.stage is not Stage.PENDING for member in workload.members.values())
 
 
-def _annotations(workload: Workload, member: Member, seat: Seat, decision: Decision, wall: float) -> dict[str, str]:
-    annotations = {RANK: str(seat.rank), ADDRESS: seat.address}
+def _shared_annotations(workload: Workload, decision: Decision) -> dict[str, str]:
+    """Return what is written on every pod of a decision."""
+    annotations = {}
     if decision.score is not None:
         annotations[SCORE] = f"{decision.score.total / 1000:.3f}"
     if workload.gang:
@@ -351,6 +357,12 @@ def _annotations(workload: Workload, member: Member, seat: Seat, decision: Decis
         annotations[SPANNED_LEVEL] = quality.level
         annotations[LEVELS_SPANNED] = str(quality.levels)
         annotations[HOPS] = f"{quality.mean_hops / 1000:.2f}"
+    return annotations
+
+
+def _annotations(workload: Workload, member: Member, seat: Seat, wall: float) -> dict[str, str]:
+    """Return what is written on one of them besides."""
+    annotations = {}
     kind = workload.request.expected_duration_kind
     expected = inf if kind in ("", "Pod") else workload.request.expected_duration
     expected = min(expected, max(1.0, member.ends_by - wall))

@@ -107,11 +107,11 @@ class Ask:
     segments: Segments = NO_SEGMENTS
     because: str = "its PodGroup"
     traffic: Traffic | None = None
+    members: int = field(init=False, compare=False)
+    """How many are to be placed now."""
 
-    @property
-    def members(self) -> int:
-        """How many are to be placed now."""
-        return sum(count for _, count in self.groups)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "members", sum(count for _, count in self.groups))
 
     @property
     def segment(self) -> int:

@@ -1,12 +1,13 @@
 """How well a gang was placed: how many levels of the fabric it spans, and how far its members are from each other."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from topo_scheduler.state.decision import Quality
-from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.fabric import Layout, Path
 
 
 def quality_of(layout: Layout, rows: Sequence[int]) -> Quality:
@@ -18,16 +19,11 @@ def quality_of(layout: Layout, rows: Sequence[int]) -> Quality:
     members = len(rows)
     pairs = members * (members - 1) // 2
     # Members in each domain, first of the nodes, then of the leaves, then level by level outward.
-    inside: Counter[object] = Counter(rows)
     leaves = Counter(layout.leaf_of_row[np.asarray(rows, np.int64)].tolist())
-    shared, hops, levels = _pairs(inside), 0, 0
+    shared, hops, levels = _pairs(Counter(rows)), 0, 0
     while shared < pairs:
         levels += 1
-        depth = layout.depth - levels + 1
-        inside = Counter()
-        for leaf, count in leaves.items():
-            inside[layout.paths[leaf][:depth]] += count
-        before, shared = shared, _pairs(inside)
+        before, shared = shared, _pairs(_domains(layout, leaves, layout.depth - levels + 1))
         hops += 2 * levels * (shared - before)
     return Quality(levels, spanned_level(layout, levels), 2 * levels, 1000 * hops // pairs if pairs else 0)
 
@@ -39,5 +35,15 @@ def spanned_level(layout: Layout, levels: int) -> str:
     return layout.levels[layout.depth - levels] if levels <= layout.depth else "cluster"
 
 
-def _pairs(inside: Counter[object]) -> int:
+def _domains(layout: Layout, leaves: Mapping[int, int], depth: int) -> Mapping[Any, int]:
+    """Return how many members are in each domain of a level, by what are in each leaf."""
+    if depth == layout.depth:
+        return leaves
+    inside: Counter[Path] = Counter()
+    for leaf, count in leaves.items():
+        inside[layout.paths[leaf][:depth]] += count
+    return inside
+
+
+def _pairs(inside: Mapping[Any, int]) -> int:
     return sum(count * (count - 1) // 2 for count in inside.values())

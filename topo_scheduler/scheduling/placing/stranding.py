@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.kernels.windows import least_lost
 from topo_scheduler.scheduling.placing.totals import LeafTotals
 from topo_scheduler.state.nodes import Int64
 
@@ -40,19 +41,18 @@ def least_stranding(
         deal: what is taken of each leaf of a set.
     """
     want = np.array(usual, np.int64)
-    size, weight = want[:, :1], want[:, 1]
     if sizes[ties[0]] == 1:
-        leaves = sets[ties, 0]
-        taken = np.full(len(ties), asked, np.int64)
-        lost = _lost(size, weight, totals, parent_free, leaves, taken, asked)
-    else:
-        ties = _different(ties[sizes[ties] == sizes[ties[0]]][:MOST_COMPARED], sets, sizes, fits, totals, parent_free)
-        lost = np.zeros(len(ties), np.int64)
-        for number, tie in enumerate(ties.tolist()):
-            leaves = sets[tie, : sizes[tie]]
-            inside = _inside(size, totals, leaves, deal(leaves)).sum(axis=1)
-            outside = _fewer(size[:, 0], parent_free[leaves[0]], asked)
-            lost[number] = int((weight * np.where(_holds(size, totals, leaves).any(axis=1), inside, outside)).sum())
+        size, weight = np.ascontiguousarray(want[:, 0]), np.ascontiguousarray(want[:, 1])
+        return int(ties[least_lost(sets[ties, 0], asked, size, weight, totals.capacity, totals.used, parent_free)])
+    size, weight = want[:, :1], want[:, 1]
+    ties = _different(ties[sizes[ties] == sizes[ties[0]]][:MOST_COMPARED], sets, sizes, fits, totals, parent_free)
+    lost = np.zeros(len(ties), np.int64)
+    for number, tie in enumerate(ties.tolist()):
+        leaves = sets[tie, : sizes[tie]]
+        inside = _fewer(size, totals.capacity[leaves] - totals.used[leaves], deal(leaves)).sum(axis=1)
+        outside = _fewer(size[:, 0], parent_free[leaves[0]], asked)
+        holds = (totals.capacity[leaves] >= size).any(axis=1)
+        lost[number] = int((weight * np.where(holds, inside, outside)).sum())
     return int(ties[int(lost.argmin())])
 
 
@@ -62,24 +62,6 @@ def _different(ties: Int64, sets: Int64, sizes: Int64, fits: Int64, totals: Leaf
     state = (totals.capacity[leaves], totals.used[leaves], fits[leaves], parent_free[leaves[:, :1]])
     _, first = np.unique(np.concatenate(state, axis=1), axis=0, return_index=True)
     return ties[np.sort(first)]
-
-
-def _lost(
-    size: Int64, weight: Int64, totals: LeafTotals, parent_free: Int64, leaves: Int64, taken: Int64, asked: int
-) -> Int64:
-    """One leaf each."""
-    outside = _fewer(size, parent_free[leaves], asked)
-    fewer = np.where(_holds(size, totals, leaves), _inside(size, totals, leaves, taken), outside)
-    found: Int64 = weight @ fewer
-    return found
-
-
-def _holds(size: Int64, totals: LeafTotals, leaves: Int64) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-    return totals.capacity[leaves] >= size
-
-
-def _inside(size: Int64, totals: LeafTotals, leaves: Int64, taken: Int64) -> Int64:
-    return _fewer(size, totals.capacity[leaves] - totals.used[leaves], taken)
 
 
 def _fewer(size: Int64, free: Int64, taken: Int64 | int) -> Int64:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from topo_scheduler.kernels.fit import sum_ranges
+from topo_scheduler.kernels.fit import sum_again, sum_domains, sum_ranges
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64, NodeTable
 
@@ -37,21 +37,27 @@ class LeafTotals:
             sum_ranges(self._row_capacity, layout.order, layout.offsets, self.capacity)
             sum_ranges(self._row_used, layout.order, layout.offsets, self.used)
             return
-        for row in rows.tolist():
-            capacity = nodes.allocatable[row, self._column]
-            used = nodes.requested[row, self._column]
-            leaf = layout.leaf_of_row[row]
-            if leaf >= 0:
-                self.capacity[leaf] += capacity - self._row_capacity[row]
-                self.used[leaf] += used - self._row_used[row]
-            self._row_capacity[row] = capacity
-            self._row_used[row] = used
-            self.free_by_row[row] = capacity - used
+        sum_again(
+            nodes.allocatable,
+            nodes.requested,
+            self._column,
+            rows,
+            layout.leaf_of_row,
+            self._row_capacity,
+            self._row_used,
+            self.free_by_row,
+            self.capacity,
+            self.used,
+        )
 
     def domains(self, layout: Layout, depth: int) -> tuple[Int64, Int64]:
-        """Return for each leaf the capacity and use of the domain it lies in at this depth (int64[leaves] each)."""
-        offsets = layout.domains[depth]
-        sizes = np.diff(offsets)
-        capacity = np.add.reduceat(self.capacity, offsets[:-1])
-        used = np.add.reduceat(self.used, offsets[:-1])
-        return np.repeat(capacity, sizes), np.repeat(used, sizes)
+        """Return for each leaf the capacity and use of the domain it lies in at this depth (int64[leaves] each).
+
+        Not to be written to.
+        """
+        if depth == layout.depth:
+            return self.capacity, self.used
+        capacity, used = np.empty_like(self.capacity), np.empty_like(self.used)
+        sum_domains(self.capacity, layout.domains[depth], capacity)
+        sum_domains(self.used, layout.domains[depth], used)
+        return capacity, used

@@ -36,11 +36,12 @@ def check(around: Surroundings, layout: Layout, ask: Ask, placement: Placement, 
 
 def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
     nodes = around.nodes
-    used: Counter[tuple[int, int]] = Counter()
+    rows_of_all = np.unique(np.array([row for rows in placement.rows for row in rows], np.int64))
+    used = np.zeros((len(rows_of_all), nodes.requested.shape[1]), np.int64)
     for (cls, count), rows in zip(ask.groups, placement.rows, strict=True):
         if len(rows) != count:
             return f"{len(rows)} of {count} members have a node"
-        distinct = np.unique(np.asarray(rows, np.int64))
+        distinct, numbers = np.unique(np.array(rows, np.int64), return_counts=True)
         accepted = eligible(nodes, cls, distinct)
         if not placement.seated:
             accepted &= allowed_rows(around, cls, distinct)
@@ -52,17 +53,19 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
             return "two members that exclude each other are on one node"
         if cls.share:
             whole = nodes.allocatable[distinct, GPU] - nodes.requested[distinct, GPU]
-            room = nodes.devices.fit(distinct, cls.share, whole)
-        if cls.share and (room < np.unique(np.asarray(rows, np.int64), return_counts=True)[1]).any():
-            return "no GPU has room for a share that was placed on it"
-        for row, number in Counter(rows).items():
-            for column, amount in cls.amounts:
-                used[row, column] += amount * number
-    for (row, column), amount in used.items():
-        free = int(nodes.allocatable[row, column]) - int(nodes.requested[row, column])
-        if amount > free:
-            return f"node {nodes.names[row]} has {free} {nodes.resources.names[column]} free, {amount} were placed"
-    return ""
+            if (nodes.devices.fit(distinct, cls.share, whole) < numbers).any():
+                return "no GPU has room for a share that was placed on it"
+        mine = np.searchsorted(rows_of_all, distinct)
+        for column, amount in cls.amounts:
+            used[mine, column] += amount * numbers
+    free = nodes.allocatable[rows_of_all] - nodes.requested[rows_of_all]
+    # What nobody asks for may be overdrawn by others.
+    over = (used > 0) & (used > free)
+    if not over.any():
+        return ""
+    at, column = np.argwhere(over)[0].tolist()
+    node, resource = nodes.names[int(rows_of_all[at])], nodes.resources.names[column]
+    return f"node {node} has {free[at, column]} {resource} free, {used[at, column]} were placed"
 
 
 def holds_in_turn(
@@ -96,7 +99,7 @@ def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placem
     placed = [row for rows in placement.rows for row in rows]
     if not ask.mixed_models:
         with_gpus = [row for (cls, _), rows in zip(ask.groups, placement.rows, strict=True) if cls.gpus for row in rows]
-        if len({int(nodes.model[row]) for row in with_gpus}) > 1:
+        if len(set(nodes.model[with_gpus].tolist())) > 1:
             return "the gang was spread over several GPU models"
     wrong = _check_spread(seen_by(ask, layout), ask, placement, placed)
     return wrong or ("" if ask.running else _check_limits(layout, ask, placement, limits))
@@ -123,6 +126,8 @@ def _check_spread(layout: Layout, ask: Ask, placement: Placement, placed: Sequen
 
 
 def _check_limits(layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
+    if not limits.max_nodes_per_leaf and not limits.max_gpus_per_leaf:
+        return ""
     nodes_in: dict[int, set[int]] = {}
     gpus_in: Counter[int] = Counter()
     for (cls, _), rows in zip(ask.groups, placement.rows, strict=True):

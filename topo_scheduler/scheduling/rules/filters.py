@@ -5,7 +5,8 @@ in the order in which their reasons are given: a node counts for the first filte
 plugins come after them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -22,6 +23,13 @@ from topo_scheduler.state.selectors import SelectorError, as_int64, check_requir
 
 Bool = npt.NDArray[np.bool_]
 UNSCHEDULABLE_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+
+
+@dataclass(frozen=True, slots=True)
+class Particular(Filter):
+    """A filter that accepts every node for the classes it does not concern; it need not be asked for them."""
+
+    concerns: Callable[[PodClass], bool]
 
 
 def _ready(nodes: Nodes, _: PodClass, rows: Int64) -> Bool:
@@ -169,13 +177,13 @@ def _bandwidth(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
 FILTERS: Final[Sequence[Filter]] = (
     Filter(NodeReason.UNSCHEDULABLE, _schedulable),
     Filter(NodeReason.NOT_READY, _ready),
-    Filter(NodeReason.REFUSED, _not_refusing),
+    Particular(NodeReason.REFUSED, _not_refusing, lambda cls: bool(cls.shunned)),
     Filter(NodeReason.TAINT, tolerates),
-    Filter(NodeReason.AFFINITY, matches_affinity),
-    Filter(NodeReason.FEATURES, _features),
-    Filter(NodeReason.GPU_MODEL, _model),
-    Filter(NodeReason.SHARING, _sharing),
-    Filter(NodeReason.BANDWIDTH, _bandwidth),
+    Particular(NodeReason.AFFINITY, matches_affinity, lambda cls: bool(cls.selector or cls.affinity)),
+    Particular(NodeReason.FEATURES, _features, lambda cls: cls.constraints is not None),
+    Particular(NodeReason.GPU_MODEL, _model, lambda cls: bool(cls.models)),
+    Particular(NodeReason.SHARING, _sharing, lambda cls: bool(cls.share)),
+    Particular(NodeReason.BANDWIDTH, _bandwidth, lambda cls: bool(cls.bandwidth)),
 )
 
 
@@ -183,5 +191,6 @@ def eligible(nodes: Nodes, cls: PodClass, rows: Int64, filters: Sequence[Filter]
     """Return which rows the class may use (bool of the length of ``rows``)."""
     accepted = nodes.exists[rows]
     for rule in filters:
-        accepted = accepted & rule.accepts(nodes, cls, rows)
+        if not isinstance(rule, Particular) or rule.concerns(cls):
+            accepted = accepted & rule.accepts(nodes, cls, rows)
     return accepted

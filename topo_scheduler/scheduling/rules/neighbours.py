@@ -374,6 +374,6 @@ def looks_around(cls: PodClass) -> bool:
 def open_rows(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra = ()) -> Bool:
     """Return which rows the pods that are there leave open to the class."""
     accepted = np.ones(len(rows), np.bool_)
-    for rule in NEIGHBOUR_FILTERS:
+    for rule in NEIGHBOUR_FILTERS if looks_around(cls) else ():
         accepted &= rule.accepts(around, cls, rows, extra)
     return accepted
