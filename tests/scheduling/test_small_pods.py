@@ -276,7 +276,7 @@ def test_scoring_can_be_off_and_a_name_that_nobody_has_is_complained_of() -> Non
     d.engine.configure(configured("{smallPods: {scoring: fragmentatoin}}"))
     d.step()
     assert "spec.smallPods.scoring: no plugin that is loaded has a score called fragmentatoin" in d.complaints()[0]
-    assert "there are off, fragmentation" in d.complaints()[0]
+    assert "there are off, fgd, fragmentation" in d.complaints()[0]
     assert d.run(make_pod("q", gpus=1)) == {"q": "s-l-1"}, "it is placed all the same"
 
 

@@ -9,6 +9,8 @@ from topo_scheduler.api.models import Model
 from topo_scheduler.api.quantity import QuantityError, parse_exact
 
 FRAGMENTATION: Final = "fragmentation"
+FGD: Final = "fgd"
+"""What FGD (ATC 2023) published, to compare with."""
 OFF: Final = "off"
 
 
@@ -58,8 +60,8 @@ class SmallPods(Model):
     """How pods that are placed alone are spread over the nodes with GPUs."""
 
     scoring: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """``fragmentation``: where they strand the fewest GPUs for the pods that this cluster usually sees. ``off``: by the
-    score, as gangs. Or the name of a plugin's score for pods placed alone. By default ``fragmentation``, but ``off``
-    where a plugin has a score with a weight."""
+    """``fragmentation``: where they strand the fewest GPUs for the pods that this cluster usually sees. ``fgd``: the
+    same as it was published, to compare with. ``off``: by the score, as gangs. Or the name of a plugin's score for pods
+    placed alone. By default ``fragmentation``, but ``off`` where a plugin has a score with a weight."""
     typical_pods: Annotated[tuple[TypicalPod, ...], Field(max_length=128)] = ()
     """The pods that the cluster usually sees; by default they are counted."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.small_pods import FRAGMENTATION
+from topo_scheduler.api.small_pods import FGD, FRAGMENTATION
 from topo_scheduler.scheduling.extensions.extension import WHOLE, Nodes, Request, Score
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import Int64
@@ -57,5 +57,5 @@ def fragmentation(nodes: Nodes, request: Request, rows: Int64) -> Int64:
     return scored(nodes, request.cls, request.typical, rows)[:, 0] * HUNDREDTHS
 
 
-ALONE: Final = (Score(FRAGMENTATION, nodes=fragmentation),)
+ALONE: Final = (Score(FRAGMENTATION, nodes=fragmentation), Score(FGD, nodes=fragmentation))
 """Scores for pods placed alone."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topo_scheduler.api.small_pods import FRAGMENTATION
+from topo_scheduler.api.small_pods import FGD, FRAGMENTATION
 from topo_scheduler.scheduling.extensions.gradient import scored
 from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.state.classes import PodClass
@@ -42,7 +42,7 @@ def choose_gpus(site: Site, placed: Sequence[tuple[PodClass, int]]) -> list[tupl
 
 
 def _scored(site: Site, cls: PodClass, row: int) -> int:
-    if site.policy.alone != FRAGMENTATION:
+    if site.policy.alone not in (FRAGMENTATION, FGD):
         return -1
     typical = site.small_pods.typical.now(site.policy.typical)
     return int(scored(site.nodes, cls, typical, np.array([row], np.int64))[0, 1])
