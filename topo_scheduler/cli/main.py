@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "explain": "Tell why a pod is where it is, or why not, and what would help.",
     "filter": "Tell where pods of a snapshot may run by Kubernetes' own rules.",
     "replay": "Repeat recorded decisions and tell where the first differs.",
+    "simulate": "Schedule a workload on a cluster in virtual time, and compare policies.",
     "demo": "Schedule the examples on a cluster inside this process.",
 }
 """Every command with the line ``--help`` shows for it; ``a-b`` is ``command`` in ``topo_scheduler.cli.a_b``."""

@@ -42,6 +42,8 @@ def choose_gpus(site: Site, placed: Sequence[tuple[PodClass, int]]) -> list[tupl
 
 
 def _scored(site: Site, cls: PodClass, row: int) -> int:
+    if site.policy.baseline is not None:
+        return site.policy.baseline.choose_share(site, cls, row)
     if site.policy.alone not in (FRAGMENTATION, FGD):
         return -1
     typical = site.small_pods.typical.now(site.policy.typical)

@@ -38,6 +38,8 @@ class Planner(Site):
         Raises:
             PluginError: a plugin failed, so that nothing can be said.
         """
+        if self.policy.baseline is not None:
+            return self.policy.baseline.plan(self, ask, layout)
         if ask.traffic is not None:
             return plan_within_links(self.plan_anywhere, self, ask, layout, now)
         return self.plan_anywhere(ask, layout, now)

@@ -10,6 +10,7 @@ from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.config import PlacementRule
 from topo_scheduler.scheduling.extensions.extension import Demand
 from topo_scheduler.scheduling.placing.ask import Limits
+from topo_scheduler.scheduling.placing.baseline import Baseline
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.typical import Popular
 
@@ -59,7 +60,7 @@ class Policy:
 
     ``added`` weights of the scores of plugins, in their order; ``rules`` for gangs; ``most_scored`` nodes whose places
     are scored, 0 for all. ``alone`` the score that decides for pods placed alone, empty for none of them; ``typical``
-    pods that are configured for it.
+    pods that are configured for it. ``baseline`` places instead of the planner, in simulations only.
     """
 
     weights: Int64
@@ -69,3 +70,4 @@ class Policy:
     most_scored: int = 0
     alone: str = ""
     typical: Popular = ()
+    baseline: Baseline | None = None

@@ -3,7 +3,9 @@
 Both consist of the objects that the daemon decodes from an API server, so that the scheduling core is fed the same way.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from topo_scheduler.api.config import TopologySpec
 from topo_scheduler.api.objects import Budget, Job, Node, PartialObject, Pod
@@ -20,6 +22,8 @@ class ClusterCase:
 
     ``pods`` are those that run there already; ``owners`` the workloads above any pods of the case, by uid.
     ``topology`` is what the source says of its levels and links; None takes the configuration of the policy.
+    ``storage`` objects by the plural of their kind, as `kube.storage` follows them. ``priority_classes`` as JSON has
+    them, for manifests that name one.
     """
 
     name: str
@@ -30,6 +34,8 @@ class ClusterCase:
     budgets: tuple[Budget, ...] = ()
     namespaces: tuple[PartialObject, ...] = ()
     topology: TopologySpec | None = None
+    storage: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    priority_classes: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,8 @@ class Arrival:
     """One workload: pods that arrive together, and end together.
 
     ``at``: seconds after the start. ``seconds``: how long it runs once all of its pods run; None is for ever.
-    ``name`` is unique in its workload case. ``owners`` as in `ClusterCase`.
+    ``name`` is unique in its workload case. ``owners`` as in `ClusterCase`. ``source`` where it was told, file and
+    line, for messages.
     """
 
     name: str
@@ -46,6 +53,7 @@ class Arrival:
     pods: tuple[Pod, ...]
     owners: dict[str, Job | PartialObject] = field(default_factory=dict)
     groups: tuple[PodGroup, ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""What is compared: this scheduler, and baselines that place on its very queue, rules and accounts."""

@@ -1,0 +1,165 @@
+"""Policies as they are named on the command line, and the engine of each."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from topo_scheduler.api.annotations import (
+    EXPECTED_DURATION,
+    GANG,
+    GANG_NAME,
+    GANG_SIZE,
+    GPU_COUNT,
+    GPU_FRACTION,
+    GPU_MODEL,
+    GPU_MODEL_MIXED,
+)
+from topo_scheduler.api.config import (
+    ConfigError,
+    Configuration,
+    PreemptionSpec,
+    TopologySchedulerConfig,
+    TopologySpec,
+    load_configuration,
+)
+from topo_scheduler.api.contention import Contention
+from topo_scheduler.api.labels import PREFIX
+from topo_scheduler.api.process import Fabric, Level
+from topo_scheduler.api.waiting import ReservationSpec
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.intake.arrivals import Resolve
+from topo_scheduler.simulation.cases.model import CaseError
+from topo_scheduler.simulation.policies.placing import RULES, ByScore, Rule
+from topo_scheduler.state.typical import Popular
+
+TOPO: Final = "topo"
+BLIND: Final = "blind-gang"
+_RULES: Final[Mapping[str, Rule]] = {rule.name: rule for rule in RULES}
+NAMES: Final[Sequence[str]] = (TOPO, BLIND, *_RULES)
+UNDERSTOOD: Final = frozenset(
+    (GANG, GANG_NAME, GANG_SIZE, GPU_COUNT, GPU_FRACTION, GPU_MODEL, GPU_MODEL_MIXED, EXPECTED_DURATION)
+)
+"""Annotations that policies without topology understand; the others of ours mean nothing to them."""
+_NO_LEVELS: Final = Fabric(levels=(Level(name="cluster", labels=(PREFIX + "no-such-level",)),))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy. ``name`` as it was given; ``config`` text of the file that it names, ``source`` that file."""
+
+    name: str
+    kind: str
+    source: str = ""
+    config: str = ""
+
+    @property
+    def knows_topology(self) -> bool:
+        """Whether it is this scheduler with all it knows."""
+        return self.kind == TOPO
+
+
+def read_policies(names: str) -> list[Policy]:
+    """Return the policies of a list with commas.
+
+    Raises:
+        CaseError: a name that is none, one that stands twice, or a file that can't be used.
+    """
+    found = [_read(name.strip()) for name in names.split(",") if name.strip()]
+    if not found:
+        raise CaseError(f"--policy: none is named; write one or more of {', '.join(NAMES)}, with commas between them")
+    told = [policy.name for policy in found]
+    if twice := next((name for name in told if told.count(name) > 1), None):
+        raise CaseError(f"--policy: {twice} is named twice; keep one")
+    return found
+
+
+def _read(name: str) -> Policy:
+    kind, _, file = name.partition(":")
+    if kind not in NAMES:
+        raise CaseError(f"--policy: {name!r} is none; write one of {', '.join(NAMES)}, or topo:FILE")
+    if not file:
+        if name != kind:
+            raise CaseError(f"--policy: {name!r} names no file; write topo:FILE, or topo for the default configuration")
+        return Policy(name, kind)
+    if kind != TOPO:
+        raise CaseError(f"--policy: {kind} has no configuration; only topo:FILE has one")
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+        load_configuration({file: text})
+    except (OSError, UnicodeDecodeError) as error:
+        raise CaseError(f"--policy: {name}: can't read {file}: {error}") from error
+    except ConfigError as error:
+        raise CaseError(f"--policy: {name}: {error}") from error
+    return Policy(name, kind, file, text)
+
+
+def configuration_of(policy: Policy, topology: TopologySpec | None, base: Configuration) -> Configuration:
+    """Return what an engine of a policy is configured with.
+
+    Args:
+        policy: which.
+        topology: what the cluster's source says of links.
+        base: the configuration given for all; ``topo`` without a file takes all of it, the others where nodes hang.
+    """
+    if policy.config:
+        config = load_configuration({policy.source: policy.config})
+        scheduler = config.scheduler if config.scheduler.model_fields_set else base.scheduler
+        config = Configuration(scheduler, config.topology)
+    else:
+        config = base
+    if policy.kind == TOPO:
+        spec = config.topology.spec
+        told = {"links": topology.links} if topology is not None and not spec.links else {}
+        # Nobody else binds pods here.
+        spec = spec.model_copy(update={**told, "other_schedulers": Contention(pods=0)})
+        return Configuration(config.scheduler, config.topology.model_copy(update={"spec": spec}))
+    scheduler = config.scheduler
+    if policy.kind == BLIND:
+        scheduler = scheduler.model_copy(update={"topology": _NO_LEVELS})
+    greedy = TopologySpec(
+        other_schedulers=Contention(pods=0),
+        reservation=ReservationSpec(enabled=False),
+        preemption=PreemptionSpec(enabled=False),
+    )
+    return Configuration(scheduler, TopologySchedulerConfig(spec=greedy))
+
+
+def engine_of(policy: Policy, config: Configuration, resolve: Resolve, epoch: float, seed: int) -> Engine:
+    """Return the engine of a policy, on which nothing has happened yet."""
+    engine = Engine(config, resolve, epoch=epoch)
+    rule = _RULES.get(policy.kind)
+    if rule is not None:
+        engine.planner.policy.baseline = ByScore(rule, seed)
+    return engine
+
+
+def tell_typical(engine: Engine, typical: Popular) -> None:
+    """Tell a baseline which pods are typical of the whole workload, as its authors do; ``topo`` counts them itself."""
+    if isinstance(baseline := engine.planner.policy.baseline, ByScore):
+        baseline.typical = typical
+
+
+def understood(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations that a policy without topology sees."""
+    return {name: value for name, value in annotations.items() if name in UNDERSTOOD or not name.startswith(PREFIX)}
+
+
+def seeds_of(text: str) -> list[int]:
+    """Return the seeds of ``42``, ``42..51`` or ``42,50..51``.
+
+    Raises:
+        CaseError: it is none of these.
+    """
+    found: list[int] = []
+    try:
+        for part in text.split(","):
+            low, dots, high = part.strip().partition("..")
+            found += range(int(low), int(high if dots else low) + 1)
+    except ValueError:
+        raise CaseError(f"--seeds: {text!r} is neither a number nor a range; write 42, 42..51 or 1,5,42..51") from None
+    if not found or min(found) < 0 or len(found) > 10_000:
+        raise CaseError(f"--seeds: {text!r} is {len(found)} seeds; write from 1 to 10,000 of them, none below 0")
+    if len(set(found)) < len(found):
+        raise CaseError(f"--seeds: {text!r} names a seed twice")
+    return found

@@ -1,0 +1,169 @@
+"""The scores of nodes by which baselines place pods, as they were published, in integers.
+
+Each takes the node table or a trial of it, a request and some rows, and returns int64[n]; more is better. Sources:
+kube-scheduler's plugins NodeResourcesFit and NodeResourcesBalancedAllocation; Weng et al., "Beware of Fragmentation",
+USENIX ATC 2023, and the simulator of its authors for best fit, the dot product (of Tetris, SIGCOMM 2014) and FGD.
+"""
+
+from typing import Final, Protocol
+
+import numpy as np
+
+from topo_scheduler.scheduling.extensions.extension import Bool, Request
+from topo_scheduler.scheduling.extensions.gradient import kernels
+from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.resources import CPU, GPU, MEMORY
+from topo_scheduler.state.typical import THRESHOLDS
+
+WHOLE_GPU: Final = 1000
+BEST: Final = 100
+"""The best score of one plugin of kube-scheduler; the worst is 0."""
+_MIB: Final = 1 << 20
+_BITS: Final = 20
+"""Of the fractions in which products of shares are told."""
+_DEFAULT_CPU: Final = 100
+_DEFAULT_MEMORY: Final = 200
+"""Milli-CPU and MiB that kube-scheduler's scores take a pod to ask for that asks for none."""
+
+
+class Accounts(Protocol):
+    """What scores read of nodes: as `extension.Nodes`."""
+
+    @property
+    def allocatable(self) -> Int64:
+        """int64[N, resources]."""
+        ...
+
+    @property
+    def requested(self) -> Int64:
+        """int64[N, resources]."""
+        ...
+
+    @property
+    def gpu_free(self) -> Int64:
+        """int64[N, d]."""
+        ...
+
+    @property
+    def gpu_sharing(self) -> Bool:
+        """bool[N]."""
+        ...
+
+    @property
+    def model(self) -> Int64:
+        """int64[N]."""
+        ...
+
+
+class NodeScore(Protocol):
+    """A score of nodes."""
+
+    def __call__(self, nodes: Accounts, request: Request, rows: Int64) -> Int64:
+        """Return int64[n]."""
+        ...
+
+
+def least_allocated(nodes: Accounts, request: Request, rows: Int64) -> Int64:
+    """kube-scheduler's default: LeastAllocated of CPU and memory, and BalancedAllocation, with equal weights."""
+    used, total = _used_after(nodes, request, rows)
+    left = np.maximum(total - used, 0) * BEST // np.maximum(total, 1)
+    found: Int64 = left.sum(axis=1) // 2 + _balanced(used, total)
+    return found
+
+
+def most_allocated(nodes: Accounts, request: Request, rows: Int64) -> Int64:
+    """kube-scheduler's NodeResourcesFit with the strategy MostAllocated over CPU, memory and GPUs, of equal weights.
+
+    What a node has none of does not count there.
+    """
+    used, total = _used_after(nodes, request, rows)
+    capacity = WHOLE_GPU * nodes.allocatable[rows, GPU]
+    held = capacity - _free_gpus(nodes, rows) + _asked_gpus(request)
+    used, total = np.column_stack((used, held)), np.column_stack((total, capacity))
+    shares = np.minimum(used, total) * BEST // np.maximum(total, 1)
+    found: Int64 = shares.sum(axis=1) // np.maximum((total > 0).sum(axis=1), 1)
+    return found
+
+
+def best_fit(nodes: Accounts, request: Request, rows: Int64) -> Int64:
+    """The least CPU and GPUs left over, each as a share of the largest node's."""
+    most_cpu, most_gpu = _largest(nodes)
+    cpu = nodes.allocatable[rows, CPU] - nodes.requested[rows, CPU] - request.cls.amount(CPU)
+    gpu = _free_gpus(nodes, rows) - _asked_gpus(request)
+    whole = 2 * most_cpu * most_gpu
+    found: Int64 = (BEST * whole - BEST * (cpu * most_gpu + gpu * most_cpu)) // whole
+    return found
+
+
+def dot_product(nodes: Accounts, request: Request, rows: Int64) -> Int64:
+    """The least product of what is free and what is asked, CPU and GPUs each as a share of the largest node's."""
+    most_cpu, most_gpu = _largest(nodes)
+    cpu = nodes.allocatable[rows, CPU] - nodes.requested[rows, CPU]
+    shares = (cpu * request.cls.amount(CPU) << _BITS) // most_cpu**2
+    shares += (_free_gpus(nodes, rows) * _asked_gpus(request) << _BITS) // most_gpu**2
+    found: Int64 = ((BEST << _BITS + 1) - BEST * shares) >> _BITS + 1
+    return found
+
+
+def gradient(nodes: Accounts, request: Request, rows: Int64) -> Int64:
+    """FGD: int(100 * sigmoid(GPUs that are stranded less for typical pods))."""
+    return gradient_and_gpu(nodes, request, rows)[:, 0]
+
+
+def gradient_and_gpu(nodes: Accounts, request: Request, rows: Int64) -> Int64:
+    """Return the same, and which GPU a share takes there (int64[n, 2])."""
+    assert request.typical is not None
+    cls, out = request.cls, np.empty((len(rows), 2), np.int64)
+    kernels().fragmentation(
+        nodes.allocatable,
+        nodes.requested,
+        CPU,
+        GPU,
+        nodes.gpu_free,
+        nodes.gpu_sharing,
+        nodes.model,
+        rows,
+        cls.amount(CPU),
+        cls.gpus,
+        cls.share,
+        request.typical.pods,
+        request.typical.access,
+        THRESHOLDS,
+        out,
+    )
+    return out
+
+
+def _used_after(nodes: Accounts, request: Request, rows: Int64) -> tuple[Int64, Int64]:
+    """Return milli-CPU and MiB that are asked of each row with the pod, and those it has (int64[n, 2] each)."""
+    scale = np.array((1, _MIB), np.int64)
+    cpu = request.cls.amount(CPU) or _DEFAULT_CPU
+    memory = request.cls.amount(MEMORY) // _MIB or _DEFAULT_MEMORY
+    asked = np.array((cpu, memory), np.int64)
+    columns = (CPU, MEMORY)
+    return nodes.requested[rows][:, columns] // scale + asked, nodes.allocatable[rows][:, columns] // scale
+
+
+def _balanced(used: Int64, total: Int64) -> Int64:
+    """100 less the standard deviation of the shares of CPU and memory that are asked, in hundredths."""
+    used, product = np.minimum(used, total), np.maximum(total[:, 0] * total[:, 1], 1)
+    apart = np.abs(used[:, 0] * total[:, 1] - used[:, 1] * total[:, 0])
+    found: Int64 = (BEST * product - BEST // 2 * apart) // product
+    return found
+
+
+def _free_gpus(nodes: Accounts, rows: Int64) -> Int64:
+    """Return the thousandths of GPUs that are free on each row (int64[n])."""
+    parts = nodes.gpu_free[rows]
+    whole = WHOLE_GPU * (nodes.allocatable[rows, GPU] - nodes.requested[rows, GPU])
+    free: Int64 = whole + np.where(parts < WHOLE_GPU, parts, 0).sum(axis=1)
+    return free
+
+
+def _asked_gpus(request: Request) -> int:
+    return WHOLE_GPU * request.cls.gpus + request.cls.share
+
+
+def _largest(nodes: Accounts) -> tuple[int, int]:
+    """Return milli-CPU and GPU-thousandths of the largest node; at least 1 each."""
+    return max(1, int(nodes.allocatable[:, CPU].max())), max(1, WHOLE_GPU * int(nodes.allocatable[:, GPU].max()))

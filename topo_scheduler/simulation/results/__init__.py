@@ -1,0 +1,1 @@
+"""What is told of runs: figures, one table, and files."""

@@ -1,0 +1,92 @@
+"""``result.json``: what a simulation found, run by run. Its version is raised when a reader must change."""
+
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA: Final = 1
+
+
+class Record(BaseModel):
+    """A part of the result; every key is told, also where it is null."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Wait(Record):
+    """How long workloads of one size waited, from their arrival until all of their pods ran; in seconds.
+
+    Those that never ran are in none of the percentiles: ``never`` counts them.
+    """
+
+    gpus: str
+    """GPUs of the whole workload: a number, or a range such as `9-16`."""
+    workloads: int
+    never: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    mean: float | None
+    most: float | None
+
+
+class Span(Record):
+    """Over how much of the fabric gangs lie that were placed: workloads of more than one pod."""
+
+    gangs: int
+    leaves_mean: float | None
+    leaves_max: int | None
+    spines_mean: float | None
+    """Domains one level above the leaves; null where the fabric has no such level."""
+    spines_max: int | None
+    crossing_leaf: int
+    """Gangs whose pods are in more than one leaf."""
+    leaves: dict[str, int]
+    """How many gangs span so many leaves, by that number."""
+
+
+class Run(Record):
+    """One policy with one seed."""
+
+    policy: str
+    workload: str
+    cluster: str
+    seed: int
+    fill: float | None
+    arrived: int
+    """Workloads."""
+    started: int
+    """Workloads of which all pods ran at a time."""
+    ended: int
+    pods_placed: int
+    evictions: int
+    gpu_allocated_percent: float
+    """GPUs held at the end of the run, of all there are, in percent."""
+    utilisation_percent: float | None
+    """GPU-seconds held from the first arrival to the end of the run, of all there were; null in a fill."""
+    utilisation_while_arriving_percent: float | None
+    """The same up to the last arrival."""
+    end_seconds: float | None
+    """Virtual seconds from the start to the last event; null in a fill."""
+    wait: list[Wait]
+    """The first of all sizes, then by size."""
+    span: Span
+    span_by_gpus: dict[str, Span]
+    decisions: int
+    decisions_per_s: float
+    """Decisions by second of the machine's clock that the scheduling core took; differs from run to run."""
+    wall_s: float
+    """Seconds of the machine's clock that the run took; differs from run to run."""
+    file: str
+    """Where its placements are, relative to this file."""
+    complaints: list[str] = Field(default_factory=list)
+    """What the scheduler could not make sense of."""
+
+
+class Result(Record):
+    """Everything that one command found."""
+
+    schema_version: int = SCHEMA
+    version: str
+    """Of topo-scheduler."""
+    runs: list[Run]

@@ -1,0 +1,145 @@
+"""``runs/….json.zst``: where every pod of a run was, and when; all else of a run can be told from it.
+
+JSON compressed with zstandard, in columns: the n-th entries of the lists of ``jobs`` and ``placements`` belong
+together. Times are in seconds, null for what never came; in a fill they are numbers of arrivals.
+"""
+
+import re
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import zstandard
+
+from topo_scheduler.simulation.virtual.history import History, Outcome, Stay
+
+SCHEMA: Final = 1
+FOLDER: Final = "runs"
+_LEVEL: Final = 9
+
+
+class Jobs(msgspec.Struct):
+    """Workloads in the order in which they came. ``milli`` thousandths of GPUs of all pods."""
+
+    name: list[str]
+    pods: list[int]
+    milli: list[int]
+    arrived: list[float]
+    started: list[float | None]
+    ended: list[float | None]
+    restarts: list[int]
+
+
+class Placements(msgspec.Struct):
+    """Pods on nodes, in the order in which they began. ``job`` and ``node`` are positions, job -1 of who was there.
+
+    ``milli`` thousandths of GPUs, ``devices`` indexes of them where they are told apart.
+    """
+
+    job: list[int]
+    pod: list[str]
+    node: list[int]
+    milli: list[int]
+    devices: list[list[int]]
+    start: list[float]
+    end: list[float | None]
+
+
+class RunFile(msgspec.Struct):
+    """The whole file. ``paths`` domains of each node, one a level; ``capacity`` thousandths of GPUs of each node.
+
+    ``order``: nobody leaves, and times are numbers of arrivals.
+    """
+
+    schema_version: int
+    levels: list[str]
+    nodes: list[str]
+    paths: list[list[str]]
+    capacity: list[int]
+    order: bool
+    end: float
+    jobs: Jobs
+    placements: Placements
+
+
+def encode(history: History) -> bytes:
+    """Return the file of a run."""
+    outcomes, stays = history.outcomes, history.stays
+    whole = RunFile(
+        SCHEMA,
+        list(history.levels),
+        list(history.nodes),
+        [list(path) for path in history.paths],
+        list(history.capacity),
+        history.order,
+        history.end,
+        Jobs(
+            [one.name for one in outcomes],
+            [one.pods for one in outcomes],
+            [one.milli for one in outcomes],
+            [one.arrived for one in outcomes],
+            [_finite(one.started) for one in outcomes],
+            [_finite(one.ended) for one in outcomes],
+            [one.restarts for one in outcomes],
+        ),
+        Placements(
+            [one.job for one in stays],
+            [one.pod for one in stays],
+            [one.node for one in stays],
+            [one.milli for one in stays],
+            [list(one.devices) for one in stays],
+            [one.start for one in stays],
+            [_finite(one.end) for one in stays],
+        ),
+    )
+    return zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(msgspec.json.encode(whole))
+
+
+def decode(data: bytes) -> History:
+    """Return a run from its file.
+
+    Raises:
+        msgspec.MsgspecError: it is something else.
+        zstandard.ZstdError: it is not compressed so.
+    """
+    found = msgspec.json.decode(zstandard.ZstdDecompressor().decompress(data), type=RunFile)
+    jobs, places = found.jobs, found.placements
+    history = History(
+        tuple(found.nodes),
+        tuple(tuple(path) for path in found.paths),
+        tuple(found.levels),
+        tuple(found.capacity),
+        found.order,
+        end=found.end,
+    )
+    columns: Any = zip(
+        jobs.name, jobs.pods, jobs.arrived, jobs.milli, jobs.started, jobs.ended, jobs.restarts, strict=True
+    )
+    for name, pods, arrived, milli, started, ended, restarts in columns:
+        history.outcomes.append(Outcome(name, pods, arrived, milli, _known(started), _known(ended), restarts))
+    rows: Any = zip(
+        places.job, places.pod, places.node, places.milli, places.devices, places.start, places.end, strict=True
+    )
+    for job, pod, node, milli, devices, start, end in rows:
+        history.stays.append(Stay(job, pod, node, milli, tuple(devices), start, _known(end)))
+    return history
+
+
+def read(path: Path) -> History:
+    """Return a run from its file; raises as `decode`."""
+    return decode(path.read_bytes())
+
+
+def file_of(policy: str, seed: int) -> str:
+    """Return the name of a run's file, relative to the result."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", policy).strip("-.")
+    return f"{FOLDER}/{name}.{seed}.json.zst"
+
+
+def _finite(seconds: float) -> float | None:
+    return seconds if seconds < inf else None
+
+
+def _known(seconds: float | None) -> float:
+    return inf if seconds is None else seconds

@@ -1,0 +1,348 @@
+"""Runs a workload on a cluster in virtual time: events in a heap, decisions by the engine of the daemon.
+
+The engine is fed the objects that an API server would tell of; what it wants done is carried out at once, or after a
+stated latency, and told back by the watch. Time passes from event to event: an arrival, the end of a workload, a bind
+that lands, or a moment at which the engine itself has something to do. Nothing depends on the machine's clock.
+"""
+
+import heapq
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import Final
+
+from topo_scheduler.api.annotations import GPU_INDEX
+from topo_scheduler.api.fractions import written_indexes
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.process import SchedulerConfig
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import (
+    Announce,
+    Bind,
+    BindOutcome,
+    Complain,
+    Evict,
+    EvictionOutcome,
+    Instruction,
+    Preempt,
+    PrepareVolumes,
+    Rehearse,
+)
+from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
+from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome, Stay
+from topo_scheduler.simulation.virtual.objects import Owners, arriving, bound, ended, going
+from topo_scheduler.state.fabric import Fabric
+from topo_scheduler.state.groups import Serving
+from topo_scheduler.state.resources import GPU, GPU_SHARE
+
+PATIENCE: Final = 86_400.0
+"""Virtual seconds without any change, after which those who wait then are taken to wait for ever."""
+_STEPS: Final = 10_000
+"""Steps at one moment at most: more means that the engine never comes to rest."""
+_TIMERS: Final = 1_000
+"""Moments of the engine's own in a row at which nothing is bound, after all else is over."""
+_COMPLAINTS: Final = 100
+
+Annotations = Callable[[Mapping[str, str]], Mapping[str, str]]
+
+
+@dataclass(slots=True)
+class _Job:
+    """A workload on its way. ``waiting`` pods that are not bound; ``ends`` tells the valid end from those called off."""
+
+    number: int
+    arrival: Arrival
+    outcome: Outcome
+    pods: dict[str, Pod] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
+    stays: dict[str, Stay] = field(default_factory=dict)
+    ends: int = 0
+    renewed: int = 0
+
+
+class Runner:
+    """One engine, one cluster, and what happens to them."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        owners: Owners,
+        cluster: ClusterCase,
+        *,
+        levels: SchedulerConfig | None = None,
+        annotations: Annotations = dict,
+        latency: float = 0.0,
+        after_step: Callable[["Runner"], None] = lambda _: None,
+    ) -> None:
+        """Tell an engine of a cluster.
+
+        Args:
+            engine: on which nothing has happened yet.
+            owners: from which it learns of owners.
+            cluster: what is there before the first arrival.
+            levels: by which it is told where nodes hang, whatever the engine knows of it.
+            annotations: those of pods that the policy sees.
+            latency: seconds from a decision until its pods run.
+            after_step: called whenever the engine has come to rest.
+        """
+        self.engine = engine
+        self.now = 0.0
+        self.history = _history_of(cluster, levels or SchedulerConfig(), engine)
+        self.after_step = after_step
+        self._owners = owners
+        self._annotations = annotations
+        self._latency = latency
+        self._scheduler = engine.config.scheduler.scheduler_name
+        self._node_of = {name: number for number, name in enumerate(self.history.nodes)}
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._jobs: dict[str, _Job] = {}
+        """By uid of the pod."""
+        self._order = False
+        self._tell_of(cluster)
+
+    # ------------------------------------------------------------ the course of time
+
+    def stream(self, arrivals: Sequence[Arrival], progress: Callable[[int], None] = lambda _: None) -> History:
+        """Let workloads come, run and end at their times, until all have ended or nothing changes any more."""
+        pending = list(reversed(arrivals))
+        idle = 0
+        last = 0.0
+        while True:
+            due = self.engine.next_due()
+            told = [pending[-1].at] if pending else []
+            told += [self._events[0][0]] if self._events else []
+            if not told and (due is None or idle >= _TIMERS or due - last > PATIENCE):
+                break
+            self.now = max(self.now, min(told + ([] if due is None else [due])))
+            before = len(self.history.stays)
+            while self._events and self._events[0][0] <= self.now:
+                heapq.heappop(self._events)[2]()
+            fresh = []
+            while pending and pending[-1].at <= self.now:
+                fresh.append(pending.pop())
+            self._arrive(fresh)
+            self._settle()
+            changed = bool(told and min(told) <= self.now) or len(self.history.stays) != before
+            idle, last = (0, self.now) if changed else (idle + 1, last)
+            if fresh:
+                progress(len(fresh))
+        self.history.end = last
+        return self._finished()
+
+    def fill(self, arrivals: Sequence[Arrival], progress: Callable[[int], None] = lambda _: None) -> History:
+        """Let workloads come one after the other, each tried before the next; nobody leaves, and no time passes."""
+        self._order = self.history.order = True
+        for number, arrival in enumerate(arrivals):
+            self._arrive([arrival])
+            self._settle()
+            if number % 256 == 255:
+                progress(256)
+        progress(len(arrivals) % 256)
+        self.history.end = float(len(arrivals))
+        return self._finished()
+
+    def _finished(self) -> History:
+        """Note the size of those that never ran whole."""
+        for job in self._jobs.values():
+            members = [found[1] for uid in job.pods if (found := self.engine.workloads.of_pod(uid)) is not None]
+            if job.outcome.started == inf:
+                job.outcome.milli = sum(1000 * member.cls.gpus + member.cls.share for member in members)
+        return self.history
+
+    def _moment(self) -> float:
+        """Return the time as it is told: in a fill the number of the arrival."""
+        return float(len(self.history.outcomes) - 1) if self._order else self.now
+
+    def _at(self, at: float, what: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (at, next(self._numbers), what))
+
+    # ------------------------------------------------------------ facts
+
+    def _tell_of(self, cluster: ClusterCase) -> None:
+        engine = self.engine
+        self._owners.add(cluster.owners)
+        engine.namespaces_applied(cluster.namespaces)
+        engine.budgets_applied(cluster.budgets)
+        engine.budgets_known()
+        engine.may_preempt()
+        engine.nodes_applied(cluster.nodes, self.now)
+        self._tell_groups(cluster.groups)
+        running = [pod for pod in cluster.pods if pod.spec.node_name]
+        engine.pods_applied(running, self.now)
+        for pod in running:
+            entry = engine.world.ledger.get(pod.metadata.uid)
+            if entry is not None and pod.spec.node_name in self._node_of:
+                held = dict(entry.amounts)
+                milli = 1000 * held.get(GPU, 0) + held.get(GPU_SHARE, 0)
+                node = self._node_of[pod.spec.node_name]
+                self.history.stays.append(Stay(BEFORE, pod.metadata.name, node, milli, entry.devices, 0.0))
+        waiting = [pod for pod in cluster.pods if not pod.spec.node_name and not pod.finished]
+        ours = [pod for pod in waiting if pod.spec.scheduler_name == self._scheduler]
+        self._arrive([Arrival(pod.key, 0.0, None, (pod,)) for pod in ours])
+
+    def _tell_groups(self, groups: Iterable[object]) -> None:
+        told = list(groups)
+        for api in sorted({group.key.api for group in told}):  # type: ignore[attr-defined]
+            self.engine.groups_served(api, Serving.LISTED, self.now, self.now)
+        if told:
+            self.engine.groups_applied(told, self.now)  # type: ignore[arg-type]
+
+    def _arrive(self, arrivals: Iterable[Arrival]) -> None:
+        pods: list[Pod] = []
+        for arrival in arrivals:
+            number = len(self.history.outcomes)
+            outcome = Outcome(arrival.name, len(arrival.pods), 0.0)
+            self.history.outcomes.append(outcome)
+            outcome.arrived = self._moment() if self._order else arrival.at
+            self._owners.add(arrival.owners)
+            self._tell_groups(arrival.groups)
+            job = _Job(number, arrival, outcome)
+            # Of those that come at one moment the first of the source goes first.
+            when = self.now + number % 1_000_000 / 1e6
+            for at, pod in enumerate(arrival.pods):
+                told = self._annotations(pod.metadata.annotations)
+                uid = pod.metadata.uid or f"pod-{number}-{at}"
+                self._appear(job, arriving(pod, self._scheduler, when, told, uid), pods)
+        if pods:
+            self.engine.pods_applied(pods, self.now)
+
+    def _appear(self, job: _Job, pod: Pod, into: list[Pod]) -> None:
+        uid = pod.metadata.uid
+        job.pods[uid] = pod
+        job.waiting.add(uid)
+        self._jobs[uid] = job
+        into.append(pod)
+
+    # ------------------------------------------------------------ what the engine wants done
+
+    def _settle(self) -> None:
+        """Let the engine do all it has to do now, and carry it out."""
+        engine = self.engine
+        for _ in range(_STEPS):
+            began = time.perf_counter()
+            said = engine.step(self.now, _no_clock)
+            self.history.busy += time.perf_counter() - began
+            binds = self._carry_out(said)
+            if binds and self._latency:
+                self._at(self.now + self._latency, partial(self._bound, binds))
+            elif binds:
+                self._bound(binds)
+            if not said and not engine.pending_work:
+                break
+        else:
+            raise RuntimeError("the engine never comes to rest; please report this with the cluster and the workload")
+        self.after_step(self)
+
+    def _carry_out(self, said: Iterable[Instruction]) -> list[Bind]:
+        engine, binds = self.engine, list[Bind]()
+        for one in said:
+            if isinstance(one, Bind):
+                binds.append(one)
+            elif isinstance(one, Announce):
+                self.history.decisions += 1
+            elif isinstance(one, Rehearse):
+                engine.rehearsed(one.bind.pod.uid, BindOutcome.BOUND, "", self.now)
+            elif isinstance(one, Preempt):
+                engine.eviction_finished(one.pod.uid, EvictionOutcome.GOING, "", self.now)
+                self._evict(one.pod.uid)
+            elif isinstance(one, Evict):
+                self._evict(one.pod.uid)
+            elif isinstance(one, PrepareVolumes):
+                engine.volumes_written(one.pod.uid, (), "volumes are not made in simulations")
+            elif isinstance(one, Complain) and len(self.history.complaints) < _COMPLAINTS:
+                self.history.complaints.append(one.message)
+        return binds
+
+    def _bound(self, binds: Sequence[Bind]) -> None:
+        """The watch tells that pods were bound, and run."""
+        running = []
+        for bind in binds:
+            uid = bind.pod.uid
+            job = self._jobs.get(uid)
+            if job is None or uid not in job.waiting:
+                continue
+            if why := self.engine.may_bind(uid):
+                self.engine.bind_finished(uid, BindOutcome.WITHDRAWN, why, self.now)
+                continue
+            pod = job.pods[uid] = bound(job.pods[uid], bind, self.now)
+            running.append(pod)
+            self._began(job, uid, bind)
+        self.engine.pods_applied(running, self.now)
+
+    def _began(self, job: _Job, uid: str, bind: Bind) -> None:
+        found = self.engine.workloads.of_pod(uid)
+        cls = found[1].cls if found is not None else None
+        milli = 1000 * cls.gpus + cls.share if cls is not None else 0
+        devices = written_indexes(bind.annotations, GPU_INDEX)
+        stay = Stay(job.number, bind.pod.name, self._node_of[bind.node], milli, devices, self._moment())
+        self.history.stays.append(stay)
+        job.stays[uid] = stay
+        job.waiting.discard(uid)
+        if not job.waiting:
+            job.outcome.started = min(job.outcome.started, stay.start)
+            job.outcome.milli = sum(one.milli for one in job.stays.values())
+            if job.arrival.seconds is not None and not self._order:
+                self._at(self.now + job.arrival.seconds, partial(self._end, job, job.ends))
+
+    def _end(self, job: _Job, ends: int) -> None:
+        """A workload has run to its end."""
+        if ends != job.ends:
+            return
+        job.outcome.ended = self.now
+        for stay in job.stays.values():
+            stay.end = self.now
+        self.engine.pods_applied([ended(pod) for pod in job.pods.values()], self.now)
+        for uid in job.pods:
+            self.engine.pod_deleted(uid, self.now)
+            del self._jobs[uid]
+        self._owners.drop(job.arrival.owners)
+        for group in job.arrival.groups:
+            self.engine.group_deleted(group.key, group.uid, self.now)
+
+    def _evict(self, uid: str) -> None:
+        """A pod gives way: its controller makes another, and its workload begins anew once all run again."""
+        job = self._jobs.pop(uid, None)
+        if job is None:
+            return
+        self.history.evictions += 1
+        pod = job.pods.pop(uid)
+        self.engine.pods_applied([going(pod, self.now)], self.now)
+        self.engine.pod_deleted(uid, self.now)
+        stay = job.stays.pop(uid, None)
+        if stay is not None:
+            stay.end = self._moment()
+        if not job.waiting:
+            job.outcome.restarts += 1
+        job.ends += 1
+        job.renewed += 1
+        source = next(one for one in job.arrival.pods if one.metadata.name == pod.metadata.name)
+        told = self._annotations(source.metadata.annotations)
+        fresh: list[Pod] = []
+        self._appear(job, arriving(source, self._scheduler, self.now, told, f"{uid}~{job.renewed}"), fresh)
+        self.engine.pods_applied(fresh, self.now)
+
+
+def _no_clock() -> float:
+    """What decisions cost is measured around steps: nothing in one may depend on it."""
+    return 0.0
+
+
+def _history_of(cluster: ClusterCase, levels: SchedulerConfig, engine: Engine) -> History:
+    fabric = Fabric(levels.topology)
+    for number, node in enumerate(cluster.nodes):
+        fabric.put(number, node.metadata.name, node.metadata.labels)
+    layout = fabric.layout(len(cluster.nodes))
+    capacity = []
+    for node in cluster.nodes:
+        amounts = engine.world.resources.amounts(node.status.allocatable or node.status.capacity)
+        capacity.append(1000 * amounts.get(GPU, 0))
+    return History(
+        tuple(node.metadata.name for node in cluster.nodes),
+        tuple(layout.paths[leaf] for leaf in layout.leaf_of_row.tolist()),
+        layout.levels,
+        tuple(capacity),
+    )
