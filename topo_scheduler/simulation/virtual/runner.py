@@ -51,7 +51,7 @@ Annotations = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 @dataclass(slots=True)
 class _Job:
-    """A workload on its way. ``waiting`` pods that are not bound; ``ends`` tells the valid end from those called off."""
+    """A workload on its way. ``waiting`` pods that are not bound; ``ends`` tells its end from those called off."""
 
     number: int
     arrival: Arrival
