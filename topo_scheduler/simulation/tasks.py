@@ -63,13 +63,13 @@ def run(task: Task, progress: Callable[[int, int], None] = lambda _, __: None) -
     """
     began = time.perf_counter()
     history = simulate(task, progress)
-    cluster, workload = _cluster(task.cluster), _workload(task.workload, task.seed)
+    cluster, workload = cases_of(task)
     return Done(_summary(task, cluster, workload, history, time.perf_counter() - began), encode(history))
 
 
 def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: None) -> History:
     """Return what happens in a task; raises as `run`."""
-    cluster, workload = _cluster(task.cluster), _workload(task.workload, task.seed)
+    cluster, workload = cases_of(task)
     if not cluster.nodes:
         raise CaseError(f"--cluster: {cluster.name} has no nodes")
     config = configuration_of(task.policy, cluster.topology, task.base)
@@ -126,6 +126,11 @@ def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: 
 
 
 # ---------------------------------------------------------------- what is read once in a process
+
+
+def cases_of(task: Task) -> tuple[ClusterCase, WorkloadCase]:
+    """Return the cases of a task, read if they are specs; raises as `run`."""
+    return _cluster(task.cluster), _workload(task.workload, task.seed)
 
 
 def _cluster(given: str | ClusterCase) -> ClusterCase:

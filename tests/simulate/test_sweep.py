@@ -1,0 +1,106 @@
+"""Sweeps over processes: the same results as one after another, whoever dies."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from topo_scheduler.simulation import sweep as sweeping
+from topo_scheduler.simulation.cases.model import CaseError
+from topo_scheduler.simulation.policies.names import read_policies
+from topo_scheduler.simulation.sweep import Lost, carry_out, sweep
+from topo_scheduler.simulation.tasks import Done, Task, run
+
+CLUSTER = "leaf-spine:spines=1,leaves=2,nodes=4,gpus=8"
+WORKLOAD = "jobs:count=20,every=60,seconds=600,gpus=1+8+16"
+
+
+def tasks(*seeds: int) -> list[Task]:
+    return [Task(policy, seed, CLUSTER, WORKLOAD) for policy in read_policies("topo,best-fit") for seed in seeds]
+
+
+def told(done: Done) -> tuple[object, bytes]:
+    """What must be the same on every machine: all but the times that its clock took."""
+    return done.run.model_copy(update={"wall_s": 0.0, "decisions_per_s": 0.0}), done.placements
+
+
+@pytest.fixture(scope="module")
+def alone() -> list[Done]:
+    return [run(task) for task in tasks(1, 2)]
+
+
+@pytest.mark.slow
+class TestProcesses:
+    def test_results_are_those_of_one_process(self, alone: list[Done]) -> None:
+        found = dict(sweep(tasks(1, 2), workers=2))
+        assert sorted(found) == [0, 1, 2, 3]
+        for at, one in enumerate(alone):
+            done = found[at]
+            assert isinstance(done, Done)
+            assert told(done) == told(one)
+
+    def test_a_cluster_by_its_address_and_a_worker_that_is_killed(self, alone: list[Done]) -> None:
+        with cluster() as (client, address):
+            found: dict[int, Done | Lost] = {}
+            for at, done in sweep(tasks(1, 2), address=address):
+                if not found:  # one is done: kill the worker that is at another one
+                    kill_one(client)
+                found[at] = done
+        for at, one in enumerate(alone):
+            done = found[at]
+            assert isinstance(done, Done)
+            assert told(done) == told(one)
+
+    def test_a_task_that_kills_its_workers_is_lost_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sweeping, "carry_out", deadly)
+        first, last = tasks(1, 2)[0], replace(tasks(1)[0], seed=666)
+        found = dict(sweep([first, last], workers=2))
+        assert isinstance(found[0], Done)
+        assert isinstance(found[1], Lost)
+        assert "died of it" in found[1].why
+        assert found[1].task.seed == 666
+
+    def test_a_case_that_cannot_be_used_is_told(self) -> None:
+        with pytest.raises(CaseError, match="leaf-spine"):
+            list(sweep([replace(tasks(1)[0], cluster="leaf-spine:spines=none")], workers=1))
+
+
+def test_nobody_listens() -> None:
+    with pytest.raises(CaseError, match=r"no scheduler of Dask answers at tcp://127\.0\.0\.1:9"):
+        list(sweep(tasks(1), address="tcp://127.0.0.1:9"))
+
+
+def test_a_worker_of_another_version_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    parcel = next(sweeping._packed(tasks(1)))
+    monkeypatch.setattr(sweeping, "__version__", "0.0.1")
+    with pytest.raises(CaseError, match=r"a worker has topo-scheduler 0\.0\.1"):
+        carry_out(parcel)
+
+
+def deadly(parcel: Any) -> Done:
+    if parcel.task.seed == 666:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return carry_out(parcel)
+
+
+@contextmanager
+def cluster() -> Iterator[tuple[Any, str]]:
+    """A Dask cluster of two workers that somebody else started."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as started,
+        Client(started) as client,
+    ):
+        yield client, started.scheduler_address
+
+
+def kill_one(client: Any) -> None:
+    """Kill a worker that is busy, as a machine that fails would."""
+    pids = client.run(os.getpid)
+    busy = [worker for worker, at in client.processing().items() if at]
+    os.kill(pids[busy[0] if busy else next(iter(pids))], signal.SIGKILL)
