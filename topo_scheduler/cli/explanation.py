@@ -26,11 +26,12 @@ from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.cli.common import Failure
 from topo_scheduler.cli.explained import SCHEMA
-from topo_scheduler.cli.snapshot import TIMEOUT_SECONDS, build_engine, list_all, list_cluster
+from topo_scheduler.cli.snapshot import build_engine, list_cluster
 from topo_scheduler.cli.why_json import rule_json, why_json
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.decoding import Codec
 from topo_scheduler.kube.errors import Forbidden, NotFound
+from topo_scheduler.kube.listing import TIMEOUT_SECONDS, list_all
 from topo_scheduler.kube.resources import PODS, segment
 
 Json = dict[str, Any]

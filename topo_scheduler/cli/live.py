@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.cli.common import Failure
-from topo_scheduler.cli.snapshot import TIMEOUT_SECONDS
 from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.listing import TIMEOUT_SECONDS
 from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import NODES, PODS
 from topo_scheduler.kube.sinks import Calls, Deleted

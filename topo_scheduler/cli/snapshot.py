@@ -8,17 +8,17 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.cli.common import USAGE, Failure
 from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.decoding import Bad, Codec
-from topo_scheduler.kube.errors import ApiError, Forbidden, Gone, KubeError, Misconfigured, retried
+from topo_scheduler.kube.errors import ApiError, Forbidden, KubeError, Misconfigured
 from topo_scheduler.kube.groups import served_groups
+from topo_scheduler.kube.listing import list_all
 from topo_scheduler.kube.owners import Missing, OwnerDirectory
-from topo_scheduler.kube.resources import NAMESPACES, NODES, PODS, Object, Resource
+from topo_scheduler.kube.resources import NAMESPACES, NODES, PODS
 from topo_scheduler.kube.storage import storage_sinks
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.scheduling.world import World
@@ -27,12 +27,6 @@ from topo_scheduler.state.storage import Storage
 
 if TYPE_CHECKING:
     from topo_scheduler.scheduling.engine import Engine
-
-T = TypeVar("T", bound=Object)
-
-PAGE: Final = 500
-TIMEOUT_SECONDS: Final = 30.0
-ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,57 +62,6 @@ async def list_cluster(client: Client) -> Listed:
     """List nodes and pods; raises ``KubeError``."""
     (nodes, bad_nodes), (pods, bad_pods) = await asyncio.gather(list_all(client, NODES), list_all(client, PODS))
     return Listed(nodes, pods, [*bad_nodes, *bad_pods])
-
-
-async def list_all(
-    client: Client, resource: Resource[T], namespace: str | None = None, **selectors: str
-) -> tuple[list[T], list[str]]:
-    """List all objects of a kind, page by page.
-
-    Returns:
-        What decodes, and a message for each object that does not.
-
-    Raises:
-        KubeError: no answer, or one that says no.
-    """
-    codec = Codec(resource)
-    for last in (False, True):
-        try:
-            return await _pages(client, resource, codec, namespace, selectors)
-        except Gone:
-            if last:
-                raise
-    raise AssertionError("unreachable")
-
-
-async def _pages(
-    client: Client, resource: Resource[T], codec: Codec[T], namespace: str | None, selectors: dict[str, str]
-) -> tuple[list[T], list[str]]:
-    found: list[T] = []
-    problems: list[str] = []
-    query = {"limit": str(PAGE), **selectors}
-    while True:
-
-        async def page(query: dict[str, str] = query) -> bytes:
-            return await client.request(
-                "GET",
-                resource.collection(namespace),
-                query=query,
-                accept=resource.accept(listing=True),
-                timeout=TIMEOUT_SECONDS,
-            )
-
-        metadata, slices = codec.page(await retried(page, attempts=ATTEMPTS))
-        for items in slices:
-            for item in items:
-                if isinstance(item, Bad):
-                    name = "/".join(part for part in (item.metadata.namespace, item.metadata.name) if part)
-                    problems.append(f"{resource.kind} {name} is left out: {item.problem}")
-                else:
-                    found.append(item)
-        if not metadata.continue_:
-            return found, problems
-        query = {**query, "continue": metadata.continue_}
 
 
 def build_world(listed: Listed, configuration: Configuration) -> World:

@@ -1,153 +1,160 @@
-"""Clusters and workloads that are made up from a few numbers.
+"""Clusters and workloads that are made up, by a few numbers.
 
-``leaf-spine:spines=8,leaves=16,nodes=16,gpus=8``: so many spines, leaves under each, nodes in each leaf, GPUs a node.
-``jobs:count=200,every=60,seconds=3600,gpus=1+8+64,each=8``: so many jobs, on average so far apart and so long
-(exponential), each of one of these sizes, in pods of at most ``each`` GPUs.
+``leaf-spine:spines=8,leaves=16,nodes=16,gpus=8``: so many spines, leaves below each, and nodes below each leaf.
+
+``poisson:rate=120/h,jobs=1000,sizes=1:0.5|8:0.3|64:0.2,duration=lognormal:mean=2h,sigma=1.5``: moments of arrivals,
+sizes and durations. ``poisson`` has exponential gaps between arrivals, ``gamma`` gaps of a stated coefficient of
+variation ``cv``: above 1 arrivals come in bursts. The same seed makes the same workload.
 """
 
-from collections.abc import Mapping
-from random import Random
+import random
+import re
+from collections.abc import Callable, Mapping
+from math import exp, log, sqrt
 from typing import Final
 
-from topo_scheduler.api.annotations import GANG_NAME, GANG_SIZE
-from topo_scheduler.api.labels import PREFIX
-from topo_scheduler.api.objects import (
-    Container,
-    Node,
-    NodeCondition,
-    NodeStatus,
-    ObjectMeta,
-    Pod,
-    PodSpec,
-    Quantity,
-    ResourceRequirements,
+from topo_scheduler.api.objects import Node
+from topo_scheduler.simulation.cases.making import (
+    LEAST_SECONDS,
+    Host,
+    TracedJob,
+    make_node,
+    take_host,
 )
-from topo_scheduler.api.process import SCHEDULER_NAME
-from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
+from topo_scheduler.simulation.cases.options import Options, duration, number, whole
+from topo_scheduler.simulation.cases.tables import quoted
 
 LEAF_SPINE: Final = "leaf-spine"
-JOBS: Final = "jobs"
-GPU: Final = "nvidia.com/gpu"
-MODEL: Final = "nvidia.com/gpu.product"
+STREAMS: Final = ("poisson", "gamma")
+MOST_NODES: Final = 200_000
+MOST_JOBS: Final = 1_000_000
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
-def make_node(name: str, labels: Mapping[str, str], allocatable: Mapping[str, Quantity]) -> Node:
-    """Return a node that is ready. Its uid is made of its name."""
-    return Node(
-        metadata=ObjectMeta(name=name, uid=f"node-{name}", labels={"kubernetes.io/hostname": name, **labels}),
-        status=NodeStatus(allocatable=dict(allocatable), conditions=[NodeCondition("Ready", "True")]),
-    )
-
-
-def make_pod(
-    name: str,
-    requests: Mapping[str, Quantity],
-    *,
-    annotations: Mapping[str, str] | None = None,
-    priority: int = 0,
-    namespace: str = "default",
-) -> Pod:
-    """Return a pod that waits for this scheduler; what it requests of extended resources are its limits too."""
-    limits = {key: value for key, value in requests.items() if "/" in key}
-    return Pod(
-        metadata=ObjectMeta(
-            name=name, namespace=namespace, uid=f"pod-{namespace}-{name}", annotations=dict(annotations or {})
-        ),
-        spec=PodSpec(
-            scheduler_name=SCHEDULER_NAME,
-            priority=priority,
-            containers=[Container("main", ResourceRequirements(dict(requests), limits))],
-        ),
-    )
-
-
-def leaf_spine(spec: str) -> ClusterCase:
-    """Return the cluster of ``leaf-spine:…``.
+def leaf_spine(own: Options) -> ClusterCase:
+    """Return a leaf-spine cluster, its nodes in the order of the fabric.
 
     Raises:
-        CaseError: a key that is none, or a number out of range.
+        CaseError: a parameter is wrong or unknown.
     """
-    numbers = read_numbers(spec, {"spines": 2, "leaves": 4, "nodes": 8, "gpus": 8, "cpu": 128, "memory": 1024})
-    spines, leaves, per_leaf = (int(numbers[key]) for key in ("spines", "leaves", "nodes"))
-    if spines * leaves * per_leaf > 200_000:
-        raise CaseError(f"--cluster: {spec}: {spines * leaves * per_leaf} nodes are too many; write at most 200,000")
-    nodes = []
+    spines, leaves = own.take("spines", whole(1, 10_000), 1), own.take("leaves", whole(1, 10_000), 1)
+    each = own.take("nodes", whole(1, 10_000), 1)
+    host: Host = take_host(own)
+    own.finish()
+    if spines * leaves * each > MOST_NODES:
+        raise CaseError(f"{own.spec}: {spines * leaves * each} nodes; make it {MOST_NODES} at most")
+    nodes: list[Node] = []
     for spine in range(1, spines + 1):
-        for leaf in range(1, leaves + 1):
-            place = {f"{PREFIX}spine": f"spine-{spine}", f"{PREFIX}leaf": f"leaf-{leaf}", MODEL: "GPU"}
-            has = {"cpu": str(int(numbers["cpu"])), "memory": f"{int(numbers['memory'])}Gi", "pods": "110"}
-            if numbers["gpus"]:
-                has[GPU] = str(int(numbers["gpus"]))
-            nodes += [make_node(f"s{spine}-l{leaf}-n{number}", place, has) for number in range(1, per_leaf + 1)]
-    return ClusterCase(spec, tuple(nodes))
+        for leaf in range((spine - 1) * leaves + 1, spine * leaves + 1):
+            for _ in range(each):
+                nodes.append(make_node(f"node-{len(nodes) + 1}", (f"spine-{spine}", f"leaf-{leaf}"), host))
+    return ClusterCase(own.spec, tuple(nodes))
 
 
-def jobs(spec: str, seed: int = 42) -> WorkloadCase:
-    """Return the workload of ``jobs:…``, the same for the same seed.
-
-    Raises:
-        CaseError: a key that is none, or a number out of range.
-    """
-    known = {"count": 200.0, "every": 60.0, "seconds": 3600.0, "gpus": 8.0, "each": 8.0, "cpu": 4.0}
-    sizes: list[int] = []
-    rest = []
-    for part in spec.partition(":")[2].split(","):
-        if part.startswith("gpus=") and "+" in part:
-            try:
-                sizes = [int(size) for size in part[5:].split("+")]
-            except ValueError:
-                raise CaseError(f"--workload: {spec}: {part!r} is no list of numbers such as gpus=1+8+64") from None
-        else:
-            rest.append(part)
-    numbers = read_numbers(f"{JOBS}:{','.join(rest)}", known, "--workload")
-    sizes = sizes or [int(numbers["gpus"])]
-    if min(sizes) < 1 or numbers["each"] < 1:
-        raise CaseError(f"--workload: {spec}: a job needs at least one GPU")
-    draw, at, found = Random(f"{JOBS} {seed}"), 0.0, []
-    for number in range(int(numbers["count"])):
-        size = draw.choice(sizes)
-        found.append(make_job(f"job-{number}", at, _drawn(draw, numbers["seconds"]), size, int(numbers["each"])))
-        at += _drawn(draw, numbers["every"])
-    return WorkloadCase(spec, tuple(found))
+# ---------------------------------------------------------------- streams
 
 
-def make_job(name: str, at: float, seconds: float | None, gpus: int, each: int, *, cpu: int = 4) -> Arrival:
-    """Return a job of so many GPUs, in pods of ``each`` at most: a gang, where there is more than one.
+def stream(kind: str, own: Options, seed: int) -> list[TracedJob]:
+    """Return a workload of stated moments.
 
-    ``cpu`` of each GPU.
-    """
-    pods, each = (1, gpus) if gpus <= each else (-(-gpus // each), each)
-    annotations = {GANG_NAME: name, GANG_SIZE: str(pods)} if pods > 1 else {}
-    asked: dict[str, Quantity] = {"cpu": str(cpu * each), "memory": f"{8 * each}Gi", GPU: each}
-    return Arrival(
-        name,
-        at,
-        seconds,
-        tuple(
-            make_pod(f"{name}-{number}" if pods > 1 else name, asked, annotations=annotations) for number in range(pods)
-        ),
-    )
-
-
-def read_numbers(spec: str, known: Mapping[str, float], option: str = "--cluster") -> dict[str, float]:
-    """Return the numbers of ``name:key=number,…``; what is not given is as in ``known``.
+    Args:
+        kind: one of `STREAMS`.
+        own: its parameters.
+        seed: of the random numbers.
 
     Raises:
-        CaseError: a key that is none, or what is no number from 0 on.
+        CaseError: a parameter is wrong, missing or unknown.
     """
-    found = dict(known)
-    for part in filter(None, spec.partition(":")[2].split(",")):
-        key, _, value = part.partition("=")
-        if key not in known:
-            raise CaseError(f"{option}: {spec}: {key!r} is no key of it; write {', '.join(known)}")
-        try:
-            found[key] = float(value)
-        except ValueError:
-            found[key] = -1.0
-        if not 0 <= found[key] < 1e12:
-            raise CaseError(f"{option}: {spec}: {part!r} is not a number from 0 on")
+    for name in ("rate", "duration"):
+        if name not in own.values:
+            raise CaseError(f"{own.spec}: {name} is missing; write such as rate=120/h and duration=lognormal:mean=2h")
+    rate = own.take("rate", _rate, 1.0)
+    jobs = own.take("jobs", whole(1, MOST_JOBS), 1000)
+    sizes = own.take("sizes", _sizes, {1: 1.0})
+    spread = own.take("cv", number(0.0, 100.0), 1.0) if kind == "gamma" else 1.0
+    draw = random.Random(seed)
+    lasts = _duration(own, draw)
+    own.finish()
+    alpha = 1 / spread**2
+    at, found = 0.0, []
+    counts, weights = list(sizes), list(sizes.values())
+    for index in range(1, jobs + 1):
+        gap = draw.expovariate(rate) if kind == "poisson" else draw.gammavariate(alpha, 1 / (rate * alpha))
+        at = round(at + gap, 3)
+        gpus = draw.choices(counts, weights)[0]
+        seconds = max(round(lasts(), 3), LEAST_SECONDS)
+        found.append(TracedJob(f"job-{index}", at, seconds, gpus, source=f"{own.spec}: job {index}"))
     return found
 
 
-def _drawn(draw: Random, mean: float) -> float:
-    return round(draw.expovariate(1 / mean), 3) if mean else 0.0
+def _rate(text: str) -> float:
+    """Return ``120/h`` in jobs a second."""
+    match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)/([smhd])", text)
+    if match is None or not float(match[1]):
+        raise ValueError(f"{quoted(text)} is no rate; write jobs a second, minute, hour or day, such as 120/h")
+    return float(match[1]) / _UNITS[match[2]]
+
+
+def _sizes(text: str) -> dict[int, float]:
+    """Return ``1:0.5|8:0.5`` as a weight for each number of GPUs."""
+    found: dict[int, float] = {}
+    for part in text.split("|"):
+        size, _, weight = part.partition(":")
+        gpus = whole(1, 100_000)(size)
+        if gpus in found:
+            raise ValueError(f"{gpus} GPUs are there twice")
+        found[gpus] = number(0.0)(weight or "1")
+    return found
+
+
+def _duration(own: Options, draw: random.Random) -> Callable[[], float]:
+    """Return what draws durations: ``2h`` is always the same, else a distribution by its moments."""
+    told = own.take("duration", str, "")
+    kind, colon, first = told.partition(":")
+    if not colon:
+        seconds = own.take("duration", duration, 1.0)
+        return lambda: seconds
+    name, _, value = first.partition("=")
+    values: Mapping[str, str] = {**own.values, name: value}
+    moments = Options(own.spec, values)
+    own.take(name, str, "")
+    if kind == "exponential":
+        mean = _mean(moments)
+        return lambda: draw.expovariate(1 / mean)
+    if kind == "lognormal":
+        mean = _mean(moments)
+        sigma = _sigma(own, moments)
+        centre = log(mean) - sigma**2 / 2
+        return lambda: exp(draw.gauss(centre, sigma))
+    if kind == "uniform":
+        low, high = (_moment(own, moments, name) for name in ("low", "high"))
+        if high < low:
+            raise CaseError(f"{own.spec}: high is less than low; swap them")
+        return lambda: draw.uniform(low, high)
+    raise CaseError(
+        f"{own.spec}: duration: {quoted(told)} is none; write a duration such as 2h, exponential:mean=2h,"
+        " lognormal:mean=2h,sigma=1.5 or uniform:low=1h,high=3h"
+    )
+
+
+def _mean(moments: Options) -> float:
+    if "mean" not in moments.values:
+        raise CaseError(f"{moments.spec}: the duration has no mean; write such as lognormal:mean=2h,sigma=1.5")
+    return moments.take("mean", duration, 1.0)
+
+
+def _sigma(own: Options, moments: Options) -> float:
+    """Return the deviation of the logarithm: told as it is, or by the coefficient of variation of the durations."""
+    own.take("sigma", str, "")
+    if "duration-cv" in moments.values:
+        own.take("duration-cv", str, "")
+        return sqrt(log(1 + moments.take("duration-cv", number(0.0, 100.0), 1.0) ** 2))
+    return moments.take("sigma", number(0.0, 10.0), 1.0)
+
+
+def _moment(own: Options, moments: Options, name: str) -> float:
+    own.take(name, str, "")
+    if name not in moments.values:
+        raise CaseError(f"{own.spec}: the duration has no {name}; write such as uniform:low=1h,high=3h")
+    return moments.take(name, duration, 1.0)

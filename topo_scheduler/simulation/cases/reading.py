@@ -1,26 +1,254 @@
-"""From what is named on the command line to clusters and workloads."""
+"""From what stands on the command line to a cluster and a workload.
 
-from topo_scheduler.simulation.cases import generated
-from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
+A spec is ``live``, a generator such as ``leaf-spine:spines=8,leaves=16,nodes=16,gpus=8``, or a path whose content tells
+what it is, with options behind it: ``topo.csv@gpus=8,model=A100``.
+"""
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from topo_scheduler.api.fractions import WHOLE
+from topo_scheduler.api.labels import GPU_RESOURCES, GPU_SHARING
+from topo_scheduler.simulation.cases import gavel, generated, lingjun, muri, openb, topograph
+from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli, node_milli, pod_milli
+from topo_scheduler.simulation.cases.directory import read_objects
+from topo_scheduler.simulation.cases.documents import SUFFIXES, read_documents, read_folder
+from topo_scheduler.simulation.cases.making import TracedJob, make_arrival, take_host
+from topo_scheduler.simulation.cases.manifests import read_manifests
+from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.options import Options, number, one_of, split_generator, split_path, whole
+from topo_scheduler.simulation.cases.recorded import is_record, read_record
+from topo_scheduler.simulation.cases.tables import header_of, read_text, wrong
+from topo_scheduler.simulation.cases.transforms import at_most, first, larger, repeated, with_load
+
+LIVE: Final = "live"
+_MOST: Final = 1_000_000
 
 
-def read_cluster(spec: str) -> ClusterCase:
-    """Return the cluster that a spec names.
+# ---------------------------------------------------------------- clusters
+
+
+def read_cluster(spec: str, *, kubeconfig: str | None = None, context: str | None = None) -> ClusterCase:
+    """Return the cluster that a spec means.
+
+    Args:
+        spec: ``live``, a generator, or a path.
+        kubeconfig: of a live cluster; the default one where it is None.
+        context: of the kubeconfig; its current one where it is None.
 
     Raises:
-        CaseError: it can't be used.
+        CaseError: it can't be read, or has no node with GPUs.
     """
+    cluster = _read_cluster(spec, kubeconfig, context)
+    if not cluster.nodes:
+        raise CaseError(f"{spec}: there are no nodes; add them, such as kubectl get nodes -o yaml > nodes.yaml")
+    if not capacity_milli(cluster.nodes):
+        raise CaseError(
+            f"{spec}: none of {len(cluster.nodes)} nodes has GPUs: looked for {' and '.join(GPU_RESOURCES)} in"
+            " status.allocatable; is the device plugin running there?"
+        )
+    return cluster
+
+
+def _read_cluster(spec: str, kubeconfig: str | None, context: str | None) -> ClusterCase:
+    if spec == LIVE:
+        from topo_scheduler.simulation.cases.live import read_live
+
+        return read_live(kubeconfig, context)
     if spec.partition(":")[0] == generated.LEAF_SPINE:
-        return generated.leaf_spine(spec)
-    raise CaseError(f"--cluster: {spec!r} is no cluster; write leaf-spine:spines=8,leaves=16,nodes=16,gpus=8")
+        _, own, options = split_generator(spec)
+        options.finish()
+        return generated.leaf_spine(Options(spec, own))
+    path, options = split_path(spec)
+    _check_there(path, f"{LIVE}, {generated.LEAF_SPINE}:spines=2,leaves=4,nodes=8,gpus=8 or a path")
+    if path.is_dir():
+        options.finish()
+        if is_record(path):
+            return read_record(path)[0]
+        return read_objects(path.name, read_folder(path))
+    return _cluster_of_file(path, options)
 
 
-def read_workload(spec: str, seed: int = 42) -> WorkloadCase:
-    """Return the workload that a spec names; ``seed`` of what is generated.
+def _cluster_of_file(path: Path, options: Options) -> ClusterCase:
+    if path.suffix in SUFFIXES:
+        documents = read_documents(path)
+        if len(documents) == 1 and topograph.is_topograph(documents[0].obj):
+            host = take_host(options)
+            options.finish()
+            return topograph.read_topograph(documents[0], host)
+        options.finish()
+        return read_objects(path.stem, documents)
+    header = header_of(read_text(path))
+    if set(header) & set(lingjun.COLUMNS):
+        host = take_host(options)
+        options.finish()
+        return lingjun.read_lingjun(path, host)
+    if set(header) & set(openb.NODE_COLUMNS):
+        options.finish()
+        return openb.read_openb_nodes(path)
+    known = f"{','.join(openb.NODE_COLUMNS)} or {','.join(lingjun.COLUMNS)}"
+    raise wrong(path, 1, "this is no list of nodes", f"a CSV file of nodes begins with {known}; YAML ends in .yaml")
+
+
+def _check_there(path: Path, forms: str) -> None:
+    try:
+        if path.exists():
+            return
+    except (OSError, ValueError):
+        pass
+    raise wrong(path, 0, "there is no such file or directory", f"name {forms}")
+
+
+# ---------------------------------------------------------------- workloads
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What options behind a workload ask for, in the order in which it is done."""
+
+    jobs: int | None
+    at_most: int | None
+    gangs: int
+    repeat: int
+    load: float | None
+
+
+def read_workload(spec: str, seed: int = 42, *, cluster: ClusterCase | None = None) -> WorkloadCase:
+    """Return the workload that a spec means.
+
+    Args:
+        spec: a generator or a path, with options behind it.
+        seed: of what is drawn at random.
+        cluster: what it is for: loads are of its GPUs, and it must be able to hold each workload.
 
     Raises:
-        CaseError: it can't be used.
+        CaseError: it can't be read, nothing arrives, or a workload is larger than the cluster.
     """
-    if spec.partition(":")[0] == generated.JOBS:
-        return generated.jobs(spec, seed)
-    raise CaseError(f"--workload: {spec!r} is no workload; write jobs:count=200,every=60,seconds=3600,gpus=1+8+64")
+    collects = gc.isenabled()
+    gc.disable()  # it would look through all that is made here, again and again, and find nothing
+    try:
+        workload, changes = _read_workload(spec, seed, cluster)
+        return replace(_changed(spec, workload, changes, cluster), name=spec)
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _changed(spec: str, workload: WorkloadCase, changes: _Changes, cluster: ClusterCase | None) -> WorkloadCase:
+    if changes.jobs is not None:
+        workload = first(workload, changes.jobs)
+    if changes.at_most is not None:
+        workload = at_most(workload, changes.at_most)
+    if changes.gangs > 1:
+        workload = larger(workload, cluster, changes.gangs)
+    if not workload.arrivals:
+        raise CaseError(f"{spec}: nothing arrives; it needs pods, or objects that make pods")
+    if cluster is not None:
+        check_sizes(workload, cluster)
+    if changes.repeat > 1:
+        workload = repeated(workload, changes.repeat)
+    if changes.load is not None:
+        if cluster is None:
+            raise CaseError(f"{spec}: load is a share of a cluster's GPUs; name a cluster too")
+        workload = with_load(workload, cluster, changes.load)
+    return workload
+
+
+def _take_changes(options: Options) -> _Changes:
+    return _Changes(
+        options.take("jobs", whole(1, _MOST), None),
+        options.take("at-most", whole(1, _MOST), None),
+        options.take("gangs", whole(1, 1000), 1),
+        options.take("repeat", whole(1, 1000), 1),
+        options.take("load", number(0.0, 1000.0), None),
+    )
+
+
+def _read_workload(spec: str, seed: int, cluster: ClusterCase | None) -> tuple[WorkloadCase, _Changes]:
+    if spec.partition(":")[0] in generated.STREAMS:
+        kind, own, options = split_generator(spec)
+        jobs = generated.stream(kind, Options(spec, own), seed)
+        made = _of_jobs(spec, jobs, options, cluster)
+        changes = _take_changes(options)
+        options.finish()
+        return made, changes
+    path, options = split_path(spec)
+    _check_there(path, f"a path, or {generated.STREAMS[0]}:rate=120/h,duration=lognormal:mean=2h,sigma=1.5")
+    changes = _take_changes(options)
+    workload = _workload_of(path, options, cluster)
+    options.finish()
+    return workload, changes
+
+
+def _workload_of(path: Path, options: Options, cluster: ClusterCase | None) -> WorkloadCase:
+    classes: Sequence[Any] = cluster.priority_classes if cluster else ()
+    if path.is_dir():
+        if is_record(path):
+            return read_record(path)[1]
+        if streams := sorted(path.glob("*.trace")):
+            return _of_jobs(path.name, [job for one in streams for job in gavel.read_gavel(one)], options, cluster)
+        return read_manifests(path.name, read_folder(path), classes)
+    if path.suffix in SUFFIXES:
+        return read_manifests(path.stem, read_documents(path), classes)
+    text = read_text(path)
+    header = header_of(text)
+    readers: list[tuple[bool, Callable[[Path], list[TracedJob]]]] = [
+        ("\t" in text.partition("\n")[0] or path.suffix == ".trace", gavel.read_gavel),
+        (bool({"job_id", "submit_time", "num_gpu"} & set(header)) and "gpu_milli" not in header, muri.read_muri),
+    ]
+    for fits, read in readers:
+        if fits:
+            return _of_jobs(path.stem, read(path), options, cluster)
+    if set(header) & set(openb.POD_COLUMNS):
+        return openb.read_openb_pods(path)
+    known = f"{','.join(openb.POD_COLUMNS)} or {','.join(muri.COLUMNS)}"
+    remedy = f"a CSV file of pods or jobs begins with {known}; a stream of Gavel has 7 fields between tabs"
+    raise wrong(path, 1, "this is no list of pods or jobs", remedy)
+
+
+def _of_jobs(name: str, jobs: list[TracedJob], options: Options, cluster: ClusterCase | None) -> WorkloadCase:
+    """Return jobs as pods and Jobs, in order of arrival, the first at the start."""
+    largest = max((node_milli(node) // WHOLE for node in cluster.nodes), default=0) if cluster else 0
+    node_gpus = options.take("node-gpus", whole(1, 64), max(1, largest or 8))
+    told = options.take("durations", one_of("told", "untold"), "untold") == "told"
+    ignored = options.take("priorities", one_of("kept", "ignored"), "kept") == "ignored"
+    began = min((job.at for job in jobs), default=0.0)
+    arrivals = []
+    for job in sorted(jobs, key=lambda one: one.at):
+        moved = replace(job, at=round(job.at - began, 3), priority=0 if ignored else job.priority)
+        arrivals.append(make_arrival(moved, node_gpus, told=told))
+    return WorkloadCase(name, tuple(arrivals))
+
+
+# ---------------------------------------------------------------- do they fit together?
+
+
+def check_sizes(workload: WorkloadCase, cluster: ClusterCase) -> None:
+    """Check that the cluster could hold each workload, were it empty, as far as GPUs go.
+
+    Raises:
+        CaseError: names the first that it could not, and the way out.
+    """
+    capacity = capacity_milli(cluster.nodes)
+    largest = max(node_milli(node) for node in cluster.nodes)
+    shares = any(node.metadata.labels.get(GPU_SHARING) == "true" and node_milli(node) for node in cluster.nodes)
+    for one in workload.arrivals:
+        asked = arrival_milli(one)
+        each = max(pod_milli(pod) for pod in one.pods)
+        if asked > capacity:
+            raise _too_large(one, f"asks for {asked / WHOLE:g} GPUs, and the cluster has {capacity // WHOLE}", asked)
+        if each > largest:
+            raise _too_large(one, f"has a pod of {each // WHOLE} GPUs, and no node more than {largest // WHOLE}", asked)
+        if each % WHOLE and not shares:
+            raise CaseError(
+                f"{one.source}: {one.name} asks for a share of a GPU, and no node shares its GPUs; label nodes"
+                f" {GPU_SHARING}=true, or write @sharing=true behind the cluster"
+            )
+
+
+def _too_large(one: Arrival, problem: str, asked: int) -> CaseError:
+    remedy = f"give it a larger cluster, or leave such out with @at-most={max(1, asked // WHOLE - 1)}"
+    return CaseError(f"{one.source}: {one.name} {problem}; {remedy}")

@@ -1,0 +1,53 @@
+"""GPUs of nodes and of pods, in thousandths of one."""
+
+from collections.abc import Iterable, Sequence
+
+from topo_scheduler.api.annotations import GPU_COUNT, GPU_FRACTION, written_number
+from topo_scheduler.api.fractions import WHOLE, written_share
+from topo_scheduler.api.labels import GPU_RESOURCES
+from topo_scheduler.api.objects import Job, Node, PartialObject, Pod, Quantity
+from topo_scheduler.api.quantity import QuantityError, parse_quantity
+from topo_scheduler.simulation.cases.model import Arrival
+
+
+def node_milli(node: Node, resources: Sequence[str] = GPU_RESOURCES) -> int:
+    """Return the GPUs that a node can give; 0 where its numbers can't be read."""
+    return WHOLE * sum(_count(node.status.allocatable.get(name, 0)) for name in resources)
+
+
+def capacity_milli(nodes: Iterable[Node], resources: Sequence[str] = GPU_RESOURCES) -> int:
+    """Return the GPUs that nodes can give together."""
+    return sum(node_milli(node, resources) for node in nodes)
+
+
+def pod_milli(pod: Pod, resources: Sequence[str] = GPU_RESOURCES) -> int:
+    """Return the GPUs that a pod asks for by requests, limits, or its own annotations."""
+    found = 0
+    for container in pod.spec.containers:
+        asked = container.resources.requests or container.resources.limits
+        found += sum(_count(asked.get(name) or container.resources.limits.get(name, 0)) for name in resources)
+    if found:
+        return WHOLE * found
+    annotations = pod.metadata.annotations
+    if GPU_FRACTION in annotations:
+        return written_share(annotations, GPU_FRACTION)
+    return WHOLE * (written_number(annotations, GPU_COUNT) or 0)
+
+
+def arrival_milli(arrival: Arrival, resources: Sequence[str] = GPU_RESOURCES) -> int:
+    """Return the GPUs that the pods of a workload ask for together."""
+    found = sum(pod_milli(pod, resources) for pod in arrival.pods)
+    return found or WHOLE * sum(_by_owner(owner, len(arrival.pods)) for owner in arrival.owners.values())
+
+
+def _by_owner(owner: Job | PartialObject, pods: int) -> int:
+    """Return what an owner's annotation asks for: on a Job for all of its pods, elsewhere for each."""
+    told = written_number(owner.metadata.annotations, GPU_COUNT) or 0
+    return told if isinstance(owner, Job) or owner.kind == "CronJob" else told * pods
+
+
+def _count(quantity: Quantity) -> int:
+    try:
+        return parse_quantity(quantity)
+    except QuantityError:
+        return 0

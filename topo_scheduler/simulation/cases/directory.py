@@ -1,0 +1,156 @@
+"""A cluster as ``kubectl get … -o yaml`` wrote it into files: nodes, what runs on them, and what else decides."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import yaml
+
+from topo_scheduler.api.config import CONFIG_MAP, ConfigError, TopologySpec, load_configuration
+from topo_scheduler.api.groups import GroupApi, PodGroupObject
+from topo_scheduler.api.objects import Budget, Job, Node, OwnerReference, PartialObject, Pod
+from topo_scheduler.api.process import API_VERSION
+from topo_scheduler.kube.resources import (
+    ATTACHMENTS,
+    CLAIMS,
+    CSI_CAPACITIES,
+    CSI_DRIVERS,
+    CSI_NODES,
+    STORAGE_CLASSES,
+    VOLUMES,
+    Resource,
+)
+from topo_scheduler.simulation.cases.documents import Document, convert
+from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
+from topo_scheduler.state.groups import PodGroup, read_group
+
+STORED: Final[Mapping[str, Resource[Any]]] = {
+    kind.kind: kind for kind in (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_CAPACITIES, ATTACHMENTS)
+}
+SNAPSHOT_KEYS: Final[Mapping[str, tuple[str, str]]] = {
+    "pods": ("v1", "Pod"),
+    "pending": ("v1", "Pod"),
+    "nodes": ("v1", "Node"),
+    "namespaces": ("v1", "Namespace"),
+    "pvs": ("v1", "PersistentVolume"),
+    "pvcs": ("v1", "PersistentVolumeClaim"),
+    "storageClasses": ("storage.k8s.io/v1", "StorageClass"),
+    "csiNodes": ("storage.k8s.io/v1", "CSINode"),
+    "csiDrivers": ("storage.k8s.io/v1", "CSIDriver"),
+    "csiStorageCapacities": ("storage.k8s.io/v1", "CSIStorageCapacity"),
+    "volumeAttachments": ("storage.k8s.io/v1", "VolumeAttachment"),
+}
+"""What a snapshot of ``topo-scheduler filter`` calls its lists."""
+
+
+def unpacked(documents: Iterable[Document]) -> list[Document]:
+    """Return the objects, those of snapshots of ``topo-scheduler filter`` one by one."""
+    found: list[Document] = []
+    for document in documents:
+        if document.kind or not any(isinstance(document.obj.get(key), list) for key in SNAPSHOT_KEYS):
+            found.append(document)
+            continue
+        for key, (version, kind) in SNAPSHOT_KEYS.items():
+            for item in document.obj.get(key) or ():
+                if not isinstance(item, dict):
+                    raise document.error(f"{key} holds something that is no object")
+                found.append(Document({"apiVersion": version, "kind": kind, **item}, document.path, document.line))
+    return found
+
+
+def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
+    """Return a cluster made of objects. Pods that wait for a node are left to the workload.
+
+    Raises:
+        CaseError: an object can't be used, or there are two of one name.
+    """
+    kinds: dict[str, list[Document]] = {}
+    for document in _once(unpacked(documents)):
+        kinds.setdefault(document.kind, []).append(document)
+    pods = [convert(one, Pod) for one in kinds.get("Pod", ())]
+    running = tuple(pod for pod in pods if pod.spec.node_name and not pod.finished)
+    stored = {
+        resource.plural: tuple(convert(one, resource.type, namespaced=resource.namespaced) for one in kinds[kind])
+        for kind, resource in STORED.items()
+        if kind in kinds
+    }
+    return ClusterCase(
+        name,
+        tuple(convert(one, Node, namespaced=False) for one in kinds.get("Node", ())),
+        running,
+        owners_of(running, (one for listed in kinds.values() for one in listed)),
+        groups_of(kinds.get("PodGroup", ())),
+        tuple(convert(one, Budget) for one in kinds.get("PodDisruptionBudget", ())),
+        tuple(convert(one, PartialObject, namespaced=False) for one in kinds.get("Namespace", ())),
+        _topology([*kinds.get("TopologySchedulerConfig", ()), *kinds.get("ConfigMap", ())]),
+        stored,
+        tuple(one.obj for one in kinds.get("PriorityClass", ())),
+    )
+
+
+def _once(documents: Iterable[Document]) -> list[Document]:
+    """Return the documents without those that are there twice: one object may be in several files."""
+    seen: dict[tuple[str, ...], Document] = {}
+    for document in documents:
+        metadata = document.metadata
+        group = document.api_version.rpartition("/")[0]
+        key = (document.kind, group, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+        before = seen.get(key)
+        if before is not None and key[-1] and before.metadata.get("uid") != metadata.get("uid"):
+            raise document.error(f"there is another of this name in {before.where}", "rename one, or delete it")
+        seen[key if key[-1] else (*key, document.where)] = document
+    return list(seen.values())
+
+
+def owners_of(pods: Iterable[Pod], documents: Iterable[Document]) -> dict[str, Job | PartialObject]:
+    """Return the workloads above pods, as far as they are among the documents, by uid."""
+    by_uid = {str(one.metadata["uid"]): one for one in documents if one.metadata.get("uid")}
+    found: dict[str, Job | PartialObject] = {}
+    wanted: list[OwnerReference] = [ref for pod in pods if (ref := pod.metadata.controller) is not None]
+    while wanted:
+        uid = wanted.pop().uid
+        if uid in found or uid not in by_uid:
+            continue
+        document = by_uid[uid]
+        owner = found[uid] = owner_of(document)
+        if owner.metadata.controller is not None:
+            wanted.append(owner.metadata.controller)
+    return found
+
+
+def owner_of(document: Document) -> Job | PartialObject:
+    """Return a workload: of a Job its spec too, of all others their metadata."""
+    return convert(document, Job) if document.kind == "Job" else convert(document, PartialObject)
+
+
+def groups_of(documents: Iterable[Document]) -> tuple[PodGroup, ...]:
+    """Return PodGroups of the APIs that are understood.
+
+    Raises:
+        CaseError: it is of an API that is not.
+    """
+    found = []
+    for document in documents:
+        group, _, version = document.api_version.rpartition("/")
+        if group not in set(GroupApi):
+            raise document.error(f"PodGroups of {group or 'v1'} are not understood", f"use {', '.join(GroupApi)}")
+        found.append(read_group(GroupApi(group), version, convert(document, PodGroupObject)))
+    return tuple(found)
+
+
+def _topology(documents: Iterable[Document]) -> TopologySpec | None:
+    """Return the configuration of decisions that the objects hold: one of the kind, or that in the ConfigMap."""
+    texts: dict[str, str] = {}
+    for document in documents:
+        if document.kind == "TopologySchedulerConfig" and document.api_version == API_VERSION:
+            texts[document.where] = yaml.safe_dump(document.obj)
+        elif document.kind == "ConfigMap" and document.metadata.get("name") == CONFIG_MAP:
+            data = document.obj.get("data")
+            if not isinstance(data, Mapping):
+                raise document.error("data is no mapping")
+            texts |= {f"{document.where}: {key}": str(value) for key, value in data.items()}
+    if not texts:
+        return None
+    try:
+        return load_configuration(texts).topology.spec
+    except ConfigError as error:
+        raise CaseError(str(error)) from error

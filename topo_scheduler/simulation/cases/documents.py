@@ -1,0 +1,234 @@
+"""Objects of Kubernetes in files: YAML or JSON, single, in several documents, or in lists of ``kubectl get``.
+
+Each object keeps the file and the line where it begins, so that one that is wrong among hundreds is found.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import yaml
+
+from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.kube.resources import Object
+from topo_scheduler.simulation.cases.model import CaseError
+from topo_scheduler.simulation.cases.tables import read_text, wrong
+
+T = TypeVar("T", bound=Object)
+
+SUFFIXES: Final = (".yaml", ".yml", ".json")
+_REMEDY: Final = "correct it, or move the file away"
+MISUSED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+"""What the constructors of PyYAML raise, beside their own errors, of scalars that are not what they look like."""
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Leaves timestamps as they are written."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An object. ``line`` where it begins in its file, from 1."""
+
+    obj: dict[str, Any]
+    path: Path
+    line: int
+
+    @property
+    def kind(self) -> str:
+        """Its kind, empty where it says none."""
+        return str(self.obj.get("kind") or "")
+
+    @property
+    def api_version(self) -> str:
+        """Its API version, empty where it says none."""
+        return str(self.obj.get("apiVersion") or "")
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Its metadata, empty where it has none."""
+        found = self.obj.get("metadata")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """Its spec, empty where it has none."""
+        found = self.obj.get("spec")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
+    def where(self) -> str:
+        """File and line."""
+        return f"{self.path}:{self.line}"
+
+    @property
+    def named(self) -> str:
+        """Kind, namespace and name."""
+        parts = [str(self.metadata.get(part) or "") for part in ("namespace", "name")]
+        return f"{self.kind or 'object'} {'/'.join(filter(None, parts)) or 'without a name'}"
+
+    def error(self, problem: str, remedy: str = _REMEDY) -> CaseError:
+        """Return the error for this object."""
+        return wrong(self.path, self.line, f"{self.named}: {problem}", remedy)
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the YAML and JSON files of a folder and those below it, in order.
+
+    Raises:
+        CaseError: there are none.
+    """
+    try:
+        found = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    except OSError as error:
+        raise wrong(folder, 0, f"can't be read: {error.strerror}", "check the path") from error
+    if not found:
+        remedy = "save objects there, such as kubectl get nodes,pods -A -o yaml > all.yaml"
+        raise wrong(folder, 0, f"no file that ends in {', '.join(SUFFIXES)}", remedy)
+    return found
+
+
+def read_folder(folder: Path) -> list[Document]:
+    """Return all objects of a folder's files.
+
+    Raises:
+        CaseError: a file can't be used.
+    """
+    return [document for path in files_of(folder) for document in read_documents(path)]
+
+
+def read_documents(path: Path) -> list[Document]:
+    """Return the objects of a file; those of lists one by one.
+
+    Raises:
+        CaseError: the file can't be read, is no YAML, or holds something that is no object.
+    """
+    text = read_text(path)
+    if text.lstrip().startswith("{"):
+        try:
+            whole = json.loads(text)
+        except json.JSONDecodeError as error:
+            json_error = error
+        except RecursionError as error:
+            raise wrong(path, 1, "it is nested too deeply", _REMEDY) from error
+        else:
+            return list(_flat(path, whole, _Lines(text)))
+        if path.suffix == ".json":
+            raise wrong(path, json_error.lineno, f"not valid JSON: {json_error.msg}", _REMEDY) from json_error
+    return list(_yaml_documents(path, text))
+
+
+def _yaml_documents(path: Path, text: str) -> Iterator[Document]:
+    line = 1
+    try:
+        loader = _Loader(text)
+        try:
+            while loader.check_node():
+                node = loader.get_node()
+                line = node.start_mark.line + 1
+                yield from _flat(path, loader.construct_document(node), _lines_of(node), line)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        told = " ".join(str(error.problem or error.context).split())
+        raise wrong(path, mark.line + 1 if mark else line, f"not valid YAML: {told}", _REMEDY) from error
+    except yaml.reader.ReaderError as error:
+        at = text.count("\n", 0, error.position if isinstance(error.position, int) else 0) + 1
+        raise wrong(path, at, f"not valid YAML: {error.reason}", _REMEDY) from error
+    except CaseError:
+        raise
+    except RecursionError as error:
+        raise wrong(path, line, "it is nested too deeply", _REMEDY) from error
+    except (yaml.YAMLError, *MISUSED) as error:
+        raise wrong(path, line, f"not valid YAML: {error}", _REMEDY) from error
+
+
+class _Lines:
+    """Finds the items of a list in JSON; only asked when lines are shown, so it looks for their names."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._from = 0
+        self._line = 1
+
+    def of(self, item: object) -> int:
+        """Return the line of an item, near its name."""
+        metadata = item.get("metadata") if isinstance(item, dict) else None
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        at = self._text.find(json.dumps(name), self._from) if isinstance(name, str) else -1
+        if at >= 0:
+            self._line += self._text.count("\n", self._from, at)
+            self._from = at
+        return self._line
+
+
+def _lines_of(node: yaml.Node) -> list[int]:
+    """Return the lines of the items of a list."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value == "items" and isinstance(value, yaml.SequenceNode):
+                return [item.start_mark.line + 1 for item in value.value]
+    return []
+
+
+def _flat(path: Path, obj: object, lines: _Lines | list[int], line: int = 1) -> Iterator[Document]:
+    if obj is None:
+        return
+    if not isinstance(obj, dict):
+        problem = f"an object of Kubernetes was expected, found {_described(obj)}"
+        raise wrong(path, line, problem, "the file may be something else, or be cut short; " + _REMEDY)
+    items = obj.get("items")
+    if isinstance(items, list) and (not obj.get("kind") or str(obj["kind"]).endswith("List")):
+        kind = str(obj.get("kind") or "").removesuffix("List")
+        for number, item in enumerate(items):
+            at = lines.of(item) if isinstance(lines, _Lines) else [*lines[number : number + 1], line][0]
+            if not isinstance(item, dict):
+                raise wrong(path, at, f"items[{number}] is {_described(item)}", _REMEDY)
+            if kind and not item.get("kind"):  # items of a raw list carry no kind
+                item = {"apiVersion": obj.get("apiVersion"), "kind": kind, **item}
+            yield Document(item, path, at)
+        return
+    if isinstance(lines, _Lines):
+        line = lines.of(obj)
+    yield Document(obj, path, line)
+
+
+def _described(value: object) -> str:
+    return {list: "a list", str: "a text", bool: "a truth value", int: "a number", float: "a number"}.get(
+        type(value), "nothing" if value is None else type(value).__name__
+    )
+
+
+# ---------------------------------------------------------------- typed
+
+
+def convert(document: Document, kind: type[T], *, namespaced: bool = True) -> T:
+    """Return an object as the daemon would decode it, with a uid: its own, or one made of its names.
+
+    Raises:
+        CaseError: it does not fit its type.
+    """
+    try:
+        found = msgspec.json.decode(msgspec.json.encode(document.obj), type=kind)
+    except msgspec.ValidationError as error:
+        raise document.error(str(error)) from error
+    except (msgspec.MsgspecError, *MISUSED) as error:
+        raise document.error(f"it can't be written as JSON: {error}") from error
+    metadata: ObjectMeta = found.metadata
+    if not metadata.name:
+        raise document.error("metadata.name is missing", "give it a name")
+    if namespaced and not metadata.namespace:
+        metadata.namespace = "default"
+    if not metadata.uid:
+        metadata.uid = "/".join(filter(None, (document.kind.lower(), metadata.namespace, metadata.name)))
+    return found

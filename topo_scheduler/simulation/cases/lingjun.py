@@ -1,0 +1,55 @@
+"""Alibaba's Lingjun fabric (2023): the hosts of a three-layer Clos network, ``ip,DSW,PSW,ASW``.
+
+Names of leaves (ASW) repeat under different aggregation switches (PSW), so a domain is its whole path. The table tells
+nothing of what a host has: 8 GPUs, unless options say otherwise.
+
+    Cao et al., Crux: GPU-Efficient Communication Scheduling for Deep Learning Training, SIGCOMM 2024;
+    https://github.com/alibaba/alibaba-lingjun-dataset-2023
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from topo_scheduler.api.objects import Node
+from topo_scheduler.simulation.cases.making import Host, make_node
+from topo_scheduler.simulation.cases.model import ClusterCase
+from topo_scheduler.simulation.cases.tables import Row, quoted, read_rows
+
+COLUMNS: Final = ("ip", "DSW", "PSW", "ASW")
+_NAME: Final = 12
+"""Characters of the hash that stands for an address: enough to tell hosts apart, and short enough for a label."""
+_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+def read_lingjun(path: Path, host: Host) -> ClusterCase:
+    """Return the hosts of the table, in the order of their places.
+
+    Raises:
+        CaseError: the table can't be used.
+    """
+    seen: dict[str, int] = {}
+    nodes: list[tuple[tuple[str, ...], str, Node]] = []
+    for row in read_rows(path, COLUMNS):
+        name = _name(row)
+        if name in seen:
+            raise row.error(f"ip {quoted(row.text('ip'))} is in line {seen[name]} already", "delete one of them")
+        seen[name] = row.line
+        place = tuple(_switch(row, column) for column in COLUMNS[1:])
+        nodes.append((place, name, make_node(name, place, host)))
+    return ClusterCase(path.stem, tuple(node for _, _, node in sorted(nodes, key=lambda one: one[:2])))
+
+
+def _name(row: Row) -> str:
+    text = row.text("ip").lower()
+    name = text[:_NAME] if re.fullmatch(r"[0-9a-f]{64}", text) else text
+    if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", name):
+        raise row.error(f"ip {quoted(text)} can't be the name of a node", "write letters, digits, dots and dashes")
+    return name
+
+
+def _switch(row: Row, column: str) -> str:
+    value = row.text(column)
+    if not _VALUE.fullmatch(value):
+        raise row.error(f"{column} {quoted(value)} can't be a label", "write letters, digits, dots and dashes")
+    return value

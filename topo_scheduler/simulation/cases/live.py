@@ -1,0 +1,132 @@
+"""A live cluster, read once: nothing is watched or written, so any account that may list nodes and pods will do."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from topo_scheduler.api.base import Base
+from topo_scheduler.api.groups import GroupApi
+from topo_scheduler.api.objects import Job, ObjectMeta, PartialObject, Pod
+from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.errors import ApiError, Forbidden, KubeError, Misconfigured, NotFound
+from topo_scheduler.kube.groups import served_groups
+from topo_scheduler.kube.listing import list_all
+from topo_scheduler.kube.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS, Object, Resource
+from topo_scheduler.kube.storage import storage_sinks
+from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
+from topo_scheduler.state.groups import PodGroup, read_group
+from topo_scheduler.state.storage import Storage
+
+T = TypeVar("T", bound=Object)
+log = logging.getLogger(__name__)
+
+
+class _PriorityClass(Base):
+    """A PriorityClass."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = ""
+
+
+_PRIORITIES: Final = Resource(
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", _PriorityClass, namespaced=False
+)
+
+
+def read_live(kubeconfig: str | None, context: str | None) -> ClusterCase:
+    """List what decides about placements. What may not be listed is left out, but for nodes and pods.
+
+    Raises:
+        CaseError: the kubeconfig can't be used, or the server does not answer or says no.
+    """
+    return asyncio.run(_read(kubeconfig, context))
+
+
+async def _read(kubeconfig: str | None, context: str | None) -> ClusterCase:
+    try:
+        client = await Client.connect(kubeconfig or None, context or None)
+    except Misconfigured as error:
+        raise CaseError(f"live: {error}") from error
+    try:
+        return await read_cluster_of(client)
+    except KubeError as error:
+        hint = f" (server {client.server})" if not isinstance(error, ApiError) else ""
+        raise CaseError(f"live: {error}{hint}; check --kubeconfig, and that it may list nodes and pods") from error
+    finally:
+        await client.close()
+
+
+async def read_cluster_of(client: Client) -> ClusterCase:
+    """Return the cluster of a client.
+
+    Raises:
+        KubeError: nodes or pods can't be listed.
+    """
+    nodes, pods = await asyncio.gather(_all(client, NODES), _all(client, PODS))
+    namespaces, budgets, priorities, groups, owners = await asyncio.gather(
+        _allowed(client, NAMESPACES),
+        _allowed(client, BUDGETS),
+        _allowed(client, _PRIORITIES),
+        _groups(client),
+        _owners(client, pods),
+    )
+    stored: dict[str, tuple[Any, ...]] = {}
+    for sink in storage_sinks(Storage()):
+        stored[sink.resource.plural] = tuple(await _allowed(client, sink.resource))
+    return ClusterCase(
+        "live",
+        tuple(nodes),
+        tuple(pod for pod in pods if pod.spec.node_name and not pod.finished),
+        owners,
+        groups,
+        tuple(budgets),
+        tuple(namespaces),
+        storage=stored,
+        priority_classes=tuple(msgspec.to_builtins(one) for one in priorities),
+    )
+
+
+async def _all(client: Client, resource: Resource[T]) -> list[T]:
+    found, problems = await list_all(client, resource)
+    for problem in problems:
+        log.warning("%s", problem)
+    return found
+
+
+async def _allowed(client: Client, resource: Resource[T]) -> list[T]:
+    try:
+        return await _all(client, resource)
+    except (Forbidden, NotFound) as error:
+        log.warning("%s are left out: %s", resource.described, error)
+        return []
+
+
+async def _groups(client: Client) -> tuple[PodGroup, ...]:
+    found: list[PodGroup] = []
+    for api, resource in (await served_groups(client)).items():
+        found += [read_group(GroupApi(api), resource.version, one) for one in await _allowed(client, resource)]
+    return tuple(found)
+
+
+async def _owners(client: Client, pods: Sequence[Pod]) -> dict[str, Job | PartialObject]:
+    """Return the workloads above pods, of the kinds that can be listed."""
+    kinds = {(one.kind, one.api_version): one for one in OWNER_KINDS}
+    listed: dict[str, Job | PartialObject] = {}
+    wanted = {(ref.kind, ref.api_version) for pod in pods if (ref := pod.metadata.controller) is not None}
+    above = {("ReplicaSet", "apps/v1"): ("Deployment", "apps/v1"), ("Job", "batch/v1"): ("CronJob", "batch/v1")}
+    wanted |= {above[one] for one in wanted if one in above}
+    for kind in sorted(wanted & kinds.keys()):
+        for item in await _allowed(client, kinds[kind]):
+            listed[item.metadata.uid] = item
+    found: dict[str, Job | PartialObject] = {}
+    for pod in pods:
+        reference = pod.metadata.controller
+        while reference is not None and reference.uid in listed and reference.uid not in found:
+            found[reference.uid] = listed[reference.uid]
+            reference = listed[reference.uid].metadata.controller
+    return found

@@ -1,0 +1,50 @@
+"""Muri's streams: jobs of a production cluster (Philly) as CSV, times in milliseconds.
+
+A job arrives at ``submit_time`` and runs for ``duration``; ``priority`` is taken as that of its pods.
+
+    Zhao et al., Multi-Resource Interleaving for Deep Learning Training, SIGCOMM 2022;
+    https://github.com/Rivendile/Muri
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from topo_scheduler.simulation.cases.making import LEAST_SECONDS, TracedJob
+from topo_scheduler.simulation.cases.tables import quoted, read_rows
+
+COLUMNS: Final = ("job_id", "num_gpu", "submit_time", "duration")
+OPTIONAL: Final = (
+    "iterations",
+    "model_name",
+    "batch_size",
+    "interval",
+    "iteration_time",
+    "resource_time_0",
+    "resource_time_1",
+    "resource_time_2",
+    "priority",
+)
+MOST_GPUS: Final = 100_000
+
+
+def read_muri(path: Path) -> list[TracedJob]:
+    """Return the jobs of a stream, in the order of the file.
+
+    Raises:
+        CaseError: the stream can't be used.
+    """
+    jobs: list[TracedJob] = []
+    seen: dict[str, int] = {}
+    for row in read_rows(path, COLUMNS, OPTIONAL):
+        job = row.text("job_id").lower()
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", job):
+            raise row.error(f"job_id {quoted(job)} can't be part of a name", "write letters, digits and dashes")
+        if job in seen:
+            raise row.error(f"job_id {job} is in line {seen[job]} already", "rename one, or delete it")
+        seen[job] = row.line
+        gpus, at = row.whole("num_gpu", low=1, high=MOST_GPUS), row.whole("submit_time") / 1000
+        seconds = max(row.whole("duration") / 1000, LEAST_SECONDS)
+        priority = row.whole("priority", high=1_000_000_000) if row.fields.get("priority", "").strip() else 0
+        jobs.append(TracedJob(f"job-{job}", at, seconds, gpus, priority, row.where))
+    return jobs

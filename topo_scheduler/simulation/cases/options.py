@@ -1,0 +1,141 @@
+"""Specs on the command line: a path or a generator, with options behind it.
+
+``topo.csv@gpus=8,model=A100`` is a path with options, ``leaf-spine:spines=8,leaves=16`` a generator with its own.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Final, TypeVar
+
+from topo_scheduler.api.durations import DurationError, parse_duration
+from topo_scheduler.simulation.cases.model import CaseError
+from topo_scheduler.simulation.cases.tables import quoted
+
+T = TypeVar("T")
+
+_OPTIONS: Final = re.compile(r"[a-z][a-z-]*=[^=@]*(?:,[a-z][a-z-]*=[^=@]*)*")
+
+
+@dataclass(slots=True)
+class Options:
+    """Options by name, and what they belong to. Those that nobody asked for are an error at the end."""
+
+    spec: str
+    values: Mapping[str, str]
+    _known: list[str] = field(default_factory=list)
+
+    def take(self, name: str, parse: Callable[[str], T], default: T) -> T:
+        """Return an option's value, or the default where it is not given.
+
+        Raises:
+            CaseError: the value can't be read.
+        """
+        self._known.append(name)
+        if name not in self.values:
+            return default
+        try:
+            return parse(self.values[name])
+        except ValueError as error:
+            raise CaseError(f"{self.spec}: {name}: {error}") from error
+
+    def finish(self) -> None:
+        """Raise `CaseError` if there is an option that nobody asked for."""
+        for name in self.values:
+            if name not in self._known:
+                near = difflib.get_close_matches(name, self._known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(set(self._known)))}"
+                raise CaseError(f"{self.spec}: unknown option {quoted(name)}; {hint}")
+
+
+def parse_options(spec: str, text: str) -> dict[str, str]:
+    """Return ``a=1,b=2`` as a mapping.
+
+    Raises:
+        CaseError: a part is no ``name=value``, or a name is there twice.
+    """
+    values: dict[str, str] = {}
+    for part in filter(None, text.split(",")):
+        name, equals, value = part.partition("=")
+        if not equals or not name or not value:
+            raise CaseError(f"{spec}: {quoted(part)} is no option; write name=value, separated by commas")
+        if name in values:
+            raise CaseError(f"{spec}: {name} is given twice; keep one")
+        values[name] = value
+    return values
+
+
+def split_path(spec: str) -> tuple[Path, Options]:
+    """Return the path of a spec and its options; a file whose own name looks so is taken as it is."""
+    head, at, tail = spec.rpartition("@")
+    if not at or not head or Path(spec).exists() or not _OPTIONS.fullmatch(tail):
+        return Path(spec), Options(spec, {})
+    return Path(head), Options(spec, parse_options(spec, tail))
+
+
+def split_generator(spec: str) -> tuple[str, Mapping[str, str], Options]:
+    """Return the kind of a generator, its own parameters, and the options behind ``@``."""
+    kind, _, rest = spec.partition(":")
+    own, at, tail = rest.partition("@")
+    return kind, parse_options(spec, own), Options(spec, parse_options(spec, tail) if at else {})
+
+
+# ---------------------------------------------------------------- values
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """Return what reads a whole number within bounds."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:
+            raise ValueError(f"{quoted(text)} is not a whole number from {low} to {high}")
+        return int(text)
+
+    return parse
+
+
+def number(low: float, high: float = 1e9) -> Callable[[str], float]:
+    """Return what reads a number above ``low``."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not isfinite(value) or not low < value <= high:
+            raise ValueError(f"{quoted(text)} is not a number above {low:g}")
+        return value
+
+    return parse
+
+
+def duration(text: str) -> float:
+    """Return a duration such as ``90s`` or ``1h30m`` in seconds."""
+    try:
+        return parse_duration(text)
+    except DurationError as error:
+        raise ValueError(str(error)) from None
+
+
+def word(text: str) -> str:
+    """Return any text."""
+    return text
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Return what reads one of some words."""
+
+    def parse(text: str) -> str:
+        if text not in choices:
+            raise ValueError(f"{quoted(text)} is not one of {', '.join(choices)}")
+        return text
+
+    return parse
+
+
+def names(texts: Sequence[str]) -> str:
+    """Return a list in a message, the first few of it."""
+    return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")

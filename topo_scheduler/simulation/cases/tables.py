@@ -1,0 +1,132 @@
+"""CSV files, row by row, with messages that name the file, the line, and what to do."""
+
+import csv
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from topo_scheduler.simulation.cases.model import CaseError
+
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?", re.ASCII)
+_SHOWN: Final = 40
+"""Characters of a value that are shown in a message."""
+
+
+def wrong(path: Path, line: int, problem: str, remedy: str) -> CaseError:
+    """Return the error for a line of a file; line 0 means the file as a whole."""
+    where = f"{path}:{line}" if line else str(path)
+    return CaseError(f"{where}: {problem}; {remedy}")
+
+
+def quoted(value: str) -> str:
+    """Return a value as it stands in a message, cut so that the remedy still fits behind it."""
+    return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}...")
+
+
+def read_text(path: Path) -> str:
+    """Return a file's text.
+
+    Raises:
+        CaseError: it can't be read, or is not UTF-8.
+    """
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise wrong(path, line, f"byte {error.start} is not UTF-8", "is it compressed, or a binary?") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise wrong(path, 0, f"can't be read: {reason}", "check the path") from error
+
+
+@dataclass(slots=True)
+class Row:
+    """A line of a table: its number from 1, the header included, and its fields by column."""
+
+    path: Path
+    line: int
+    fields: dict[str, str]
+
+    @property
+    def where(self) -> str:
+        """File and line."""
+        return f"{self.path}:{self.line}"
+
+    def error(self, problem: str, remedy: str) -> CaseError:
+        """Return the error for this line."""
+        return wrong(self.path, self.line, problem, remedy)
+
+    def text(self, column: str) -> str:
+        """Return a field that must not be empty."""
+        value = self.fields.get(column, "").strip()
+        if not value:
+            raise self.error(f"{column} is empty", f"give each line its {column}, or delete the line")
+        return value
+
+    def whole(self, column: str, low: int = 0, high: int = 2**53) -> int:
+        """Return a whole number within bounds."""
+        value = self.fields[column].strip()
+        if not _WHOLE.fullmatch(value):
+            raise self.error(f"{column} is {quoted(value)}", f"write a whole number from {low} up")
+        number = int(value.partition(".")[0])
+        if number < low:
+            what = "negative" if number < 0 <= low else f"less than {low}"
+            raise self.error(f"{column} is {number}, which is {what}", f"write a whole number from {low} up")
+        if number > high:
+            raise self.error(f"{column} is {number}", f"write at most {high}")
+        return number
+
+    def maybe(self, column: str) -> int | None:
+        """Return a whole number that may be left out, or whose column may be."""
+        return self.whole(column) if self.fields.get(column, "").strip() else None
+
+
+def header_of(text: str) -> list[str]:
+    """Return the columns that the first line of a text names."""
+    return [name.strip() for name in next(csv.reader(text.splitlines()[:1]), [])]
+
+
+def read_rows(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
+    """Yield the rows of a CSV file whose first line names its columns; empty lines are skipped.
+
+    Raises:
+        CaseError: it can't be read, columns are missing or unknown, or a line has not as many fields as the header.
+    """
+    text = read_text(path)
+    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        _check_header(path, header, required, optional)
+        for values in reader:
+            if not values:
+                continue
+            if len(values) != len(header):
+                raise _uneven(path, reader.line_num, len(values), header)
+            yield Row(path, reader.line_num, dict(zip(header, values, strict=True)))
+    except csv.Error as error:
+        raise wrong(path, max(reader.line_num, 1), f"not CSV: {error}", "fetch or write the file again") from error
+
+
+def _check_header(path: Path, header: Sequence[str], required: Sequence[str], optional: Sequence[str]) -> None:
+    known = [*required, *optional]
+    if not header:
+        raise wrong(path, 0, "the file is empty", f"its first line names the columns {','.join(required)}")
+    if twice := next((name for name in header if header.count(name) > 1), None):
+        raise wrong(path, 1, f"column {quoted(twice)} is there twice", "delete one")
+    for name in header:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}; delete it"
+            raise wrong(path, 1, f"unknown column {quoted(name)}", remedy)
+    if missing := [name for name in required if name not in header]:
+        raise wrong(path, 1, f"column {missing[0]} is missing", f"the columns {', '.join(required)} are needed")
+
+
+def _uneven(path: Path, line: int, found: int, header: Sequence[str]) -> CaseError:
+    if found < len(header):
+        problem = f"{found} of {len(header)} fields, {header[found]} is missing"
+        return wrong(path, line, problem, "the file seems to be cut short; fetch it again, or delete the line")
+    return wrong(path, line, f"{found} fields for {len(header)} columns", "quote fields that contain commas")

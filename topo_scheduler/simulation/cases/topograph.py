@@ -1,0 +1,182 @@
+"""Models of fabrics as NVIDIA topograph has them for tests: a tree of switches, and blocks of nodes below its leaves.
+
+::
+
+    switches:
+      core: {switches: [spine-1], labels: {topology.kubernetes.io/region: us-east}}
+      spine-1: {switches: [leaf-1]}
+    blocks:
+      - {switch: leaf-1, nodes: ["node[1101-1118]"], annotations: {accelerator.topology.test/domain: nvl-1}}
+
+Nodes carry the labels that topograph would write: ``fabric.topograph.run/tier-0`` for the leaf and so on outward,
+``accelerator.topograph.run/domain`` and ``/sub-domain`` for what blocks say of accelerators, and the labels of all
+switches above them. Names are in lower case, as names of nodes are.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+from topo_scheduler.simulation.cases.documents import Document
+from topo_scheduler.simulation.cases.making import Host, make_node
+from topo_scheduler.simulation.cases.model import ClusterCase
+from topo_scheduler.simulation.cases.tables import quoted, wrong
+
+TIER: Final = "fabric.topograph.run/tier-"
+ACCELERATOR: Final = "accelerator.topograph.run/"
+MOST_TIERS: Final = 4
+MOST_NODES: Final = 100_000
+_BRACKETS: Final = re.compile(r"\[([^\[\]]*)\]")
+_RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
+
+
+def is_topograph(obj: Mapping[str, Any]) -> bool:
+    """Whether a document is such a model."""
+    return "blocks" in obj and "kind" not in obj
+
+
+def read_topograph(document: Document, host: Host) -> ClusterCase:
+    """Return the nodes of a model, in its order.
+
+    Raises:
+        CaseError: the model can't be used.
+    """
+    path, model = document.path, document.obj
+    for key in model:
+        if key not in ("switches", "blocks"):
+            raise wrong(path, 0, f"unknown key {quoted(str(key))}", "a model has switches and blocks")
+    switches = _switches(path, model.get("switches") or {})
+    nodes = {}
+    for number, block in enumerate(_list(path, "blocks", model.get("blocks"))):
+        about = f"blocks[{number}]"
+        if not isinstance(block, Mapping):
+            raise wrong(path, 0, f"{about} is no mapping", "write switch and nodes")
+        place, labels = _above(path, about, _text(path, f"{about}.switch", block.get("switch")), switches)
+        labels |= {f"{TIER}{tier}": name for tier, name in enumerate(reversed(place))}
+        for key, value in _texts(path, f"{about}.annotations", block.get("annotations")).items():
+            labels[ACCELERATOR + key.rpartition("/")[2]] = value
+        for name in _nodes(path, about, block.get("nodes")):
+            if name in nodes:
+                raise wrong(path, 0, f"{about}: node {name} is in a block before it", "name each node once")
+            nodes[name] = make_node(name, (), host, labels)
+            if len(nodes) > MOST_NODES:
+                raise wrong(path, 0, f"more than {MOST_NODES} nodes", "check the ranges in brackets")
+    return ClusterCase(path.stem, tuple(nodes.values()))
+
+
+# ---------------------------------------------------------------- switches
+
+Switches = tuple[dict[str, str], dict[str, dict[str, str]]]
+"""The parent of each switch, and the labels of each."""
+
+
+def _switches(path: Path, told: object) -> Switches:
+    parents: dict[str, str] = {}
+    labels: dict[str, dict[str, str]] = {}
+    if not isinstance(told, Mapping):
+        raise wrong(path, 0, "switches is no mapping", "write the name of each switch and those below it")
+    for name, switch in told.items():
+        about = f"switches.{name}"
+        if not isinstance(switch, Mapping):
+            raise wrong(path, 0, f"{about} is no mapping", "write switches, the list of those below it")
+        labels[str(name)] = _texts(path, f"{about}.labels", switch.get("labels"))
+        for below in _list(path, f"{about}.switches", switch.get("switches")):
+            if str(below) in parents:
+                problem = f"{below} is below {parents[str(below)]} and below {name}"
+                raise wrong(path, 0, problem, "the switches must be a tree; keep one")
+            parents[str(below)] = str(name)
+    return parents, labels
+
+
+def _above(path: Path, about: str, switch: str, switches: Switches) -> tuple[list[str], dict[str, str]]:
+    """Return the switches from the outermost to this one, and their labels; those nearer hold."""
+    parents, labels = switches
+    if switch not in parents and switch not in labels:
+        raise wrong(path, 0, f"{about}.switch: {switch} is not among the switches", "add it, or correct the name")
+    place = [switch]
+    while place[0] in parents:
+        place.insert(0, parents[place[0]])
+        if len(place) > MOST_TIERS:
+            problem = f"{about}.switch: {switch} has more than {MOST_TIERS - 1} switches above it, or is above itself"
+            raise wrong(path, 0, problem, f"describe at most {MOST_TIERS} tiers, as a tree")
+    told: dict[str, str] = {}
+    for name in place:
+        told |= labels.get(name, {})
+    return place, told
+
+
+# ---------------------------------------------------------------- nodes
+
+
+def _nodes(path: Path, about: str, told: object) -> Iterator[str]:
+    listed = _list(path, f"{about}.nodes", told)
+    if not listed:
+        raise wrong(path, 0, f"{about} has no nodes", 'write a list of names and ranges, such as "node[1101-1118]"')
+    for text in listed:
+        try:
+            found = expand(str(text))
+        except ValueError as error:
+            raise wrong(path, 0, f"{about}.nodes: {error}", "write names and ranges such as node[01-08,11]") from error
+        yield from found
+
+
+def expand(text: str) -> list[str]:
+    """Return the names that a range in brackets means: ``srv11[01-03]`` is srv1101, srv1102 and srv1103.
+
+    Raises:
+        ValueError: it can't be read, goes backward, means too many, or names that no node can have.
+    """
+    parts = _BRACKETS.split(text)
+    choices = [[part] if number % 2 == 0 else _choices(text, part) for number, part in enumerate(parts)]
+    count = 1
+    for one in choices:
+        count *= len(one)
+    if count > MOST_NODES:
+        raise ValueError(f"{quoted(text)} means more than {MOST_NODES} nodes")
+    found = ["".join(one).lower() for one in product(*choices)]
+    for name in found:
+        if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", name):
+            raise ValueError(f"{quoted(name)} can't be the name of a node")
+    return found
+
+
+def _choices(text: str, inside: str) -> list[str]:
+    found: list[str] = []
+    for part in inside.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"{quoted(text)} is not a range")
+        first, last = match[1], match[2] or match[1]
+        if int(last) < int(first):
+            raise ValueError(f"{quoted(text)} goes backward")
+        if int(last) - int(first) >= MOST_NODES:
+            raise ValueError(f"{quoted(text)} means more than {MOST_NODES} nodes")
+        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return found
+
+
+# ---------------------------------------------------------------- fields
+
+
+def _list(path: Path, about: str, value: object) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise wrong(path, 0, f"{about} is no list", "write it as one")
+    return value
+
+
+def _text(path: Path, about: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise wrong(path, 0, f"{about} is missing", "name the switch that the nodes hang at")
+    return value
+
+
+def _texts(path: Path, about: str, value: object) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(one, str) for one in (*value, *value.values())):
+        raise wrong(path, 0, f"{about} is no mapping of strings", "put values into quotes")
+    return dict(value)
