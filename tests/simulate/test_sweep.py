@@ -16,7 +16,7 @@ from topo_scheduler.simulation.sweep import Lost, carry_out, sweep
 from topo_scheduler.simulation.tasks import Done, Task, run
 
 CLUSTER = "leaf-spine:spines=1,leaves=2,nodes=4,gpus=8"
-WORKLOAD = "jobs:count=20,every=60,seconds=600,gpus=1+8+16"
+WORKLOAD = "poisson:rate=60/h,jobs=20,sizes=1|8|16,duration=exponential:mean=10m"
 
 
 def tasks(*seeds: int) -> list[Task]:

@@ -83,7 +83,7 @@ def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: No
         runner = Runner(
             engine, owners, cluster, levels=levels, annotations=dict if knows else understood, latency=task.latency
         )
-        asked = _asked(task.workload, task.seed)
+        asked = _asked(task)
         tell_typical(engine, asked.typical)
         if task.fill is None:
             total = len(workload.arrivals)
@@ -130,19 +130,25 @@ def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: 
 
 def cases_of(task: Task) -> tuple[ClusterCase, WorkloadCase]:
     """Return the cases of a task, read if they are specs; raises as `run`."""
-    return _cluster(task.cluster), _workload(task.workload, task.seed)
+    return _cluster(task.cluster), _workload(task)
 
 
 def _cluster(given: str | ClusterCase) -> ClusterCase:
     return _read_cluster(given) if isinstance(given, str) else given
 
 
-def _workload(given: str | WorkloadCase, seed: int) -> WorkloadCase:
-    return _read_workload(given, seed) if isinstance(given, str) else given
+def _workload(task: Task) -> WorkloadCase:
+    if not isinstance(task.workload, str):
+        return task.workload
+    if isinstance(task.cluster, str):
+        return _read_workload(task.workload, task.seed, task.cluster)
+    return read_workload(task.workload, task.seed, cluster=task.cluster)
 
 
-def _asked(given: str | WorkloadCase, seed: int) -> Asked:
-    return _asked_of_spec(given, seed) if isinstance(given, str) else asked_of(given)
+def _asked(task: Task) -> Asked:
+    if isinstance(task.workload, str) and isinstance(task.cluster, str):
+        return _asked_of_specs(task.workload, task.seed, task.cluster)
+    return asked_of(_workload(task))
 
 
 @lru_cache(maxsize=2)
@@ -151,10 +157,10 @@ def _read_cluster(spec: str) -> ClusterCase:
 
 
 @lru_cache(maxsize=2)
-def _read_workload(spec: str, seed: int) -> WorkloadCase:
-    return read_workload(spec, seed)
+def _read_workload(spec: str, seed: int, cluster: str) -> WorkloadCase:
+    return read_workload(spec, seed, cluster=_read_cluster(cluster))
 
 
 @lru_cache(maxsize=2)
-def _asked_of_spec(spec: str, seed: int) -> Asked:
-    return asked_of(_read_workload(spec, seed))
+def _asked_of_specs(spec: str, seed: int, cluster: str) -> Asked:
+    return asked_of(_read_workload(spec, seed, cluster))

@@ -75,7 +75,9 @@ def repeated(workload: WorkloadCase, times: int) -> WorkloadCase:
     return replace(workload, arrivals=tuple(found))
 
 
-def fill(workload: WorkloadCase, capacity: int, ratio: float, seed: int) -> WorkloadCase:
+def fill(
+    workload: WorkloadCase, capacity: int, ratio: float, seed: int, asked_for: Sequence[int] | None = None
+) -> WorkloadCase:
     """Return the workload as an order in which a cluster is filled until so much is asked; nobody leaves.
 
     This is what the tools of FGD's authors do (``TunePodsByNodeTotalResource``): sort by name, shuffle, then append
@@ -88,13 +90,15 @@ def fill(workload: WorkloadCase, capacity: int, ratio: float, seed: int) -> Work
         capacity: thousandths of GPUs that the cluster has.
         ratio: of the GPUs asked for to those there are.
         seed: of the random numbers.
+        asked_for: thousandths of GPUs that each workload asks for; counted by requests and annotations by default.
 
     Raises:
         CaseError: nothing asks for a GPU, or the cluster has none.
     """
     draw = random.Random(seed)
     by_name = sorted(workload.arrivals, key=lambda one: one.name)
-    asked = {one.name: arrival_milli(one) for one in by_name}
+    counted = asked_for if asked_for is not None else [arrival_milli(one) for one in workload.arrivals]
+    asked = {one.name: milli for one, milli in zip(workload.arrivals, counted, strict=True)}
     target = ratio * capacity
     total = sum(asked.values())
     if not total or not target:
