@@ -3,6 +3,8 @@
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from math import ceil
 from typing import Final
 
 from msgspec import structs
@@ -245,8 +247,9 @@ def _sized(pod: Pod, before: int, gpus: int) -> Pod:
 
 
 def _scaled(name: str, value: str | int | float, gpus: int, before: int) -> str:
-    exact = parse_exact(value, _MILLI) * gpus / before
-    return f"{-(-exact // 1)}m" if name == "cpu" else str(-(-exact // _MILLI))
+    milli = name == "cpu"
+    amount = ceil(Fraction(parse_exact(value, _MILLI if milli else 1)) * gpus / before)
+    return f"{amount}m" if milli else str(amount)
 
 
 def _member(model: Pod, name: str, index: int, reference: OwnerReference) -> Pod:

@@ -1,0 +1,282 @@
+"""What can be done to workloads and clusters, on small ones and for any numbers."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topo_scheduler.api.objects import Job, Pod
+from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli, pod_milli
+from topo_scheduler.simulation.cases.making import TracedJob, make_arrival, make_pod, shape
+from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.reading import check_sizes, read_cluster, read_workload
+from topo_scheduler.simulation.cases.transforms import again, at_most, fill, first, larger, offered_load, repeated
+from topo_scheduler.simulation.cases.what_if import place_of, what_if
+
+STREAM = "poisson:rate=60/h,jobs=200,sizes=1:0.5|8:0.3|64:0.2,duration=lognormal:mean=2h,sigma=1.5"
+
+
+def small() -> ClusterCase:
+    """Two spines with two leaves of four nodes with eight GPUs each."""
+    return read_cluster("leaf-spine:spines=2,leaves=2,nodes=4,gpus=8")
+
+
+def jobs(*gpus: int) -> WorkloadCase:
+    """Jobs of so many GPUs, one a minute, an hour each."""
+    made = [make_arrival(TracedJob(f"j{n}", 60.0 * n, 3600.0, size), 8) for n, size in enumerate(gpus)]
+    return WorkloadCase("made up", tuple(made))
+
+
+def told(workload: WorkloadCase) -> list[tuple[str, float, float | None, int]]:
+    return [(one.name, one.at, one.seconds, arrival_milli(one)) for one in workload.arrivals]
+
+
+# ---------------------------------------------------------------- generators
+
+
+def test_a_leaf_spine_cluster() -> None:
+    cluster = read_cluster("leaf-spine:spines=8,leaves=16,nodes=16,gpus=8")
+    assert len(cluster.nodes) == 8 * 16 * 16
+    assert len({place_of(node) for node in cluster.nodes}) == 128
+    assert capacity_milli(cluster.nodes) == 2048 * 8000
+
+
+def test_the_same_seed_makes_the_same_workload() -> None:
+    one, same, other = (read_workload(STREAM, seed) for seed in (1, 1, 2))
+    assert one == same
+    assert told(one) != told(other)
+    assert {arrival_milli(arrival) for arrival in one.arrivals} == {1000, 8000, 64_000}
+
+
+@pytest.mark.parametrize(
+    ("duration", "mean"),
+    [
+        ("2h", 7200.0),
+        ("exponential:mean=2h", 7200.0),
+        ("lognormal:mean=2h,sigma=0.5", 7200.0),
+        ("lognormal:mean=2h,duration-cv=0.5", 7200.0),
+        ("uniform:low=1h,high=3h", 7200.0),
+    ],
+)
+@pytest.mark.parametrize("arrivals", ["poisson:rate=60/h", "gamma:rate=60/h,cv=2"])
+def test_stated_moments_hold(arrivals: str, duration: str, mean: float) -> None:
+    workload = read_workload(f"{arrivals},jobs=4000,duration={duration}", 3)
+    lasts = [one.seconds or 0.0 for one in workload.arrivals]
+    assert sum(lasts) / len(lasts) == pytest.approx(mean, rel=0.05)
+    assert workload.arrivals[-1].at / len(lasts) == pytest.approx(60, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("poisson:rate=60,duration=1h", "rate: '60' is no rate; write jobs a second"),
+        ("poisson:duration=1h", "rate is missing"),
+        ("poisson:rate=1/h,duration=gauss:mean=1h", "duration: 'gauss:mean=1h' is none"),
+        ("poisson:rate=1/h,duration=lognormal:sigma=1", "the duration has no mean"),
+        ("poisson:rate=1/h,duration=-1h", "is negative"),
+        ("poisson:rate=1/h,duration=1h,size=1:1", "unknown option 'size'; did you mean sizes?"),
+        ("poisson:rate=1/h,duration=1h,sizes=0:1", "'0' is not a whole number from 1"),
+        ("poisson:rate=1/h,duration=1h@lod=0.9", "unknown option 'lod'; did you mean load?"),
+        ("poisson:rate=1/h,duration=1h@load=0.9", "name a cluster too"),
+        ("poisson:rate=1/h,rate=2/h,duration=1h", "rate is given twice"),
+    ],
+)
+def test_wrong_parameters_are_told(spec: str, says: str) -> None:
+    with pytest.raises(CaseError) as error:
+        read_workload(spec)
+    assert says in str(error.value)
+
+
+# ---------------------------------------------------------------- workloads
+
+
+@given(st.integers(1, 5000), st.integers(1, 16))
+def test_a_job_has_all_its_gpus_in_pods_alike(gpus: int, most: int) -> None:
+    members, each = shape(gpus, most)
+    assert members * each == gpus
+    assert 1 <= each <= most
+
+
+def test_jobs_of_more_than_a_node_are_gangs_of_an_indexed_job() -> None:
+    one, two = jobs(8, 24).arrivals
+    assert (len(one.pods), len(one.owners)) == (1, 0)
+    (owner,) = two.owners.values()
+    assert isinstance(owner, Job)
+    assert (owner.spec.parallelism, owner.spec.completion_mode) == (3, "Indexed")
+    indexes = [pod.metadata.annotations["batch.kubernetes.io/job-completion-index"] for pod in two.pods]
+    assert indexes == ["0", "1", "2"]
+
+
+def test_larger_gangs() -> None:
+    before = jobs(1, 4, 8, 16)
+    after = larger(before, small(), 8)
+    assert [arrival_milli(one) for one in after.arrivals] == [8 * arrival_milli(one) for one in before.arrivals]
+    assert [len(one.pods) for one in after.arrivals] == [1, 4, 8, 16]
+    assert [one.pods[0].spec.containers[0].resources.requests["cpu"] for one in after.arrivals] == ["32000m"] * 4
+    assert {pod_milli(pod) for one in after.arrivals for pod in one.pods} == {8000}
+    uids = [pod.metadata.uid for one in after.arrivals for pod in one.pods]
+    assert len(set(uids)) == len(uids)
+    assert told(before) == told(jobs(1, 4, 8, 16))
+
+
+def test_shares_and_pods_without_gpus_do_not_grow() -> None:
+    share = make_pod("share", {"cpu": "1"}, share=500)
+    workload = WorkloadCase("w", (Arrival("share", 0.0, None, (share,)),))
+    assert larger(workload, small(), 8) == workload
+
+
+def test_first_at_most_and_repeated() -> None:
+    workload = jobs(1, 64, 8)
+    assert [one.name for one in first(workload, 2).arrivals] == ["j0", "j1"]
+    assert [one.name for one in at_most(workload, 8).arrivals] == ["j0", "j2"]
+    twice = repeated(workload, 2)
+    assert [(one.name, one.at) for one in twice.arrivals] == [
+        ("j0", 0.0),
+        ("j1", 60.0),
+        ("j2", 120.0),
+        ("j0-run-2", 180.0),
+        ("j1-run-2", 240.0),
+        ("j2-run-2", 300.0),
+    ]
+    assert offered_load(repeated(workload, 30), small()) == pytest.approx(offered_load(workload, small()), rel=0.5)
+
+
+def test_once_more_is_another_of_the_same_kind() -> None:
+    (one,) = jobs(16).arrivals
+    other = again(one, "again")
+    assert arrival_milli(other) == arrival_milli(one)
+    assert not {pod.metadata.uid for pod in one.pods} & {pod.metadata.uid for pod in other.pods}
+    assert not one.owners.keys() & other.owners.keys()
+    assert all(pod.metadata.controller and pod.metadata.controller.uid in other.owners for pod in other.pods)
+    other.pods[0].spec.node_name = "somewhere"
+    assert not one.pods[0].spec.node_name
+
+
+@given(
+    st.lists(st.sampled_from([0, 250, 500, 1000, 2000, 8000]), min_size=1, max_size=30).filter(any),
+    st.integers(0, 5),
+    st.sampled_from([0.4, 1.0, 1.3, 2.0]),
+)
+def test_filled_until_so_much_is_asked(milli: list[int], seed: int, ratio: float) -> None:
+    capacity = 40_000
+    workload = WorkloadCase("list", tuple(Arrival(f"p{n}", 5.0, 60.0, (_pod(n, one),)) for n, one in enumerate(milli)))
+    order = fill(workload, capacity, ratio, seed)
+    assert order == fill(workload, capacity, ratio, seed)
+    asked = sum(arrival_milli(one) for one in order.arrivals)
+    # Their tools compare with what the next asks of one GPU: the last may reach beyond by the others.
+    assert asked <= ratio * capacity + 7000
+    if sum(milli) < ratio * capacity:
+        assert asked > ratio * capacity - 1000
+        assert {one.name for one in workload.arrivals} <= {one.name for one in order.arrivals}
+    else:
+        assert {one.name for one in order.arrivals} <= {one.name for one in workload.arrivals}
+    assert all(one.seconds is None for one in order.arrivals)
+    assert len({one.name for one in order.arrivals}) == len(order.arrivals)
+
+
+def _pod(number: int, milli: int) -> Pod:
+    if milli and milli < 1000:
+        return make_pod(f"p{number}", {"cpu": "1"}, share=milli)
+    return make_pod(f"p{number}", {"cpu": "1"} | ({"nvidia.com/gpu": str(milli // 1000)} if milli else {}))
+
+
+def test_the_order_of_a_fill_does_not_depend_on_that_of_the_list() -> None:
+    workload = jobs(1, 2, 4, 8)
+    backward = WorkloadCase("made up", tuple(reversed(workload.arrivals)))
+    assert told(fill(workload, 256_000, 1.3, 7)) == told(fill(backward, 256_000, 1.3, 7))
+    assert told(fill(workload, 256_000, 1.3, 7)) != told(fill(workload, 256_000, 1.3, 8))
+
+
+# ---------------------------------------------------------------- sizes
+
+
+def test_what_no_node_or_no_cluster_can_hold_is_refused() -> None:
+    cluster = small()
+    check_sizes(jobs(128), cluster)
+    with pytest.raises(CaseError, match=r"j0 asks for 256 GPUs, and the cluster has 128; .*@at-most=255"):
+        check_sizes(jobs(256), cluster)
+    (wide,) = (make_arrival(TracedJob("wide", 0.0, 1.0, 16), 16),)
+    with pytest.raises(CaseError, match="wide has a pod of 16 GPUs, and no node more than 8"):
+        check_sizes(WorkloadCase("w", (wide,)), cluster)
+    share = Arrival("share", 0.0, None, (make_pod("share", {"cpu": "1"}, share=500),), source="pods.csv:2")
+    with pytest.raises(CaseError, match="pods.csv:2: share asks for a share of a GPU, and no node shares"):
+        check_sizes(WorkloadCase("w", (share,)), cluster)
+
+
+# ---------------------------------------------------------------- what if
+
+
+def test_one_more_leaf() -> None:
+    cluster, workload = small(), jobs(1)
+    after, same = what_if("add-leaf:4x8", cluster, workload)
+    assert same is workload
+    assert len(after.nodes) == len(cluster.nodes) + 4
+    assert capacity_milli(after.nodes) == capacity_milli(cluster.nodes) + 32_000
+    (place,) = {place_of(node) for node in after.nodes[-4:]}
+    assert place not in {place_of(node) for node in cluster.nodes}
+    assert place[0] == ("topology.scheduler/spine", "spine-1")
+    below, _ = what_if("add-leaf:2x4@spine-2", after, workload)
+    assert [value for _, value in place_of(below.nodes[-1])][0] == "spine-2"
+    assert capacity_milli(below.nodes[-2:]) == 8000
+    assert len({node.metadata.name for node in below.nodes}) == len(below.nodes)
+
+
+def test_a_drained_leaf() -> None:
+    cluster = small()
+    inside = cluster.nodes[0].metadata.name
+    pods = tuple(make_pod(f"p{n}", {"cpu": "1"}) for n in range(2))
+    pods[0].spec.node_name, pods[1].spec.node_name = inside, cluster.nodes[-1].metadata.name
+    cluster = ClusterCase("c", cluster.nodes, pods)
+    after, _ = what_if("drain:spine-1/leaf-1", cluster, jobs(1))
+    assert [node.spec.unschedulable for node in after.nodes] == [True] * 4 + [False] * 12
+    assert [pod.metadata.name for pod in after.pods] == ["p1"]
+    assert not any(node.spec.unschedulable for node in cluster.nodes)
+    assert sum(node.spec.unschedulable for node in what_if("drain:spine-2", cluster, jobs(1))[0].nodes) == 8
+    assert sum(node.spec.unschedulable for node in what_if(f"drain:{inside}", cluster, jobs(1))[0].nodes) == 1
+
+
+def test_one_more_job(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "{apiVersion: batch/v1, kind: Job, metadata: {name: extra}, spec: {parallelism: 2, completions: 2, template:"
+        " {spec: {restartPolicy: Never, containers: [{name: a, image: b, resources: {limits: {nvidia.com/gpu: 8}}}]}}}}"
+    )
+    cluster = small()
+    same, after = what_if(str(file), cluster, jobs(1, 8))
+    assert same is cluster
+    assert [one.name for one in after.arrivals] == ["j0", "default/extra", "j1"]
+    assert arrival_milli(after.arrivals[1]) == 16_000
+    with pytest.raises(CaseError, match="rename one"):
+        what_if(str(file), cluster, after)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("add-leaf:4", "'add-leaf:4' is no change; write add-leaf:4x8"),
+        ("add-leaf:0x8", "a leaf needs nodes with GPUs"),
+        ("add-leaf:4x8@spine-9", "0 domains are called so; there are spine-1, spine-2"),
+        ("drain:leaf-9", "no domain is called so; write the whole path of one of"),
+        ("drain:", "is no change"),
+        ("explode", "is no change"),
+        ("missing.yaml", "can't be read: No such file"),
+    ],
+)
+def test_a_change_that_is_none(change: str, says: str) -> None:
+    with pytest.raises(CaseError) as error:
+        what_if(change, small(), jobs(1))
+    assert says in str(error.value)
+
+
+def test_names_of_leaves_that_repeat_need_their_path() -> None:
+    nodes = []
+    for spine in ("s1", "s2"):
+        for node in read_cluster("leaf-spine:spines=1,leaves=1,nodes=2").nodes:
+            node.metadata.name += spine
+            node.metadata.labels |= {"topology.scheduler/spine": spine, "topology.scheduler/leaf": "same"}
+            nodes.append(node)
+    cluster = ClusterCase("c", tuple(nodes))
+    with pytest.raises(CaseError, match="2 domains are called so; write the whole path of one of s1/same, s2/same"):
+        what_if("drain:same", cluster, jobs(1))
+    assert sum(node.spec.unschedulable for node in what_if("drain:s2/same", cluster, jobs(1))[0].nodes) == 2
