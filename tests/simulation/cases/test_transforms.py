@@ -200,7 +200,7 @@ def test_what_no_node_or_no_cluster_can_hold_is_refused() -> None:
     with pytest.raises(CaseError, match="wide has a pod of 16 GPUs, and no node more than 8"):
         check_sizes(WorkloadCase("w", (wide,)), cluster)
     share = Arrival("share", 0.0, None, (make_pod("share", {"cpu": "1"}, share=500),), source="pods.csv:2")
-    with pytest.raises(CaseError, match="pods.csv:2: share asks for a share of a GPU, and no node shares"):
+    with pytest.raises(CaseError, match=r"pods\.csv:2: share asks for a share of a GPU, and no node shares"):
         check_sizes(WorkloadCase("w", (share,)), cluster)
 
 
@@ -217,7 +217,7 @@ def test_one_more_leaf() -> None:
     assert place not in {place_of(node) for node in cluster.nodes}
     assert place[0] == ("topology.scheduler/spine", "spine-1")
     below, _ = what_if("add-leaf:2x4@spine-2", after, workload)
-    assert [value for _, value in place_of(below.nodes[-1])][0] == "spine-2"
+    assert place_of(below.nodes[-1])[0][1] == "spine-2"
     assert capacity_milli(below.nodes[-2:]) == 8000
     assert len({node.metadata.name for node in below.nodes}) == len(below.nodes)
 

@@ -83,14 +83,14 @@ def read_record(folder: Path) -> tuple[ClusterCase, WorkloadCase]:
         if not told.scheduler:
             told.scheduler = header.config.scheduler.scheduler_name
             told.topology = header.config.topology.spec
-        for raw in line.lineages:
-            _take_owners(told.owners, decode_lineage(raw).owners)  # type: ignore[arg-type]
-        if line.call in _READ:
-            try:
+        try:
+            for raw in line.lineages:
+                _take_owners(told.owners, decode_lineage(raw).owners)  # type: ignore[arg-type]
+            if line.call in _READ:
                 _take(told, line.call, decode_arguments(line.call, line.args), header.epoch)
-            except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
-                problem = f"a call of {line.call} can't be read: {error}"
-                raise wrong(folder, 0, problem, "record anew with this version") from error
+        except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
+            problem = f"a call of {line.call} can't be read: {error}"
+            raise wrong(folder, 0, problem, "record anew with this version") from error
     if not told.nodes:
         raise wrong(folder, 0, "the record tells of no node", "record for longer, until the scheduler has started")
     return _cluster(folder, told), _workload(folder, told)
@@ -160,9 +160,10 @@ def _take_pod(told: _Told, pod: Pod, moment: float) -> None:
 
 def _take_owners(owners: dict[str, Job | PartialObject], chain: tuple[RecordedOwner, ...]) -> None:
     """Take over a chain of owners, the nearest first; each names the next as its controller."""
-    for owner, above in zip(chain, (*chain[1:], None), strict=True):
+    for number, owner in enumerate(chain):
         if owner.uid in owners:
             continue
+        above = chain[number + 1] if number + 1 < len(chain) else None
         references = [] if above is None else [OwnerReference("", above.kind, above.name, above.uid, True)]
         metadata = ObjectMeta(
             name=owner.name,

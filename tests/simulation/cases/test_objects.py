@@ -1,0 +1,311 @@
+"""Clusters and workloads made of Kubernetes objects: folders of kubectl, manifests, a live cluster, a record."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.recording.making import HeardDriver, record
+from tests.scheduling.driver import fabric, gang
+from topo_scheduler.api.objects import Job, PartialObject
+from topo_scheduler.kube.client import Client
+from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store
+from topo_scheduler.simulation.apiserver.pods import bind
+from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli
+from topo_scheduler.simulation.cases.live import read_cluster_of, read_live
+from topo_scheduler.simulation.cases.model import Arrival, CaseError, WorkloadCase
+from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
+from topo_scheduler.simulation.cluster import leaf_spine
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+GROUPS = "scheduling.x-k8s.io/v1alpha1"
+
+
+def pod(name: str, gpus: int = 1, *, node: str = "", uid: str = "", **metadata: Any) -> dict[str, Any]:
+    """A pod as a manifest has it; with a uid, as an API server has it."""
+    limits = {"nvidia.com/gpu": str(gpus)}
+    container = {"name": "a", "image": "b", "resources": {"limits": limits, "requests": limits if uid else {}}}
+    spec = {"containers": [container], **({"nodeName": node} if node else {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **({"uid": uid} if uid else {}), **metadata},
+        "spec": spec,
+    }
+
+
+def job(name: str, pods: int = 2, gpus: int = 8, **spec: Any) -> dict[str, Any]:
+    """A Job of a gang."""
+    template = {"spec": {**pod("x", gpus)["spec"], "restartPolicy": "Never"}}
+    body = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "template": template, **spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": body}
+
+
+def write(path: Path, *objects: dict[str, Any]) -> str:
+    """Write objects as documents of a file; return its path."""
+    path.write_text(yaml.safe_dump_all(objects), encoding="utf-8")
+    return str(path)
+
+
+def by_name(workload: WorkloadCase) -> dict[str, Arrival]:
+    return {one.name: one for one in workload.arrivals}
+
+
+# ---------------------------------------------------------------- a folder of kubectl get -o yaml
+
+
+def snapshot(folder: Path) -> Path:
+    """Write what kubectl would: lists and single objects, YAML and JSON."""
+    nodes = [one | {"kind": "Node", "apiVersion": "v1"} for one in leaf_spine([[2, 2]]).nodes()]
+    (folder / "nodes.yaml").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": nodes}))
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u-train", "controller": True}
+    running = [
+        pod(f"train-{n}", 8, node=f"node-{n + 1}", uid=f"u-{n}", ownerReferences=[owner], namespace="team")
+        for n in range(2)
+    ]
+    ended = pod("ended", 1, node="node-1", uid="u-ended") | {"status": {"phase": "Succeeded"}}
+    waiting = pod("waiting", 4, uid="u-waiting", creationTimestamp="2026-01-01T00:00:00Z")
+    (folder / "pods.json").write_text(
+        json.dumps({"apiVersion": "v1", "kind": "PodList", "items": [*running, ended, waiting]}, indent=1)
+    )
+    train = job("train") | {"metadata": {"name": "train", "namespace": "team", "uid": "u-train"}}
+    (folder / "more").mkdir()
+    write(
+        folder / "more" / "rest.yml",
+        train,
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "labels": {"a": "b"}}},
+        {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b", "namespace": "team"}},
+        {"apiVersion": GROUPS, "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 2}},
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 1000},
+        {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "fast"}, "provisioner": "p"},
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "passed-over"}, "spec": {"ports": []}},
+        {
+            "apiVersion": "topology.scheduler/v1alpha1",
+            "kind": "TopologySchedulerConfig",
+            "spec": {"maxNodesToScore": 7},
+        },
+    )
+    return folder
+
+
+def test_a_folder_of_kubectl(tmp_path: Path) -> None:
+    cluster = read_cluster(str(snapshot(tmp_path)))
+    assert (len(cluster.nodes), capacity_milli(cluster.nodes)) == (4, 32_000)
+    assert [one.metadata.name for one in cluster.pods] == ["train-0", "train-1"]
+    (owner,) = cluster.owners.values()
+    assert isinstance(owner, Job)
+    assert owner.metadata.uid == "u-train"
+    assert [one.key.name for one in cluster.groups] == ["g"]
+    assert [one.metadata.name for one in cluster.budgets] == ["b"]
+    assert [one.metadata.labels for one in cluster.namespaces] == [{"a": "b"}]
+    assert [one.metadata.name for one in cluster.storage["storageclasses"]] == ["fast"]
+    assert cluster.priority_classes[0]["value"] == 1000
+    assert cluster.topology is not None
+    assert cluster.topology.max_nodes_to_score == 7
+
+
+def test_what_waits_in_a_folder_is_its_workload(tmp_path: Path) -> None:
+    workload = read_workload(str(snapshot(tmp_path)))
+    assert list(by_name(workload)) == ["default/waiting"]
+    (waiting,) = workload.arrivals[0].pods
+    assert waiting.metadata.uid == "u-waiting"
+
+
+def test_a_snapshot_of_filter(tmp_path: Path) -> None:
+    nodes = list(leaf_spine([[2]]).nodes())
+    file = tmp_path / "snapshot.json"
+    bound, waits = pod("runs", node="node-1", uid="u-1"), pod("waits", uid="u-2")
+    file.write_text(json.dumps({"nodes": nodes, "pods": [bound], "pending": [waits], "namespaces": []}))
+    assert [one.metadata.name for one in read_cluster(str(file)).pods] == ["runs"]
+    assert list(by_name(read_workload(str(file)))) == ["default/waits"]
+
+
+# ---------------------------------------------------------------- manifests
+
+
+def test_every_example_has_its_pods() -> None:
+    pods = {
+        "01-single-gpu": (1, 1000),
+        "02-eight-gpus-prefer-leaf": (1, 8000),
+        "03-multi-node-training": (4, 16_000),
+        "04-inference-deployment": (3, 3000),
+        "05-bare-pod-gang": (2, 16_000),
+    }
+    for name, told in pods.items():
+        (one,) = read_workload(str(EXAMPLES / f"{name}.yaml")).arrivals
+        assert (len(one.pods), arrival_milli(one)) == told
+        assert {pod.spec.scheduler_name for pod in one.pods} == {"topology-aware-scheduler"}
+
+
+def test_controllers_make_pods_as_in_a_cluster(tmp_path: Path) -> None:
+    labels = {"app": "x"}
+    template = {"metadata": {"labels": labels}, "spec": pod("x")["spec"]}
+    body = {"replicas": 3, "selector": {"matchLabels": labels}, "template": template}
+    sets = [
+        {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": kind.lower()}, "spec": body}
+        for kind in ("Deployment", "StatefulSet")
+    ]
+    jobset = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "js", "annotations": {"topology.scheduler/expected-duration": "2h"}},
+        "spec": {"replicatedJobs": [{"name": "w", "replicas": 2, "template": {"spec": job("x")["spec"]}}]},
+    }
+    spec = write(tmp_path / "all.yaml", job("train"), *sets, jobset)
+    found = by_name(read_workload(spec))
+    train = found["default/train"]
+    assert [one.metadata.name.rpartition("-")[0] for one in train.pods] == ["train-0", "train-1"]
+    assert [one.metadata.labels["batch.kubernetes.io/job-completion-index"] for one in train.pods] == ["0", "1"]
+    assert train.pods[0].spec.containers[0].resources.requests == {"nvidia.com/gpu": "8"}
+    assert {type(one) for one in train.owners.values()} == {Job}
+    assert [one.metadata.name for one in found["default/statefulset"].pods] == [f"statefulset-{n}" for n in range(3)]
+    deployed = found["default/deployment"]
+    assert {one.kind for one in deployed.owners.values() if isinstance(one, PartialObject)} == {
+        "ReplicaSet",
+        "Deployment",
+    }
+    made = found["default/js"]
+    assert len(made.pods) == 4
+    assert made.seconds == 7200
+    assert [one.metadata.labels["jobset.sigs.k8s.io/job-global-index"] for one in made.pods] == ["0", "0", "1", "1"]
+    # By the references of pods and owners, from each pod to the JobSet.
+    reference = made.pods[0].metadata.controller
+    assert reference is not None
+    above = made.owners[reference.uid].metadata.controller
+    assert above is not None
+    assert made.owners[above.uid].metadata.name == "js"
+    assert read_workload(spec) == read_workload(spec)
+
+
+def test_when_and_for_how_long(tmp_path: Path) -> None:
+    def annotated(name: str, **annotations: str) -> dict[str, Any]:
+        named = {f"{key.replace('__', '.').replace('_', '-')}": value for key, value in annotations.items()}
+        told = {
+            (f"topology.scheduler/{key}" if key == "expected-duration" else f"simulate.topology.scheduler/{key}"): value
+            for key, value in named.items()
+        }
+        return {"metadata": {"name": name, "annotations": told}}
+
+    spec = write(
+        tmp_path / "all.yaml",
+        pod("late") | annotated("late", arrives="1h30m", runs="10m", expected_duration="1h"),
+        pod("expects") | annotated("expects", expected_duration="1h", arrives="0"),
+        job("deadline", activeDeadlineSeconds=600),
+        job("rounds", completions=6) | annotated("rounds", expected_duration="1h"),
+        pod("forever"),
+    )
+    found = {name: (one.at, one.seconds) for name, one in by_name(read_workload(spec)).items()}
+    assert found == {
+        "default/expects": (0.0, 3600.0),
+        "default/deadline": (0.0, 600.0),
+        "default/rounds": (0.0, 3 * 3600.0),
+        "default/forever": (0.0, None),
+        "default/late": (5400.0, 600.0),
+    }
+    assert [one.name for one in read_workload(spec).arrivals][-1] == "default/late"
+
+
+def test_pods_of_one_group_arrive_together(tmp_path: Path) -> None:
+    named = {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}
+    group = {"apiVersion": GROUPS, "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 3}}
+    gangs = {"annotations": {"topology.scheduler/gang-name": "h", "topology.scheduler/gang-size": "2"}}
+    objects = [*(pod(f"g-{n}", **named) for n in range(3)), group, *(pod(f"h-{n}", **gangs) for n in range(2))]
+    workload = read_workload(write(tmp_path / "all.yaml", *objects))
+    found = by_name(workload)
+    assert {name: len(one.pods) for name, one in found.items()} == {"default/g": 3, "default/h": 2}
+    assert [one.minimum for one in found["default/g"].groups] == [3]
+
+
+def test_priorities_come_from_the_cluster(tmp_path: Path) -> None:
+    one = pod("urgent")
+    one["spec"]["priorityClassName"] = "high"
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    cluster = read_cluster(str(snapshot(folder)))
+    spec = write(tmp_path / "job.yaml", one)
+    assert read_workload(spec, cluster=cluster).arrivals[0].pods[0].spec.priority == 1000
+    with pytest.raises(CaseError, match=r"job.yaml:1: Pod urgent: .*no PriorityClass with name high was found"):
+        read_workload(spec)
+
+
+# ---------------------------------------------------------------- a live cluster
+
+
+async def test_a_live_cluster(tmp_path: Path) -> None:
+    server = EmbeddedAPIServer(Store(seed=1))
+    await server.start()
+    try:
+        store = server.store
+        for node in leaf_spine([[2, 2]]).nodes():
+            store.create("nodes", node)
+        store.create("priorityclasses.scheduling.k8s.io", {"metadata": {"name": "high"}, "value": 7})
+        labels = {"a": "b"}
+        template = {"metadata": {"labels": labels}, "spec": pod("x")["spec"]}
+        body = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+        owner = store.create("replicasets.apps", {"metadata": {"name": "rs"}, "spec": body})
+        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "controller": True}
+        reference["uid"] = owner["metadata"]["uid"]
+        store.create("pods", pod("runs", ownerReferences=[reference]))
+        store.create("pods", pod("waits"))
+        store.create("storageclasses.storage.k8s.io", {"metadata": {"name": "fast"}, "provisioner": "p"})
+        bind(store, "default", "runs", {"metadata": {"name": "runs"}, "target": {"name": "node-1"}})
+        before = store.revision
+        client = await Client.connect(str(server.write_kubeconfig(tmp_path / "kubeconfig")))
+        try:
+            cluster = await read_cluster_of(client)
+        finally:
+            await client.close()
+        assert store.revision == before, "nothing is written"
+    finally:
+        await server.stop()
+    assert capacity_milli(cluster.nodes) == 32_000
+    assert [one.metadata.name for one in cluster.pods] == ["runs"]
+    assert [one.metadata.name for one in cluster.owners.values()] == ["rs"]
+    assert "default" in {one.metadata.name for one in cluster.namespaces}
+    assert [one.metadata.name for one in cluster.storage["storageclasses"]] == ["fast"]
+    found = {one["metadata"]["name"]: one["value"] for one in cluster.priority_classes}
+    assert found["high"] == 7
+
+
+def test_a_cluster_that_does_not_answer(tmp_path: Path) -> None:
+    with pytest.raises(CaseError, match=r"^live: "):
+        read_live(str(tmp_path / "kubeconfig"), None)
+
+
+# ---------------------------------------------------------------- a record of the daemon
+
+
+def recorded(d: HeardDriver, _: object = None) -> None:
+    """A pod that runs, then two gangs; the first ends."""
+    d.nodes(*fabric({"s1/l1": 4, "s1/l2": 4}))
+    for number in range(2):
+        d.now += 60
+        d.apply(*gang(4, name=f"team-{number}"))
+        d.settle()
+    d.now += 600
+    d.delete(*(one for one in list(d.pods.values()) if one.metadata.name.startswith("team-0")))
+    d.settle()
+
+
+def test_a_record_is_a_cluster_and_a_workload(tmp_path: Path) -> None:
+    record(tmp_path / "record", recorded)
+    cluster = read_cluster(str(tmp_path / "record"))
+    assert (len(cluster.nodes), capacity_milli(cluster.nodes)) == (8, 64_000)
+    assert cluster.topology is not None
+    workload = read_workload(str(tmp_path / "record"), cluster=cluster)
+    assert [(one.name, one.at, len(one.pods)) for one in workload.arrivals] == [
+        ("default/team-0", 60.0, 4),
+        ("default/team-1", 120.0, 4),
+    ]
+    assert [one.seconds for one in workload.arrivals] == [pytest.approx(660, abs=1), None]
+    assert not any(pod.spec.node_name for one in workload.arrivals for pod in one.pods)
+
+
+def test_a_damaged_record_is_told(tmp_path: Path) -> None:
+    record(tmp_path, recorded)
+    (file,) = tmp_path.glob("*.jsonl.zst")
+    file.write_bytes(b"nothing")
+    with pytest.raises(CaseError, match=file.name):
+        read_cluster(str(tmp_path))
