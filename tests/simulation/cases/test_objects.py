@@ -208,11 +208,12 @@ def test_when_and_for_how_long(tmp_path: Path) -> None:
 
 
 def test_pods_of_one_group_arrive_together(tmp_path: Path) -> None:
-    named = {"labels": {"scheduling.x-k8s.io/pod-group": "g"}}
+    named = {"scheduling.x-k8s.io/pod-group": "g"}
     group = {"apiVersion": GROUPS, "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": 3}}
-    gangs = {"annotations": {"topology.scheduler/gang-name": "h", "topology.scheduler/gang-size": "2"}}
-    objects = [*(pod(f"g-{n}", **named) for n in range(3)), group, *(pod(f"h-{n}", **gangs) for n in range(2))]
-    workload = read_workload(write(tmp_path / "all.yaml", *objects))
+    gangs = {"topology.scheduler/gang-name": "h", "topology.scheduler/gang-size": "2"}
+    members = [pod(f"g-{n}", labels=named) for n in range(3)]
+    others = [pod(f"h-{n}", annotations=gangs) for n in range(2)]
+    workload = read_workload(write(tmp_path / "all.yaml", *members, group, *others))
     found = by_name(workload)
     assert {name: len(one.pods) for name, one in found.items()} == {"default/g": 3, "default/h": 2}
     assert [one.minimum for one in found["default/g"].groups] == [3]

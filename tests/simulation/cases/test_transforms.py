@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.api.objects import Job, Pod
+from topo_scheduler.api.objects import Job, Pod, Quantity
 from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli, pod_milli
 from topo_scheduler.simulation.cases.making import TracedJob, make_arrival, make_pod, shape
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
@@ -176,9 +176,10 @@ def test_filled_until_so_much_is_asked(milli: list[int], seed: int, ratio: float
 
 
 def _pod(number: int, milli: int) -> Pod:
-    if milli and milli < 1000:
-        return make_pod(f"p{number}", {"cpu": "1"}, share=milli)
-    return make_pod(f"p{number}", {"cpu": "1"} | ({"nvidia.com/gpu": str(milli // 1000)} if milli else {}))
+    requests: dict[str, Quantity] = {"cpu": "1"}
+    if milli >= 1000:
+        requests["nvidia.com/gpu"] = str(milli // 1000)
+    return make_pod(f"p{number}", requests, share=milli if milli < 1000 else 0)
 
 
 def test_the_order_of_a_fill_does_not_depend_on_that_of_the_list() -> None:

@@ -64,7 +64,7 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
         CaseError: an object can't be used, or there are two of one name.
     """
     kinds: dict[str, list[Document]] = {}
-    for document in _once(unpacked(documents)):
+    for document in once(unpacked(documents)):
         kinds.setdefault(document.kind, []).append(document)
     pods = [convert(one, Pod) for one in kinds.get("Pod", ())]
     running = tuple(pod for pod in pods if pod.spec.node_name and not pod.finished)
@@ -87,15 +87,24 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
     )
 
 
-def _once(documents: Iterable[Document]) -> list[Document]:
-    """Return the documents without those that are there twice: one object may be in several files."""
+def once(documents: Iterable[Document]) -> list[Document]:
+    """Return the documents without those that are there twice: one object may be in several files.
+
+    Raises:
+        CaseError: two objects have one name.
+    """
     seen: dict[tuple[str, ...], Document] = {}
     for document in documents:
         metadata = document.metadata
         group = document.api_version.rpartition("/")[0]
         key = (document.kind, group, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
         before = seen.get(key)
-        if before is not None and key[-1] and before.metadata.get("uid") != metadata.get("uid"):
+        uid = metadata.get("uid")
+        if (
+            before is not None
+            and key[-1]
+            and (before.obj != document.obj if not uid else before.metadata.get("uid") != uid)
+        ):
             raise document.error(f"there is another of this name in {before.where}", "rename one, or delete it")
         seen[key if key[-1] else (*key, document.where)] = document
     return list(seen.values())

@@ -17,7 +17,7 @@ from topo_scheduler.api.groups import PLUGINS_LABEL, SIGS_LABEL, VOLCANO_ANNOTAT
 from topo_scheduler.api.objects import Job, PartialObject, Pod
 from topo_scheduler.api.process import SCHEDULER_NAME
 from topo_scheduler.simulation.apiserver.objects import Json
-from topo_scheduler.simulation.cases.directory import groups_of, owner_of, owners_of, unpacked
+from topo_scheduler.simulation.cases.directory import groups_of, once, owner_of, owners_of, unpacked
 from topo_scheduler.simulation.cases.documents import Document, convert
 from topo_scheduler.simulation.cases.expanding import JOBSET, TABLES, Expander
 from topo_scheduler.simulation.cases.model import Arrival, WorkloadCase
@@ -46,7 +46,7 @@ def read_manifests(
     Raises:
         CaseError: an object can't be used.
     """
-    documents = unpacked(documents)
+    documents = once(unpacked(documents))
     expander = Expander()
     for obj in (*(one.obj for one in documents if one.kind == "PriorityClass"), *priority_classes):
         expander.add_priority_class(obj)

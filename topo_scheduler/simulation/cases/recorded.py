@@ -107,7 +107,7 @@ def _lines(folder: Path) -> Iterator[tuple[Header, Line]]:
     except RecordError as error:
         raise CaseError(str(error)) from error
     if not begun:
-        remedy = "raise recording.maxBytes, restart the scheduler and record anew"
+        remedy = "raise record.maxBytes, restart the scheduler and record anew"
         raise wrong(folder, 0, "the record begins in the middle of a term: what the cluster was is not there", remedy)
 
 

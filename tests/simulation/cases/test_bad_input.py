@@ -1,0 +1,262 @@
+"""Bad input is told by file and line, with what to do; nothing ever ends in a traceback."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
+from topo_scheduler.simulation.cluster import leaf_spine
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,96000,393216,8,V100\n"
+PODS = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+    "p0,12000,16384,1,1000,,LS,Running,0,12537496,0\n"
+    "p1,6000,12288,1,460,V100,LS,Running,427061,12902960,427061\n"
+)
+LINGJUN = f"ip,DSW,PSW,ASW\n{'0a' * 32},G6,P10,S14\n{'0b' * 32},G6,P12,S2\n"
+MURI = "job_id,num_gpu,submit_time,duration,priority\n0,8,0,5095000,0\n1,8,1534000,281000,1\n"
+GAVEL = (
+    "A3C\tcd x && python3 y\t-step\t1\t95121\t0.000000\t1\n"
+    "Transformer (batch size 256)\tcd x\t-step\t1\t27788\t6.000000\t4\n"
+)
+TOPOGRAPH = (
+    "switches:\n  core: {switches: [leaf-1, leaf-2]}\n"
+    "blocks:\n- {switch: leaf-1, nodes: ['n[01-04]']}\n- {switch: leaf-2, nodes: ['m[1-2]']}\n"
+)
+KUBECTL = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": list(leaf_spine([[2]]).nodes())})
+JOB = """\
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  parallelism: 2
+  completions: 2
+  completionMode: Indexed
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+        - {name: a, image: b, resources: {limits: {nvidia.com/gpu: 8}}}
+"""
+CLUSTERS = {
+    "nodes.csv": NODES,
+    "topo.csv": LINGJUN,
+    "model.yaml": TOPOGRAPH,
+    "all.yaml": KUBECTL,
+    "all.json": json.dumps(yaml.safe_load(KUBECTL), indent=1),
+}
+WORKLOADS = {"pods.csv": PODS, "muri.csv": MURI, "gavel.trace": GAVEL, "job.yaml": JOB}
+
+
+def refused(read: Callable[[str], object], path: Path, text: str | bytes, options: str = "") -> str:
+    """Return what is said of a file, without the folder."""
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(CaseError) as error:
+        read(f"{path}{options}")
+    return str(error.value).replace(f"{path.parent}/", "")
+
+
+@pytest.mark.parametrize("name", CLUSTERS)
+def test_whole_clusters_are_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(CLUSTERS[name])
+    assert read_cluster(str(tmp_path / name)).nodes
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_whole_workloads_are_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(WORKLOADS[name])
+    assert read_workload(str(tmp_path / name)).arrivals
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("nodes.csv", NODES[:-12], "nodes.csv:3: 3 of 5 fields, gpu is missing; the file seems to be cut short"),
+        ("nodes.csv", NODES.replace("gpu,", "gpus,"), "nodes.csv:1: unknown column 'gpus'; did you mean gpu?"),
+        ("nodes.csv", NODES.replace(",model", ""), "nodes.csv:1: column model is missing"),
+        ("nodes.csv", NODES.replace("64000", "-1"), "nodes.csv:2: cpu_milli is -1, which is negative"),
+        ("nodes.csv", NODES.replace("64000", "many"), "nodes.csv:2: cpu_milli is 'many'; write a whole number"),
+        ("nodes.csv", NODES.replace("n1", "n0"), "nodes.csv:3: n0 is in line 2 already"),
+        ("nodes.csv", NODES.replace("P100", "P100,8"), "nodes.csv:2: 6 fields for 5 columns; quote fields"),
+        ("nodes.csv", NODES.replace("P100", '"P100'), "nodes.csv:3: not CSV: unexpected end of data"),
+        ("nodes.csv", NODES.replace(",2,", ",0,").replace(",8,", ",0,"), "none of 2 nodes has GPUs"),
+        ("nodes.csv", NODES.partition("\n")[0], "there are no nodes"),
+        ("nodes.csv", "", "nodes.csv:1: this is no list of nodes"),
+        ("nodes.csv", b"sn,cpu\n\xff\xfe", "nodes.csv:2: byte 7 is not UTF-8"),
+        ("other.csv", "a,b\n1,2\n", "other.csv:1: this is no list of nodes; a CSV file of nodes begins with sn,"),
+        ("topo.csv", LINGJUN.replace("P12", ""), "topo.csv:3: PSW is empty"),
+        ("topo.csv", LINGJUN.replace("0b", "0a"), "topo.csv:3: ip '0a0a0a0a"),
+        ("topo.csv", LINGJUN.replace("P12", "P 12"), "topo.csv:3: PSW 'P 12' can't be a label"),
+        ("model.yaml", TOPOGRAPH.replace("04", "00"), "blocks[0].nodes: 'n[01-00]' goes backward"),
+        ("model.yaml", TOPOGRAPH.replace("leaf-2, n", "leaf-3, n"), "leaf-3 is not among the switches"),
+        ("model.yaml", TOPOGRAPH.replace("m[1-2]", "n[03-05]"), "node n03 is in a block before it"),
+        ("model.yaml", TOPOGRAPH.replace("[leaf-1,", "[core, leaf-1,"), "or is above itself"),
+        ("all.yaml", KUBECTL.replace("nvidia.com/gpu", "example.com/tpu"), "all.yaml: none of 2 nodes has GPUs"),
+        ("all.yaml", KUBECTL.replace("    name: node-2", "    name: node-1"), "there is another of this name"),
+        ("all.yaml", "a: b: c\n", "all.yaml:1: not valid YAML: mapping values are not allowed"),
+        ("all.yaml", "just text\n", "all.yaml:1: an object of Kubernetes was expected, found a text"),
+        ("all.json", '{"items": [', "all.json:1: not valid JSON: Expecting value"),
+        ("all.yaml", "kind: Node\nmetadata: {name: [1]}\n", "all.yaml:1: Node [1]: Expected `str`, got `array`"),
+        ("all.yaml", "kind: Node\napiVersion: v1\n", "all.yaml:1: Node without a name: metadata.name is missing"),
+    ],
+)
+def test_bad_clusters(tmp_path: Path, name: str, text: str | bytes, says: str) -> None:
+    said = refused(read_cluster, tmp_path / name, text)
+    assert says in said, said
+    assert ";" in said, "what to do"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("pods.csv", PODS[:-30], "pods.csv:3: 8 of 11 fields, creation_time is missing; the file seems to be cut"),
+        ("pods.csv", PODS.replace("qos", "kos"), "pods.csv:1: unknown column 'kos'; did you mean qos?"),
+        ("pods.csv", PODS.replace("427061,12902960", "-5,12902960"), "creation_time is -5, which is negative"),
+        ("pods.csv", PODS.replace("12902960", "3"), "pods.csv:3: deletion_time is 3 and scheduled_time 427061"),
+        ("pods.csv", PODS.replace("1,460", "2,460"), "pods.csv:3: num_gpu is 2 and gpu_milli 460; only one GPU can"),
+        ("pods.csv", PODS.replace("1,460", "1,1460"), "pods.csv:3: gpu_milli is 1460; write at most 1000"),
+        ("pods.csv", PODS.replace("1,460", "1,0"), "pods.csv:3: num_gpu is 1 and gpu_milli 0"),
+        ("muri.csv", MURI.replace("1534000", "-7"), "muri.csv:3: submit_time is -7, which is negative"),
+        ("muri.csv", MURI.replace("281000", "-7"), "muri.csv:3: duration is -7, which is negative"),
+        ("muri.csv", MURI.replace("1,8,", "1,0,"), "muri.csv:3: num_gpu is 0, which is less than 1"),
+        ("muri.csv", MURI.replace("1,8,", "0,8,"), "muri.csv:3: job_id 0 is in line 2 already"),
+        ("gavel.trace", GAVEL[:-4], "gavel.trace:2: 6 of 7 fields between tabs; the file seems to be cut short"),
+        ("gavel.trace", GAVEL.replace("A3C", "GPT"), "gavel.trace:1: unknown model 'GPT'; its steps can't be turned"),
+        ("gavel.trace", GAVEL.replace("6.0", "-6.0"), "gavel.trace:2: '-6.000000' is negative"),
+        ("gavel.trace", GAVEL.replace("27788", "few"), "gavel.trace:2: 'few' is no number of steps"),
+        ("gavel.trace", "", "gavel.trace: the file is empty"),
+        ("job.yaml", JOB.replace("kind: Job", "kind: DaemonSet"), "job.yaml:1: DaemonSet train: how many pods"),
+        ("job.yaml", JOB.replace("2\n", "-2\n", 1), "job.yaml:1: Job train: spec.parallelism is -2"),
+        ("job.yaml", JOB.replace("Never", "Always"), "job.yaml:1: Job train: it would be refused:"),
+        ("job.yaml", JOB.replace("train", "Tr_ain"), "a lowercase RFC 1123 subdomain"),
+        ("job.yaml", JOB.replace("[", "").replace("{name: a", "{name: a, "), "job.yaml:"),
+        ("job.yaml", "kind: ConfigMap\nmetadata: {name: a}\n", "nothing arrives; it needs pods"),
+        (
+            "job.yaml",
+            JOB.replace("name: train", "name: train, annotations: {simulate.topology.scheduler/runs: -5m}"),
+            "job.yaml:1: Job train: annotation simulate.topology.scheduler/runs: '-5m' is negative",
+        ),
+        ("other.csv", "a,b\n1,2\n", "other.csv:1: this is no list of pods or jobs"),
+    ],
+)
+def test_bad_workloads(tmp_path: Path, name: str, text: str, says: str) -> None:
+    if name == "job.yaml" and says == "job.yaml:":
+        text = JOB.replace("kind: Job", "kind: [Job")
+    said = refused(read_workload, tmp_path / name, text)
+    assert says in said, said
+    assert ";" in said, "what to do"
+
+
+def test_one_broken_file_among_hundreds(tmp_path: Path) -> None:
+    for number, node in enumerate(leaf_spine([[150, 150]]).nodes()):
+        (tmp_path / f"{number:03}.yaml").write_text(yaml.safe_dump(node))
+    assert len(read_cluster(str(tmp_path)).nodes) == 300
+    said = refused(
+        lambda _: read_cluster(str(tmp_path)), tmp_path / "123.yaml", "kind: Node\nmetadata: {name: x\nb: -\n"
+    )
+    assert re.match(r"123\.yaml:3: not valid YAML: .*; correct it, or move the file away", said), said
+
+
+def test_one_broken_object_of_a_long_list(tmp_path: Path) -> None:
+    nodes = list(leaf_spine([[300]]).nodes())
+    nodes[200]["metadata"]["labels"]["number"] = 7
+    text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": nodes})
+    line = text[: text.index("number: 7")].count("\n") + 1
+    said = refused(read_cluster, tmp_path / "nodes.yaml", text)
+    found = re.match(r"nodes\.yaml:(\d+): Node node-201: Expected `str`, got `int` - at `\$\.metadata\.labels", said)
+    assert found, said
+    assert 0 < line - int(found[1]) < 25, "the line where the object begins"
+    said = refused(read_cluster, tmp_path / "nodes.json", json.dumps(yaml.safe_load(text), indent=1))
+    assert re.match(r"nodes\.json:\d+: Node node-201: ", said), said
+
+
+def test_a_path_or_an_option_that_is_none(tmp_path: Path) -> None:
+    for read in (read_cluster, read_workload):
+        with pytest.raises(CaseError, match="nowhere: there is no such file or directory; name "):
+            read(str(tmp_path / "nowhere"))
+        with pytest.raises(CaseError, match=r"no file that ends in \.yaml, \.yml, \.json; save objects there"):
+            read(str(tmp_path))
+    (tmp_path / "topo.csv").write_text(LINGJUN)
+    with pytest.raises(CaseError, match=r"unknown option 'gpu'; did you mean gpus\?"):
+        read_cluster(f"{tmp_path / 'topo.csv'}@gpu=8")
+    with pytest.raises(CaseError, match="gpus: 'x' is not a whole number from 1 to 64"):
+        read_cluster(f"{tmp_path / 'topo.csv'}@gpus=x")
+    with pytest.raises(CaseError, match="cpu: 'much' is not a quantity"):
+        read_cluster(f"{tmp_path / 'topo.csv'}@cpu=much")
+    with pytest.raises(CaseError, match="unknown option 'gpus'"):
+        (tmp_path / "nodes.csv").write_text(NODES)
+        read_cluster(f"{tmp_path / 'nodes.csv'}@gpus=8")
+
+
+def test_jobs_larger_than_the_cluster_are_told_by_their_line(tmp_path: Path) -> None:
+    (tmp_path / "topo.csv").write_text(LINGJUN)
+    cluster = read_cluster(str(tmp_path / "topo.csv"))
+    said = refused(
+        lambda spec: read_workload(spec, cluster=cluster), tmp_path / "muri.csv", MURI.replace("1,8,", "1,64,")
+    )
+    assert said == (
+        "muri.csv:3: job-1 asks for 64 GPUs, and the cluster has 16; give it a larger cluster, or leave such out with"
+        " @at-most=63"
+    )
+    kept = read_workload(f"{tmp_path / 'muri.csv'}@at-most=63", cluster=cluster)
+    assert [one.name for one in kept.arrivals] == ["job-0"]
+
+
+# ---------------------------------------------------------------- anything at all
+
+
+ODD = [
+    *(b"-1", b"null", b"[]", b"{}", b"!!int x", b"&a [*a]", b"'", b'"', b"\n", b",", b"\t", b"1e999", b"9" * 20),
+    *(b"[" * 50, b"\x00", b"- ", b": ", b"\xc2\x85", b".nan", b"? [a] : b"),
+]
+
+
+@st.composite
+def mutilated(draw: st.DrawFn, texts: dict[str, str]) -> tuple[str, bytes]:
+    """A file of which a piece was cut away, doubled, or replaced by anything."""
+    name = draw(st.sampled_from(sorted(texts)))
+    data = texts[name].encode()
+    for _ in range(draw(st.integers(1, 3))):
+        begin = draw(st.integers(0, len(data)))
+        end = min(len(data), begin + draw(st.integers(0, 40)))
+        piece = draw(
+            st.one_of(
+                st.just(b""),
+                st.just(data[begin:end] * 2),
+                st.binary(max_size=8),
+                st.sampled_from(ODD),
+            )
+        )
+        data = data[:begin] + piece + data[end:]
+    if draw(st.booleans()):
+        data = data[: draw(st.integers(0, len(data)))]
+    return name, data
+
+
+def survives(read: Callable[[str], ClusterCase | WorkloadCase], path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    try:
+        read(str(path))
+    except CaseError as error:
+        said = str(error)
+        assert said.startswith(str(path)), said
+        assert ";" in said, said
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(mutilated(CLUSTERS))
+def test_mutilated_clusters(tmp_path: Path, file: tuple[str, bytes]) -> None:
+    survives(read_cluster, tmp_path / file[0], file[1])
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(mutilated(WORKLOADS))
+def test_mutilated_workloads(tmp_path: Path, file: tuple[str, bytes]) -> None:
+    survives(read_workload, tmp_path / file[0], file[1])
