@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topo_scheduler.cli.common import USAGE, Failure, config_option
+from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_option
 
 if TYPE_CHECKING:
+    from topo_scheduler.simulation.cases.model import ClusterCase
     from topo_scheduler.simulation.results.model import Run
     from topo_scheduler.simulation.tasks import Task
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Time from a decision until its pods run; none by default.",
 )
+@cluster_options
 @config_option
 def command(
     cluster: str,
@@ -43,6 +45,8 @@ def command(
     fill: float | None,
     out: Path | None,
     bind_latency: float,
+    kubeconfig: str | None,
+    context: str | None,
     config_path: Path | None,
 ) -> None:
     """Schedule a workload on a cluster in virtual time, and compare policies.
@@ -50,7 +54,7 @@ def command(
     The decisions are those of the very code that `run` schedules with. Same input and seed, same result.
 
     \b
-    C:  leaf-spine:spines=8,leaves=16,nodes=16,gpus=8
+    C:  live (read once, with --kubeconfig), leaf-spine:spines=8,leaves=16,nodes=16,gpus=8,
         a directory or file of kubectl get -o yaml, a recorded directory,
         openb nodes (CSV), a topograph model, the Lingjun table
     W:  poisson:rate=120/h,jobs=1000,sizes=1:0.5|8:0.5,duration=lognormal:mean=2h,sigma=1.5
@@ -60,16 +64,18 @@ def command(
         least-allocated (kube-scheduler's default), most-allocated, dot-product, fgd
     """  # noqa: D301 - click reads the backspace
     from topo_scheduler.simulation.cases.model import CaseError
+    from topo_scheduler.simulation.cases.reading import LIVE, read_cluster
 
     try:
-        tasks = _tasks(cluster, workload, policy, seeds, fill, bind_latency, config_path)
+        read = read_cluster(cluster, kubeconfig=kubeconfig, context=context) if cluster == LIVE else cluster
+        tasks = _tasks(read, workload, policy, seeds, fill, bind_latency, config_path)
         _simulate(tasks, out)
     except CaseError as error:
         raise Failure(str(error), USAGE) from error
 
 
 def _tasks(
-    cluster: str,
+    cluster: "str | ClusterCase",
     workload: str,
     policy: str,
     seeds: str,
