@@ -1,8 +1,14 @@
-"""Readers of Alibaba's cluster trace with shared GPUs (openb, 2023), in the form of the FGD authors' repository."""
+"""Nodes and pods of Alibaba's cluster trace with shared GPUs (openb, 2023) as plain numbers."""
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.helpers import MODEL
+from topo_scheduler.api.annotations import GPU_FRACTION, GPU_MODEL
+from topo_scheduler.api.fractions import parse_fraction
+from topo_scheduler.api.quantity import parse_quantity
+from topo_scheduler.simulation.cases.making import GPU
+from topo_scheduler.simulation.cases.openb import read_openb_nodes, read_openb_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +41,23 @@ class Want:
 
 def machines(data: Path) -> list[Machine]:
     """Return the nodes of the trace."""
-    with (data / "openb_node_list_gpu_node.csv").open(newline="") as file:
-        return [
-            Machine(row["sn"], int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"])
-            for row in csv.DictReader(file)
-        ]
+    found = []
+    for node in read_openb_nodes(data / "openb_node_list_gpu_node.csv").nodes:
+        has, labels = node.status.allocatable, node.metadata.labels
+        cpu, memory = parse_quantity(has["cpu"], 1000), parse_quantity(has["memory"]) >> 20
+        found.append(Machine(node.metadata.name, cpu, memory, parse_quantity(has.get(GPU, 0)), labels[MODEL]))
+    return found
 
 
 def wants(data: Path, trace: str) -> list[Want]:
-    """Return the pods of one of its lists, such as ``default`` or ``gpushare40``."""
-    with (data / f"openb_pod_list_{trace}.csv").open(newline="") as file:
-        return [
-            Want(
-                row["name"],
-                int(row["cpu_milli"]),
-                int(row["memory_mib"]),
-                int(row["num_gpu"]),
-                int(row["gpu_milli"]),
-                tuple(sorted(set(filter(None, (row.get("gpu_spec") or "").split("|"))))),
-            )
-            for row in csv.DictReader(file)
-        ]
+    """Return the pods of one of its lists, such as ``default`` or ``gpushare40``, by name."""
+    found = []
+    for arrival in read_openb_pods(data / f"openb_pod_list_{trace}.csv").arrivals:
+        (pod,) = arrival.pods
+        asks, share = pod.spec.containers[0].resources.requests, pod.metadata.annotations.get(GPU_FRACTION)
+        gpus = 1 if share else parse_quantity(asks.get(GPU, 0))
+        milli = parse_fraction(share) if share else 1000 * bool(gpus)
+        models = tuple(filter(None, pod.metadata.annotations.get(GPU_MODEL, "").split(",")))
+        cpu, memory = parse_quantity(asks["cpu"], 1000), parse_quantity(asks["memory"]) >> 20
+        found.append(Want(arrival.name, cpu, memory, gpus, milli, models))
+    return sorted(found, key=lambda want: want.name)

@@ -1,26 +1,21 @@
 """Waiting ends on real streams: jobs of the Muri traces on hosts of the Lingjun fabric, in virtual time."""
 
-import csv
-from collections import defaultdict
 from math import inf
 
 import numpy as np
 
 from tests.e2e.real_input import data
-from tests.helpers import make_node, make_pod, timestamp
+from tests.helpers import make_pod, timestamp
 from tests.scheduling.driver import configured, gang
 from tests.scheduling.stream import Run, Stream
 from topo_scheduler.api.objects import Node
+from topo_scheduler.simulation.cases.muri import read_muri
+from topo_scheduler.simulation.cases.reading import read_cluster
 
 
 def hosts(count: int) -> list[Node]:
     """Return the first hosts of the fabric, leaf by leaf, with 8 GPUs each."""
-    leaves = defaultdict(list)
-    with data("lingjun", "topo.csv").open(encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            leaves[f"{row['DSW']}/{row['PSW']}/{row['ASW']}"].append(row["ip"][:12])
-    nodes = [make_node(name, path) for path, names in sorted(leaves.items()) for name in names]
-    return nodes[:count]
+    return list(read_cluster(str(data("lingjun", "topo.csv"))).nodes[:count])
 
 
 def stream(jobs: int, nodes: int, load: float, *, reserving: bool, says: bool) -> tuple[list[tuple[int, Run]], float]:
@@ -28,11 +23,7 @@ def stream(jobs: int, nodes: int, load: float, *, reserving: bool, says: bool) -
 
     With how much later than first promised somebody started.
     """
-    with data("gangs", "muri", "trace2.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))[:jobs]
-    told = [
-        (int(row["num_gpu"]), int(row["submit_time"]) / 1000, float(round(int(row["duration"]) / 1000))) for row in rows
-    ]
+    told = [(one.gpus, one.at, one.seconds or 0.0) for one in read_muri(data("gangs", "muri", "trace2.csv"))[:jobs]]
     work = sum(gpus * seconds for gpus, _, seconds in told)
     pace = work / (load * nodes * 8) / max(at for _, at, _ in told)
     promised: dict[str, float] = {}
