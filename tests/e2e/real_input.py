@@ -1,14 +1,15 @@
 """Real input: the fabric of a production cluster, the pods of another, and the gangs of a third."""
 
-import csv
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import pytest
+
+from topo_scheduler.simulation.cases.muri import read_muri
+from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
+from topo_scheduler.simulation.cases.what_if import place_of
 
 from . import objects
 from .api import Json
@@ -30,19 +31,13 @@ def data(*parts: str) -> Path:
     return path
 
 
-def _rows(path: Path) -> Iterator[dict[str, str]]:
-    with path.open(newline="") as file:
-        yield from csv.DictReader(file)
-
-
 def lingjun_nodes() -> list[Json]:
     """The 847 hosts of Lingjun, with the labels of their switches; names of leaves repeat under their parents."""
     nodes = []
-    for number, row in enumerate(_rows(data("lingjun", "topo.csv"))):
-        labels = {f"{objects.PREFIX}core": row["DSW"]}
-        item = objects.node(
-            f"host-{number:04d}", spine=row["PSW"], leaf=row["ASW"], gpus=GPUS, model="A100", labels=labels
-        )
+    for number, host in enumerate(read_cluster(str(data("lingjun", "topo.csv"))).nodes):
+        (_, core), (_, spine), (_, leaf) = place_of(host)
+        labels = {f"{objects.PREFIX}core": core}
+        item = objects.node(f"host-{number:04d}", spine=spine, leaf=leaf, gpus=GPUS, model="A100", labels=labels)
         for amounts in (item["status"]["capacity"], item["status"]["allocatable"]):
             amounts |= {"cpu": "128", "memory": "1Ti"}
         nodes.append(item)
@@ -67,17 +62,19 @@ class Work:
 
 def openb_pods(most: int) -> list[Work]:
     """Pods with whole GPUs, in order of arrival."""
-    rows = _rows(data("openb", "openb_pod_list_default.csv"))
-    whole = (row for row in rows if row["gpu_milli"] == "1000" and int(row["num_gpu"] or 0) >= 1)
-    return [Work(row["name"], 1, int(row["num_gpu"]), f"{row['cpu_milli']}m") for row in islice(whole, most)]
+    found: list[Work] = []
+    for arrival in read_workload(str(data("openb", "openb_pod_list_default.csv"))).arrivals:
+        requests = arrival.pods[0].spec.containers[0].resources.requests
+        if "nvidia.com/gpu" in requests and len(found) < most:
+            found.append(Work(arrival.name, 1, int(requests["nvidia.com/gpu"]), str(requests["cpu"])))
+    return found
 
 
 def muri_gangs(most: int) -> list[Work]:
     """Jobs of more than one node's GPUs as pods of whole nodes, those of 2 to 8 as pods of one GPU each."""
     found: list[Work] = []
-    for row in _rows(data("gangs", "muri", "trace2.csv")):
-        gpus = int(row["num_gpu"])
-        if gpus > 1 and len(found) < most:
-            members, each = (gpus // GPUS, GPUS) if gpus > GPUS else (gpus, 1)
-            found.append(Work(f"muri-{row['job_id']}", members, each))
+    for job in read_muri(data("gangs", "muri", "trace2.csv")):
+        if job.gpus > 1 and len(found) < most:
+            members, each = (job.gpus // GPUS, GPUS) if job.gpus > GPUS else (job.gpus, 1)
+            found.append(Work(job.name.replace("job", "muri"), members, each))
     return found

@@ -238,11 +238,13 @@ def test_a_drained_leaf() -> None:
 
 
 def test_one_more_job(tmp_path: Path) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(
+    file, other = tmp_path / "job.yaml", tmp_path / "other.yaml"
+    text = (
         "{apiVersion: batch/v1, kind: Job, metadata: {name: extra}, spec: {parallelism: 2, completions: 2, template:"
         " {spec: {restartPolicy: Never, containers: [{name: a, image: b, resources: {limits: {nvidia.com/gpu: 8}}}]}}}}"
     )
+    file.write_text(text)
+    other.write_text(text.replace("extra", "more"))
     cluster = small()
     same, after = what_if(str(file), cluster, jobs(1, 8))
     assert same is cluster
@@ -250,6 +252,9 @@ def test_one_more_job(tmp_path: Path) -> None:
     assert arrival_milli(after.arrivals[1]) == 16_000
     with pytest.raises(CaseError, match="rename one"):
         what_if(str(file), cluster, after)
+    _, both = what_if(str(other), cluster, after)
+    uids = [pod.metadata.uid for one in both.arrivals for pod in one.pods]
+    assert len(set(uids)) == len(uids) == 6
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,9 @@ _SERVERS_OWN: Final = ("uid", "resourceVersion", "creationTimestamp", "generatio
 
 
 class Expander:
-    """Makes pods of manifests, with the same names and uids each time."""
+    """Makes pods of manifests, with the same names and uids each time for the same seed."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int) -> None:
         self._store = Store(clock=lambda: _BORN, seed=seed)
         self._due: dict[tuple[int, Key], None] = {}
         self._made: list[Key] = []

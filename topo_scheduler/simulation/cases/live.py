@@ -87,8 +87,14 @@ async def read_cluster_of(client: Client) -> ClusterCase:
         tuple(budgets),
         tuple(namespaces),
         storage=stored,
-        priority_classes=tuple(msgspec.to_builtins(one) for one in priorities),
+        priority_classes=tuple(_told(one) for one in priorities),
     )
+
+
+def _told(one: _PriorityClass) -> dict[str, Any]:
+    told: dict[str, Any] = {"metadata": {"name": one.metadata.name}, "value": one.value}
+    told |= {"preemptionPolicy": one.preemption_policy} if one.preemption_policy else {}
+    return told | ({"globalDefault": True} if one.global_default else {})
 
 
 async def _all(client: Client, resource: Resource[T]) -> list[T]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Any, Final
+from zlib import crc32
 
 from topo_scheduler.api.annotations import EXPECTED_DURATION, GANG_NAME
 from topo_scheduler.api.durations import DurationError, parse_duration
@@ -47,7 +48,8 @@ def read_manifests(
         CaseError: an object can't be used.
     """
     documents = once(unpacked(documents))
-    expander = Expander()
+    # Generated names and uids are those of these objects: others that are read beside them have others.
+    expander = Expander(crc32("\n".join(f"{one.path.name} {one.named}" for one in documents).encode()))
     for obj in (*(one.obj for one in documents if one.kind == "PriorityClass"), *priority_classes):
         expander.add_priority_class(obj)
     owned = {uid for one in documents for uid in _controllers(one)}
