@@ -170,6 +170,12 @@ class Every:
 
     def holds(self, leaves: tuple[Path, ...], model: str | None, *, empty: bool) -> bool:
         """Whether these leaves hold the gang."""
+        return self.holds_members(leaves, model, tuple(count for _, count in self.groups), empty=empty)
+
+    def holds_members(
+        self, leaves: tuple[Path, ...], model: str | None, members: tuple[int, ...], *, empty: bool
+    ) -> bool:
+        """Whether these leaves hold so many of each class."""
         max_nodes, max_gpus = self.limits
         inside = [m for leaf in leaves for m in self.machines if m.place == leaf and m.usable]
 
@@ -199,7 +205,7 @@ class Every:
                     return True
             return False
 
-        return place(0, tuple(count for _, count in self.groups), 0, 0)
+        return place(0, members, 0, 0)
 
     def best(self, depth: int, most: int, *, empty: bool = False) -> tuple[int, int] | None:
         """The fewest leaves of one domain of a level, and how far apart they are at least."""

@@ -62,14 +62,6 @@ def test_a_segment_that_no_leaf_holds_makes_the_gang_too_large() -> None:
     assert "No leaf holds a segment of 4 pods even when empty" in d.told(members[0])[-1]
 
 
-def test_pods_that_ask_for_different_things_can_not_be_in_segments() -> None:
-    d = Driver(fabric({"s1/a": 8}))
-    one, two = asking(2, segment_size="2"), asking(2, segment_size="2", gpus=4)
-    members = [one[0], two[1]]
-    assert d.run(*members) == {}
-    assert "is for gangs whose pods are alike" in d.told(members[0])[-1]
-
-
 def test_a_lost_member_goes_back_to_its_segment() -> None:
     d = Driver(fabric({"s1/a": 3, "s1/b": 3}))
     members = asking(4, segment_size="2")

@@ -95,7 +95,8 @@ class Attempts:
                     outcome = Failure(f"internal fault, please report it: the placement found was not valid: {wrong}")
                 else:
                     try:
-                        return self._placed(workload, groups, outcome, layout, self._volumes(groups, outcome), told)
+                        volumes = self._volumes(groups, outcome)
+                        return self._placed(workload, groups, ask, outcome, layout, volumes, told)
                     except ClaimError as error:
                         outcome = Failure(str(error), outcome.rule)
             known = self._explain(ask, outcome, layout, stamp)
@@ -240,6 +241,7 @@ class Attempts:
         self,
         workload: Workload,
         groups: Sequence[tuple[PodClass, list[Member]]],
+        ask: Ask,
         placement: Placement,
         layout: Layout,
         volumes: Mapping[str, tuple[VolumeChoice, ...]],
@@ -250,13 +252,12 @@ class Attempts:
             for (_, members), rows in zip(groups, placement.rows, strict=True)
             for member, row in zip(members, rows, strict=True)
         ]
-        in_order = (workload.request.segment_size or workload.subgroup) > 1
         if len(groups) > 1:
             order = {uid: number for number, uid in enumerate(m.uid for m in workload.at(Stage.PENDING))}
             placed.sort(key=lambda one: order[one[0].uid])
         on = np.array([row for _, row in placed], np.int64)
         # Of a gang in segments it is settled who goes where; the others are numbered along the network.
-        positions = range(len(placed)) if in_order else layout.position[on].tolist()
+        positions = range(len(placed)) if ask.in_segments else layout.position[on].tolist()
         ranks = give_ranks(workload, [(member, at) for (member, _), at in zip(placed, positions, strict=True)])
         gpus = choose_gpus(self.planner, [(member.cls, row) for member, row in placed])
         seats = []

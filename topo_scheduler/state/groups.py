@@ -9,8 +9,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from topo_scheduler.api.annotations import MAX_GANG
 from topo_scheduler.api.groups import PLURAL, GroupApi, PodGroupObject
+from topo_scheduler.api.selectors import LabelSelector
+from topo_scheduler.state.selectors import EVERYTHING, Selector, SelectorError, compile_selector
 
 
 class Serving(StrEnum):
@@ -59,13 +63,38 @@ class GroupKey:
 
 
 @dataclass(frozen=True, slots=True)
+class SubgroupPolicy:
+    """Pods of a group that are put into subgroups: those selected, by the values that they have of some labels."""
+
+    name: str
+    selector: Selector = EVERYTHING
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledSubgroups:
+    """Subgroups that labels of pods tell, each of which must be below one switch of a tier at most (1: a leaf)."""
+
+    policies: tuple[SubgroupPolicy, ...]
+    tiers: int
+
+    def name(self, labels: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the name of the subgroup of a pod, by the first policy that it is for; empty for none."""
+        for policy in self.policies:
+            if policy.selector.matches(labels) and all(labels.get(key) for key in policy.keys):
+                return (policy.name, *(labels[key] for key in policy.keys))
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
 class PodGroup:
     """What a PodGroup asks for.
 
     ``version`` of its API; ``minimum`` pods that must be placed at once; ``gang`` False for a group of which each pod
     is placed for itself; ``priority`` None where it is that of its pods; ``level_key`` node label of which all pods
-    must share the value; ``tiers`` highest tier of switches they must share (1: a leaf), 0 for none; ``scheduled``
-    its condition PodGroupScheduled, None where it has none; ``problem`` why its pods can't be placed.
+    must share the value; ``tiers`` highest tier of switches they must share (1: a leaf), 0 for none; ``subgroups`` of
+    which each must share a tier of its own; ``scheduled`` its condition PodGroupScheduled, None where it has none;
+    ``problem`` why its pods can't be placed.
     """
 
     key: GroupKey
@@ -77,6 +106,7 @@ class PodGroup:
     disruption_mode: Disruption = Disruption.POD
     level_key: str = ""
     tiers: int = 0
+    subgroups: LabelledSubgroups | None = None
     scheduled: bool | None = None
     problem: str = ""
 
@@ -94,6 +124,7 @@ class PodGroup:
             self.disruption_mode,
             self.level_key,
             self.tiers,
+            self.subgroups,
             self.problem,
         )
 
@@ -140,24 +171,54 @@ def _other(api: GroupApi, obj: PodGroupObject) -> dict[str, Any]:
     minimum = _number(obj.spec, "minMember", "spec", low=0) if "minMember" in obj.spec else 1
     asked: dict[str, Any] = {"minimum": max(1, minimum)}
     if api is GroupApi.VOLCANO:
-        asked["tiers"] = _tiers(_mapping(obj.spec, "networkTopology", "spec"))
+        asked["tiers"] = _tiers(_mapping(obj.spec, "networkTopology", "spec"), "spec.networkTopology")
+        asked["subgroups"] = _subgroups(obj.spec)
     return asked
 
 
-def _tiers(topology: Mapping[str, Any]) -> int:
+def _subgroups(spec: Mapping[str, Any]) -> LabelledSubgroups | None:
+    """Volcano: of each policy the pods it selects, by the values of its keys, below one switch of at most a tier.
+
+    Policies that ask for no tier, or only would like it, put nobody together. Sizes are not read: a gang is placed
+    whole, and so are its subgroups.
+    """
+    found: list[tuple[SubgroupPolicy, int]] = []
+    for number, one in enumerate(_list(spec, "subGroupPolicy", "spec")):
+        path = f"spec.subGroupPolicy[{number}]"
+        tiers = _tiers(_mapping(one, "networkTopology", path), f"{path}.networkTopology")
+        keys = _list(one, "matchLabelKeys", path)
+        if not all(isinstance(key, str) and key for key in keys):
+            raise _FieldProblem(f"{path}.matchLabelKeys: {keys!r} is not a list of label keys")
+        selected = _mapping(one, "labelSelector", path)
+        try:
+            selector = compile_selector(msgspec.convert(selected, LabelSelector)) if selected else EVERYTHING
+        except (msgspec.ValidationError, SelectorError) as error:
+            raise _FieldProblem(f"{path}.labelSelector: {error}") from None
+        found.append((SubgroupPolicy(_text(one, "name", path), selector, tuple(keys)), tiers))
+    asked = {tiers for _, tiers in found if tiers}
+    if len(asked) > 1:
+        raise _FieldProblem("spec.subGroupPolicy: this scheduler understands one highestTierAllowed for all subgroups")
+    # The first policy that is for a pod holds, whether it asks for anything or not.
+    if asked and any(not tiers for _, tiers in found):
+        raise _FieldProblem(
+            "spec.subGroupPolicy: this scheduler understands subgroups only where all of them have a networkTopology of"
+            " mode hard with highestTierAllowed, or none"
+        )
+    return LabelledSubgroups(tuple(policy for policy, _ in found), asked.pop()) if asked else None
+
+
+def _tiers(topology: Mapping[str, Any], path: str) -> int:
     """Volcano: in mode hard, the default, all pods must be below one switch of at most this tier."""
     mode = topology.get("mode", "hard")
     if mode not in ("hard", "soft"):
-        raise _FieldProblem(f"spec.networkTopology.mode: {mode!r} is neither hard nor soft")
+        raise _FieldProblem(f"{path}.mode: {mode!r} is neither hard nor soft")
     if not topology or mode == "soft":
         return 0
     if "highestTierName" in topology:
-        raise _FieldProblem(
-            "spec.networkTopology.highestTierName: this scheduler does not know it; write highestTierAllowed"
-        )
+        raise _FieldProblem(f"{path}.highestTierName: this scheduler does not know it; write highestTierAllowed")
     if "highestTierAllowed" not in topology:
         return 0
-    return _number(topology, "highestTierAllowed", "spec.networkTopology")
+    return _number(topology, "highestTierAllowed", path)
 
 
 def _disruption(mode: object) -> Disruption:
@@ -194,7 +255,9 @@ def _text(where: object, name: str, path: str) -> str:
     return value
 
 
-def _mapping(where: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
+def _mapping(where: object, name: str, path: str) -> Mapping[str, Any]:
+    if not isinstance(where, Mapping):
+        raise _FieldProblem(f"{path}: {where!r} is not an object")
     value = where.get(name) or {}
     if not isinstance(value, Mapping):
         raise _FieldProblem(f"{path}.{name}: {value!r} is not an object")

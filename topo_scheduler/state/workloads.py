@@ -1,6 +1,6 @@
 """Workloads: pods grouped into what is placed as one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -58,6 +58,8 @@ class Member:
     """When its Job is ended by ``activeDeadlineSeconds``, in seconds since the epoch."""
     run: Run | None = None
     """What it is a run of."""
+    labels: Mapping[str, str] | None = None
+    """Its labels, where its PodGroup has subgroups that are told by them."""
     problem: str = ""
     """Why this pod can't be placed whatever is free; empty when it can."""
 
@@ -86,6 +88,27 @@ class SetAside:
 NOT_SET_ASIDE: Final = SetAside()
 
 
+@dataclass(frozen=True, slots=True)
+class Subgroups:
+    """Runs of so many consecutive ranks that a controller wants together; 0 for none.
+
+    ``ahead`` members before the first run: they belong to it, or are ``apart`` from all.
+    """
+
+    size: int = 0
+    ahead: int = 0
+    apart: bool = False
+
+    def number(self, rank: int) -> int:
+        """Return the number of the subgroup of a rank, -1 for one that is in none."""
+        if rank < self.ahead:
+            return -1 if self.apart else 0
+        return (rank - self.ahead) // self.size
+
+
+NO_SUBGROUPS: Final = Subgroups()
+
+
 @dataclass(slots=True)
 class Workload:
     """Pods that are placed together: a gang, or one pod.
@@ -94,8 +117,8 @@ class Workload:
     the pods, for messages; ``complete`` whether all of it ran at some time: from then on lost members are re-placed
     singly, before that a gang that can't be completed is rolled back. ``group`` the PodGroup that says so, if one does;
     ``level`` of the fabric of which all members must share one domain, ``tiers`` the same as a number of levels from
-    the leaf (1) outward; ``subgroup`` pods of consecutive ranks that its controller wants together, 0 for none;
-    ``awaits`` what must appear before its size is known.
+    the leaf (1) outward; ``subgroups`` pods of consecutive ranks that its controller wants together; ``awaits`` what
+    must appear before its size is known.
     """
 
     id: str
@@ -108,7 +131,7 @@ class Workload:
     group: PodGroup | None = None
     level: str = ""
     tiers: int = 0
-    subgroup: int = 0
+    subgroups: Subgroups = NO_SUBGROUPS
     awaits: str = ""
     disruption_mode: Disruption = Disruption.POD
     members: dict[str, Member] = field(default_factory=dict)
@@ -184,7 +207,7 @@ _DESCRIBED: Final = (
     "controller",
     "level",
     "tiers",
-    "subgroup",
+    "subgroups",
     "awaits",
     "disruption_mode",
 )

@@ -271,6 +271,8 @@ def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:
         node=pod.spec.node_name,
         rank=-1 if rank is None else rank,
         bandwidth=written_number(annotations, RESERVED_BANDWIDTH) or 0,
+        # Whether its PodGroup has subgroups is not known yet.
+        labels=pod.metadata.labels if (key := GroupKey.parse(gang)) and key.api is GroupApi.VOLCANO else None,
     )
     name = controller.name if controller else gang.rpartition("/")[2]
     made_by = f"{controller.kind} {controller.name}" if controller else f"Pod {pod.metadata.name}"

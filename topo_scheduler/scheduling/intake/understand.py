@@ -154,6 +154,7 @@ def understand(
         lasts=_lasts(pod, lineage, request),
         ends_by=_ends_by(lineage),
         run=run_of(pod),
+        labels=pod.metadata.labels if workload.group is not None and workload.group.subgroups else None,
         problem="; ".join(problems),
     )
     return Understood(member, workload, warnings)
@@ -335,6 +336,6 @@ def _workload(
         workload.id, workload.name, workload.gang = claim.id, claim.name, True
         workload.size = claim.size or 1
         workload.level, workload.tiers = claim.level, claim.group.tiers if claim.group else 0
-        workload.subgroup, wrong = segment_of(pod, request, claim.size)
+        workload.subgroups, wrong = segment_of(pod, request, claim.size)
         problems += filter(None, [wrong])
     return workload

@@ -53,12 +53,19 @@ class Segments:
     ``depth`` and name of that ``level``: 0 for the leaf, -1 for one that no node tells. ``places`` where some of the
     gang run: for each member in order the number of its segment, and the domain where most of that run, -1 where none
     does.
+
+    Where members are not alike, or segments are not: ``parts`` for each group of the ask the segment of each member, -1
+    for members of none; ``homes`` segments of which some run, and the domain where most of that do. ``ahead`` members
+    beside the multiple of the size: a leader.
     """
 
     size: int = 1
     depth: int = 0
     level: str = "leaf"
     places: tuple[tuple[int, int], ...] = ()
+    parts: tuple[tuple[int, ...], ...] = ()
+    homes: tuple[tuple[int, int], ...] = ()
+    ahead: int = 0
 
 
 NO_SEGMENTS: Final = Segments()
@@ -114,9 +121,14 @@ class Ask:
         object.__setattr__(self, "members", sum(count for _, count in self.groups))
 
     @property
+    def in_segments(self) -> bool:
+        """Whether some of the members must share a domain with each other, and others needn't."""
+        return self.segments.size > 1 or bool(self.segments.parts)
+
+    @property
     def segment(self) -> int:
-        """Members of a segment."""
-        return self.segments.size
+        """Members of a segment, where all members and all segments are alike; else 1."""
+        return 1 if self.segments.parts else self.segments.size
 
     @property
     def units(self) -> int:

@@ -2,6 +2,7 @@
 
 Windows of neighbouring leaves are filled in first, the most demanding class before the others: that is quick, and finds
 most. Where it fails, or might have used fewer leaves, `Packer` searches completely, as long as its work is bounded.
+Where they are in segments, leaves are filled with whole segments, and the search counts these.
 """
 
 import itertools
@@ -12,9 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.kernels.nodes import fill_nodes
 from topo_scheduler.scheduling.placing.ask import Ask, Bounds, Failure, Placement
-from topo_scheduler.scheduling.placing.packer import Packer
+from topo_scheduler.scheduling.placing.carried import carried, links_key
+from topo_scheduler.scheduling.placing.filling import Filler
+from topo_scheduler.scheduling.placing.kinds import kinds_of
+from topo_scheduler.scheduling.placing.packer import Found, Packer
+from topo_scheduler.scheduling.placing.segment_packing import SegmentFiller, SegmentPacker
 from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits, make_rule, named_at
 from topo_scheduler.scheduling.placing.views import ANY_MODEL, ClassView
@@ -31,12 +35,8 @@ def plan_mixed(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | 
     views = variants(site, ask)
     home = layout.leaves_of(ask.running)
     empty = _rule_of(site, views, ask, layout)
-    if empty is None and ask.within:
-        return Failure(
-            f"no {ask.level} holds the gang of {ask.total} pods even when empty, and {ask.because} asks for one"
-        )
     if empty is None:
-        return Failure(f"the gang of {ask.total} pods is larger than the cluster: no domain holds it even when empty")
+        return Failure(_too_large(ask))
     rule = empty
     if home:
         now_found = _search(site, views, ask, layout, near=home)
@@ -53,6 +53,21 @@ def plan_mixed(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | 
     return Placement(rows, used, rule, common_score(site, ask, layout, used, rule), 1)
 
 
+def _too_large(ask: Ask) -> str:
+    """Return the reason for a gang that not even an empty cluster could hold."""
+    gang = f"the gang of {ask.total} pods"
+    if ask.in_segments:
+        gang += f" in segments that must each share one {ask.segments.level}"
+    if ask.within:
+        return f"no {ask.level} holds {gang} even when empty, and {ask.because} asks for one"
+    return f"{gang} is larger than the cluster: no domain holds it even when empty"
+
+
+def rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
+    """Return the size rule of a gang of several classes, None when not even an empty cluster holds it."""
+    return _rule_of(site, variants(site, ask), ask, layout)
+
+
 def fewest_nodes(site: Site, ask: Ask, layout: Layout) -> int:
     """Return how many nodes the search gives a gang of several classes on an empty cluster; a node a pod if none."""
     found = _rule_of(site, variants(site, ask), ask, layout)
@@ -63,7 +78,11 @@ def _rule_of(site: Site, variants: list[list[ClassView]], ask: Ask, layout: Layo
     """Return the size rule, None when not even an empty cluster holds the gang."""
 
     def compute() -> tuple[SizeRule | None, int]:
-        found = _search(site, variants, ask, layout, empty=True)
+        def find(ask: Ask, depth: int | None) -> Found | None:
+            return _search(site, variants, ask, layout, empty=True, at=depth)
+
+        fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants], axis=0)
+        found = carried(site, ask, layout, find, fit)
         if found is None:
             return None, 0
         depth, leaves, rows = found
@@ -71,7 +90,8 @@ def _rule_of(site: Site, variants: list[list[ClassView]], ask: Ask, layout: Layo
 
     seen = tuple((view.number, view.reach_changes) for views in variants for view in views)
     counts = tuple(count for _, count in ask.groups)
-    key = ("mixed", seen, counts, site.limits_for(ask), ask.within, ask.bounds)
+    limits, segments = site.limits_for(ask), ask.segments.parts
+    key = ("mixed", seen, counts, limits, ask.within, ask.bounds, layout.depth, segments, links_key(site, ask, layout))
     return site.remembered(key, layout, compute)[0]
 
 
@@ -95,10 +115,14 @@ def _search(
     empty: bool = False,
     rule: SizeRule | None = None,
     near: set[int] | None = None,
-) -> tuple[int, int, list[list[int]]] | None:
-    """Return the lowest level that holds the gang, the fewest leaves of it, and the rows of each group."""
+    at: int | None = None,
+) -> Found | None:
+    """Return the lowest level that holds the gang, the fewest leaves of it, and the rows of each group.
+
+    ``rule`` whose level and leaves are kept to; ``near`` leaves where some of it run; ``at`` the only level to look at.
+    """
     limits = site.limits_for(ask)
-    by_row = [[view.empty_fit if empty else ask.within_links(view.fit) for view in views] for views in variants]
+    by_row = [[ask.within_links(view.empty_fit if empty else view.fit) for view in views] for views in variants]
     fits = [
         np.stack([leaf_fits(view, layout, limits, fit=fit) for view, fit in zip(views, some, strict=True)])
         for views, some in zip(variants, by_row, strict=True)
@@ -108,11 +132,19 @@ def _search(
         fits = [fit * named for fit in fits]
     needed = np.array([[count] for _, count in ask.groups], np.int64)
     used = site.nodes.daemons if empty else site.nodes.requested
+    fillers = [Filler(site, views, ask, layout, used, empty=empty) for views in variants]
+    segments = None
     packer = Packer(site, ask, layout, used, empty=empty)
+    if ask.segments.parts:
+        kinds = kinds_of(ask)
+        segments = SegmentFiller(kinds, ask, layout)
+        packer = SegmentPacker(site, ask, layout, used, kinds, empty=empty)
     for depth, widths in _spreads(layout, rule, bound(layout, ask.within, near), ask.bounds):
+        if at is not None and depth != at:
+            continue
         found = None
         for width in widths:
-            found = _at_width(site, variants, fits, ask, layout, depth, width, needed, used, near, empty=empty)
+            found = _at_width(fillers, segments, fits, ask, layout, depth, width, needed, near)
             if found is not None:
                 break
         most = widths[-1] if found is None else found[1] - 1
@@ -124,27 +156,30 @@ def _search(
 
 
 def _at_width(
-    site: Site,
-    variants: list[list[ClassView]],
-    fits: list[Int64],
+    fillers: Sequence[Filler],
+    segments: SegmentFiller | None,
+    fits: Sequence[Int64],
     ask: Ask,
     layout: Layout,
     depth: int,
     width: int,
     needed: Int64,
-    used: Int64,
     near: set[int] | None,
-    *,
-    empty: bool,
-) -> tuple[int, int, list[list[int]]] | None:
+) -> Found | None:
     """Fill in windows of so many leaves."""
-    for views, variant_fits in zip(variants, fits, strict=True):
-        windows = _windows(layout, depth, width, variant_fits, needed, near)
-        for first in itertools.islice(windows, TRIES):
-            rows = layout.order[layout.offsets[first] : layout.offsets[first + width]]
-            filled = _fill(site, views, ask, layout, rows, used, empty=empty)
+    counts = np.ascontiguousarray(needed[:, 0])
+    for filler, held in zip(fillers, fits, strict=True):
+        if segments is not None:
+            bounds = segments.bounds(held)
+            for first in itertools.islice(_windows(layout, depth, width, bounds, segments.wanted, near), TRIES):
+                if (rows := segments.fill(filler, held, first, width)) is not None:
+                    return depth, width, rows
+            continue
+        for first in itertools.islice(_windows(layout, depth, width, held, needed, near), TRIES):
+            inside = layout.order[layout.offsets[first] : layout.offsets[first + width]]
+            filled = filler.fill(inside, counts)
             if filled is not None:
-                return depth, width, filled
+                return depth, width, [np.repeat(inside, group).tolist() for group in filled]
     return None
 
 
@@ -186,41 +221,6 @@ def _windows(
         found = [first for first in found if low <= first < high]
         found.sort(key=lambda first: (min(abs(leaf - first) for leaf in near), first))
     return iter(found)
-
-
-def _fill(
-    site: Site,
-    views: list[ClassView],
-    ask: Ask,
-    layout: Layout,
-    rows: Int64,
-    used: Int64,
-    *,
-    empty: bool,
-) -> list[list[int]] | None:
-    nodes = site.nodes
-    requests = np.zeros((len(views), nodes.allocatable.shape[1]), np.int64)
-    for number, view in enumerate(views):
-        requests[number, view.columns] = view.amounts
-    eligible = np.stack([view.eligible if empty else view.open for view in views])
-    if not empty and ask.traffic is not None and ask.traffic.open is not None:
-        eligible &= ask.traffic.open
-    counts = np.array([count for _, count in ask.groups], np.int64)
-    out = np.zeros((len(views), len(rows)), np.int64)
-    rows = np.ascontiguousarray(rows)
-    if fill_nodes(rows, nodes.allocatable, used, requests, eligible, counts, 0, out):
-        return None
-    limits = site.limits_for(ask)
-    gpus = np.array([cls.gpus for cls, _ in ask.groups], np.int64)
-    for leaf in np.unique(layout.leaf_of_row[rows]):
-        here = layout.leaf_of_row[rows] == leaf
-        used_nodes = int((out[:, here].sum(axis=0) > 0).sum())
-        used_gpus = int((out[:, here].sum(axis=1) * gpus).sum())
-        if limits.max_nodes_per_leaf and used_nodes > limits.max_nodes_per_leaf:
-            return None
-        if limits.max_gpus_per_leaf and used_gpus > limits.max_gpus_per_leaf:
-            return None
-    return [np.repeat(rows, group).tolist() for group in out]
 
 
 def common_score(site: Site, ask: Ask, layout: Layout, leaves: list[int], rule: SizeRule) -> ScoreParts:

@@ -1,5 +1,6 @@
 """The complete search for a gang of several classes: the fewest leaves of a level that hold all of it together."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -35,6 +36,8 @@ class Packer:
         self._used = used
         self._empty = empty
         self._asked: Vector = tuple(count for _, count in ask.groups)
+        self._wanted: Vector = self._asked
+        """How many are to be placed of what leaves are counted in."""
         self._budget: Budget | None = None
         self._nodes: dict[tuple[int, ...], Frontier] = {}
         self._leaves: dict[tuple[Frontier, ...], Frontier] = {}
@@ -51,9 +54,7 @@ class Packer:
             depth: of the level.
             most: leaves at most.
         """
-        if self._budget is None:
-            few = max(self._candidates(views) for views in variants) <= FEW_NODES
-            self._budget = Budget(MOST_WORK_ON_FEW if few else MOST_WORK)
+        self.budget(variants)
         best: tuple[tuple[int, int], int, list[tuple[int, Vector]]] | None = None
         try:
             for number, (views, held) in enumerate(zip(variants, fits, strict=True)):
@@ -69,7 +70,14 @@ class Packer:
         if best is None:
             return None
         (size, _), number, leaves = best
-        return depth, size, self._seats(number, leaves)
+        return depth, size, self._seats(number, variants[number], leaves)
+
+    def budget(self, variants: Sequence[list[ClassView]]) -> Budget:
+        """Return what is left of the work allowed; on few nodes that is more."""
+        if self._budget is None:
+            few = max(self._candidates(views) for views in variants) <= FEW_NODES
+            self._budget = Budget(MOST_WORK_ON_FEW if few else MOST_WORK)
+        return self._budget
 
     def _candidates(self, views: list[ClassView]) -> int:
         fit = [view.empty_fit if self._empty else view.fit for view in views]
@@ -89,9 +97,9 @@ class Packer:
         self, number: int, views: list[ClassView], held: Int64, first: int, last: int, most: int
     ) -> list[tuple[int, Vector]] | None:
         assert self._budget is not None
-        nothing: Frontier = (tuple(0 for _ in self._asked),)
+        nothing: Frontier = (tuple(0 for _ in self._wanted),)
         frontiers = [self._leaf(number, views, leaf) if held[:, leaf].any() else nothing for leaf in range(first, last)]
-        found = packing.fewest_leaves(frontiers, most, self._asked, self._budget)
+        found = packing.fewest_leaves(frontiers, most, self._wanted, self._budget)
         return None if found is None else [(first + leaf, counts) for leaf, counts in found]
 
     def _leaf(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
@@ -108,7 +116,7 @@ class Packer:
 
     def _room(self, views: list[ClassView], leaf: int) -> Room:
         assert self._budget is not None
-        layout, nodes = self._layout, self._site.nodes
+        layout, nodes = self._layout.inner or self._layout, self._site.nodes
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
         columns = np.unique(np.concatenate([view.columns for view in views]))
         requests = np.zeros((len(views), len(columns)), np.int64)
@@ -116,7 +124,7 @@ class Packer:
             requests[group, np.searchsorted(columns, view.columns)] = view.amounts
         free = nodes.allocatable[rows][:, columns] - self._used[rows][:, columns]
         allowed = np.stack([(view.eligible if self._empty else view.open)[rows] for view in views], axis=1)
-        if not self._empty and self._ask.traffic is not None and self._ask.traffic.open is not None:
+        if self._ask.traffic is not None and self._ask.traffic.open is not None:
             allowed &= self._ask.traffic.open[rows][:, None]
         frontiers, usable = [], []
         for row, left, may in zip(rows.tolist(), free.tolist(), allowed.tolist(), strict=True):
@@ -133,12 +141,16 @@ class Packer:
         gpus = tuple(cls.gpus for cls, _ in self._ask.groups)
         return Room(tuple(usable), tuple(frontiers), limits.max_nodes_per_leaf, limits.max_gpus_per_leaf, gpus)
 
-    def _seats(self, number: int, leaves: list[tuple[int, Vector]]) -> list[list[int]]:
-        assert self._budget is not None
+    def _seats(self, number: int, views: list[ClassView], leaves: list[tuple[int, Vector]]) -> list[list[int]]:
+        position = self._layout.position
+        rows = self._rows_of(number, leaves)
+        return [sorted(group, key=lambda row: int(position[row])) for group in rows]
+
+    def _rows_of(self, number: int, leaves: list[tuple[int, Vector]]) -> list[list[int]]:
+        """Return the rows of each group, one a member, in leaves that hold so many."""
         rows: list[list[int]] = [[] for _ in self._asked]
         for leaf, counts in leaves:
             for row, some in packing.seat(self._rooms[number, leaf], counts, Budget(packing.UNBOUNDED)):
                 for group, count in enumerate(some):
                     rows[group] += [row] * count
-        position = self._layout.position
-        return [sorted(group, key=lambda row: int(position[row])) for group in rows]
+        return rows

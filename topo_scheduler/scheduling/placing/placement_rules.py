@@ -82,6 +82,8 @@ def _needed(site: Site, ask: Ask, layout: Layout) -> tuple[int, int]:
     """Return how many nodes and leaves a gang needs by the size rule alone; a node a pod where there is none."""
     if tied.is_tied(ask.groups):
         rule = tied.rule_of(site, ask, layout)
+    elif ask.segments.parts:
+        rule = mixed.rule_of(site, ask, layout)
     else:
         rule, _ = site.rule(site.views_for(ask), ask, layout)
     nodes, leaves = (rule.nodes, rule.leaves) if rule is not None else (ask.total, len(layout.paths))

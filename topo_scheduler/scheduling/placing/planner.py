@@ -13,6 +13,7 @@ from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Ask, Failure, Pla
 from topo_scheduler.scheduling.placing.bandwidth import plan_within_links
 from topo_scheduler.scheduling.placing.choice import best_window
 from topo_scheduler.scheduling.placing.mixed import plan_mixed
+from topo_scheduler.scheduling.placing.parts_repair import plan_parts_again
 from topo_scheduler.scheduling.placing.placement_rules import plan_with_rules
 from topo_scheduler.scheduling.placing.repair import plan_repair
 from topo_scheduler.scheduling.placing.seats import seat
@@ -50,9 +51,9 @@ class Planner(Site):
             return Failure(f"{ask.because} asks for one {ask.level}, which no node's labels tell")
         if ask.segments.depth < 0:
             return Failure(f"its annotation segment-level asks for {ask.segments.level}, which no node's labels tell")
-        if ask.segment > 1 and layout.inner is None and in_one_piece(ask, layout):
+        if ask.in_segments and layout.inner is None and in_one_piece(ask, layout):
             ask = replace(ask, segments=NO_SEGMENTS)
-        if ask.segment > 1 and ask.segments.depth and layout.inner is None:
+        if ask.in_segments and ask.segments.depth and layout.inner is None:
             return self._plan_outside(ask, layout, now)
         if ask.demands or (ask.gang and self.extensions.has_size_rules):
             return plan_with_rules(self, self.plan_within, ask, layout, now)
@@ -74,11 +75,13 @@ class Planner(Site):
         if wrong := shares_in_mixed_gang(ask):
             return Failure(wrong)
         tied = ask.gang and is_tied(ask.groups)
-        if ask.segment > 1 and (wrong := not_in_segments(ask, tied=tied)):
+        if ask.in_segments and (wrong := not_in_segments(ask)):
             return Failure(wrong)
         if tied:
             return plan_tied(self, ask, layout)
-        if len(ask.groups) > 1:
+        if len(ask.groups) > 1 or ask.segments.parts:
+            if ask.segments.parts and ask.running:
+                return plan_parts_again(self, ask, layout)
             return plan_mixed(self, ask, layout, now)
         views = self.views_for(ask)
         rule, most = self.rule(views, ask, layout)
@@ -87,7 +90,7 @@ class Planner(Site):
             # else. Where the rule can't be told for such reasons, near is all that can be asked.
             most = min(len(layout.paths), ask.bounds.leaves or len(layout.paths))
             anywhere = make_rule(layout, ask.bounds.depth, max(1, most), 1)
-            if ask.segment > 1:
+            if ask.in_segments:
                 return plan_segment_repair(self, ask, layout, rule or anywhere, views, now)
             return plan_repair(self, ask, layout, rule or anywhere, views, now)
         if rule is None:

@@ -1,5 +1,6 @@
 """Seating the members of one gang in turn, each with those before it counted as if they ran."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Strategy
 from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.packer import FEW_NODES
 from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.rules.feasible import allowed_rows
@@ -93,7 +95,9 @@ class Seating:
         most: int,
         start: int,
         home: set[int],
+        places: Sequence[Sequence[int]] = (),
     ) -> None:
+        """``places`` for each member of each group the leaf in which it must be, where that is settled."""
         low, high = domain
         nodes = site.nodes
         self.looks = 0
@@ -104,7 +108,11 @@ class Seating:
         self._leaf = layout.leaf_of_row[self._rows]
         self._free = nodes.allocatable[self._rows] - ground.used[self._rows]
         self._members = np.zeros(len(self._rows), np.int64)
-        self._gpus = np.zeros(len(layout.paths), np.int64)
+        limited = layout.inner or layout
+        self._limited_leaf = limited.leaf_of_row[self._rows]
+        self._gpus = np.zeros(len(limited.paths), np.int64)
+        self._places = places
+        self._choices = len(self._rows) if places and len(self._rows) <= FEW_NODES else CHOICES
         self._most = max(most, len(home))
         self._start, self._home = start, home
         self._runs_here: Bool = np.isin(self._rows, np.asarray(ask.running, np.int64))
@@ -142,7 +150,7 @@ class Seating:
             if count:
                 position = self._ask.groups[group][1] - count
                 profile = self._ask.profiles[group][position] if self._ask.profiles else None
-                options = self._options(group, profile)
+                options = self._options(group, profile, self._places[group][position] if self._places else -1)
                 if options:
                     return Turn(group, options[0], options[1:], profile)
         return None
@@ -166,12 +174,13 @@ class Seating:
         for column, amount in cls.amounts:
             self._free[turn.at, column] -= sign * amount
         self._members[turn.at] += sign
-        self._gpus[self._leaf[turn.at]] += sign * cls.gpus
+        self._gpus[self._limited_leaf[turn.at]] += sign * cls.gpus
 
-    def _options(self, group: int, profile: Profile | None) -> list[int]:
+    def _options(self, group: int, profile: Profile | None, place: int) -> list[int]:
         self.looks += 1
         used = sorted(self._home | {int(leaf) for leaf in self._leaf[self._members > 0]}) or [self._start]
-        candidates = np.flatnonzero(self._has_room(group, np.array(used, np.int64)))
+        room = self._has_room(group, np.array(used, np.int64))
+        candidates = np.flatnonzero(room if place < 0 else room & (self._leaf == place))
         if not len(candidates):
             return []
         around, cls = self._ground.around, self._ground.classes[group]
@@ -188,10 +197,10 @@ class Seating:
         limits, gpus = self._limits, self._ground.classes[group].gpus
         if limits.max_nodes_per_leaf:
             mine = self._runs_here | (self._members > 0)
-            opened = np.bincount(self._leaf[mine], minlength=len(self._gpus))
-            room &= mine | (opened[self._leaf] < limits.max_nodes_per_leaf)
+            opened = np.bincount(self._limited_leaf[mine], minlength=len(self._gpus))
+            room &= mine | (opened[self._limited_leaf] < limits.max_nodes_per_leaf)
         if limits.max_gpus_per_leaf and gpus:
-            room &= self._gpus[self._leaf] + gpus <= limits.max_gpus_per_leaf
+            room &= self._gpus[self._limited_leaf] + gpus <= limits.max_gpus_per_leaf
         return room
 
     def _best_first(self, group: int, candidates: Int64, used: Int64) -> list[int]:
@@ -210,6 +219,6 @@ class Seating:
         for at in candidates[np.lexsort(keys)].tolist():
             alike = (*self._alike[at].tolist(), int(self._members[at]), *self._free[at, view.columns].tolist())
             found.setdefault(alike, at)
-            if len(found) >= CHOICES:
+            if len(found) >= self._choices:
                 break
         return list(found.values())

@@ -57,8 +57,8 @@ class Site:
         limits = self.limits_for(ask)
         seen = tuple((view.number, view.reach_changes) for view in views)
         key = (seen, ask.total_units, ask.segment, layout.depth, limits, ask.within, ask.bounds)
-        if (traffic := ask.traffic) is not None and layout.inner is None:
-            links = settled_links(self.around, layout)
+        if (traffic := ask.traffic) is not None:
+            links = settled_links(self.around, layout.inner or layout)
             return self.remembered(
                 (*key, traffic.bandwidth, links.capacity_changes),
                 layout,

@@ -9,7 +9,7 @@ such a gang may wait where an exact search would place it; what is placed always
 search finds in an empty cluster.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,8 +17,13 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.fit import fit_rows, sum_ranges
+from topo_scheduler.scheduling.placing import tied_segments
 from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.placing.carried import carried, links_key
 from topo_scheduler.scheduling.placing.mixed import bound, common_score, variants
+from topo_scheduler.scheduling.placing.packer import FEW_NODES
+from topo_scheduler.scheduling.placing.packer import Found as Placed
+from topo_scheduler.scheduling.placing.repair import distance
 from topo_scheduler.scheduling.placing.seating import Ground, Seating, Step
 from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.size_rule import make_rule, named_at
@@ -31,6 +36,8 @@ from topo_scheduler.state.nodes import Int64
 
 LOOKS: Final = 400
 """Looks around that may lead nowhere in one search."""
+LOOKS_ON_FEW: Final = 4000
+"""The same for a gang in segments where few nodes could take a member."""
 
 
 def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
@@ -51,7 +58,8 @@ def plan_tied(site: Site, ask: Ask, layout: Layout) -> Placement | Failure:
         rule = rule_of(site, ask, layout)
     if rule is None:
         return Failure(
-            f"the gang's {ask.total} pods have {_tie(ask)}: no domain could hold them together even if it were empty"
+            f"the gang's {ask.total} pods{_split(ask)} have {_tie(ask)}: no domain could hold them together even if it"
+            " were empty"
         )
     found = _search(site, _now(site, ask), ask, layout, rule=rule, home=home)
     if found is None and ask.enforcement is Enforcement.PREFERRED:
@@ -59,10 +67,14 @@ def plan_tied(site: Site, ask: Ask, layout: Layout) -> Placement | Failure:
     if found is None:
         needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} leaves in 1 {rule.domain}"
         where = f"near the {len(ask.running)} members that run" if home else f"in {needs}"
-        return Failure(f"no room {where} for {ask.members} pods that have {_tie(ask)}", rule)
+        return Failure(f"no room {where} for {ask.members} pods{_split(ask)} that have {_tie(ask)}", rule)
     rows, seated = _in_order(site.around, ask, layout, found.steps)
     used = sorted(home | layout.leaves_of(row for _, row in found.steps))
     return Placement(rows, used, rule, common_score(site, ask, layout, used, rule), 1, seated)
+
+
+def _split(ask: Ask) -> str:
+    return f" in segments that must each share one {ask.segments.level}" if ask.in_segments else ""
 
 
 def _tie(ask: Ask) -> str:
@@ -103,7 +115,8 @@ def _empty(site: Site, ask: Ask) -> Iterator[Ground]:
     around = replace(site.around, residents=site.nobody)
     for views in variants(site, ask):
         classes = [_among_themselves(cls, ask) for cls, _ in ask.groups]
-        yield Ground(around, site.nodes.daemons, classes, views, [view.empty_fit for view in views])
+        fits = [ask.within_links(view.empty_fit) for view in views]
+        yield Ground(around, site.nodes.daemons, classes, views, fits)
 
 
 def _among_themselves(cls: PodClass, ask: Ask) -> PodClass:
@@ -119,16 +132,22 @@ def _among_themselves(cls: PodClass, ask: Ask) -> PodClass:
 def rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
     """Return the size rule of a tied gang, None when not even an empty cluster could hold it."""
     reach = tuple(site.views.get(cls).reach_changes for cls, _ in ask.groups)
-    limits = site.limits_for(ask)
-    key = (tuple(ask.groups), ask.profiles, ask.mixed_models, limits, ask.within, ask.bounds, reach)
+    about = (ask.mixed_models, site.limits_for(ask), ask.within, ask.bounds, reach)
+    key = (tuple(ask.groups), ask.profiles, *about, layout.depth, ask.segments.parts, links_key(site, ask, layout))
     return site.remembered(key, layout, lambda: (_rule_of(site, ask, layout), 0))[0]
 
 
 def _rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
-    found = _search(site, _empty(site, ask), ask, layout)
+    def find(ask: Ask, depth: int | None) -> Placed | None:
+        found = _search(site, _empty(site, ask), ask, layout, at=depth)
+        return None if found is None else (found.depth, found.leaves, [[row for _, row in found.steps]])
+
+    fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants(site, ask)], axis=0)
+    found = carried(site, ask, layout, find, fit)
     if found is None:
         return None
-    return make_rule(layout, found.depth, found.leaves, len({row for _, row in found.steps}))
+    depth, leaves, rows = found
+    return make_rule(layout, depth, leaves, len({row for group in rows for row in group}))
 
 
 # ---------------------------------------------------------------- searching
@@ -152,8 +171,9 @@ def _search(
     *,
     rule: SizeRule | None = None,
     home: set[int] | None = None,
+    at: int | None = None,
 ) -> Found | None:
-    """Look domain by domain, the innermost level first; the best of a level is taken."""
+    """Look domain by domain, the innermost level first; the best of a level is taken. ``at`` the only level to look."""
     search = _Search(site, list(grounds), ask, layout, home or set())
     search.allow()
     if rule is not None and not home:
@@ -162,6 +182,8 @@ def _search(
     if within >= layout.depth:
         return search.within(layout.depth - 1, 1)
     for depth in range(layout.depth - 1, max(within, ask.bounds.depth) - 1, -1):
+        if at is not None and depth != at:
+            continue
         search.allow()
         found = search.within(depth, ask.bounds.leaves or len(layout.paths))
         if found is not None:
@@ -181,17 +203,20 @@ class _Search:
         self._layout = layout
         self._home = home
         self._looks = 0
+        usable = [(np.max(ground.fit, axis=0) > 0).sum() for ground in grounds]
+        self._few = max(usable, default=0) <= FEW_NODES
 
     def allow(self) -> None:
         """Allow so many looks from now on."""
-        self._looks = LOOKS + 2 * self._ask.members
+        in_segments = self._few and self._ask.in_segments
+        self._looks = (LOOKS_ON_FEW if in_segments else LOOKS) + 2 * self._ask.members
 
     def within(self, depth: int, most: int) -> Found | None:
         """Return the best place in so many leaves of one domain of a level."""
         best: Found | None = None
         for ground, ceilings in self._grounds:
             for domain in self._domains(depth, most, ground, ceilings):
-                for start in self._starts(ground, ceilings, domain):
+                for start in self._starts(ground, ceilings, domain, most):
                     if self._looks <= 0:
                         return best
                     steps = self._try(ground, domain, most, start)
@@ -199,12 +224,21 @@ class _Search:
                         continue
                     found = _judge(self._layout, depth, steps, self._home)
                     best = found if best is None else min(best, found, key=lambda one: one.order)
+                    if isinstance(start, list) and self._few:
+                        break  # of this domain there is none that is better
                     if not found.order[0]:
                         return best  # others may be nearer to each other; looking for them is not worth the time
         return best
 
-    def _try(self, ground: Ground, domain: tuple[int, int], most: int, start: int) -> list[Step] | None:
-        seating = Seating(self._site, ground, self._ask, self._layout, domain, most, start, self._home)
+    def _try(
+        self, ground: Ground, domain: tuple[int, int], most: int, start: int | tied_segments.Places
+    ) -> list[Step] | None:
+        ask, layout = self._ask, self._layout
+        if isinstance(start, int):
+            seating = Seating(self._site, ground, ask, layout, domain, most, start, self._home)
+        else:
+            used = {leaf for part in start for leaf in part} | self._home
+            seating = Seating(self._site, ground, ask, layout, domain, len(used), -1, used, start)
         steps = seating.run(self._looks)
         self._looks -= seating.looks if steps is None else 0
         return steps
@@ -228,8 +262,18 @@ class _Search:
             if all(ground.ceiling(group, rows, all_here=True) >= count for group, (_, count) in enumerate(groups)):
                 yield first, last
 
-    def _starts(self, ground: Ground, ceilings: Sequence[Int64], domain: tuple[int, int]) -> list[int]:
-        """Return the leaves to begin in: labelled ones, then those that hold most of the gang, then the tightest."""
+    def _starts(
+        self, ground: Ground, ceilings: Sequence[Int64], domain: tuple[int, int], most: int
+    ) -> Iterable[int | tied_segments.Places]:
+        """Return the leaves to begin in: labelled ones, then those that hold most of the gang, then the tightest.
+
+        Of a gang in segments, the leaf of each member.
+        """
+        if self._ask.segments.parts:
+            leaves, home = list(range(*domain)), sorted(self._home)
+            if home:
+                leaves.sort(key=lambda leaf: (*distance(self._layout, leaf, home), leaf))
+            return tied_segments.ways(self._ask, tied_segments.Ground(ceilings, leaves, home), most)
         if self._home:
             return [min(self._home)]
         low, high = domain
@@ -275,6 +319,8 @@ def _in_order(
     for group, row in steps:
         turns.append((group, len(tried[group])))
         tried[group].append(row)
+    if ask.segments.parts:
+        return tried, turns
     places = [sorted(range(len(rows)), key=lambda at: (layout.position[rows[at]], at)) for rows in tried]
     rank = [{at: position for position, at in enumerate(order)} for order in places]
     rows = [[tried[group][at] for at in order] for group, order in enumerate(places)]

@@ -1,0 +1,260 @@
+"""Gangs in segments whose pods ask for different things, or whose segments are not alike."""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import make_pod
+from tests.scheduling.driver import Driver, configured, fabric
+from tests.scheduling.planning import Small, grid, pods, small_of
+from tests.scheduling.reference import Machine, Path, Want
+from tests.scheduling.test_levels import asking, busy
+from tests.scheduling.test_mixed import Every, classes
+from tests.scheduling.test_planner_reference import clusters
+from tests.scheduling.test_segments import leaf_by_rank, rank_of
+from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.placing.ask import Ask, Failure, Limits, Placement, Segments
+from topo_scheduler.scheduling.placing.validation import check
+from topo_scheduler.state.classes import PodClass
+
+LWS = "leaderworkerset.sigs.k8s.io/"
+
+
+def launched(segments: int, size: int, *, gpus: int = 8, **annotations: str) -> list[Pod]:
+    """A gang of segments of which the first of each is without GPUs."""
+    large = asking(segments * size, gpus=gpus, segment_size=str(size), **annotations)
+    small = asking(segments * size, gpus=0, segment_size=str(size), **annotations)
+    return [few if at % size == 0 else many for at, (few, many) in enumerate(zip(small, large, strict=True))]
+
+
+def leader_worker_set(size: int, subgroup: int, *, leader_gpus: int = 8, policy: str = "") -> list[Pod]:
+    told = {f"{LWS}subgroup-policy-type": policy} if policy else {}
+    return [
+        make_pod(
+            f"lws-0-{n}",
+            gpus=leader_gpus if n == 0 else 8,
+            cpu="1",
+            labels={f"{LWS}name": "lws", f"{LWS}group-index": "0", f"{LWS}worker-index": str(n)},
+            annotations={f"{LWS}size": str(size), f"{LWS}subgroup-size": str(subgroup), **told},
+        )
+        for n in range(size)
+    ]
+
+
+def test_each_segment_is_within_one_leaf_with_its_launcher() -> None:
+    d = Driver(fabric({"s1/a": 2, "s1/b": 2, "s1/c": 2}))
+    members = launched(3, 3)
+    assert len(d.run(*members)) == 9
+    assert leaf_by_rank(d, members) == ["s1-a"] * 3 + ["s1-b"] * 3 + ["s1-c"] * 3
+
+
+def test_a_mixed_segment_that_no_leaf_holds_is_told() -> None:
+    d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
+    members = launched(2, 4)
+    assert d.run(*members) == {}
+    told = d.told(members[0])[-1]
+    assert "The gang of 8 pods in segments that must each share one leaf is larger than the cluster" in told
+
+
+def test_segments_of_different_pods_of_an_outer_level() -> None:
+    d = Driver(
+        fabric({"s1/a": 2, "s1/b": 2, "s2/a": 2, "s2/b": 2}),
+        configured("{topologyConstraints: {enforcement: preferred, maxNodesPerLeaf: 2}}"),
+    )
+    members = launched(2, 5, segment_level="spine")
+    d.run(*members)
+    assert [leaf[:2] for leaf in leaf_by_rank(d, members)] == ["s1"] * 5 + ["s2"] * 5
+
+
+def test_a_lost_member_of_a_mixed_segment_goes_back_to_it() -> None:
+    d = Driver(fabric({"s1/a": 4, "s1/b": 4}))
+    busy(d, "s1-a-1", "s1-a-2")
+    members = launched(2, 3, placement="preferred")
+    d.run(*members)
+    assert leaf_by_rank(d, members) == ["s1-b"] * 6
+    lost = [pod for pod in members if rank_of(pod) in (3, 4)]
+    d.delete(*lost)
+    again = [pod for pod in launched(2, 3, placement="preferred") if pod.metadata.name in ("g-3", "g-4")]
+    d.run(*again)
+    assert {rank_of(pod): pod.spec.node_name[:4] for pod in again} == {3: "s1-b", 4: "s1-b"}
+
+
+def test_a_whole_lost_segment_goes_near_the_others_where_it_fits_whole() -> None:
+    d = Driver(fabric({"s1/a": 2, "s1/b": 2, "s1/c": 2, "s1/d": 2}))
+    members = launched(2, 3, placement="preferred")
+    d.run(*members)
+    assert leaf_by_rank(d, members) == ["s1-a"] * 3 + ["s1-b"] * 3
+    lost = [pod for pod in members if rank_of(pod) < 3]
+    d.delete(*lost)
+    busy(d, "s1-a-1", "s1-c-1")
+    again = launched(2, 3, placement="preferred")[:3]
+    d.run(*again)
+    assert {pod.spec.node_name[:4] for pod in again} == {"s1-d"}
+
+
+def test_what_is_lost_of_a_mixed_segment_waits_for_room_where_the_rest_runs() -> None:
+    d = Driver(fabric({"s1/a": 2, "s1/b": 4}))
+    busy(d, "s1-b-3", "s1-b-4")
+    members = launched(2, 3, placement="preferred")
+    d.run(*members)
+    assert leaf_by_rank(d, members) == ["s1-a"] * 3 + ["s1-b"] * 3
+    lost = next(pod for pod in members if rank_of(pod) == 1)
+    node = lost.spec.node_name
+    d.delete(lost)
+    there = busy(d, node)
+    d.delete(*busy(d, "s1-b-3")[:0])
+    again = launched(2, 3, placement="preferred")[1]
+    d.run(again)
+    assert not again.spec.node_name
+    assert "No room for 1 pods in s1/a, where the rest of their segment runs" in d.told(again)[-1]
+    d.delete(*there)
+    d.settle()
+    assert again.spec.node_name == node
+
+
+# ---------------------------------------------------------------- LeaderWorkerSets
+
+
+@pytest.mark.parametrize("leader_gpus", [8, 0])
+def test_the_leader_on_top_of_its_subgroups_is_in_the_first(leader_gpus: int) -> None:
+    d = Driver(fabric({"s1/a": 3, "s1/b": 3, "s1/c": 3}), configured("{topologyConstraints: {}}"))
+    members = leader_worker_set(7, 2, leader_gpus=leader_gpus)
+    assert len(d.run(*members)) == 7
+    leaves = leaf_by_rank(d, members)
+    for subgroup in ((0, 1, 2), (3, 4), (5, 6)):
+        assert len({leaves[rank] for rank in subgroup}) == 1
+
+
+def test_subgroups_of_one_have_the_leader_beside_the_first() -> None:
+    d = Driver(fabric({"s1/a": 1, "s1/b": 2}))
+    members = leader_worker_set(3, 1)
+    d.run(*members)
+    assert leaf_by_rank(d, members) == ["s1-b", "s1-b", "s1-a"]
+
+
+def test_a_leader_that_is_excluded_may_be_anywhere_near() -> None:
+    d = Driver(fabric({"s1/a": 1, "s1/b": 2, "s1/c": 2}))
+    members = leader_worker_set(5, 2, policy="LeaderExcluded")
+    d.run(*members)
+    leaves = leaf_by_rank(d, members)
+    assert (leaves[0], leaves[1] == leaves[2], leaves[3] == leaves[4]) == ("s1-a", True, True)
+
+
+def test_a_lost_leader_goes_back_to_the_first_subgroup() -> None:
+    d = Driver(fabric({"s1/a": 3, "s1/b": 3, "s1/c": 3}))
+    members = leader_worker_set(5, 2)
+    d.run(*members)
+    first = leaf_by_rank(d, members)[0]
+    d.delete(members[0])
+    again = leader_worker_set(5, 2)[0]
+    d.run(again)
+    assert again.spec.node_name.startswith(first)
+
+
+# ---------------------------------------------------------------- against every way to place them
+
+
+def in_parts(groups: Sequence[tuple[PodClass, int]], parts: Sequence[Sequence[int]], *, required: bool) -> Ask:
+    return Ask(
+        groups,
+        gang=True,
+        enforcement=Enforcement.REQUIRED if required else Enforcement.PREFERRED,
+        segments=Segments(1, parts=tuple(map(tuple, parts))),
+    )
+
+
+class EverySegment(Every):
+    """All ways to give leaves whole segments; members of none are on their own."""
+
+    def __init__(self, machines: list[Machine], ask: Ask, limits: tuple[int, int]) -> None:
+        super().__init__(machines, ask.groups, limits, any_model=ask.mixed_models)
+        vectors: dict[object, Counter[int]] = {}
+        for group, part in enumerate(ask.segments.parts):
+            for position, number in enumerate(part):
+                key = number if number >= 0 else (group, position)
+                vectors.setdefault(key, Counter())[group] += 1
+        self.vectors = [tuple(found[group] for group in range(len(ask.groups))) for found in vectors.values()]
+
+    def holds(self, leaves: tuple[Path, ...], model: str | None, *, empty: bool) -> bool:
+        known: dict[tuple[Path, tuple[int, ...]], bool] = {}
+        for given_to in product(leaves, repeat=len(self.vectors)):
+            held = {leaf: [0] * len(self.groups) for leaf in leaves}
+            for leaf, vector in zip(given_to, self.vectors, strict=True):
+                held[leaf] = [a + b for a, b in zip(held[leaf], vector, strict=True)]
+            for leaf, members in held.items():
+                key = leaf, tuple(members)
+                if key not in known:
+                    known[key] = self.holds_members((leaf,), model, key[1], empty=empty)
+            if all(known[leaf, tuple(members)] for leaf, members in held.items()):
+                return True
+        return False
+
+
+@st.composite
+def gangs(draw: st.DrawFn) -> tuple[list[tuple[PodClass, int]], list[list[int]]]:
+    """Up to three classes, each member in one of up to three segments or in none."""
+    parts = draw(
+        st.lists(
+            st.tuples(classes, st.lists(st.sampled_from([0, 0, 1, 1, 2, -1]), min_size=1, max_size=4)),
+            min_size=1,
+            max_size=3,
+            unique_by=lambda one: one[0],
+        )
+    )
+    return [(cls, len(part)) for cls, part in parts], [sorted(part) for _, part in parts]
+
+
+@settings(deadline=None, max_examples=250)
+@given(clusters(), gangs(), st.booleans(), st.sampled_from([(0, 0), (0, 0), (1, 0), (2, 4)]))
+def test_on_small_clusters_segments_are_placed_as_well_as_can_be(
+    machines: list[Machine],
+    gang: tuple[list[tuple[PodClass, int]], list[list[int]]],
+    required: bool,
+    limits: tuple[int, int],
+) -> None:
+    ask = in_parts(*gang, required=required)
+    every = EverySegment(machines, ask, limits)
+    rule = every.lowest(empty=True)
+    now = None
+    if rule is not None:
+        found_now = every.best(rule[0], rule[1])
+        now = (rule[0], *found_now) if found_now else None if required else every.lowest()
+    small = small_of(machines, Want(1, 1, max_nodes=limits[0], max_gpus=limits[1]))
+    found = small.plan(ask)
+    if now is None:
+        assert isinstance(found, Failure), "there is no place"
+        assert (found.rule is None) == (rule is None)
+        event("no place")
+        return
+    assert rule is not None
+    assert isinstance(found, Placement), f"{now} would do"
+    assert (found.rule.depth, found.rule.leaves) == rule[:2]
+    layout = small.world.layout
+    assert check(small.world.around, layout, ask, found, Limits(ask.enforcement, *limits)) == ""
+    paths = [layout.paths[leaf] for leaf in found.leaves]
+    assert len({path[: now[0]] for path in paths}) == 1
+    assert (len(paths), found.leaves[-1] - found.leaves[0]) == now[1:]
+    event(f"{len(paths)} leaves")
+
+
+def test_many_segments_on_many_leaves_are_found_quickly_enough_to_be_placed() -> None:
+    """Too many kinds for the complete search: the windows that are filled in do."""
+    small = Small(grid(4, 10, 4))
+    workers, launcher = pods(8), pods(0, cpu=1000)
+    parts = [[n for n in range(20) for _ in range(3)], [0, 5, 5, 7, 9, 9, 9]]
+    found = small.plan(in_parts([(workers, 60), (launcher, 7)], parts, required=False))
+    assert isinstance(found, Placement)
+    layout = small.world.layout
+    for number in range(20):
+        inside = {
+            int(layout.leaf_of_row[row])
+            for rows, part in zip(found.rows, parts, strict=True)
+            for row, one in zip(rows, part, strict=True)
+            if one == number
+        }
+        assert len(inside) == 1

@@ -1,0 +1,61 @@
+"""Filling nodes with members of several classes, quickly: what is found holds, what is not found may exist."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from topo_scheduler.kernels.nodes import fill_nodes
+from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.views import ClassView
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64
+
+
+class Filler:
+    """The nodes as one gang sees them, on one view of each of its classes."""
+
+    def __init__(
+        self, site: Site, views: Sequence[ClassView], ask: Ask, layout: Layout, used: Int64, *, empty: bool
+    ) -> None:
+        """``used`` int64[rows, resources] is taken; ``empty``: nodes that are closed at the moment count as well."""
+        nodes = site.nodes
+        self._allocatable = nodes.allocatable
+        self._used = used
+        self._requests = np.zeros((len(views), nodes.allocatable.shape[1]), np.int64)
+        for number, view in enumerate(views):
+            self._requests[number, view.columns] = view.amounts
+        self._eligible = np.stack([view.eligible if empty else view.open for view in views])
+        if ask.traffic is not None and ask.traffic.open is not None:
+            self._eligible &= ask.traffic.open
+        self._gpus = np.array([cls.gpus for cls, _ in ask.groups], np.int64)
+        self._limits = site.limits_for(ask)
+        self._leaf_of_row = (layout.inner or layout).leaf_of_row
+
+    def fill(self, rows: Int64, counts: Int64) -> Int64 | None:
+        """Return how many of each class go to each of some rows, None where that was not found within the limits.
+
+        Args:
+            rows: int64[n], in order of the fabric.
+            counts: int64[classes].
+
+        Returns:
+            int64[classes, n].
+        """
+        rows = np.ascontiguousarray(rows)
+        out = np.zeros((len(counts), len(rows)), np.int64)
+        if fill_nodes(rows, self._allocatable, self._used, self._requests, self._eligible, counts, 0, out):
+            return None
+        limits = self._limits
+        if not limits.max_nodes_per_leaf and not limits.max_gpus_per_leaf:
+            return out
+        of_row = self._leaf_of_row[rows]
+        for leaf in np.unique(of_row):
+            here = of_row == leaf
+            used_nodes = int((out[:, here].sum(axis=0) > 0).sum())
+            used_gpus = int((out[:, here].sum(axis=1) * self._gpus).sum())
+            if limits.max_nodes_per_leaf and used_nodes > limits.max_nodes_per_leaf:
+                return None
+            if limits.max_gpus_per_leaf and used_gpus > limits.max_gpus_per_leaf:
+                return None
+        return out

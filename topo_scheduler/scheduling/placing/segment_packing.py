@@ -1,0 +1,163 @@
+"""Placing segments of several kinds: a quick filling of windows of leaves, and the complete search in kinds.
+
+A kind is what `kinds` says. Both know what a leaf holds of members of each class; how many segments of each kind that
+is follows.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.scheduling.placing import packing
+from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.filling import Filler
+from topo_scheduler.scheduling.placing.kinds import Dealing, Kinds, in_kinds
+from topo_scheduler.scheduling.placing.packer import Found, Packer
+from topo_scheduler.scheduling.placing.packing import Budget, Frontier, Vector
+from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.views import ClassView
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64
+
+MOST_FILLS: Final = 2000
+"""Leaves that are filled at most in one search: up to some tens of milliseconds."""
+
+
+class SegmentFiller:
+    """Fills windows of leaves with segments, leaf by leaf, the most demanding kind first."""
+
+    def __init__(self, kinds: Kinds, ask: Ask, layout: Layout) -> None:
+        self._kinds = kinds
+        self._ask = ask
+        self._layout = layout
+        self._vectors = np.array(kinds.vectors, np.int64)
+        self._left = MOST_FILLS
+        asked = [group for group in range(len(ask.groups)) if self._vectors[:, group].any()]
+        together = [
+            sum(n for n, vector in zip(kinds.counts, kinds.vectors, strict=True) if vector[group]) for group in asked
+        ]
+        self._least = {group: int(self._vectors[:, group][self._vectors[:, group] > 0].min()) for group in asked}
+        self.wanted: Int64 = np.array([[count] for count in (*kinds.counts, *together)], np.int64)
+        """Segments of each kind; then, for each group, those that have members of it."""
+
+    def bounds(self, fits: Int64) -> Int64:
+        """Return how many each leaf holds at most of what is wanted (int64[lines of wanted, leaves]).
+
+        ``fits`` int64[classes, leaves]: members of each class alone.
+        """
+        kinds = [(fits[vector > 0] // vector[vector > 0, None]).min(axis=0) for vector in self._vectors]
+        return np.stack([*kinds, *(fits[group] // least for group, least in self._least.items())])
+
+    def fill(self, filler: Filler, fits: Int64, first: int, width: int) -> list[list[int]] | None:
+        """Return the row of each member of each group in a window; None where that was not found."""
+        left = list(self._kinds.counts)
+        dealt: list[tuple[Vector, list[list[int]]]] = []
+        for leaf in range(first, first + width):
+            if not any(left):
+                break
+            found = self._leaf(filler, fits, leaf, left)
+            if found is not None:
+                left = [one - less for one, less in zip(left, found[0], strict=True)]
+                dealt.append(found)
+        if any(left):
+            return None
+        dealing = Dealing(self._ask)
+        dealing.deal_kinds(self._kinds, dealt)
+        return dealing.rows
+
+    def _leaf(
+        self, filler: Filler, fits: Int64, leaf: int, left: Sequence[int]
+    ) -> tuple[Vector, list[list[int]]] | None:
+        layout = self._layout
+        rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
+        chosen = np.zeros(len(left), np.int64)
+        held: Int64 | None = None
+        for kind, wanted in enumerate(left):
+            vector = self._vectors[kind]
+            spare = fits[:, leaf] - chosen @ self._vectors
+            low, high = 0, min(wanted, int((spare[vector > 0] // vector[vector > 0]).min()))
+            count = high
+            while low < high and self._left > 0:
+                self._left -= 1
+                chosen[kind] = count
+                out = filler.fill(rows, chosen @ self._vectors)
+                if out is None:
+                    high = count - 1
+                else:
+                    low, held = count, out
+                count = (low + high + 1) // 2
+            chosen[kind] = low
+        if held is None:
+            return None
+        return tuple(chosen.tolist()), [np.repeat(rows, group).tolist() for group in held]
+
+
+class SegmentPacker(Packer):
+    """The complete search in kinds of segments. Leaves are domains of the level that segments must share."""
+
+    def __init__(self, site: Site, ask: Ask, layout: Layout, used: Int64, kinds: Kinds, *, empty: bool) -> None:
+        super().__init__(site, ask, layout, used, empty=empty)
+        self._kinds = kinds
+        self._wanted = kinds.counts
+        self._blocks: dict[tuple[int, int], Frontier] = {}
+        self._counted: dict[Frontier, Frontier] = {}
+
+    def fewest(self, variants: list[list[ClassView]], fits: list[Int64], depth: int, most: int) -> Found | None:
+        """Return the place in the fewest leaves, as `Packer.fewest` does."""
+        return super().fewest(variants, fits, depth, most) if self._kinds.countable else None
+
+    def held(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
+        """Return what a leaf holds in members of each class.
+
+        Raises:
+            TooMuch: the work allowed is used up.
+        """
+        found = self._blocks.get((number, leaf))
+        if found is None:
+            found = (tuple(0 for _ in self._asked),)
+            for inner in self._inside(leaf):
+                found = packing.add(found, super()._leaf(number, views, inner), self._asked, self.budget(()))
+            self._blocks[number, leaf] = found
+        return found
+
+    def seats(self, number: int, views: list[ClassView], leaf: int, members: Vector) -> list[list[int]]:
+        """Return rows for so many members of each class, one a member in order of the fabric, which the leaf holds."""
+        inside = list(self._inside(leaf))
+        shared = [(inside[0], members)]
+        if len(inside) > 1:
+            # In a block the fewest leaves, next to each other.
+            unbounded = Budget(packing.UNBOUNDED)
+            frontiers = [_capped(super(SegmentPacker, self)._leaf(number, views, one), members) for one in inside]
+            found = packing.fewest_leaves(frontiers, len(inside), members, unbounded)
+            assert found is not None, "the block was said to hold them"
+            shared = [(inside[at], counts) for at, counts in found]
+        rows = self._rows_of(number, shared)
+        position = self._layout.position
+        return [sorted(group, key=lambda row: int(position[row])) for group in rows]
+
+    def _leaf(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
+        held = self.held(number, views, leaf)
+        found = self._counted.get(held)
+        if found is None:
+            found = self._counted[held] = in_kinds(held, self._kinds, self.budget(()))
+        return found
+
+    def _seats(self, number: int, views: list[ClassView], leaves: list[tuple[int, Vector]]) -> list[list[int]]:
+        dealing = Dealing(self._ask)
+        dealt = [
+            (counts, self.seats(number, views, leaf, self._kinds.members(counts))) for leaf, counts in sorted(leaves)
+        ]
+        dealing.deal_kinds(self._kinds, dealt)
+        return dealing.rows
+
+    def _inside(self, leaf: int) -> range:
+        """Return the leaves of the fabric in a leaf of the layout."""
+        if self._layout.inner is None:
+            return range(leaf, leaf + 1)
+        return range(int(self._layout.blocks[leaf]), int(self._layout.blocks[leaf + 1]))
+
+
+def _capped(frontier: Frontier, most: Vector) -> Frontier:
+    capped = (tuple(map(min, one, most)) for one in frontier)
+    return packing.maximal(capped, Budget(packing.UNBOUNDED))
