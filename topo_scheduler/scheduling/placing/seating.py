@@ -1,7 +1,7 @@
 """Seating the members of one gang in turn, each with those before it counted as if they ran."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -23,8 +23,10 @@ from topo_scheduler.state.residents import Profile
 CHOICES: Final = 6
 """Nodes tried at most for one member."""
 
-Step = tuple[int, int]
-"""Group and row of one member."""
+Step = tuple[int, int, int]
+"""Group, row, and position in the group of one member."""
+Left = dict[tuple[int, int], list[int]]
+"""Positions that are not seated yet, for each group and leaf they must be in, the last one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +76,11 @@ class Ground:
 
 @dataclass(slots=True)
 class Turn:
-    """A member that was seated: its group, where, and where else it could have been."""
+    """A member that was seated: its group, the leaf it must be in, where, and where else it could have been."""
 
     group: int
+    place: int
+    position: int
     at: int
     others: list[int]
     profile: Profile | None
@@ -129,8 +133,8 @@ class Seating:
 
     def run(self, looks: int) -> list[Step] | None:
         """Return who went where, in turn; None when that was not found in so many looks."""
-        left = [count for _, count in self._ask.groups]
-        while any(left):
+        left = self._all()
+        while any(left.values()):
             if self.looks >= looks:
                 return None
             turn = self._next(left)
@@ -140,32 +144,39 @@ class Seating:
                 back = self._turns[-1]
                 self._undo(left)
                 if back.others:
-                    turn = Turn(back.group, back.others[0], back.others[1:], back.profile)
+                    turn = replace(back, at=back.others[0], others=back.others[1:])
             self._do(turn, left)
-        return [(turn.group, int(self._rows[turn.at])) for turn in self._turns]
+        return [(turn.group, int(self._rows[turn.at]), turn.position) for turn in self._turns]
 
-    def _next(self, left: list[int]) -> Turn | None:
-        """Return where the next member may go; of the first group of which one may go anywhere now."""
-        for group, count in enumerate(left):
-            if count:
-                position = self._ask.groups[group][1] - count
-                profile = self._ask.profiles[group][position] if self._ask.profiles else None
-                options = self._options(group, profile, self._places[group][position] if self._places else -1)
+    def _all(self) -> Left:
+        left: Left = {}
+        for group, (_, count) in enumerate(self._ask.groups):
+            for position in range(count - 1, -1, -1):
+                place = self._places[group][position] if self._places else -1
+                left.setdefault((group, place), []).append(position)
+        return left
+
+    def _next(self, left: Left) -> Turn | None:
+        """Return where the next member may go; of the first group, and leaf it must be in, where one may go now."""
+        for (group, place), positions in left.items():
+            if positions:
+                profile = self._ask.profiles[group][positions[-1]] if self._ask.profiles else None
+                options = self._options(group, profile, place)
                 if options:
-                    return Turn(group, options[0], options[1:], profile)
+                    return Turn(group, place, positions[-1], options[0], options[1:], profile)
         return None
 
-    def _do(self, turn: Turn, left: list[int]) -> None:
+    def _do(self, turn: Turn, left: Left) -> None:
         self._turns.append(turn)
         self._charge(turn, 1)
-        left[turn.group] -= 1
+        left[turn.group, turn.place].pop()
         if turn.profile is not None:
             self._extra.append((int(self._rows[turn.at]), turn.profile))
 
-    def _undo(self, left: list[int]) -> None:
+    def _undo(self, left: Left) -> None:
         turn = self._turns.pop()
         self._charge(turn, -1)
-        left[turn.group] += 1
+        left[turn.group, turn.place].append(turn.position)
         if turn.profile is not None:
             self._extra.pop()
 

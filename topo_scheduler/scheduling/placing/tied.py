@@ -69,7 +69,7 @@ def plan_tied(site: Site, ask: Ask, layout: Layout) -> Placement | Failure:
         where = f"near the {len(ask.running)} members that run" if home else f"in {needs}"
         return Failure(f"no room {where} for {ask.members} pods{_split(ask)} that have {_tie(ask)}", rule)
     rows, seated = _in_order(site.around, ask, layout, found.steps)
-    used = sorted(home | layout.leaves_of(row for _, row in found.steps))
+    used = sorted(home | layout.leaves_of(row for _, row, _ in found.steps))
     return Placement(rows, used, rule, common_score(site, ask, layout, used, rule), 1, seated)
 
 
@@ -140,7 +140,7 @@ def rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
 def _rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
     def find(ask: Ask, depth: int | None) -> Placed | None:
         found = _search(site, _empty(site, ask), ask, layout, at=depth)
-        return None if found is None else (found.depth, found.leaves, [[row for _, row in found.steps]])
+        return None if found is None else (found.depth, found.leaves, [[row for _, row, _ in found.steps]])
 
     fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants(site, ask)], axis=0)
     found = carried(site, ask, layout, find, fit)
@@ -296,7 +296,7 @@ def _ceilings(ground: Ground, ask: Ask, layout: Layout) -> list[Int64]:
 
 
 def _judge(layout: Layout, depth: int, steps: list[Step], home: set[int]) -> Found:
-    leaves = sorted(layout.leaves_of(row for _, row in steps) | home)
+    leaves = sorted(layout.leaves_of(row for _, row, _ in steps) | home)
     unlabelled = int(not layout.aligned[leaves].all())
     return Found((unlabelled, len(leaves), leaves[-1] - leaves[0], leaves[0]), depth, len(leaves), steps)
 
@@ -309,16 +309,16 @@ def _by_leaf(layout: Layout, values: Int64) -> Int64:
 
 def _in_order(
     around: Surroundings, ask: Ask, layout: Layout, steps: Sequence[Step]
-) -> tuple[list[list[int]], list[Step]]:
+) -> tuple[list[list[int]], list[tuple[int, int]]]:
     """Return the rows of each group in order of the fabric, so that ranks follow it, and the members in turn.
 
-    Where it matters who of a class sits where (labels tell them apart), they stay where they were tried.
+    Where it matters who of a class sits where (labels tell them apart, or segments), they stay where they were tried.
     """
-    tried: list[list[int]] = [[] for _ in ask.groups]
-    turns: list[Step] = []
-    for group, row in steps:
-        turns.append((group, len(tried[group])))
-        tried[group].append(row)
+    tried: list[list[int]] = [[-1] * count for _, count in ask.groups]
+    turns: list[tuple[int, int]] = []
+    for group, row, position in steps:
+        turns.append((group, position))
+        tried[group][position] = row
     if ask.segments.parts:
         return tried, turns
     places = [sorted(range(len(rows)), key=lambda at: (layout.position[rows[at]], at)) for rows in tried]
