@@ -135,17 +135,6 @@ def clusters(draw: st.DrawFn) -> tuple[dict[str, list[int]], int, int, bool]:
     return free, draw(st.integers(2, 4)), draw(st.integers(1, 4)), draw(st.booleans())
 
 
-def test_what_is_lacking_is_told_in_segments() -> None:
-    d = Driver(fabric({"s1/a": 3, "s1/b": 3}))
-    busy(d, "s1-a-1", "s1-a-2")
-    members = asking(4, segment_size="2")
-    assert d.run(*members) == {}
-    assert (
-        "needs 2 leaves in 1 spine with room for 4 pods of 8 GPUs in segments of 2; the most free is s1 with room for 2"
-        in d.told(members[0])[-1]
-    )
-
-
 def test_a_gang_that_must_share_a_leaf_is_in_one_piece_anyway() -> None:
     d = Driver(fabric({"s1/a": 4}))
     members = asking(4, segment_size="2", segment_level="spine", required_level="leaf")

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import pytest
 from hypothesis import event, given, settings
@@ -25,7 +26,7 @@ from topo_scheduler.state.classes import PodClass
 LWS = "leaderworkerset.sigs.k8s.io/"
 
 
-def launched(segments: int, size: int, *, gpus: int = 8, **annotations: str) -> list[Pod]:
+def launched(segments: int, size: int, *, gpus: int = 8, **annotations: Any) -> list[Pod]:
     """A gang of segments of which the first of each is without GPUs."""
     large = asking(segments * size, gpus=gpus, segment_size=str(size), **annotations)
     small = asking(segments * size, gpus=0, segment_size=str(size), **annotations)
@@ -107,7 +108,6 @@ def test_what_is_lost_of_a_mixed_segment_waits_for_room_where_the_rest_runs() ->
     node = lost.spec.node_name
     d.delete(lost)
     there = busy(d, node)
-    d.delete(*busy(d, "s1-b-3")[:0])
     again = launched(2, 3, placement="preferred")[1]
     d.run(again)
     assert not again.spec.node_name

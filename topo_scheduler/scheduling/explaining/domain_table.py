@@ -8,6 +8,7 @@ import numpy as np
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.placing.segments import in_one_piece
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits
 from topo_scheduler.scheduling.rules.feasible import rejections
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
@@ -20,6 +21,7 @@ from topo_scheduler.state.resources import GPU
 class DomainReason:
     """One domain. ``free_gpus`` of nodes that are ready and schedulable; ``room`` members that it takes, leaf by leaf.
 
+    Of a gang in segments that are all alike only whole segments count, from the level of the segments outwards.
     ``reasons`` nodes by what keeps members from them, as it is counted for the cluster; nodes that could take a member
     count for `NodeReason.DOMAIN`.
     """
@@ -41,6 +43,10 @@ def domain_table(planner: Planner, ask: Ask, layout: Layout) -> tuple[DomainReas
     usable = nodes.ready[order] & ~nodes.unschedulable[order]
     free = np.where(usable, np.maximum(0, nodes.allocatable[order, GPU] - nodes.requested[order, GPU]), 0)
     room = leaf_fits(view, layout, planner.limits_for(ask))
+    whole, segments = room, layout.domains[layout.depth]
+    if ask.segment > 1 and not in_one_piece(ask, layout):
+        segments = layout.domains[ask.segments.depth or layout.depth]
+        whole = np.add.reduceat(room, segments[:-1]) // ask.segment * ask.segment
     masks: dict[str, Int64] = {}
     left = np.ones(len(order), np.bool_)
     try:
@@ -58,7 +64,10 @@ def domain_table(planner: Planner, ask: Ask, layout: Layout) -> tuple[DomainReas
         starts = layout.domains[depth][:-1]
         at = layout.offsets[starts]
         free_here = np.add.reduceat(free, at).tolist()
-        room_here = np.add.reduceat(room, starts).tolist()
+        if len(starts) < len(segments):
+            room_here = np.add.reduceat(whole, np.searchsorted(segments, starts)).tolist()
+        else:
+            room_here = np.add.reduceat(room, starts).tolist()
         sizes = np.diff(np.append(at, len(order))).tolist()
         by_reason = {reason: np.add.reduceat(mask, at).tolist() for reason, mask in masks.items()}
         found += [

@@ -6,9 +6,10 @@ import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.scheduling.explaining.dominant import BLOCK, shortage
+from topo_scheduler.scheduling.explaining.segment_shortage import segment_shortage
 from topo_scheduler.scheduling.placing.ask import Ask, Failure
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.segments import seen_by
+from topo_scheduler.scheduling.placing.segments import in_one_piece, seen_by
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits
 from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.placing.views import ClassView
@@ -49,8 +50,10 @@ def domain_reasons(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -
     held = _held(planner, ask, layout, rule)
     order = np.argsort(-held, kind="stable")[:MOST_DOMAINS]
     depth = _depth(layout, rule)
+    size, what = (ask.segment, "segments") if ask.segment > 1 else (1, "pods")
     return tuple(
-        (layout.domain_path(depth, int(index)), f"holds {int(held[index])} of {ask.members} pods") for index in order
+        (layout.domain_path(depth, int(index)), f"holds {int(held[index]) // size} of {ask.members // size} {what}")
+        for index in order
     )
 
 
@@ -61,16 +64,20 @@ def sentence(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> st
     rule = failure.rule
     if rule is None or not ask.gang:
         return ""
-    gpus = ask.groups[0][0].gpus
-    each = f" of {gpus} GPU{'s' if gpus > 1 else ''}" if gpus and len(ask.groups) == 1 else ""
+    gpus = ask.groups[0][0].gpus if len(ask.groups) == 1 else 0
+    each = f" of {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else ""
+    split = ask.in_segments and not in_one_piece(ask, layout) and not is_tied(ask.groups)
     layout = seen_by(ask, layout)
-    wanted = f"{ask.members} pods{each}" + (f" in segments of {ask.segment}" if ask.segment > 1 else "")
+    segments = f" in segments of {ask.segment}" if ask.segment > 1 else " in segments" if ask.in_segments else ""
+    wanted = f"{ask.members} pods{each}{segments}"
     if ask.running:
         return f"No room for {wanted} near the {len(ask.running)} members of this gang that run."
     needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} {_plural(layout.levels[-1])} in 1 {rule.domain}"
     alike = " on nodes of one GPU model" if len(planner.views_for(ask)) > 1 else ""
     needed = f"The gang needs {needs} with room for {wanted}{alike}"
     short = shortage(planner, ask, layout, rule) if not is_tied(ask.groups) else ""
+    if split and (BLOCK in short or not short) and (told := segment_shortage(planner, ask, layout, rule)):
+        return f"{told[0].upper()}{told[1:]}. {needed}."
     if BLOCK in short:
         return f"{short}. {needed}."
     held = _held(planner, ask, layout, rule)

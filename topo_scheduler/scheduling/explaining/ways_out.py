@@ -52,7 +52,7 @@ def ways_out(scene: Scene, running: Running) -> Iterator[None]:
     yield from _fewer_members(scene)
     if scene.rule is not None and running.pods:
         alike = len(scene.ask.groups) == 1 and not looks_around(scene.ask.groups[0][0])
-        if alike and scene.ask.segment == 1:
+        if alike and not scene.ask.in_segments:
             yield from _by_arrays(scene, scene.rule, running)
         else:
             yield from _by_trial(scene, running)
@@ -126,10 +126,10 @@ def _fewer_members(scene: Scene) -> Iterator[None]:
     """The largest size that fits now, by the same rules. A smaller gang may have to keep closer together."""
     if not scene.workload.gang:
         return
-    seated, segment = scene.ask.total - scene.ask.members, scene.ask.segment
+    seated, segments = scene.ask.total - scene.ask.members, scene.ask.segments
     most = min(len(scene.members) - 1, _room(scene))
     for size in range(most, max(0, most - SIZES), -1):
-        if (size + seated) % segment:
+        if (size + seated - segments.ahead) % segments.size:
             continue  # it would be refused
         members = scene.members[:size]
         # A gang of one is a single pod, unless pods that come later must be near it.
@@ -257,7 +257,8 @@ def _waits(scene: Scene, running: Running, units: Sequence[int]) -> Generator[No
 
 
 def _by_trial(scene: Scene, running: Running) -> Iterator[None]:
-    """The same for gangs whose members differ or look at other pods: by asking the planner, a bounded number of times.
+    """The same for gangs in segments, or whose members differ or look at other pods: by asking the planner, a bounded
+    number of times.
 
     First what ends in time, then everything: of it those on whose nodes the gang would go, and of these as many stay as
     can, by halves.

@@ -1,8 +1,9 @@
 """Which pods would have to move for a gang that waits though enough is free: found and told, not done.
 
 Movable are pods that this process placed and a controller makes again, of no higher priority than the gang, that don't
-say `movable: "false"` and that no disruption budget keeps. It is looked for off the path of decisions: when a gang has
-waited a while, when something became free since, and at a pace that follows what looking costs.
+say `movable: "false"`, are not of a gang in segments, and that no disruption budget keeps. It is looked for off the
+path of decisions: when a gang has waited a while, when something became free since, and at a pace that follows what
+looking costs.
 """
 
 from collections.abc import Hashable, Sequence
@@ -15,6 +16,7 @@ from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.moving.plan import MovePlan, plan_moves, unbroken
 from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.segments import has_segments
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, collect
 from topo_scheduler.scheduling.queueing.standing import least_of
@@ -155,7 +157,8 @@ class Moving:
                 continue
             owner, member = of_pod
             known = bool(member.cls.amounts) and member.controlled and owner.request.movable
-            known = known and not owner.request.bandwidth  # what links carry is not planned anew for it
+            # What links carry is not planned anew for it, nor who of it goes where.
+            known = known and not owner.request.bandwidth and not has_segments(owner)
             if not known or occupant.priority > workload.priority or owner is workload:
                 continue
             guards = budgets.guarding(entry.profile) if entry.profile is not None else ()

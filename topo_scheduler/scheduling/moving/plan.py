@@ -176,7 +176,7 @@ def _makes_room(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates) 
 def _by_domain(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, most: int) -> Iterator[Sequence[int]]:
     level = max(candidates.levels)
     found: set[tuple[int, ...]] = set()
-    if len(ask.groups) > 1 or any(looks_around(cls) for cls, _ in ask.groups):
+    if len(ask.groups) > 1 or ask.in_segments or any(looks_around(cls) for cls, _ in ask.groups):
         found = {option.victims for option in by_trial(trial, ask, layout, candidates, level)}
     else:
         for view in trial.planner.views_for(ask):

@@ -136,6 +136,14 @@ class SegmentPacker(Packer):
         position = self._layout.position
         return [sorted(group, key=lambda row: int(position[row])) for group in rows]
 
+    def counted(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
+        """Return what a leaf holds in segments of each kind.
+
+        Raises:
+            TooMuch: the work allowed is used up.
+        """
+        return self._leaf(number, views, leaf)
+
     def _leaf(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
         held = self.held(number, views, leaf)
         found = self._counted.get(held)

@@ -44,6 +44,12 @@ def segment_of(pod: Pod, request: PlacementRequest, size: int | None) -> tuple[S
     return (Subgroups(each) if size % each == 0 else NO_SUBGROUPS), ""
 
 
+def has_segments(workload: Workload) -> bool:
+    """Return whether a gang asks for segments, or its controller does."""
+    by_label = workload.group is not None and workload.group.subgroups is not None
+    return workload.gang and (max(workload.request.segment_size, workload.subgroups.size) > 1 or by_label)
+
+
 def segments_of(
     workload: Workload,
     groups: Sequence[tuple[PodClass, Sequence[Member]]],

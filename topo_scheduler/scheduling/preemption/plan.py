@@ -11,8 +11,9 @@ How the cheapest set is found:
 - A gang: domain by domain. In a domain of at most `EXACT` candidates every set is tried. In a larger one the gangs
   that may be broken are chosen first, few before many; then for each node what its first, second, ... member costs, and
   the least sum of those by dynamic programming, which is exact but for budgets and for what a gang can spare.
-- Pods whose place depends on other pods, gangs of different pods, and gangs that lack nothing but bandwidth: all
-  candidates of a node or domain go, and are let stay one by one as long as the ordinary planner finds a place.
+- Pods whose place depends on other pods, gangs of different pods, gangs in segments, and gangs that lack nothing but
+  bandwidth: all candidates of a node or domain go, and are let stay one by one as long as the ordinary planner finds a
+  place.
 
 Source of the order in which pods are let stay: ``pkg/scheduler/framework/plugins/defaultpreemption`` of kube-scheduler.
 """
@@ -68,7 +69,8 @@ def plan_preemption(planner: Planner, ask: Ask, layout: Layout, candidates: Cand
         return _plan((), candidates, placement)
     only_bandwidth = ask.traffic is not None and isinstance(planner.plan_anywhere(ask, layout, now), Placement)
     for level in candidates.levels:
-        options = by_trial if neighbours or only_bandwidth or len(ask.groups) > 1 else _by_clearing
+        several = len(ask.groups) > 1 or ask.in_segments
+        options = by_trial if neighbours or only_bandwidth or several else _by_clearing
         for option in islice(options(trial, ask, layout, candidates, level), TRIES):
             victims = tuple(candidates.pods[number] for number in option.victims)
             placed = trial.place_without(victims, ask)

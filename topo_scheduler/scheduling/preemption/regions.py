@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.placing.ask import Ask, Limits
+from topo_scheduler.scheduling.placing.segments import seen_by
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
@@ -48,8 +49,10 @@ def regions_for(ask: Ask, layout: Layout, rule: SizeRule) -> list[Region]:
     """Return the regions of which one must hold the members that lack a node.
 
     Where one domain is required, those of the size rule. For a gang that runs in part, the leaves where it runs, and
-    the domain around them. Otherwise everything is one region.
+    the domain around them. Otherwise everything is one region. Of segments of an outer level, domains of that level
+    stand for leaves.
     """
+    layout = seen_by(ask, layout)
     everywhere = np.arange(len(layout.paths), dtype=np.int64)
     home = sorted(layout.leaves_of(ask.running))
     domains = {layout.domain_of_leaf(rule.depth, leaf) for leaf in home}

@@ -1,0 +1,147 @@
+"""Why a gang in segments waits, in segments; and what is done so that it gets room."""
+
+import pytest
+
+from tests.helpers import make_pod
+from tests.scheduling.driver import EPOCH, Driver, fabric
+from tests.scheduling.test_levels import asking, busy
+from tests.scheduling.test_reserving import running
+from tests.scheduling.test_segments import leaf_by_rank
+from tests.scheduling.test_segments_mixed import launched, leader_worker_set
+from tests.scheduling.test_why import explained, held
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.explaining.ways import Kind, Way
+
+
+def reason(d: Driver, pods: list[Pod]) -> str:
+    assert d.run(*pods) == {}
+    return d.told(pods[0])[-1]
+
+
+def test_the_sentence_counts_segments() -> None:
+    d = Driver(fabric({"s/leaf-1": 9, "s/leaf-2": 5, "s/leaf-3": 4, "s/leaf-4": 3}))
+    busy(d, "s-leaf-3-1")
+    told = reason(d, asking(20, segment_size="4", required_level="spine"))
+    assert "No spine could hold the gang's 20 pods even if it were empty" in told, "four segments fit"
+    d = Driver(fabric({"s/leaf-1": 9, "s/leaf-2": 5, "s/leaf-3": 4, "s/leaf-4": 4}))
+    busy(d, "s-leaf-3-1", "s-leaf-4-1")
+    told = reason(d, asking(20, segment_size="4"))
+    assert "3 segments of 4 pods fit, 5 are needed: leaf-1 takes 2, leaf-2 takes 1. The gang needs 4 leaves" in told
+
+
+def test_segments_that_fit_but_not_under_one_spine() -> None:
+    d = Driver(fabric({"s/a": 2, "s/b": 2, "t/c": 2, "t/d": 2}))
+    busy(d, "s-a-1", "t-d-1")
+    told = reason(d, asking(4, segment_size="2"))
+    assert "2 segments of 2 pods fit, 2 are needed, and in 2 leaves under one spine no more than 1: b takes 1" in told
+
+
+def test_no_segment_fits() -> None:
+    d = Driver(fabric({"s/a": 2, "s/b": 2}))
+    busy(d, "s-a-1", "s-b-1")
+    assert "No segments of 2 pods fit, 1 is needed. The gang needs 1 leaf" in reason(d, asking(2, segment_size="2"))
+
+
+def test_segments_of_a_spine_each() -> None:
+    d = Driver(fabric({"s/a": 3, "s/b": 2, "t/a": 2, "t/b": 2}))
+    busy(d, "t-b-1")
+    told = reason(d, asking(8, segment_size="4", segment_level="spine"))
+    assert "1 segment of 4 pods fits, 2 are needed: s takes 1. The gang needs 2 spines" in told
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_segments_that_are_not_alike_are_counted_too(alike: bool) -> None:
+    d = Driver(fabric({"s/a": 4, "s/b": 3, "s/c": 3}))
+    busy(d, "s-a-1", "s-a-2", "s-c-1")
+    pods = leader_worker_set(6, 3) if alike else launched(3, 4)
+    if alike:
+        pods = leader_worker_set(7, 3)
+    told = reason(d, pods)
+    if alike:
+        assert "1 segment fits, 2 are needed: b takes 1. The gang needs 2 leaves in 1 spine" in told
+    else:
+        assert "1 segment fits, 3 are needed: b takes 1. The gang needs 3 leaves in 1 spine" in told
+
+
+def test_too_few_gpus_come_first() -> None:
+    d = Driver(fabric({"s/a": 2, "s/b": 2}))
+    busy(d, "s-a-1")
+    told = reason(d, asking(4, segment_size="2"))
+    assert "32 GPUs are needed and 24 are free. The gang needs 2 leaves" in told
+
+
+def test_the_table_counts_whole_segments() -> None:
+    d = Driver(fabric({"s/a": 3, "s/b": 2, "t/a": 2}))
+    d.apply(held("x", "s-b-1"))
+    pods = asking(4, segment_size="2", required_level="spine")
+    d.apply(*pods)
+    table = {"/".join(one.path): one.room for one in explained(d, pods[0]).domains}
+    assert table == {"s": 2, "t": 2, "s/a": 2, "s/b": 0, "t/a": 2}
+
+
+# ---------------------------------------------------------------- what gives them room
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_others_give_way_to_segments_of_higher_priority_and_no_more_than_must(mixed: bool) -> None:
+    d = Driver(fabric({"s/a": 3, "s/b": 3}))
+    d.engine.budgets_known()
+    low = [make_pod(f"low-{n}", gpus=8, node=f"s-{leaf}-{n % 3 + 1}") for n, leaf in enumerate("aaabbb")]
+    for pod in low:
+        pod.metadata.owner_references = []
+    d.apply(*low)
+    pods = launched(2, 3) if mixed else asking(4, segment_size="2")
+    for pod in pods:
+        pod.spec.priority = 10
+    d.apply(*pods)
+    d.step()
+    going = d.preempted()
+    assert sorted(name[-1] in "012" for name in going) == [False, False, True, True], "two nodes of each leaf"
+    d.evict(*[pod for pod in low if pod.metadata.name in going])
+    d.settle(1)
+    leaves = leaf_by_rank(d, pods)
+    size = 3 if mixed else 2
+    assert leaves == ["s-a"] * size + ["s-b"] * size
+
+
+def ways(d: Driver, pod: Pod) -> dict[Kind, Way]:
+    found = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert found is not None
+    explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
+    assert explanation is not None
+    return {way.kind: way for way in explanation.ways}
+
+
+@pytest.mark.parametrize("kind", ["alike", "mixed", "leader"])
+def test_ways_out_of_gangs_in_segments_are_true(kind: str) -> None:
+    def gang() -> list[Pod]:
+        if kind == "leader":
+            return leader_worker_set(5, 2)
+        return launched(2, 3) if kind == "mixed" else asking(4, segment_size="2")
+
+    # Enough is free of single nodes, and one pod too many in the second leaf.
+    nodes, there = fabric({"s/a": 3, "s/b": 2, "s/c": 1}), [held("x", "s-b-1"), held("y", "s-c-1")]
+    d = Driver(nodes)
+    d.apply(*there)
+    pods = gang()
+    assert d.run(*pods) == {}
+    found = ways(d, pods[0])
+    assert [pod for one in found[Kind.FREE].ended for pod in one.pods] == ["default/x"]
+    assert found[Kind.REDUCE].size == {"alike": 2, "mixed": 3, "leader": 3}[kind]
+    again = Driver(nodes)
+    again.apply(there[1])
+    assert len(again.run(*gang())) == len(pods)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_the_leaves_in_which_segments_fit_first_are_held(mixed: bool) -> None:
+    d = Driver(fabric({"s/a": 2, "s/b": 2, "s/c": 2}))
+    for node, ends in (("s-a-1", 7200), ("s-b-1", 3600), ("s-c-1", 1800)):
+        running(d, f"on-{node}", node, ends=ends)
+    pods = launched(2, 3) if mixed else asking(4, segment_size="2")
+    d.apply(*pods)
+    d.step()
+    d.step(30)
+    (one,) = d.engine.reserving.holds
+    assert sorted(one.nodes) == ["s-b-1", "s-b-2", "s-c-1", "s-c-2"]
+    assert one.start == 3600
