@@ -1,12 +1,13 @@
 """How far the search for gangs of different pods is from the optimum, on instances of a middling size.
 
 The optimum is that of HiGHS (scipy.optimize.milp): the fewest leaves of one spine, or of the whole fabric where no
-spine holds the gang.
+spine holds the gang. Measured for gangs as such, and for gangs in segments that must each share a leaf.
 """
 
 import random
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, pods
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.ask import Ask, Placement
+from topo_scheduler.scheduling.placing.ask import Ask, Placement, Segments
 from topo_scheduler.state.classes import PodClass
 
 from .objects import Json
@@ -50,9 +51,13 @@ class Instance:
             (cls, draw.randint(2, 16)) for cls in sorted(draw.sample(classes, draw.choice((2, 3))), key=classes.index)
         ]
 
+    def ask(self) -> Ask:
+        """Return what the planner is asked."""
+        return Ask(self.groups, gang=True, enforcement=Enforcement.PREFERRED)
+
     def planned(self) -> tuple[int, int] | None:
         """Return (1 beyond a spine, leaves) as the planner places it, None where it does not."""
-        found = self.small.plan(Ask(self.groups, gang=True, enforcement=Enforcement.PREFERRED))
+        found = self.small.plan(self.ask())
         if not isinstance(found, Placement):
             return None
         return int(len({leaf // LEAVES for leaf in found.leaves}) > 1), len(found.leaves)
@@ -66,29 +71,47 @@ class Instance:
         beyond = self._fewest(range(SPINES * LEAVES))
         return None if beyond is None else (1, beyond)
 
+    def kinds(self) -> list[tuple[tuple[int, ...], int]]:
+        """Return what must be in one leaf each: members of each class, and how many there are of it."""
+        one = [tuple(int(at == kind) for at in range(len(self.groups))) for kind in range(len(self.groups))]
+        return [(vector, count) for vector, (_, count) in zip(one, self.groups, strict=True)]
+
     def _fewest(self, leaves: Sequence[int]) -> int | None:
         from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
         nodes = [(leaf, gpus, cpu) for leaf, gpus, cpu in self.free if leaf in leaves]
-        kinds, places = len(self.groups), len(leaves)
-        size = len(nodes) * kinds + places  # members of a class on a node; whether a leaf is used
+        classes, places, kinds = len(self.groups), len(leaves), self.kinds()
+        # Members of a class on a node; whether a leaf is used; what of each kind is in a leaf.
+        used, dealt = len(nodes) * classes, len(nodes) * classes + places
+        size = dealt + places * len(kinds)
         rows, low, high = [], [], []
+
+        def limit(row: np.ndarray[tuple[int], np.dtype[np.float64]], least: float, most: float) -> None:
+            rows.append(row)
+            low.append(least)
+            high.append(most)
+
         for at, (leaf, gpus, cpu) in enumerate(nodes):
             for asked, free in (([c.gpus for c, _ in self.groups], gpus), ([c.amount(0) for c, _ in self.groups], cpu)):
                 row = np.zeros(size)
-                row[at * kinds : (at + 1) * kinds] = asked
-                row[len(nodes) * kinds + leaf - leaves[0]] = -free
-                rows.append(row)
-                low.append(-np.inf)
-                high.append(0.0)
-        for kind, (_, count) in enumerate(self.groups):
+                row[at * classes : (at + 1) * classes] = asked
+                row[used + leaf - leaves[0]] = -free
+                limit(row, -np.inf, 0.0)
+        for place in range(places):
+            for kind in range(classes):
+                row = np.zeros(size)
+                for at, (leaf, _, _) in enumerate(nodes):
+                    row[at * classes + kind] = leaf - leaves[0] == place
+                row[dealt + place * len(kinds) : dealt + (place + 1) * len(kinds)] = [-v[kind] for v, _ in kinds]
+                limit(row, 0.0, 0.0)
+        for number, (_, count) in enumerate(kinds):
             row = np.zeros(size)
-            row[kind : len(nodes) * kinds : kinds] = 1
-            rows.append(row)
-            low.append(count)
-            high.append(count)
-        goal = np.concatenate((np.zeros(len(nodes) * kinds), np.ones(places)))
-        most = np.concatenate((np.full(len(nodes) * kinds, np.inf), np.ones(places)))
+            row[dealt + number :: len(kinds)] = 1
+            limit(row, count, count)
+        goal = np.zeros(size)
+        goal[used:dealt] = 1
+        most = np.full(size, np.inf)
+        most[used:dealt] = 1
         found = milp(
             goal,
             constraints=LinearConstraint(np.array(rows), low, high),
@@ -98,12 +121,47 @@ class Instance:
         return round(found.fun) if found.status == 0 else None
 
 
+class InSegments(Instance):
+    """The same for a gang of two or three kinds of segments, three to sixteen of them, of two to five members each."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        draw = random.Random(seed + 1_000_000)
+        classes = [cls for cls, _ in self.groups]
+        vectors: set[tuple[int, ...]] = set()
+        for _ in range(draw.choice((2, 3))):
+            members = [draw.randrange(len(classes)) for _ in range(draw.randint(2, 5))]
+            vectors.add(tuple(members.count(kind) for kind in range(len(classes))))
+        self._kinds = [(vector, draw.randint(1, 6)) for vector in sorted(vectors, reverse=True)]
+        counts = [sum(vector[at] * count for vector, count in self._kinds) for at in range(len(classes))]
+        used = [at for at, count in enumerate(counts) if count]
+        self.groups = [(classes[at], counts[at]) for at in used]
+        self._kinds = [(tuple(vector[at] for at in used), count) for vector, count in self._kinds]
+
+    def kinds(self) -> list[tuple[tuple[int, ...], int]]:
+        """Return the segments."""
+        return self._kinds
+
+    def ask(self) -> Ask:
+        """Return what the planner is asked."""
+        each = [vector for vector, count in self._kinds for _ in range(count)]
+        parts = tuple(
+            tuple(number for number, vector in enumerate(each) for _ in range(vector[group]))
+            for group in range(len(self.groups))
+        )
+        return replace(super().ask(), segments=Segments(1, parts=parts))
+
+
 def gap(instances: int = 100) -> Json:
-    """Compare both on so many instances."""
+    """Compare both on so many instances of either kind."""
+    return {"mixed": _gap(Instance, instances), "mixed_in_segments": _gap(InSegments, instances)}
+
+
+def _gap(kind: type[Instance], instances: int) -> Json:
     best = missed = wider = more = impossible = 0
     seconds = []
     for seed in range(instances):
-        one = Instance(seed)
+        one = kind(seed)
         optimum = one.optimum()
         began = time.thread_time()
         planned = one.planned()

@@ -1,10 +1,14 @@
 """Why a gang in segments waits, in segments; and what is done so that it gets room."""
 
+from typing import Any
+
 import pytest
 
-from tests.helpers import make_pod
-from tests.scheduling.driver import EPOCH, Driver, fabric
+from tests.helpers import EPOCH, make_pod
+from tests.scheduling.driver import Driver, fabric
 from tests.scheduling.test_levels import asking, busy
+from tests.scheduling.test_moving import driver as moving
+from tests.scheduling.test_moving import moves, plan, runs, small
 from tests.scheduling.test_reserving import running
 from tests.scheduling.test_segments import leaf_by_rank
 from tests.scheduling.test_segments_mixed import launched, leader_worker_set
@@ -145,3 +149,26 @@ def test_the_leaves_in_which_segments_fit_first_are_held(mixed: bool) -> None:
     (one,) = d.engine.reserving.holds
     assert sorted(one.nodes) == ["s-b-1", "s-b-2", "s-c-1", "s-c-2"]
     assert one.start == 3600
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_one_pod_moves_for_a_gang_in_segments(mixed: bool) -> None:
+    d = moving({"s/a": 2, "s/b": 3})
+    runs(d, small("x"), on=["s-a-1"])
+    pods = launched(2, 3) if mixed else asking(4, segment_size="2")
+    assert d.run(*pods) == {}
+    assert moves(d, plan(d, pods)) == {"x": ("s-a-1", "s-b-3")}
+
+
+@pytest.mark.parametrize("segmented", [False, True])
+def test_who_is_in_segments_does_not_move(segmented: bool) -> None:
+    """Who of them goes where would not be planned anew; members of a gang without segments may move."""
+    d = moving({"s/a": 2, "s/b": 2})
+    told: dict[str, Any] = {"gang-name": "there", "gang-size": "2", "placement": "preferred"}
+    if segmented:
+        told |= {"segment-size": "2", "segment-level": "spine"}
+    there = [small(f"there-{n}", 8, **told) for n in range(2)]
+    runs(d, *there, on=["s-a-1", "s-b-1"])
+    pods = asking(2)
+    assert d.run(*pods) == {}
+    assert (plan(d, pods) is None) is segmented

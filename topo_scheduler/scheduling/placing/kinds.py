@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
+import numpy as np
+
 from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.packing import Budget, Frontier, Vector, maximal
+from topo_scheduler.state.nodes import Int64
 
 MANY: Final = 12
 """Kinds from which on there are too many for a complete search."""
@@ -46,6 +49,28 @@ class Kinds:
         """Return how many members of each group so many segments of each kind have together."""
         columns = zip(*self.vectors, strict=True)
         return tuple(sum(n * each for n, each in zip(counts, column, strict=True)) for column in columns)
+
+
+class Bounds:
+    """What leaves hold at most of segments, of which there must be some, as far as members of each class alone tell."""
+
+    def __init__(self, kinds: Kinds) -> None:
+        self._vectors = np.array(kinds.vectors, np.int64)
+        self._groups = np.flatnonzero(self._vectors.any(axis=0))
+        some = self._vectors[:, self._groups]
+        having = some > 0
+        self._least = np.where(having, some, np.iinfo(np.int64).max).min(axis=0)
+        counts = np.array(kinds.counts, np.int64)
+        self.wanted: Int64 = np.concatenate((counts, counts @ having))[:, None].astype(np.int64)
+        """int64[lines, 1]: segments of each kind; then, for each group of which any has members, those that have."""
+
+    def of(self, fits: Int64) -> Int64:
+        """Return how many leaves hold at most of what is wanted (int64[lines, leaves]).
+
+        ``fits`` int64[classes, leaves]: members of each class alone.
+        """
+        kinds = [(fits[vector > 0] // vector[vector > 0, None]).min(axis=0) for vector in self._vectors]
+        return np.stack([*kinds, *(fits[self._groups] // self._least[:, None])])
 
 
 def kinds_of(ask: Ask, parts: Iterable[int] | None = None) -> Kinds:

@@ -16,6 +16,7 @@ from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.placing.ask import Ask, Bounds, Failure, Placement
 from topo_scheduler.scheduling.placing.carried import carried, links_key
 from topo_scheduler.scheduling.placing.filling import Filler
+from topo_scheduler.scheduling.placing.kinds import Bounds as SegmentBounds
 from topo_scheduler.scheduling.placing.kinds import kinds_of
 from topo_scheduler.scheduling.placing.packer import Found, Packer
 from topo_scheduler.scheduling.placing.segment_packing import SegmentFiller, SegmentPacker
@@ -133,11 +134,11 @@ def _search(
     needed = np.array([[count] for _, count in ask.groups], np.int64)
     used = site.nodes.daemons if empty else site.nodes.requested
     fillers = [Filler(site, views, ask, layout, used, empty=empty) for views in variants]
-    segments = None
+    segments: tuple[SegmentFiller, SegmentBounds] | None = None
     packer = Packer(site, ask, layout, used, empty=empty)
     if ask.segments.parts:
         kinds = kinds_of(ask)
-        segments = SegmentFiller(kinds, ask, layout)
+        segments = SegmentFiller(kinds, ask, layout), SegmentBounds(kinds)
         packer = SegmentPacker(site, ask, layout, used, kinds, empty=empty)
     for depth, widths in _spreads(layout, rule, bound(layout, ask.within, near), ask.bounds):
         if at is not None and depth != at:
@@ -157,7 +158,7 @@ def _search(
 
 def _at_width(
     fillers: Sequence[Filler],
-    segments: SegmentFiller | None,
+    segments: tuple[SegmentFiller, SegmentBounds] | None,
     fits: Sequence[Int64],
     ask: Ask,
     layout: Layout,
@@ -170,9 +171,10 @@ def _at_width(
     counts = np.ascontiguousarray(needed[:, 0])
     for filler, held in zip(fillers, fits, strict=True):
         if segments is not None:
-            bounds = segments.bounds(held)
-            for first in itertools.islice(_windows(layout, depth, width, bounds, segments.wanted, near), TRIES):
-                if (rows := segments.fill(filler, held, first, width)) is not None:
+            segment_filler, bounds = segments
+            windows = _windows(layout, depth, width, bounds.of(held), bounds.wanted, near)
+            for first in itertools.islice(windows, TRIES):
+                if (rows := segment_filler.fill(filler, held, first, width)) is not None:
                     return depth, width, rows
             continue
         for first in itertools.islice(_windows(layout, depth, width, held, needed, near), TRIES):

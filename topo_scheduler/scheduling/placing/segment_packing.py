@@ -5,6 +5,7 @@ is follows.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from topo_scheduler.scheduling.placing import packing
 from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.filling import Filler
-from topo_scheduler.scheduling.placing.kinds import Dealing, Kinds, in_kinds
+from topo_scheduler.scheduling.placing.kinds import Bounds, Dealing, Kinds, in_kinds
 from topo_scheduler.scheduling.placing.packer import Found, Packer
 from topo_scheduler.scheduling.placing.packing import Budget, Frontier, Vector
 from topo_scheduler.scheduling.placing.site import Site
@@ -33,21 +34,6 @@ class SegmentFiller:
         self._layout = layout
         self._vectors = np.array(kinds.vectors, np.int64)
         self._left = MOST_FILLS
-        asked = [group for group in range(len(ask.groups)) if self._vectors[:, group].any()]
-        together = [
-            sum(n for n, vector in zip(kinds.counts, kinds.vectors, strict=True) if vector[group]) for group in asked
-        ]
-        self._least = {group: int(self._vectors[:, group][self._vectors[:, group] > 0].min()) for group in asked}
-        self.wanted: Int64 = np.array([[count] for count in (*kinds.counts, *together)], np.int64)
-        """Segments of each kind; then, for each group, those that have members of it."""
-
-    def bounds(self, fits: Int64) -> Int64:
-        """Return how many each leaf holds at most of what is wanted (int64[lines of wanted, leaves]).
-
-        ``fits`` int64[classes, leaves]: members of each class alone.
-        """
-        kinds = [(fits[vector > 0] // vector[vector > 0, None]).min(axis=0) for vector in self._vectors]
-        return np.stack([*kinds, *(fits[group] // least for group, least in self._least.items())])
 
     def fill(self, filler: Filler, fits: Int64, first: int, width: int) -> list[list[int]] | None:
         """Return the row of each member of each group in a window; None where that was not found."""
@@ -135,6 +121,15 @@ class SegmentPacker(Packer):
         rows = self._rows_of(number, shared)
         position = self._layout.position
         return [sorted(group, key=lambda row: int(position[row])) for group in rows]
+
+    def _domains(self, held: Int64, depth: int, most: int) -> list[tuple[int, int]]:
+        bounds = Bounds(self._kinds)
+        most_held = bounds.of(held)
+        return [
+            (first, last)
+            for first, last in pairwise(self._layout.domains[depth].tolist())
+            if (np.sort(most_held[:, first:last], axis=1)[:, -most:].sum(axis=1) >= bounds.wanted[:, 0]).all()
+        ]
 
     def counted(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
         """Return what a leaf holds in segments of each kind.
