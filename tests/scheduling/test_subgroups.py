@@ -124,3 +124,11 @@ def test_a_lost_member_goes_back_to_its_partition_after_a_restart(group_first: b
     again = partitions(0, 1, 0, 1)[2]
     other.run(again)
     assert leaf(again) == leaf(pods[0])
+
+
+def test_a_native_group_below_a_composite_one_is_refused() -> None:
+    d = Driver(fabric(NODES))
+    d.groups(make_group("g", 2, spec={"parentCompositePodGroupName": "all"}))
+    pods = [in_group(make_pod(f"g-{n}", gpus=8), "g", GroupApi.NATIVE) for n in range(2)]
+    assert d.run(*pods) == {}
+    assert "this scheduler does not know composite pod groups" in d.told(pods[0])[-1]

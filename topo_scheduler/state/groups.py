@@ -146,6 +146,8 @@ def read_group(api: GroupApi, version: str, obj: PodGroupObject) -> PodGroup:
 
 def _native(obj: PodGroupObject) -> dict[str, Any]:
     """scheduling.k8s.io: exactly one policy, gang or basic; one topology key at most."""
+    if obj.spec.get("parentCompositePodGroupName"):
+        raise _FieldProblem("spec.parentCompositePodGroupName: this scheduler does not know composite pod groups")
     policy = _mapping(obj.spec, "schedulingPolicy", "spec")
     gang = policy.get("gang")
     keys = [

@@ -203,11 +203,13 @@ class _Search:
         self._layout = layout
         self._home = home
         self._looks = 0
+        self._steps = tied_segments.Steps()
         usable = [(np.max(ground.fit, axis=0) > 0).sum() for ground in grounds]
         self._few = max(usable, default=0) <= FEW_NODES
 
     def allow(self) -> None:
         """Allow so many looks from now on."""
+        self._steps = tied_segments.Steps()
         in_segments = self._few and self._ask.in_segments
         self._looks = (LOOKS_ON_FEW if in_segments else LOOKS) + 2 * self._ask.members
 
@@ -273,7 +275,7 @@ class _Search:
             leaves, home = list(range(*domain)), sorted(self._home)
             if home:
                 leaves.sort(key=lambda leaf: (*distance(self._layout, leaf, home), leaf))
-            return tied_segments.ways(self._ask, tied_segments.Ground(ceilings, leaves, home), most)
+            return tied_segments.ways(self._ask, tied_segments.Ground(ceilings, leaves, home), most, self._steps)
         if self._home:
             return [min(self._home)]
         low, high = domain

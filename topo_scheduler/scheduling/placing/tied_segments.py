@@ -14,8 +14,8 @@ from topo_scheduler.scheduling.placing.kinds import Kinds, Place, kinds_of
 from topo_scheduler.scheduling.placing.packing import Vector
 from topo_scheduler.state.nodes import Int64
 
-MOST_SETS: Final = 4000
-"""Sets of leaves looked at at most, for each domain."""
+STEPS: Final = 10_000
+"""Sets of leaves, and ways to deal segments to one of them, that are looked at at most in one search."""
 
 Places = list[list[int]]
 """The leaf in which each member of each group must be."""
@@ -34,8 +34,20 @@ class Ground:
     free: Sequence[int]
 
 
-def ways(ask: Ask, ground: Ground, most: int) -> Iterator[Places]:
-    """Yield where each member must be, in so many leaves at most that are not free.
+@dataclass(slots=True)
+class Steps:
+    """Steps that may still be taken."""
+
+    left: int = STEPS
+
+    def take(self) -> bool:
+        """Take one, if any is left."""
+        self.left -= 1
+        return self.left >= 0
+
+
+def ways(ask: Ask, ground: Ground, most: int, steps: Steps) -> Iterator[Places]:
+    """Yield where each member must be, in so many leaves at most that are not free, as long as there are steps left.
 
     Members of a segment of which some run go where those are.
     """
@@ -53,15 +65,13 @@ def ways(ask: Ask, ground: Ground, most: int) -> Iterator[Places]:
         yield _places(ask, kinds, (), fixed)
         return
     others = [leaf for leaf in ground.leaves if leaf not in ground.free and any(room[leaf])]
-    looked = 0
     for size in range(min(most, len(others), sum(kinds.counts)) + 1):
         for chosen in _sets(others, size):
-            looked += 1
-            if looked > MOST_SETS:
+            if not steps.take():
                 return
             leaves = [*ground.free, *chosen]
             if leaves and _enough(kinds, [room[leaf] for leaf in leaves]):
-                for counts in _ways(kinds, [room[leaf] for leaf in leaves], len(ground.free)):
+                for counts in _ways(kinds, [room[leaf] for leaf in leaves], len(ground.free), steps):
                     yield _places(ask, kinds, sorted(zip(leaves, counts, strict=True)), fixed)
 
 
@@ -99,7 +109,7 @@ def _enough(kinds: Kinds, rooms: Sequence[Vector]) -> bool:
     )
 
 
-def _ways(kinds: Kinds, rooms: Sequence[Vector], free: int) -> Iterator[list[Vector]]:
+def _ways(kinds: Kinds, rooms: Sequence[Vector], free: int, steps: Steps) -> Iterator[list[Vector]]:
     """Yield how many segments of each kind go to each leaf: at least one to each that is not free."""
 
     def deal(at: int, left: Vector) -> Iterator[list[Vector]]:
@@ -112,6 +122,8 @@ def _ways(kinds: Kinds, rooms: Sequence[Vector], free: int) -> Iterator[list[Vec
             for count, vector in zip(left, kinds.vectors, strict=True)
         ]
         for counts in product(*ranges):
+            if not steps.take():
+                return
             if at >= free and not any(counts):
                 continue
             if any(have < want for have, want in zip(rooms[at], kinds.members(counts), strict=True)):
