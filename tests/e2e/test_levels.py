@@ -42,3 +42,31 @@ async def test_segments_are_whole_in_their_leaves(cluster: Cluster, daemon: Repl
     leaves = [leaf for _, leaf in by_rank]
     assert leaves[::2] == leaves[1::2], "ranks 0 and 1, 2 and 3, 4 and 5 share a leaf each"
     assert len(set(leaves)) == 3
+
+
+async def test_the_leader_of_a_leader_worker_set_is_with_its_first_subgroup(cluster: Cluster, daemon: Replica) -> None:
+    """Its pods are what the controller would make: a leader without GPUs, and two subgroups of two workers."""
+    await cluster.add_fabric({"s1": [2, 3]})
+    await cluster.occupy("s1-l2-1")
+    lws = "leaderworkerset.sigs.k8s.io/"
+    for number in range(5):
+        pod = objects.pod(f"lws-{number}", 8 if number else 0)
+        pod["metadata"]["labels"] = {f"{lws}name": "lws", f"{lws}group-index": "0", f"{lws}worker-index": str(number)}
+        pod["metadata"]["annotations"] |= {f"{lws}size": "5", f"{lws}subgroup-size": "2"}
+        await cluster.apply(pod)
+    pods = await cluster.wait_bound("lws", 5)
+    leaves = [pod["spec"]["nodeName"].rpartition("-")[0] for pod in pods]
+    assert [annotation(pod, "rank") for pod in pods] == ["0", "1", "2", "3", "4"]
+    assert leaves[0] == leaves[1] == leaves[2]
+    assert leaves[3] == leaves[4] != leaves[0]
+
+
+async def test_why_different_pods_in_segments_wait_is_told_in_segments(cluster: Cluster, daemon: Replica) -> None:
+    await cluster.add_fabric({"s1": [2, 2]})
+    await cluster.occupy("s1-l2-1")
+    said = {"gang-name": "crew", "gang-size": "6", "segment-size": "3"}
+    for number in range(6):
+        await cluster.apply(objects.pod(f"crew-{number}", 8 if number % 3 else 0, said))
+    pods = await cluster.wait_pods("crew", 6)
+    await cluster.wait_unschedulable(pods[0])
+    await cluster.wait_note(pods[0], "1 segment fits, 2 are needed: l1 takes 1", reason="FailedScheduling")

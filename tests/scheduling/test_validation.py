@@ -6,7 +6,8 @@ import pytest
 
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, gang, grid, pods
-from topo_scheduler.scheduling.placing.ask import Ask, Limits, Placement
+from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.scheduling.placing.ask import Ask, Limits, Placement, Segments
 from topo_scheduler.scheduling.placing.validation import check
 
 
@@ -74,3 +75,17 @@ def test_classes_on_one_node_are_added_up() -> None:
     small = Small(grid(1, 1, 2))
     ask = Ask([(pods(8), 1), (pods(4), 1)], gang=True)
     assert "has 8 gpu free, 12 were placed" in verdict(small, ask, [small.rows("s1l1n1"), small.rows("s1l1n1")])
+
+
+def test_segments_must_be_whole_also_of_different_pods_and_where_the_rest_runs() -> None:
+    small = Small(grid(1, 2, 3))
+    groups = [(pods(8), 2), (pods(0, cpu=1), 2)]
+    ask = Ask(groups, gang=True, enforcement=Enforcement.PREFERRED, segments=Segments(1, parts=((0, 1), (0, -1))))
+    whole = [small.rows("s1l1n1", "s1l2n1"), small.rows("s1l1n2", "s1l2n2")]
+    assert verdict(small, ask, whole) == ""
+    torn = [small.rows("s1l1n1", "s1l2n1"), small.rows("s1l2n2", "s1l2n2")]
+    assert verdict(small, ask, torn) == "segment 0 was spread over more than one leaf"
+    placed = found(small, ask)
+    elsewhere = replace(ask, segments=replace(ask.segments, homes=((1, 0),)), running=small.rows("s1l1n3"))
+    wrong = check(small.world.around, small.world.layout, elsewhere, replace(placed, rows=whole), Limits())
+    assert wrong == "segment 1 was spread over more than one leaf"

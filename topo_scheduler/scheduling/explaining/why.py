@@ -375,7 +375,7 @@ def _key(workload: Workload, ask: Ask) -> object:
     """Return what tells a workload from others that ask for something else."""
     wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands, ask.preferred)
     whose = (workload.namespace, workload.priority, workload.level, workload.tiers, workload.group is None)
-    return whose, wanted, tuple(ask.running), tuple(ask.groups), ask.profiles
+    return whose, wanted, ask.segments, tuple(ask.running), tuple(ask.groups), ask.profiles
 
 
 def _worded(text: str) -> str:

@@ -94,7 +94,7 @@ def _check_caps(around: Surroundings, cls: PodClass, rows: Sequence[int]) -> str
 def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
     if not ask.gang:
         return ""
-    if ask.segment > 1 and (broken := broken_segment(ask, placement, layout.outer(ask.segments.depth))):
+    if ask.in_segments and (broken := broken_segment(ask, placement, layout.outer(ask.segments.depth))):
         return broken
     placed = [row for rows in placement.rows for row in rows]
     if not ask.mixed_models:
