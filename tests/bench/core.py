@@ -258,6 +258,7 @@ def core() -> Json:
         "decisions": [decisions(1000, 110, 8), decisions(5000, 600, 8), decisions(10_000, 1200, 8)],
         "targets": targets(),
         "segments": segments(),
+        "mixed_segments": segments(mixed=True),
         "recheck": recheck(),
         "growth": growth(),
         "with_bandwidth": [

@@ -54,8 +54,10 @@ class Cluster:
                 pods.append(msgspec.convert(body, Pod))
         self.engine.pods_applied(pods, 0.0)
 
-    def gang(self, name: str, members: int, gpus: int, annotations: dict[str, str] | None = None) -> None:
-        """Let a gang appear."""
+    def gang(
+        self, name: str, members: int, gpus: int, annotations: dict[str, str] | None = None, *, without: int = 0
+    ) -> None:
+        """Let a gang appear; ``without``: every so many pods, the first among them, one asks for no GPU."""
         body = objects.job(name, members)
         body["metadata"] |= {"uid": name, "annotations": annotations or {}}
         self._jobs[name] = msgspec.convert(body, Job)
@@ -63,7 +65,8 @@ class Cluster:
         for index in range(members):
             member = objects.member_of_job(body, index)
             member["metadata"]["uid"] = f"{name}-{index}"
-            member["spec"]["containers"] = objects.pod("", gpus, "")["spec"]["containers"]
+            asked = 0 if without and index % without == 0 else gpus
+            member["spec"]["containers"] = objects.pod("", asked, "")["spec"]["containers"]
             pods.append(msgspec.convert(member, Pod))
         self.engine.pods_applied(pods, 0.0)
 
@@ -121,16 +124,20 @@ def growth() -> list[Json]:
     ]
 
 
-def segments(repeats: int = 5) -> Json:
-    """One gang of 1,000 pods in 100 segments, on 1,000 nodes in 100 leaves of which half the room is taken."""
+def segments(repeats: int = 5, *, mixed: bool = False) -> Json:
+    """One gang of 1,000 pods in 100 segments, on 1,000 nodes in 100 leaves of which half the room is taken.
+
+    ``mixed``: the first pod of each segment asks for no GPU.
+    """
     seconds = []
     for _ in range(repeats):
         cluster = Cluster(1000, 10)
         cluster.run([number % 8 for number in range(1000)])
-        cluster.gang("first", 10, 1, {"topology.scheduler/segment-size": "10"})
+        without = 10 if mixed else 0
+        cluster.gang("first", 10, 1, {"topology.scheduler/segment-size": "10"}, without=without)
         cluster.decide()
         how = {"topology.scheduler/segment-size": "10", "topology.scheduler/placement": "preferred"}
-        cluster.gang("large", 1000, 1, how)
+        cluster.gang("large", 1000, 1, how, without=without)
         (said,) = cluster.decide()
         assert said.decision.verdict is Verdict.PLACED
         seconds.append(said.seconds)
