@@ -18,7 +18,7 @@ from tests.scheduling.test_mixed import Every, classes
 from tests.scheduling.test_planner_reference import clusters
 from tests.scheduling.test_segments import leaf_by_rank, rank_of
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import ContainerPort, Pod
 from topo_scheduler.scheduling.placing.ask import Ask, Failure, Limits, Placement, Segments
 from topo_scheduler.scheduling.placing.validation import check
 from topo_scheduler.state.classes import PodClass
@@ -258,3 +258,17 @@ def test_many_segments_on_many_leaves_are_found_quickly_enough_to_be_placed() ->
             if one == number
         }
         assert len(inside) == 1
+
+
+def test_leader_and_workers_that_are_alike_keep_what_holds_for_single_pods() -> None:
+    """Host ports keep members apart, also where segments are not alike."""
+    d = Driver(fabric({"s1/a": 3, "s1/b": 3}))
+    members = leader_worker_set(5, 2)
+    for pod in members:
+        pod.spec.containers[0].ports.append(ContainerPort(host_port=80))
+        pod.spec.containers[0].resources.limits.clear()
+        pod.spec.containers[0].resources.requests = {"cpu": "1"}
+    where = d.run(*members)
+    assert len(set(where.values())) == 5
+    leaves = leaf_by_rank(d, members)
+    assert leaves[0] == leaves[1] == leaves[2] != leaves[3] == leaves[4]

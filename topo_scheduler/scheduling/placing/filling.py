@@ -28,6 +28,8 @@ class Filler:
         self._eligible = np.stack([view.eligible if empty else view.open for view in views])
         if ask.traffic is not None and ask.traffic.open is not None:
             self._eligible &= ask.traffic.open
+        # What is free is not all that counts: members may exclude each other, or quotas be nearly used up.
+        self._most = np.stack([view.empty_fit if empty else view.fit for view in views])
         self._gpus = np.array([cls.gpus for cls, _ in ask.groups], np.int64)
         self._limits = site.limits_for(ask)
         self._leaf_of_row = (layout.inner or layout).leaf_of_row
@@ -45,6 +47,8 @@ class Filler:
         rows = np.ascontiguousarray(rows)
         out = np.zeros((len(counts), len(rows)), np.int64)
         if fill_nodes(rows, self._allocatable, self._used, self._requests, self._eligible, counts, 0, out):
+            return None
+        if (out > self._most[:, rows]).any():
             return None
         limits = self._limits
         if not limits.max_nodes_per_leaf and not limits.max_gpus_per_leaf:

@@ -126,10 +126,13 @@ class Packer:
         allowed = np.stack([(view.eligible if self._empty else view.open)[rows] for view in views], axis=1)
         if self._ask.traffic is not None and self._ask.traffic.open is not None:
             allowed &= self._ask.traffic.open[rows][:, None]
+        # What is free is not all that counts: members may exclude each other, or quotas be nearly used up.
+        most = np.stack([(view.empty_fit if self._empty else view.fit)[rows] for view in views], axis=1)
+        most = np.where(allowed, np.minimum(most, self._asked), 0)
         frontiers, usable = [], []
-        for row, left, may in zip(rows.tolist(), free.tolist(), allowed.tolist(), strict=True):
+        for row, left, some in zip(rows.tolist(), free.tolist(), most.tolist(), strict=True):
             self._budget.spend(1)
-            asked = tuple(count if one else 0 for count, one in zip(self._asked, may, strict=True))
+            asked = tuple(some)
             key = (*left, *asked)
             frontier = self._nodes.get(key)
             if frontier is None:
