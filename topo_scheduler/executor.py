@@ -128,10 +128,10 @@ class Executor:
             case Tell(pod, warning, reason, message):
                 action = "Binding" if reason == "Scheduled" else "Scheduling"
                 self._to.events.record(_regarding(pod), "Warning" if warning else "Normal", reason, message, action)
-            case MarkUnschedulable(pod, message):
+            case MarkUnschedulable(pod, message, since):
                 pending = self._engine.arrivals.pending(pod.uid)
                 if pending is not None:
-                    self._to.conditions.set_unschedulable(pending, message)
+                    self._to.conditions.set_unschedulable(pending, message, since + self._engine.world.epoch)
             case MarkGroup():
                 self._to.group_conditions.set(
                     GroupMark(

@@ -43,6 +43,25 @@ async def test_it_is_the_condition_autoscalers_look_for() -> None:
 
 
 @virtual_time
+async def test_its_transition_is_when_the_pod_was_first_seen_pending_and_stays() -> None:
+    async with world() as w:
+        pod, gated = w.create_pod("pod"), w.create_pod("gated")
+        gated.status.conditions = [PodCondition("PodScheduled", "False", "SchedulingGated")]
+        writes = writer(w)
+        async with running(writes.run()):
+            writes.set_unschedulable(pod, "no room", 1_700_000_000.7)
+            writes.set_unschedulable(gated, "no room", 1_700_000_060.0)
+            await writes.flush(5)
+            writes.set_unschedulable(w.pod("pod"), "still none", 1_700_000_500.0)
+            await writes.flush(5)
+        condition, was_gated = scheduled(w), scheduled(w, "gated")
+        assert condition is not None
+        assert was_gated is not None
+        assert (condition.message, condition.last_transition_time) == ("still none", "2023-11-14T22:13:20Z")
+        assert was_gated.last_transition_time == "2023-11-14T22:14:20Z", "gates gave it a condition without a time"
+
+
+@virtual_time
 async def test_the_newest_message_is_written_and_the_same_is_not_written_again() -> None:
     async with world() as w:
         pod = w.create_pod("pod")

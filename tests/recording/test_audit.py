@@ -120,6 +120,7 @@ def test_preemption(d: Audited) -> None:
     low = [make_pod(f"low-{n}", gpus=8, priority=0) for n in range(2)]
     d.run(*low)
     high = make_pod("high", gpus=8, priority=10)
+    high.spec.service_account_name = "urgent-team"
     d.apply(high)
     d.step()
     (victim,) = [pod for pod in low if pod.metadata.name in d.preempted()]
@@ -132,6 +133,25 @@ def test_preemption(d: Audited) -> None:
     assert nominated["pods"][0]["name"] == "high"
     (preempted,) = d.lines("preempted")
     assert (preempted["pods"][0]["name"], preempted["outcome"]) == (victim.metadata.name, "going")
+    for line in (preempting, preempted):
+        assert line["preemptor"] == {"kind": "Pod", "namespace": "default", "name": "high", "uid": high.metadata.uid}
+        assert line["by"]["serviceAccount"] == "urgent-team", "who asked for the one that fits then"
+
+
+def test_every_line_about_a_pod_says_who_asked_for_it(d: Audited) -> None:
+    pods = gang(2, gpus=1)
+    bad, large = make_pod("bad", gpus=1, annotations={"gpu-count": "many"}), make_pod("large", gpus=16)
+    for pod in (*pods, bad, large):
+        pod.spec.service_account_name = "team"
+    d.apply(*pods, bad, large)
+    d.step()
+    for uid in list(d.flight):
+        d.answer(uid, BindOutcome.REJECTED, "not today")
+    d.settle(60)
+    lines = d.lines("asked", "decided", "refused", "bound", "not-bound")
+    assert {line["kind"] for line in lines} == {"asked", "decided", "refused", "bound", "not-bound"}
+    for line in lines:
+        assert line["by"] == {"serviceAccount": "team"}, line
 
 
 def test_a_changed_configuration_and_the_end(d: Audited) -> None:

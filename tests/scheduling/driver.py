@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from tests.helpers import EPOCH, Owner, controlled_by, make_node, make_pod
+from tests.helpers import EPOCH, Owner, controlled_by, make_node, make_pod, timestamp
 from topo_scheduler.api.config import Configuration, load_configuration
 from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.api.objects import Node, Pod, PodCondition
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.explaining.why import FAULT
@@ -182,6 +182,14 @@ class Driver:
         pod.spec.node_name = bind.node
         pod.metadata.annotations |= bind.annotations
         return pod
+
+    def write_conditions(self) -> None:
+        """Write on pods what they were marked with, as the API server keeps it; nobody tells the engine."""
+        for said in self.said:
+            if isinstance(said, MarkUnschedulable) and (pod := self.pods.get(said.pod.uid)) is not None:
+                since = timestamp(said.since)
+                mark = PodCondition("PodScheduled", "False", "Unschedulable", said.message, since)
+                pod.status.conditions = [mark]
 
     def refused(self, uid: str) -> str:
         """Ask what the daemon asks before it writes; a refusal ends the bind."""

@@ -39,6 +39,8 @@ class Stream:
     """GPU-seconds used so far."""
     running: dict[str, float] = field(default_factory=dict)
     """When each pod that runs will really end, by uid."""
+    begun: list[Run] = field(default_factory=list)
+    """The jobs that started; whoever reads it may empty it."""
 
     def __post_init__(self) -> None:
         self.driver = Driver(self.nodes, self.config)
@@ -94,8 +96,9 @@ class Stream:
             d.apply(pod)
             self._used += run.gpus
             self.running[bind.pod.uid] = self.now + run.seconds
-            if all(one.spec.node_name for one in run.pods):
+            if run.started is None and all(one.spec.node_name for one in run.pods):
                 run.started = self.now
+                self.begun.append(run)
             self._at(self.now + run.seconds, partial(self._end, pod, run))
         self.after_step(self)
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.helpers import Owner, controlled_by, in_group, make_group, make_node, make_pod
+from tests.helpers import Owner, controlled_by, in_group, make_group, make_node, make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.config import load_configuration
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import Pod, PodCondition
 
 SPINE = "topology.scheduler/spine"
 
@@ -208,6 +208,82 @@ def test_a_gang_that_lost_a_pod_while_it_was_set_aside_says_that_it_waits_for_it
     d.settle()
     d.settle(5)
     assert "waiting for 1 of 2 pods" in d.told(first)[-1]
+
+
+def test_the_next_leader_goes_on_where_the_last_one_was() -> None:
+    nodes = fabric({"s1/a": 2, "s1/b": 2})
+    d = Driver(nodes)
+    there = busy(d, "s1-a-1", "s1-b-1")
+    members = asking(2, relax_after="1h")
+    d.apply(*members)
+    d.settle()
+    d.settle(3000)
+    assert d.where(*members) == {}
+    d.write_conditions()
+    new = Driver(nodes)
+    new.now = d.now
+    new.apply(*there, *members)
+    new.settle()
+    assert new.where(*members) == {}
+    assert new.engine.next_due() == 3600, "it loosens when it would have without a change of leader"
+    new.settle(600)
+    assert leaves(new.where(*members)) == {"s1-a", "s1-b"}
+
+
+def test_a_clock_that_runs_ahead_shortens_no_waiting() -> None:
+    d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
+    busy(d, "s1-a-1", "s1-b-1")
+    members = asking(2, relax_after="1m")
+    for pod in members:
+        pod.status.conditions = [PodCondition("PodScheduled", "False", "Unschedulable", "", timestamp(500))]
+    d.apply(*members)
+    d.settle()
+    d.settle(59)
+    assert d.where(*members) == {}
+    d.settle(1)
+    assert len(d.where(*members)) == 2
+
+
+def test_others_give_way_for_the_level_to_which_it_has_loosened() -> None:
+    """In no leaf enough of them may go, in both together they may: nobody was preempted for that before."""
+    d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
+    d.engine.budgets_known()
+    there = busy(d, "s1-a-1", "s1-a-2", "s1-b-1", "s1-b-2")
+    for pod in (there[0], there[2]):
+        pod.spec.priority = 100
+    d.apply(*there)
+    members = asking(2, relax_after="10m")
+    for pod in members:
+        pod.spec.priority = 10
+    d.apply(*members)
+    d.settle()
+    d.settle(599)
+    assert d.preempted() == []
+    d.settle(1)
+    assert d.preempted() == ["busy-s1-a-2", "busy-s1-b-2"]
+    d.evict(there[1], there[3])
+    d.settle(1)
+    assert leaves(d.where(*members)) == {"s1-a", "s1-b"}
+
+
+def test_nodes_are_held_for_the_level_to_which_it_has_loosened() -> None:
+    d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
+    for name, hours in (("s1-a-1", 9), ("s1-a-2", 1), ("s1-b-1", 9), ("s1-b-2", 1)):
+        pod = make_pod(name, gpus=8, scheduler="other", node=name, phase="Running")
+        pod.metadata.annotations["topology.scheduler/expected-duration"] = f"{hours}h"
+        pod.status.start_time = timestamp(0)
+        d.apply(pod)
+    members = asking(2, relax_after="10m")
+    d.apply(*members)
+    d.settle()
+    d.settle(31)
+    (held,) = d.engine.reserving.holds
+    assert held.start == 9 * 3600, "a leaf is asked for"
+    d.settle(600)
+    d.settle(60)
+    (held,) = d.engine.reserving.holds
+    assert held.start == 3600
+    assert sorted(held.nodes) == ["s1-a-2", "s1-b-2"]
 
 
 @pytest.mark.parametrize("text", ["0s", "-10m", "ten", "", "10", "10m5"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang
 from tests.scheduling.stream import Run, Stream
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.reserving.holds import Reservation
 
@@ -314,6 +314,75 @@ def test_by_how_long_earlier_runs_took() -> None:
     assert held(d)["large-0"].start == started + 500
 
 
+def imaged(pod: Pod, image: str = "train:1") -> Pod:
+    pod.spec.containers[0].image = image
+    return pod
+
+
+def ran(d: Driver, name: str, seconds: float, image: str = "train:1") -> None:
+    """A pod of its own name runs for so long on whatever is free."""
+    pod = imaged(make_pod(name, gpus=8), image)
+    d.run(pod)
+    pod.status.start_time = timestamp(d.now)
+    d.apply(pod)
+    d.settle(seconds)
+    d.finish(pod)
+
+
+def test_by_how_long_ones_alike_took() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    for name, seconds in (("ant", 100), ("bee", 500), ("cat", 300)):
+        ran(d, name, seconds)
+    last = imaged(make_pod("dog", gpus=8))
+    d.run(last)
+    last.status.start_time = timestamp(d.now)
+    d.apply(last)
+    started = d.now
+    waiting_gang(d, size=1)
+    assert held(d)["large-0"].start == started + 500
+
+
+@pytest.mark.parametrize(("image", "gpus"), [("other:1", 8), ("train:1", 4), ("", 8)])
+def test_of_one_that_is_not_alike_nothing_is_known(image: str, gpus: int) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    for name in ("ant", "bee", "cat"):
+        ran(d, name, 100)
+    last = imaged(make_pod("dog", gpus=gpus), image)
+    d.run(last)
+    waiting_gang(d, size=1, seconds=31)
+    assert not held(d)
+
+
+def test_who_would_use_held_nodes_is_expected_to_take_as_long_as_the_longest_of_its_like() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    for number in range(19):
+        ran(d, "run-" + chr(ord("a") + number), 60)
+    ran(d, "long", 5000)
+    one = running(d, "one", "s1-l1-1", ends=d.now + 4000)
+    one.status.start_time = timestamp(d.now)
+    one.metadata.annotations["topology.scheduler/expected-duration"] = "4000s"
+    d.apply(one)
+    waiting_gang(d)
+    assert held(d)
+    guest = imaged(single("guest"))
+    assert d.run(guest) == {}, "nine of ten ended in time, one did not"
+
+
+def test_after_a_restart_it_is_learned_from_pods_that_are_still_there() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    for name, seconds in (("ant", 100), ("bee", 500), ("cat", 300)):
+        pod = imaged(make_pod(name, gpus=8, node="s1-l1-1", phase="Succeeded"))
+        pod.status.start_time = timestamp(-1000)
+        state = ContainerState(Terminated(timestamp(seconds - 1000)))
+        pod.status.container_statuses = [ContainerStatus("main", state)]
+        d.apply(pod)
+    last = imaged(make_pod("dog", gpus=8, node="s1-l1-1", phase="Running"))
+    last.status.start_time = timestamp(0)
+    d.apply(last)
+    waiting_gang(d, size=1)
+    assert held(d)["large-0"].start == 500
+
+
 @pytest.mark.parametrize("wrong", ["-5m", "0s", "soon", "2024-01-01T00:00:00Z"])
 def test_a_duration_that_is_none_is_refused_with_the_remedy(wrong: str) -> None:
     d = Driver(fabric({"s1/l1": 1}))
@@ -369,17 +438,19 @@ def test_it_moves_only_to_nodes_that_are_clearly_earlier() -> None:
     assert late.spec.node_name
 
 
-def test_a_new_process_holds_nodes_again_once_the_gang_has_waited() -> None:
+def test_a_new_process_holds_nodes_at_once_for_who_has_waited_under_the_last_one() -> None:
     d = Driver(fabric({"s1/l1": 2}))
     pod = running(d, "a", "s1-l1-1", ends=3600)
     pods = waiting_gang(d)
-    new = Driver(fabric({"s1/l1": 2}))
-    new.now = d.now
-    new.apply(pod, *pods)
-    new.step()
-    assert not held(new)
-    new.step(30)
-    assert held(new)["large"].nodes == held(d)["large"].nodes
+    for knows in (False, True):
+        new = Driver(fabric({"s1/l1": 2}))
+        new.now = d.now
+        new.apply(pod, *pods)
+        new.step()
+        assert bool(held(new)) is knows, "the condition of its pods tells it, where there is one"
+        new.step(30)
+        assert held(new)["large"].nodes == held(d)["large"].nodes
+        d.write_conditions()
 
 
 # ---------------------------------------------------------------- over time

@@ -4,7 +4,7 @@ The reference tries everything there is: every smaller size, every set of gangs 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from hypothesis import HealthCheck, assume, event, given, settings
@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from tests.helpers import EPOCH, make_node, make_pod, timestamp
 from tests.scheduling.driver import Driver
 from topo_scheduler.api.objects import ContainerPort, Node, Pod, Taint, Toleration
-from topo_scheduler.scheduling.explaining.ways import Kind, Way
+from topo_scheduler.scheduling.explaining.combined import MOST_TOLD
+from topo_scheduler.scheduling.explaining.ways import Cost, Ended, Kind, Way
+from topo_scheduler.scheduling.explaining.ways_text import say
 
 AWAY = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 
@@ -131,23 +133,33 @@ def ended(way: Way) -> list[str]:
 
 
 def true(case: Case, way: Way) -> bool:
-    """Carry a way out out, on an engine that knows of nothing else."""
-    match way.kind:
-        case Kind.WAIT | Kind.FREE:
-            return placed(case, members(case), but=ended(way))
-        case Kind.RETURN:
-            return placed(case, members(case), back=way.nodes)
-        case Kind.REDUCE:
-            return placed(case, members(case, way.size))
-        case Kind.RELAX:
-            assert way.demand == "topology.scheduler/placement"
-            return placed(case, members(case, placement=way.value))
-        case Kind.DROP:
-            return placed(case, _without(case, way))
+    """Carry a way out out, all parts of it, on an engine that knows of nothing else."""
+    parts = way.parts or (way,)
+    pods = members(case, next((part.size for part in parts if part.kind is Kind.REDUCE), None))
+    for part in parts:
+        if part.kind is Kind.RELAX:
+            relax(pods, part)
+        elif part.kind is Kind.DROP:
+            drop(pods, part)
+    back = [name for part in parts if part.kind is Kind.RETURN for name in part.nodes]
+    return placed(case, pods, back=back, but=[name for part in parts for name in ended(part)])
 
 
-def _without(case: Case, way: Way) -> list[Pod]:
-    pods = members(case)
+def relax(pods: Sequence[Pod], way: Way) -> None:
+    level, _, placement = way.value.partition(", ")
+    if way.demand == "topology.scheduler/placement":
+        level, placement = "", way.value
+    for pod in pods:
+        if placement:
+            pod.metadata.annotations["topology.scheduler/placement"] = placement
+        if level == "none":
+            del pod.metadata.annotations["topology.scheduler/required-level"]
+        elif level:
+            assert way.demand.startswith("topology.scheduler/required-level")
+            pod.metadata.annotations["topology.scheduler/required-level"] = level
+
+
+def drop(pods: Sequence[Pod], way: Way) -> None:
     for pod in pods:
         match way.demand:
             case "nodeSelector":
@@ -160,7 +172,6 @@ def _without(case: Case, way: Way) -> list[Pod]:
                 pod.metadata.annotations[way.demand] = way.value
             case name:
                 del pod.metadata.annotations[name]
-    return pods
 
 
 # ---------------------------------------------------------------- small clusters, everything tried
@@ -242,7 +253,7 @@ def test_every_way_out_that_is_told_is_true(case: Case) -> None:
         assert true(case, way), way
     costs = [way.cost for way in found]
     assert costs == sorted(costs), "the cheapest first"
-    kinds = [way.kind for way in found if way.kind is not Kind.DROP]
+    kinds = [way.kind for way in found if way.kind not in (Kind.DROP, Kind.COMBINE)]
     assert len(kinds) == len(set(kinds))
 
 
@@ -289,6 +300,96 @@ def test_the_time_that_is_told_is_the_first_at_which_there_is_room(case: Case) -
 
 
 # ---------------------------------------------------------------- gangs that are seated one by one
+
+
+@st.composite
+def hard_cases(draw: st.DrawFn) -> Case:
+    """Clusters in which often no single change helps: gangs that are large, keep to a level, or find much away."""
+    case = draw(cases())
+    annotations = dict(case.annotations)
+    if level := draw(st.sampled_from(["", "leaf", "leaf", "spine"])):
+        annotations["required-level"] = level
+    return replace(case, size=draw(st.integers(2, 9)), annotations=annotations)
+
+
+def singles(case: Case) -> list[Way]:
+    """Every change there is of one kind, by itself: of those that end others the largest."""
+    away = [place.name for place in case.places if not place.ready]
+    cordoned = [place.name for place in case.places if place.cordoned and place.ready]
+    found = [
+        Way(Kind.RETURN, Cost(), nodes=tuple(names)) for names in (cordoned, cordoned + away if away else []) if names
+    ]
+    level = case.annotations.get("required-level")
+    strict = case.annotations.get("placement") != "preferred"
+    if strict:
+        found.append(Way(Kind.RELAX, Cost(), demand="topology.scheduler/placement", value="preferred"))
+    for value in {"leaf": ["spine", "none"], "spine": ["none"]}.get(level or "", []):
+        found.append(Way(Kind.RELAX, Cost(), demand="topology.scheduler/required-level", value=value))
+        if strict:
+            both = f"{value}, preferred"
+            found.append(Way(Kind.RELAX, Cost(), demand="topology.scheduler/required-level and placement", value=both))
+    if case.zone:
+        found.append(Way(Kind.DROP, Cost(), demand="nodeSelector", value="zone=x"))
+    if any(place.taint for place in case.places):
+        found.append(Way(Kind.DROP, Cost(), demand="taint", value="team=a:NoSchedule"))
+    if len({place.model for place in case.places}) > 1:
+        found.append(Way(Kind.DROP, Cost(), demand="topology.scheduler/gpu-model-mixed", value="true"))
+    found += [Way(Kind.REDUCE, Cost(), size=size) for size in range(case.size - 1, 0, -1)]
+    if case.held:
+        everybody = tuple(f"default/{held.name}" for held in case.held)
+        found.append(Way(Kind.FREE, Cost(), ended=(Ended("all", False, everybody, 0, 0.0),)))
+    return found
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(hard_cases())
+def test_combinations_are_told_only_where_nothing_helps_by_itself_and_then_if_there_is_one(case: Case) -> None:
+    assume(not placed(case, members(case)))
+    ways = told(case)
+    combined = [way for way in ways if way.kind is Kind.COMBINE]
+    for way in ways:
+        assert true(case, way), way
+    alone = singles(case)
+    if any(true(case, way) for way in alone):
+        event("one change helps")
+        assert ways
+        assert not combined
+        return
+    assert len(combined) == len(ways) <= MOST_TOLD
+    assert ways == tuple(sorted(ways, key=lambda way: way.cost))
+    pairs = [
+        Way(Kind.COMBINE, Cost(), parts=pair) for pair in combinations(alone, 2) if pair[0].kind is not pair[1].kind
+    ]
+    if any(true(case, pair) for pair in pairs):
+        event("two changes help")
+        assert combined
+    else:
+        event("nothing helps")
+
+
+def test_a_gang_that_is_too_large_for_its_leaf_and_finds_the_spine_full() -> None:
+    places = [Place(f"n{n}", f"s/{'ab'[n // 2]}", 8) for n in range(4)]
+    held = [Held(f"p{n}", f"n{n}", 8) for n in range(4)]
+    case = Case(places, held, size=4, gpus=8, annotations={"required-level": "leaf"})
+    smaller, looser = told(case)
+    assert say(smaller, EPOCH) == (
+        "reduce it to 2 pods and end pod default/p0, pod default/p1 on nodes n0, n1: 2 pods, 16 GPUs"
+    )
+    assert say(looser, EPOCH) == (
+        "set topology.scheduler/required-level to spine and end pod default/p0, pod default/p1, pod default/p2 and 1"
+        " more on nodes n0, n1, n2 and 1 more: 4 pods, 32 GPUs"
+    )
+    assert looser.cost == Cost(pods=4, gpus=32, levels=1)
+
+
+def test_of_nodes_that_come_back_in_a_combination_no_more_than_are_needed() -> None:
+    cordoned = [Place(f"n{n}", "s/a", 8, cordoned=True) for n in (1, 2, 3, 4)]
+    case = Case([Place("n0", "s/a", 8), *cordoned], [Held("small", "n0", 8, hours=1)], size=5, gpus=8)
+    wait, _, _ = told(case)
+    assert [(part.kind, len(part.nodes)) for part in wait.parts] == [(Kind.RETURN, 4), (Kind.WAIT, 0)]
+    held = [*case.held, *(Held(f"other-{n}", f"n{n}", 8) for n in (1, 2, 3))]
+    wait, _, _ = told(replace(case, held=held, size=2))
+    assert [part.nodes for part in wait.parts] == [("n4",), ()]
 
 
 def test_ways_out_of_gangs_of_different_pods_are_true() -> None:

@@ -187,12 +187,26 @@ class PodCondition(Base):
     status: str = ""
     reason: str = ""
     message: str = ""
+    last_transition_time: str | None = None
+
+
+class Terminated(Base):
+    """``state.terminated`` of a container."""
+
+    finished_at: str | None = None
+
+
+class ContainerState(Base):
+    """``state`` of a container."""
+
+    terminated: Terminated | None = None
 
 
 class ContainerStatus(Base):
-    """``status.containerStatuses[]``: what a container has of its node while it is resized."""
+    """``status.containerStatuses[]``: what a container has of its node while it is resized, and when it ended."""
 
     name: str = ""
+    state: ContainerState | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, Quantity] = {}
 

@@ -134,10 +134,11 @@ class WayOut(Value):
     ``ends`` what has to end (``free``), or is waited for (``wait``); ``nodes`` that get free, that come back
     (``returnNodes``), or that the gang would use; ``size`` pods that fit (``reduce``); ``level`` innermost level of
     which one domain would hold the gang (``relax``); ``demand`` and ``value`` what is to be changed in the pods
-    (``relax``, ``dropDemand``), or how nodes come back; ``until`` RFC 3339 (``wait``).
+    (``relax``, ``dropDemand``), or how nodes come back; ``until`` RFC 3339 (``wait``); ``parts`` what must
+    be done together (``combine``), else empty.
     """
 
-    kind: Literal["wait", "returnNodes", "relax", "dropDemand", "reduce", "free"]
+    kind: Literal["wait", "returnNodes", "relax", "dropDemand", "reduce", "free", "combine"]
     say: str
     cost: Cost
     ends: list[Ended]
@@ -147,6 +148,7 @@ class WayOut(Value):
     demand: str | None
     value: str | None
     until: str | None
+    parts: list["WayOut"]
 
 
 class Why(Value):

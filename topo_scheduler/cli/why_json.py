@@ -76,6 +76,7 @@ def _way(way: "Way", at: float) -> Json:
         "demand": way.demand or None,
         "value": way.value or None,
         "until": _time(way.until) if way.until else None,
+        "parts": [_way(part, at) for part in way.parts],
     }
 
 

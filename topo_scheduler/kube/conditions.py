@@ -3,7 +3,8 @@
 Cluster autoscalers act on exactly this condition, so it is set only on pods that lack a node, and says why.
 What always holds: a pod that has a node is never marked, since every patch carries the resourceVersion it was
 decided on and, after a conflict, the pod is looked at again; of several messages for a pod the newest is
-written; what the pod already says is not written again.
+written; what the pod already says is not written again. Its ``lastTransitionTime`` is when the pod was first seen
+pending, and stays: so the next leader knows how long it has waited.
 """
 
 import logging
@@ -43,7 +44,7 @@ class _Mark(msgspec.Struct):
     uid: str
     version: str
     message: str
-    turns: bool  # whether the condition changes from another status
+    transition: float | None  # seconds since the epoch; None where the condition has such a time already
     since: float
     forgotten: bool = False
 
@@ -82,8 +83,11 @@ class ConditionWriter:
         """Pods about which something is remembered."""
         return len(self._waiting.keys() | self._doing.keys() | self._done.keys())
 
-    def set_unschedulable(self, pod: Pod, message: str) -> None:
-        """Mark the pod, soon, unless it already says this. Cheap: call it for every failed attempt."""
+    def set_unschedulable(self, pod: Pod, message: str, waits_since: float | None = None) -> None:
+        """Mark the pod, soon, unless it already says this. Cheap: call it for every failed attempt.
+
+        ``waits_since`` seconds since the epoch: what its transition is dated with, where it is one; now if not given.
+        """
         uid = pod.metadata.uid
         observed = next((found for found in pod.status.conditions if found.type == "PodScheduled"), None)
         waiting = self._waiting.get(uid)
@@ -99,7 +103,7 @@ class ConditionWriter:
             uid,
             pod.metadata.resource_version,
             message,
-            observed is None or observed.status != "False",
+            waits_since or self._wall() if _turns(observed) else None,
             self._clock(),
         )
         self._lane.wake()
@@ -173,8 +177,8 @@ class ConditionWriter:
 
     def _body(self, mark: _Mark) -> bytes:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": mark.message}
-        if mark.turns:
-            condition["lastTransitionTime"] = timestamp(self._wall())
+        if mark.transition is not None:
+            condition["lastTransitionTime"] = timestamp(mark.transition)
         metadata = {"uid": mark.uid, "resourceVersion": mark.version}
         return _encode({"metadata": metadata, "status": {"conditions": [condition]}})
 
@@ -188,6 +192,11 @@ async def send_status(client: Client, method: str, path: str, body: bytes | None
         )
 
     return await retried(send, seconds=RETRY_SECONDS)
+
+
+def _turns(observed: PodCondition | None) -> bool:
+    """Whether the condition changes from another status. The API server gives gated pods one without a time."""
+    return observed is None or observed.status != "False" or not observed.last_transition_time
 
 
 def _after(observed: str, written: str) -> bool:

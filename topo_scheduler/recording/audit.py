@@ -63,7 +63,10 @@ class By(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """A line. ``workload`` its name, ``id`` its identity: the uid of its owner, or its namespace and name."""
+    """A line. ``workload`` its name, ``id`` its identity: the uid of its owner, or its namespace and name.
+
+    ``by`` who asked for it; where a pod is to give way, for the ``preemptor``.
+    """
 
     schema: int
     time: str
@@ -73,6 +76,7 @@ class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
     id: str = ""
     pods: list[Seated] = []
     by: By | None = None
+    preemptor: Named | None = None
     decision: int | None = None
     verdict: str = ""
     score: float | None = None
@@ -90,7 +94,9 @@ class Audit:
         self._file = file
         self._clock = clock
         self._engine: Engine | None = None
-        self._asked: set[str] = set()
+        self._asked: dict[str, By] = {}
+        """Who asked for each pod that is not gone. Pods of one owner share what is said of it."""
+        self._shared: dict[object, By] = {}
         self._flight: dict[str, Bind] = {}
         self._victims: dict[str, Preempt] = {}
         self._said: dict[str, str] = {}
@@ -102,6 +108,7 @@ class Audit:
         """A term begins: what was asked before is asked again of this engine."""
         self._engine = engine
         self._asked.clear()
+        self._shared.clear()
         self._flight.clear()
         self._victims.clear()
         self._said.clear()
@@ -114,7 +121,6 @@ class Audit:
         """Write what a call brought."""
         for pod, lineage in heard.owners:
             if pod.metadata.uid not in self._asked:
-                self._asked.add(pod.metadata.uid)
                 self._asks(pod, lineage)
         match heard.name:
             case "pods_applied":
@@ -149,8 +155,12 @@ class Audit:
             owners = [Named(one.kind, one.namespace, one.name, one.uid) for one in lineage.owners]
         elif controller is not None:  # those above are not known yet
             owners = [Named(controller.kind, namespace, controller.name, controller.uid)]
-        reference = PodRef(namespace, pod.metadata.name, pod.metadata.uid)
-        self._of_pod("asked", reference, by=By(owners, pod.spec.service_account_name))
+        key = (*(one.uid or one.name for one in owners), pod.spec.service_account_name)
+        if len(self._shared) > 10_000:
+            self._shared.clear()
+        by = self._shared.setdefault(key, By(owners, pod.spec.service_account_name))
+        self._asked[pod.metadata.uid] = by
+        self._of_pod("asked", PodRef(namespace, pod.metadata.name, pod.metadata.uid))
 
     def _pods(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
@@ -163,7 +173,7 @@ class Audit:
                 self._forget(uid)
 
     def _forget(self, uid: str) -> None:
-        self._asked.discard(uid)
+        self._asked.pop(uid, None)
         self._flight.pop(uid, None)
 
     def _bind_ended(self, uid: str, outcome: BindOutcome, message: str) -> None:
@@ -187,7 +197,8 @@ class Audit:
     def _eviction_ended(self, uid: str, outcome: EvictionOutcome, message: str) -> None:
         kind = "preempted" if outcome is EvictionOutcome.GOING else "not-preempted"
         if (preempt := self._victims.pop(uid, None)) is not None:
-            self._of_pod(kind, preempt.pod, node=preempt.node, outcome=outcome.value, reason=message)
+            told = self._gives_way(preempt)
+            self._of_pod(kind, preempt.pod, node=preempt.node, outcome=outcome.value, reason=message, **told)
 
     # ------------------------------------------------------------ instructions
 
@@ -201,13 +212,18 @@ class Audit:
                 self._of_pod("evicted", pod, reason=message)
             case Preempt(pod, node, note):
                 self._victims[pod.uid] = instruction
-                self._of_pod("preempting", pod, node=node, reason=note)
+                self._of_pod("preempting", pod, node=node, reason=note, **self._gives_way(instruction))
             case Nominate(pod, node):
                 self._of_pod("nominated", pod, node=node)
             case Tell(pod, _, reason, message) if reason is Reason.ROLLED_BACK:
                 self._of_pod("rolled-back", pod, reason=message)
             case Tell(pod, _, reason, message) if reason is Reason.FAILED_SCHEDULING and self._is_refused(pod):
                 self._of_pod("refused", pod, reason=message)
+
+    def _gives_way(self, preempt: Preempt) -> dict[str, Any]:
+        """Return for whom a pod is to give way, and who asked for that one."""
+        pod = preempt.preemptor
+        return {"preemptor": Named("Pod", pod.namespace, pod.name, pod.uid), "by": self._asked.get(pod.uid)}
 
     def _is_refused(self, pod: PodRef) -> bool:
         found = self._engine.workloads.of_pod(pod.uid) if self._engine is not None else None
@@ -235,7 +251,15 @@ class Audit:
             score=decision.score.total / 1000 if decision.score is not None else None,
             leaves=["/".join(path) for path in decision.leaves],
             reason=decision.message,
+            by=self._asked.get(self._speaker(decision)),
         )
+
+    def _speaker(self, decision: Decision) -> str:
+        """Return a pod of a workload that was decided on: the first of those placed, else the one that speaks."""
+        if decision.seats:
+            return decision.seats[0].uid
+        found = self._engine.workloads.get(decision.workload) if self._engine is not None else None
+        return found.speaker if found is not None else ""
 
     # ------------------------------------------------------------ lines
 
@@ -243,6 +267,7 @@ class Audit:
         found = self._engine.workloads.of_pod(pod.uid) if self._engine is not None else None
         if found is not None:
             fields |= {"workload": found[0].name, "id": found[0].id}
+        fields.setdefault("by", self._asked.get(pod.uid))
         seated = Seated(pod.name, pod.uid, fields.get("node", ""), domain)
         self._write(kind, namespace=pod.namespace, pods=[seated], **fields)
 

@@ -11,7 +11,7 @@ from topo_scheduler.scheduling.intake.ranks import give_ranks
 from topo_scheduler.scheduling.placing.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.placing.bandwidth import traffic_of
 from topo_scheduler.scheduling.placing.gpu_choice import choose_gpus
-from topo_scheduler.scheduling.placing.levels import plan_by_levels, required_level, wish_of
+from topo_scheduler.scheduling.placing.levels import as_loosened, plan_by_levels, required_level, wish_of
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.quality import quality_of
 from topo_scheduler.scheduling.placing.segments import segments_of
@@ -182,6 +182,17 @@ class Attempts:
             segments=segments_of(workload, groups, layout, row_of, tied=tied),
             traffic=traffic_of(workload, members_of(groups)),
         )
+
+    def ask_by_now(
+        self, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], layout: Layout, now: float
+    ) -> Ask:
+        """Return the same for a workload without room that waits: its level as ``relax-after`` has loosened it.
+
+        Raises:
+            PluginError: a plugin failed, so that nothing can be said.
+        """
+        wish = wish_of(workload, members_of(groups), layout, now)
+        return as_loosened(self.planner, self.ask(workload, groups, (), layout), layout, now, wish)
 
     # ------------------------------------------------------------ inside
 

@@ -56,10 +56,11 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class MarkUnschedulable:
-    """Set PodScheduled=False, reason Unschedulable."""
+    """Set PodScheduled=False, reason Unschedulable. ``since`` seconds when the pod was first seen pending."""
 
     pod: PodRef
     message: str
+    since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +94,15 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Evict a pod so that one of higher priority fits. ``note`` the text of its event once it goes."""
+    """Evict a pod so that one of higher priority fits. ``note`` the text of its event once it goes.
+
+    ``preemptor`` the first pod of those that fit then.
+    """
 
     pod: PodRef
     node: str
     note: str
+    preemptor: PodRef
 
 
 @dataclass(frozen=True, slots=True)

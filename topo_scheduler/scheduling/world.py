@@ -6,7 +6,6 @@ asked.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 
 import numpy as np
 
@@ -32,8 +31,8 @@ from topo_scheduler.state.links import Links
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeLabels, NodeTable
 from topo_scheduler.state.occupants import occupant_of
 from topo_scheduler.state.residents import Profile, Residents
-from topo_scheduler.state.resources import PODS, Amounts, ResourceTable, as_amounts
-from topo_scheduler.state.runs import Runs, run_of
+from topo_scheduler.state.resources import GPU, PODS, Amounts, ResourceTable, as_amounts
+from topo_scheduler.state.runs import Runs, ended_of, likeness_of, run_of, told_size
 from topo_scheduler.state.typical import kind_of
 
 
@@ -181,11 +180,16 @@ class World:
             self._rules_changed |= entry.daemon
         return entry
 
-    def ended(self, pod: Pod, entry: Entry | None, cls: PodClass | None, now: float) -> None:
-        """Record how a pod of ours ended in the history of its leaf; ``cls`` its class, where it is known."""
-        if entry is not None and pod.status.phase == "Succeeded" and pod.status.start_time:
-            started = datetime.fromisoformat(pod.status.start_time).timestamp()
-            self.runs.note(run_of(pod), now + self.epoch - started)
+    def ended(self, pod: Pod, entry: Entry | None, cls: PodClass | None, now: float, members: int = 0) -> None:
+        """Record how a pod of ours ended, and how long it ran.
+
+        ``cls`` its class, ``members`` the size of its gang, where they are known.
+        """
+        ended = ended_of(pod, now + self.epoch if entry is not None else None)
+        if ended is not None:
+            run = run_of(pod)
+            amounts = dict(entry.amounts) if entry is not None else self._charged(pod)
+            self.runs.note(run, ended, likeness_of(run, members or told_size(pod), amounts.get(GPU, 0)))
         leaf = self.leaf_of(pod.spec.node_name) if entry is not None else None
         if leaf is None:
             return
@@ -195,6 +199,12 @@ class World:
             self.history.note(leaf, now, good=False)
             self.penalties.refused(pod.spec.node_name, cls, now)
             self.fade(now)
+
+    def _charged(self, pod: Pod) -> dict[int, int]:
+        try:
+            return charged_amounts(pod, self.resources)
+        except QuantityError:
+            return {}
 
     def fade(self, now: float) -> None:
         """Bring what nodes refused up to date: nodes are left alone no longer, and penalties fade."""

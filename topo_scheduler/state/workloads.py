@@ -199,6 +199,13 @@ class Workload:
         return next((f"pod {m.key}: {m.problem}" for m in self.at(Stage.PENDING) if m.problem), "")
 
 
+def size_of(workload: Workload) -> int:
+    """Return of how many members a workload is, 1 for a pod alone; 0 where that is not known, as after a restart."""
+    if not workload.gang:
+        return 1
+    return 0 if workload.found and workload.size == 1 else workload.size
+
+
 _DESCRIBED: Final = (
     "size",
     "gang",

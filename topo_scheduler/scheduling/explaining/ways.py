@@ -1,6 +1,6 @@
 """Ways out of waiting, as values, and what they are tried on."""
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 
 from topo_scheduler.scheduling.explaining.what_if import WhatIf
@@ -18,6 +18,7 @@ class Kind(StrEnum):
     DROP = "dropDemand"
     REDUCE = "reduce"
     FREE = "free"
+    COMBINE = "combine"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,6 +32,10 @@ class Cost:
     levels: int = 0
     nodes: int = 0
     seconds: int = 0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        """Return what both take together."""
+        return Cost(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Way:
 
     ``ended`` what must end, or is waited for; ``nodes`` that get free, or are put back; ``size`` members that fit;
     ``level`` innermost level of which one domain would hold the gang; ``demand`` and ``value`` what is to be changed in
-    the pods; ``until`` seconds since the epoch.
+    the pods; ``until`` seconds since the epoch; ``parts`` of several that help only together.
     """
 
     kind: Kind
@@ -62,6 +67,7 @@ class Way:
     demand: str = ""
     value: str = ""
     until: float = 0.0
+    parts: tuple["Way", ...] = ()
 
 
 @dataclass(slots=True)

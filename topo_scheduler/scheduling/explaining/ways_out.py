@@ -1,4 +1,4 @@
-"""What would help a workload that can't be placed, each way verified on a copy of the state.
+"""What would help a workload that can't be placed, one change by itself, each verified on a copy of the state.
 
 Ways are compared by what they cost, part by part: pods that must end, the GPUs these hold, members given up, demands
 dropped, levels of the fabric more, nodes to be put back into use, seconds to wait. So what only takes patience comes
@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.api.annotations import PLACEMENT, REQUIRED_LEVEL, Enforcement
 from topo_scheduler.scheduling.explaining.freeing import Board
 from topo_scheduler.scheduling.explaining.running import Running, Unit
 from topo_scheduler.scheduling.explaining.ways import Cost, Ended, Kind, Scene, Way
@@ -37,8 +37,8 @@ SIZES: Final = 4096
 """Smaller sizes that are tried at most, the largest first."""
 
 
-def ways_out(scene: Scene, running: Running) -> Iterator[None]:
-    """Look for ways out, the cheapest of each kind; what is found and verified is in ``scene.found``, cheapest first.
+def single_ways(scene: Scene, running: Running) -> Iterator[None]:
+    """Look for ways out, the cheapest of each kind; what is found and verified is in ``scene.found``.
 
     Yields:
         After each part of the work, so that others get their turn.
@@ -47,16 +47,20 @@ def ways_out(scene: Scene, running: Running) -> Iterator[None]:
         PluginError: a plugin failed.
     """
     yield from _nodes_back(scene)
-    yield from _other_levels(scene)
-    yield from _fewer_demands(scene)
-    yield from _fewer_members(scene)
+    yield from other_levels(scene)
+    yield from fewer_demands(scene)
+    yield from fewer_members(scene)
+    yield from pods_that_end(scene, running)
+
+
+def pods_that_end(scene: Scene, running: Running) -> Iterator[None]:
+    """Wait until pods end of which that is known, or end some."""
     if scene.rule is not None and running.pods:
         alike = len(scene.ask.groups) == 1 and not looks_around(scene.ask.groups[0][0])
         if alike and not scene.ask.in_segments:
             yield from _by_arrays(scene, scene.rule, running)
         else:
             yield from _by_trial(scene, running)
-    scene.found.sort(key=lambda way: (way.cost, way.kind, way.value, way.nodes))
 
 
 def changed(workload: Workload, members: Iterable[Member] = (), **changes: object) -> Workload:
@@ -71,23 +75,36 @@ def changed(workload: Workload, members: Iterable[Member] = (), **changes: objec
 # ---------------------------------------------------------------- other demands
 
 
-def _other_levels(scene: Scene) -> Iterator[None]:
-    """A spread over more leaves than the size rule asks, or a domain of a higher level than was asked."""
+def level_offers(scene: Scene) -> list[tuple[str, str, Workload]]:
+    """Return what a gang may ask of levels instead, the least change first: the demand, its value, and who asks it.
+
+    A spread over more leaves than the size rule asks, or a domain of a higher level than was asked.
+    """
     workload, layout = scene.workload, scene.what_if.layout
     if not workload.gang:
-        return
-    preferred = replace(workload.request, placement=Enforcement.PREFERRED)
-    within = scene.ask.within
+        return []
+    within, strict = scene.ask.within, scene.ask.enforcement is not Enforcement.PREFERRED
+    demand = "required level" if workload.level or workload.tiers else REQUIRED_LEVEL
     offers: list[tuple[str, str, Workload]] = []
-    if scene.ask.enforcement is not Enforcement.PREFERRED:
-        offers.append(("topology.scheduler/placement", "preferred", changed(workload, request=preferred)))
+    if strict:
+        preferred = replace(workload.request, placement=Enforcement.PREFERRED)
+        offers.append((PLACEMENT, "preferred", changed(workload, request=preferred)))
     for depth in range((within if within > 0 else layout.depth if within else 0) - 1, -1, -1):
         level = layout.levels[depth - 1] if depth else ""
-        offers.append(("required level", level or "none", changed(workload, level=level, tiers=0)))
-        if scene.ask.enforcement is not Enforcement.PREFERRED:
-            both = changed(workload, level=level, tiers=0, request=preferred)
-            offers.append(("required level and placement", f"{level or 'none'}, preferred", both))
-    for demand, value, other in offers:
+        # The annotation and the PodGroup may both ask: the tighter one would hold.
+        request = replace(workload.request, required_level=level if workload.request.required_level else "")
+        asked = level if workload.level or workload.tiers else ""
+        offers.append((demand, level or "none", changed(workload, level=asked, tiers=0, request=request)))
+        if strict:
+            request = replace(request, placement=Enforcement.PREFERRED)
+            both = changed(workload, level=asked, tiers=0, request=request)
+            offers.append((f"{demand} and placement", f"{level or 'none'}, preferred", both))
+    return offers
+
+
+def other_levels(scene: Scene) -> Iterator[None]:
+    """Ask for less of levels: the first offer that does."""
+    for demand, value, other in level_offers(scene):
         decision = scene.what_if.decide(other, scene.members)
         yield
         if decision is not None and decision.quality is not None:
@@ -106,23 +123,24 @@ def _levels_of(scene: Scene) -> int:
     return 1 if rule.leaves == 1 else depth - rule.depth + 1
 
 
-def _fewer_demands(scene: Scene) -> Iterator[None]:
+def fewer_demands(scene: Scene) -> Iterator[None]:
     """One demand of the pods less: a selector, a taint that they don't tolerate, a GPU model, a bandwidth."""
     for demand in demands_of(scene.what_if.planner.nodes, scene.workload, scene.members):
-        decision = _without(scene, demand)
+        decision = scene.what_if.decide(*without(scene, demand))
         yield
         if decision is not None:
             nodes = tuple(sorted({seat.node for seat in decision.seats}))
             scene.found.append(Way(Kind.DROP, Cost(demands=1), nodes=nodes, demand=demand.name, value=demand.value))
 
 
-def _without(scene: Scene, demand: Demand) -> Decision | None:
+def without(scene: Scene, demand: Demand) -> tuple[Workload, list[Member]]:
+    """Return the workload and its members with one demand less."""
     members = [replace(member, cls=demand.drop(member.cls)) for member in scene.members]
     request = replace(scene.workload.request, gpu_model_mixed=demand.mixes or scene.workload.request.gpu_model_mixed)
-    return scene.what_if.decide(changed(scene.workload, members, request=request), members)
+    return changed(scene.workload, members, request=request), members
 
 
-def _fewer_members(scene: Scene) -> Iterator[None]:
+def fewer_members(scene: Scene) -> Iterator[None]:
     """The largest size that fits now, by the same rules. A smaller gang may have to keep closer together."""
     if not scene.workload.gang:
         return
@@ -131,12 +149,7 @@ def _fewer_members(scene: Scene) -> Iterator[None]:
     for size in range(most, max(0, most - SIZES), -1):
         if (size + seated - segments.ahead) % segments.size:
             continue  # it would be refused
-        members = scene.members[:size]
-        # A gang of one is a single pod, unless pods that come later must be near it.
-        single = size + seated == 1 and scene.workload.group is None
-        gone = {member.uid for member in scene.members[size:]}
-        other = changed(scene.workload, size=size + seated, gang=not single)
-        other.members = {uid: member for uid, member in other.members.items() if uid not in gone}
+        other, members = reduced(scene, size)
         # An attempt that fails also looks for reasons: of many sizes the planner alone is asked first.
         fits = most <= FEW_SIZES or scene.what_if.fits(other, members)
         fits = fits and scene.what_if.decide(other, members) is not None
@@ -145,6 +158,17 @@ def _fewer_members(scene: Scene) -> Iterator[None]:
             given_up = len(scene.members) - size
             scene.found.append(Way(Kind.REDUCE, Cost(members=given_up), size=size + seated))
             return
+
+
+def reduced(scene: Scene, size: int) -> tuple[Workload, list[Member]]:
+    """Return the workload and its members if only so many of those were to be placed."""
+    seated = scene.ask.total - scene.ask.members
+    # A gang of one is a single pod, unless pods that come later must be near it.
+    single = size + seated == 1 and scene.workload.group is None
+    gone = {member.uid for member in scene.members[size:]}
+    other = changed(scene.workload, size=size + seated, gang=not single)
+    other.members = {uid: member for uid, member in other.members.items() if uid not in gone}
+    return other, scene.members[:size]
 
 
 def _room(scene: Scene) -> int:
@@ -242,7 +266,7 @@ def _until_they_end(scene: Scene, boards: Sequence[Board], running: Running) -> 
 
 def _waits(scene: Scene, running: Running, units: Sequence[int]) -> Generator[None, None, bool]:
     """Tell to wait for units, or for those of them on whose nodes the workload would go, if that is enough."""
-    decision = yield from _place_without(scene, running, units)
+    decision = yield from place_without(scene, running, units)
     if decision is None:
         return False
     rows = {seat.row for seat in decision.seats}
@@ -280,7 +304,7 @@ def _by_trial(scene: Scene, running: Running) -> Iterator[None]:
                 low = middle + 1
         if enough:
             yield from _waits(scene, running, timed[:high])
-    decision = yield from _place_without(scene, running, useful)
+    decision = yield from place_without(scene, running, useful)
     if decision is None:
         return
     rows = {seat.row for seat in decision.seats}
@@ -302,7 +326,7 @@ def _by_trial(scene: Scene, running: Running) -> Iterator[None]:
     _tell_free(scene, cost, ended)
 
 
-def _place_without(scene: Scene, running: Running, units: Sequence[int]) -> Generator[None, None, Decision | None]:
+def place_without(scene: Scene, running: Running, units: Sequence[int]) -> Generator[None, None, Decision | None]:
     """Return the decision once units have ended. They are taken away and put back in parts.
 
     Whoever stops in between throws the copy away.
@@ -321,7 +345,7 @@ def _place_without(scene: Scene, running: Running, units: Sequence[int]) -> Gene
 
 def _ends(scene: Scene, running: Running, units: Sequence[int]) -> Generator[None, None, bool]:
     """Return whether the workload has a place once units have ended."""
-    decision = yield from _place_without(scene, running, units)
+    decision = yield from place_without(scene, running, units)
     return decision is not None
 
 

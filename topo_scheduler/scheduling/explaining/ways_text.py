@@ -22,6 +22,10 @@ def say(way: Way, wall: float) -> str:
         case Kind.RETURN:
             verb = "uncordon" if way.value == "uncordon" else "bring back"
             return f"{verb} {_plural(len(way.nodes), 'node')} {_list(way.nodes)}"
+        case Kind.COMBINE:
+            return " and ".join(say(part, wall) for part in way.parts)
+        case Kind.RELAX if not way.level:
+            return f"set {way.demand} to {way.value}"
         case Kind.RELAX:
             where = "on one node" if way.level == "node" else f"under one {way.level}"
             return f"set {way.demand} to {way.value}: it fits {where if way.level != 'cluster' else 'in the cluster'}"

@@ -16,11 +16,11 @@ from typing import Final
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.binding.outcomes import reference
+from topo_scheduler.scheduling.explaining.combined import ways_out
 from topo_scheduler.scheduling.explaining.domain_table import DomainReason, domain_table
 from topo_scheduler.scheduling.explaining.dominant import shortage
 from topo_scheduler.scheduling.explaining.running import Running, running_pods
 from topo_scheduler.scheduling.explaining.ways import Scene, Way
-from topo_scheduler.scheduling.explaining.ways_out import ways_out
 from topo_scheduler.scheduling.explaining.ways_text import NOTE_BYTES, say_all
 from topo_scheduler.scheduling.explaining.what_if import WhatIf
 from topo_scheduler.scheduling.extensions.extension import PluginError
@@ -358,7 +358,7 @@ class Why:
         out: list[Instruction] = []
         for member in workload.at(Stage.PENDING):
             out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
-            out.append(MarkUnschedulable(reference(member), text))
+            out.append(MarkUnschedulable(reference(member), text, member.enqueued))
         return out
 
 

@@ -11,13 +11,13 @@ from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed, re
 from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, Tell
 from topo_scheduler.scheduling.intake.groups import watched_api, watched_names
 from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
-from topo_scheduler.scheduling.intake.understand import Lineage, seconds, understand
+from topo_scheduler.scheduling.intake.understand import Lineage, seconds, understand, waits_since
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
-from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
 
 Resolve = Callable[[Pod], Lineage | None]
 """Returns a pod's owners, or None while they are not all known."""
@@ -149,7 +149,7 @@ class Arrivals:
             self._unresolved[uid] = pod
             return
         self._unresolved.pop(uid, None)
-        since = found[1].enqueued if found is not None else now
+        since = found[1].enqueued if found is not None else waits_since(pod, self._world.epoch, now)
         world = self._world
         understood = understand(pod, lineage, world.resources, since, world.groups, world.around.extensions)
         member, same = understood.member, False
@@ -222,7 +222,8 @@ class Arrivals:
         entry = self._world.release(uid)
         if pod.spec.scheduler_name == self._scheduler_name:
             found = self._workloads.of_pod(uid)
-            self._world.ended(pod, entry, found[1].cls if found else None, now)
+            cls, size = (found[1].cls, size_of(found[0])) if found else (None, 0)
+            self._world.ended(pod, entry, cls, now, size)
             self.deleted(uid, now)
 
     def _warn(self, member: Member, warnings: Sequence[tuple[Reason, str]], workload: Workload) -> None:

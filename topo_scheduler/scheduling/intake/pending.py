@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from topo_scheduler.api.objects import Pod
@@ -96,7 +97,7 @@ class Told:
         Unless ``exact``, numbers do not count: on a busy cluster they differ with every attempt, and the reason is the
         same.
         """
-        reason = message if exact else _NUMBER.sub("#", message)
+        reason = message if exact else _worded(message)
         if self._failed.get(uid) == reason:
             return False
         self._failed[uid] = reason
@@ -106,3 +107,9 @@ class Told:
         """Forget a pod."""
         self._warned.pop(uid, None)
         self._failed.pop(uid, None)
+
+
+@lru_cache(maxsize=1024)
+def _worded(message: str) -> str:
+    """Return a message without its numbers. All pods of a gang are told the same."""
+    return _NUMBER.sub("#", message)

@@ -76,6 +76,20 @@ class Owner(Protocol):
         ...
 
 
+def waits_since(pod: Pod, epoch: float, now: float) -> float:
+    """Return since when a pod that is seen first lacks a place: now, or by what an earlier process wrote on it.
+
+    Args:
+        pod: the pod.
+        epoch: what makes seconds since the epoch of the times that are passed.
+        now: seconds.
+    """
+    for one in pod.status.conditions:
+        if one.type == "PodScheduled" and (one.status, one.reason) == ("False", "Unschedulable"):
+            return min(now, seconds(one.last_transition_time) - epoch) if one.last_transition_time else now
+    return now
+
+
 @dataclass(frozen=True, slots=True)
 class Lineage:
     """The chain of controllers above a pod, nearest first; ``complaint`` when it could not be read to its end."""

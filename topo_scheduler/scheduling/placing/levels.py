@@ -89,13 +89,10 @@ def plan_by_levels(
     base = _base(ask, outcome, layout)
     if isinstance(outcome, Placement) or not wish.steps or base <= 0:
         return ask, outcome, ""
-    depth = max(0, base - wish.steps)
-    level = layout.levels[depth - 1] if depth else "cluster"
+    looser = _looser(ask, layout, base, wish)
+    depth, level = looser.within, looser.level
     told = (
         f"level loosened from {layout.levels[base - 1]} to {level} after {format_duration(wish.steps * wish.interval)}"
-    )
-    looser = replace(
-        ask, within=depth, level=level, because="its annotation relax-after", enforcement=Enforcement.PREFERRED
     )
     outcome = planner.plan(looser, layout, now)
     if isinstance(outcome, Failure) and outcome.rule is not None:
@@ -104,6 +101,29 @@ def plan_by_levels(
     elif isinstance(outcome, Failure):
         outcome = replace(outcome, sentence=f"{outcome.sentence}; {told}")
     return looser, outcome, told
+
+
+def as_loosened(planner: Planner, ask: Ask, layout: Layout, now: float, wish: Wish) -> Ask:
+    """Return what is asked by now of a gang that has no room: its level as ``relax-after`` has loosened it.
+
+    Raises:
+        PluginError: a plugin failed, so that nothing can be said.
+    """
+    if not wish.steps:
+        return ask
+    base = ask.within or _base(ask, planner.plan(ask, layout, now), layout)
+    return _looser(ask, layout, base, wish) if base > 0 else ask
+
+
+def _looser(ask: Ask, layout: Layout, base: int, wish: Wish) -> Ask:
+    depth = max(0, base - wish.steps)
+    return replace(
+        ask,
+        within=depth,
+        level=layout.levels[depth - 1] if depth else "cluster",
+        because="its annotation relax-after",
+        enforcement=Enforcement.PREFERRED,
+    )
 
 
 def _base(ask: Ask, outcome: Placement | Failure, layout: Layout) -> int:

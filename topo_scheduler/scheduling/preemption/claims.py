@@ -134,7 +134,8 @@ class Claims:
             self._victim_of[occupant.uid] = workload.id
             self.going[occupant.uid] = until
             note = f"Preempted by {who} {first.key} ({first.uid}) on node {node}"
-            out.append(Preempt(PodRef(occupant.namespace, occupant.name, occupant.uid), node, note))
+            pod = PodRef(occupant.namespace, occupant.name, occupant.uid)
+            out.append(Preempt(pod, node, note, reference(first)))
         return out, displaced
 
     def adopt(self, workload: Workload, members: Sequence[Member], now: float) -> Claim | None:

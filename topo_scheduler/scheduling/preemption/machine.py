@@ -147,10 +147,9 @@ class Preempting:
         if not self._may(workload, members) or not decision.room_helps:
             return out, ""
         groups, _, _ = self._attempts.groups(workload, members)
-        ask = self._attempts.ask(workload, groups, (), self._world.layout)
-        search = self._search(
-            (workload.priority, ask.gang, ask.enforcement, ask.mixed_models, ask.profiles, *ask.groups, *ask.running)
-        )
+        ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
+        wanted = (ask.gang, ask.enforcement, ask.mixed_models, ask.within, ask.segments, ask.profiles)
+        search = self._search((workload.priority, *wanted, *ask.groups, *ask.running))
         self._search_of[workload.id] = search
         stamp = self._stamp(now)
         if search.stamp == stamp:

@@ -47,7 +47,7 @@ class SettingAside:
         news = [member for member in pending if self._told.changed(member.uid, text) or again]
         for member in news:
             out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
-            out.append(MarkUnschedulable(reference(member), text))
+            out.append(MarkUnschedulable(reference(member), text, member.enqueued))
         if news and needed_now(workload):
             out += mark_group(workload, GroupReason.UNSCHEDULABLE, text)
         return out

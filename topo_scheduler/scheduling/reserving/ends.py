@@ -1,11 +1,18 @@
-"""When pods are expected to end: by what they say, else by how long earlier runs of the same workload took."""
+"""When pods are expected to end: by what they say, else by how long earlier runs took.
+
+Of earlier runs those of the same workload count (`Runs.longest`), else those of workloads alike (`Runs.usual`). For
+those who would use held nodes meanwhile the longest of these: who is let in on a guess that is too short delays
+whoever the nodes are held for.
+"""
 
 from math import inf
 from typing import Final
 
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger import Entry
-from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.runs import SHARE, likeness_of
+from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
 
 LATE: Final = 60.0
 """Seconds that a pod which runs longer than expected is expected to go on at least."""
@@ -33,7 +40,7 @@ class Ends:
         occupant = entry.occupant
         if occupant is None:
             found = self._workloads.of_pod(uid)  # its bind is on its way
-            return inf if found is None else now + self._seconds(found[1], now)
+            return inf if found is None else now + self._seconds(*found, now)
         if occupant.fixed:
             return inf
         if occupant.terminating:
@@ -42,14 +49,25 @@ class Ends:
         seconds = occupant.lasts
         if seconds == inf and occupant.run is not None and not occupant.service:
             seconds = self._world.runs.longest(occupant.run)
+            if seconds == inf:
+                found = self._workloads.of_pod(uid)
+                gpus = next((amount for column, amount in entry.amounts if column == GPU), 0)
+                size = size_of(found[0]) if found is not None else 1
+                seconds = self._world.runs.usual(likeness_of(occupant.run, size, gpus))
         if seconds == inf:
             return inf
         return (occupant.started - self._world.epoch if occupant.begun else now) + seconds
 
     def if_started(self, workload: Workload, now: float) -> float:
         """Return when the last waiting member of a workload would end if all were started now."""
-        return now + max((self._seconds(member, now) for member in workload.at(Stage.PENDING)), default=0.0)
+        pending = workload.at(Stage.PENDING)
+        return now + max((self._seconds(workload, member, now, share=1.0) for member in pending), default=0.0)
 
-    def _seconds(self, member: Member, now: float) -> float:
+    def _seconds(self, workload: Workload, member: Member, now: float, share: float = SHARE) -> float:
         seconds = min(member.lasts, member.ends_by - self._world.epoch - now)
-        return self._world.runs.longest(member.run) if seconds == inf and member.run is not None else seconds
+        if seconds == inf and member.run is not None:
+            seconds = self._world.runs.longest(member.run)
+            if seconds == inf:
+                likeness = likeness_of(member.run, size_of(workload), member.cls.gpus)
+                seconds = self._world.runs.usual(likeness, share)
+        return seconds

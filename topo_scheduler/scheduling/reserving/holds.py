@@ -20,7 +20,8 @@ class Reservation:
     ``nodes`` what it takes of each, by name; ``waits`` pods that must end first, by uid, with their node and name;
     ``start`` when that is expected, in seconds, infinite where it is not known; ``latest`` when a pod must have ended
     that uses them meanwhile: it never becomes later. ``since`` when a pod that is waited for ended last. ``number``
-    tells it from all others.
+    tells it from all others. ``moves`` how often it went to other nodes although its own could still be had;
+    ``loosened`` by how many levels the workload had been when nodes were looked for last.
     """
 
     workload: str
@@ -33,6 +34,8 @@ class Reservation:
     latest: float
     since: float
     number: int = 0
+    moves: int = 0
+    loosened: int = 0
 
     @property
     def gpus(self) -> int:

@@ -7,8 +7,10 @@ time. In time is before the moment that was expected when the nodes were chosen:
 any more, so nobody who runs longer than he said delays the holder but those who were there by then.
 
 A reservation is looked at again when something became free or changed, at a pace that follows what looking costs. It
-moves to other nodes when its own can no longer be had, or others are clearly earlier. Nothing of it is stored: after a
-restart nodes are chosen anew.
+moves to other nodes when its own can no longer be had, or others are clearly earlier. Each such choice doubles what the
+next must gain, and how long it is waited where no end is known. So a workload does not follow estimates that are wrong
+from place to place: once it has waited for longer than anybody runs it stays, and all that are there have ended when
+the longest of them has. Nothing of it is stored: after a restart nodes are chosen anew.
 """
 
 from collections import Counter
@@ -22,6 +24,7 @@ import numpy as np
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.placing.levels import next_loosening, wish_of
 from topo_scheduler.scheduling.preemption.claims import doubled
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.standing import lacking, least_of, needed_now, order_of
@@ -41,6 +44,8 @@ LOOK_AGAIN, LOOK_AGAIN_MOST = 1.0, 30.0
 """Seconds between two looks at least, and at most where something changed."""
 MOST_PLANS: Final = 4
 """Plans made in one look."""
+MOST_DOUBLINGS: Final = 32
+"""Of what a move must gain: by then it is longer than anything runs."""
 VAIN, VAIN_MOST = 2.0, 120.0
 """Seconds after which it is looked again for what there was nothing to hold for, doubled each time."""
 
@@ -240,7 +245,10 @@ class Reserving:
         blind = since <= now
         if not blind:
             look.at = min(look.at, since)
-        state, vain = (self._freed(), blind), self._vain.setdefault(workload.id, _Vain())
+        state, vain = (
+            (self._freed(), blind, self._loosened(workload, look, now)),
+            self._vain.setdefault(workload.id, _Vain()),
+        )
         if vain.state == state or (now < vain.until and vain.blind == blind):
             look.at = look.at if vain.state == state else min(look.at, vain.until)
             return False
@@ -251,7 +259,7 @@ class Reserving:
             vain.blind, vain.state, vain.until = blind, state, now + doubled(VAIN, vain.times, VAIN_MOST)
             return False
         self._vain.pop(workload.id, None)
-        self._hold(found, look)
+        self._hold(workload, found, look, now)
         return True
 
     def _keep(self, workload: Workload, held: Reservation, look: _Look, now: float) -> bool:
@@ -262,17 +270,20 @@ class Reserving:
             held.since = now
         entries = [(uid, entry) for uid in held.waits if (entry := ledger.get(uid)) is not None]
         start = max((self.ends.of(uid, entry, now) for uid, entry in entries), default=now)
-        margin = max(LATE, (held.start - now) / 10) if held.start < inf else 0.0
+        patience = 1 << min(held.moves, MOST_DOUBLINGS)
+        margin = max(LATE, (held.start - now) / 10) * patience if held.start < inf else 0.0
         possible = self._possible(workload, held)
-        blind_after = self._spec.after_without_estimates
+        blind_after = self._spec.after_without_estimates * patience
         stuck = start == inf and now - held.since >= blind_after
-        if (possible and not stuck and start <= held.start + margin) or look.plans >= MOST_PLANS:
+        loosened = self._loosened(workload, look, now)
+        as_it_was = possible and not stuck and loosened == held.loosened and start <= held.start + margin
+        if as_it_was or look.plans >= MOST_PLANS:
             held.start = start
             look.at = min(look.at, max(now, start) + LATE if start < inf else held.since + blind_after)
             return False
         if stuck:
             # Others may end where these don't; they are waited for again when there is nothing else.
-            self._stubborn.update(held.waits)
+            self._stubborn = {uid for uid in self._stubborn if ledger.get(uid) is not None} | held.waits.keys()
             held.since = now
         found = self._plan(workload, look, now, blind=start == inf)
         if found is None and self._stubborn:
@@ -281,16 +292,26 @@ class Reserving:
             if not possible:
                 self.holds.drop(workload.id)
                 return True
-            held.start = start
-            look.at = min(look.at, now + LATE)
+            held.start, held.loosened = start, loosened
+            look.at = min(look.at, now + (max(LATE, (start - now) / 10) if start < inf else LATE))
             return False
-        self._hold(found, look)
+        found.moves = held.moves + possible
+        self._hold(workload, found, look, now)
         return True
 
-    def _hold(self, found: Reservation, look: _Look) -> None:
+    def _hold(self, workload: Workload, found: Reservation, look: _Look, now: float) -> None:
+        found.loosened = self._loosened(workload, look, now)
         self.holds.put(found)
-        blind_after = self._spec.after_without_estimates
+        blind_after = self._spec.after_without_estimates * (1 << min(found.moves, MOST_DOUBLINGS))
         look.at = min(look.at, found.start + LATE if found.start < inf else found.since + blind_after)
+
+    def _loosened(self, workload: Workload, look: _Look, now: float) -> int:
+        """Return by how many levels ``relax-after`` has loosened a workload; when it does next, it is looked again."""
+        if not workload.request.relax_after:
+            return 0
+        members, layout = workload.at(Stage.PENDING)[: least_of(workload)], self._world.layout
+        look.at = min(look.at, next_loosening(workload, members, layout, now) or inf)
+        return wish_of(workload, members, layout, now).steps
 
     def _plan(self, workload: Workload, look: _Look, now: float, *, blind: bool) -> Reservation | None:
         look.plans += 1
@@ -301,7 +322,7 @@ class Reserving:
             groups, _, never = self._attempts.groups(workload, members)
             if never or not self._may_hold(workload, members):
                 return None
-            ask = self._attempts.ask(workload, groups, (), layout)
+            ask = self._attempts.ask_by_now(workload, groups, layout, now)
             planner = self._attempts.planner
             usable = np.logical_or.reduce([planner.views.get(cls).eligible for cls, _ in ask.groups])
             # What is free once others' have ended is taken by those before whom this one waits.

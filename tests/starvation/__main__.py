@@ -1,0 +1,107 @@
+"""Prove on every stream that waiting ends: ``python -m tests.starvation --data DIR``."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import get_args
+
+from tests.starvation.proof import Outcome, Proof, Told
+from tests.starvation.streams import GPUS, hosts, loaded, names, read
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run. ``times`` the GPUs of the trace; ``part``: on so many hosts only that the stream must queue.
+
+    ``most`` jobs, the first of the stream; 0 for all.
+    """
+
+    stream: str
+    load: float
+    times: int
+    told: Told
+    part: bool = False
+    priorities: bool = False
+    most: int = 0
+
+    def __str__(self) -> str:
+        where = "part" if self.part else "whole"
+        ranks = ", with priorities" if self.priorities else ""
+        return f"{self.stream:20} x{self.times} load {self.load:4} on the {where:5} told {self.told:5}{ranks}"
+
+
+def prove(data: Path, case: Case) -> tuple[Outcome, int, float]:
+    """Run a case; return what came of it, on how many hosts, and the seconds it took."""
+    began = time.perf_counter()
+    jobs = read(data, case.stream)[: case.most or None]
+    nodes = hosts(data)
+    if case.part:
+        # An eighth of what all jobs ask for together, and room for three of the largest.
+        asked = case.times * sum(job.gpus for job in jobs) // GPUS
+        largest = case.times * max(job.gpus for job in jobs) // GPUS
+        nodes = nodes[: min(len(nodes), max(asked // 8, 3 * largest, 16))]
+    proof = Proof(nodes, loaded(jobs, GPUS * len(nodes), case.load, case.times), case.told, priorities=case.priorities)
+    return proof.run(), len(nodes), time.perf_counter() - began
+
+
+def cases(streams: list[str], loads: list[float], sizes: list[int], told: list[Told], most: int) -> Iterator[Case]:
+    """Return every stream at all loads and sizes: on the whole fabric, and where few wait there on a part of it.
+
+    A stream asks for fewer GPUs in all than the fabric has, however fast its jobs come, unless they are made larger.
+    """
+    for load, times, says, stream in product(loads, sizes, told, streams):
+        for part in (True,) if times == 1 else (False,):
+            yield Case(stream, load, times, says, part, most=most)
+            if stream.startswith("muri/") and says == "exact":
+                yield Case(stream, load, times, says, part, priorities=True, most=most)
+        if times == 1 and says == "exact":
+            yield Case(stream, load, times, says, most=most)
+
+
+def main() -> int:
+    """Run all cases; return 1 if anything did not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("TOPO_DATA", "../shared/data")))
+    parser.add_argument("--stream", action="append", help="e.g. gavel/0e4a51; all by default")
+    parser.add_argument("--load", action="append", type=float)
+    parser.add_argument("--times", action="append", type=int, help="GPUs of each job, times this")
+    parser.add_argument("--told", action="append", choices=get_args(Told), help="what jobs say of how long they run")
+    parser.add_argument("--jobs", type=int, default=250, help="the first of each stream; 0 for all, which takes hours")
+    parser.add_argument("--workers", type=int, default=2)
+    given = parser.parse_args()
+    chosen = list(
+        cases(
+            given.stream or names(given.data),
+            given.load or [0.95, 1.1],
+            given.times or [1, 8],
+            given.told or list(get_args(Told)),
+            given.jobs,
+        )
+    )
+    began, failed = time.perf_counter(), 0
+    with ProcessPoolExecutor(given.workers) as pool:
+        running = {pool.submit(prove, given.data, case): case for case in chosen}
+        for done in as_completed(running):
+            outcome, count, seconds = done.result()
+            failed += bool(outcome.wrong)
+            print(
+                f"{running[done]}: {count:3} hosts, {outcome.jobs} jobs, {outcome.waited} waited, {outcome.held} held"
+                f" (moved {outcome.moves} times at most), {100 * outcome.utilisation:.0f} % used; headed"
+                f" {outcome.slowest / outcome.longest:.2f} longest runs, promise + {outcome.late:.0f} s;"
+                f" {seconds:.1f} s",
+                flush=True,
+            )
+            for wrong in outcome.wrong[:5]:
+                print(f"  WRONG: {wrong}", flush=True)
+    print(f"{len(chosen)} cases, {failed} failed, {time.perf_counter() - began:.0f} s")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

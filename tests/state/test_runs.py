@@ -1,0 +1,139 @@
+"""What is learned of how long runs take, and from how many of them."""
+
+import pytest
+
+from tests.helpers import controlled_by, make_pod, timestamp
+from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
+from topo_scheduler.state.runs import (
+    KEEP,
+    OF_A_CLASS,
+    Ended,
+    Likeness,
+    Run,
+    Runs,
+    ended_of,
+    likeness_of,
+    run_of,
+    told_size,
+)
+
+RUN = Run("default", "Job", "nightly", "train:1")
+ALIKE = Likeness("default", "train:1", 4, 8)
+
+
+def told(runs: Runs, *seconds: float, run: Run = RUN, likeness: Likeness | None = ALIKE, since: float = 0) -> None:
+    for number, one in enumerate(seconds):
+        runs.note(run, Ended(f"{run.name}-{since + number}", 1000 * (since + number + 1), one), likeness)
+
+
+def done(pod: Pod, started: float, finished: float | None) -> Pod:
+    pod.status.phase, pod.status.start_time = "Succeeded", timestamp(started)
+    if finished is not None:
+        pod.status.container_statuses = [
+            ContainerStatus("side", ContainerState(Terminated(timestamp(finished - 1)))),
+            ContainerStatus("main", ContainerState(Terminated(timestamp(finished)))),
+        ]
+    return pod
+
+
+def test_of_a_workload_the_longest_of_the_last_three_counts() -> None:
+    runs = Runs()
+    told(runs, 900, 100, 300, 200)
+    assert runs.longest(RUN) == 300
+    assert runs.longest(Run("other", "Job", "nightly")) == float("inf")
+    assert runs.longest(RUN._replace(images="train:2")) == 300, "another image is another run of the same workload"
+
+
+def test_of_ones_alike_nine_of_ten_took_no_longer() -> None:
+    runs = Runs()
+    told(runs, *range(1, 100))
+    assert runs.usual(ALIKE) == 97, "of 80 to 99 the 18th"
+    assert runs.usual(ALIKE, 1.0) == 99
+    for other in (
+        ALIKE._replace(namespace="b"),
+        ALIKE._replace(images="x"),
+        ALIKE._replace(members=5),
+        ALIKE._replace(gpus=1),
+    ):
+        assert runs.usual(other) == float("inf")
+
+
+def test_one_that_ran_for_very_long_among_many_decides_nothing() -> None:
+    runs = Runs()
+    told(runs, *[60] * 10, 10**6, *[60] * 9)
+    assert runs.usual(ALIKE) == 60
+
+
+def test_two_of_them_tell_nothing_yet() -> None:
+    runs = Runs()
+    told(runs, 60, 60)
+    assert runs.usual(ALIKE) == float("inf")
+    told(runs, 70, since=2)
+    assert runs.usual(ALIKE) == 70
+
+
+def test_the_pods_of_a_gang_are_one_run_and_the_gang_submitted_again_is_another() -> None:
+    runs = Runs()
+    for number, seconds in enumerate((50, 70, 60, 65)):
+        runs.note(RUN, Ended("default/g", 1000 + number, seconds), ALIKE)
+    assert runs.longest(RUN) == 70
+    assert runs.usual(ALIKE) == float("inf"), "one run, not four"
+    for at in (2000, 3000, 4000):
+        runs.note(RUN, Ended("default/g", at, 10), ALIKE)
+    assert runs.longest(RUN) == 10
+
+
+def test_what_is_told_again_or_in_another_order_changes_nothing() -> None:
+    ended = [Ended(str(number), 1000 * number, 10.0 * number) for number in range(1, 40)]
+    forward, back = Runs(), Runs()
+    for one in ended:
+        forward.note(RUN, one, ALIKE)
+    for one in (*reversed(ended), *ended[:7]):
+        back.note(RUN, one, ALIKE)
+    assert (forward.longest(RUN), forward.usual(ALIKE)) == (back.longest(RUN), back.usual(ALIKE))
+    changes = back.changes
+    back.note(RUN, ended[-1], ALIKE)
+    assert back.changes == changes
+
+
+def test_so_many_are_remembered_and_no_more() -> None:
+    runs = Runs()
+    for number in range(KEEP + 5):
+        run = Run("default", "Job", f"job{number}", f"image{number}")
+        runs.note(run, Ended(str(number), number, 1), likeness_of(run, 1, 1))
+    assert len(runs) == KEEP
+    assert runs.longest(Run("default", "Job", "job4")) == float("inf")
+    assert runs.longest(Run("default", "Job", "job5")) == 1
+    assert OF_A_CLASS == 20
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        (make_pod("nightly-28391-x7k2p", owner=controlled_by("Job", "nightly-28391")), ("Job", "nightly")),
+        (make_pod("train-7"), ("Pod", "train")),
+        (make_pod("12345"), ("Pod", "12345")),
+    ],
+)
+def test_whose_run_it_is(pod: Pod, expected: tuple[str, str]) -> None:
+    assert run_of(pod)[1:3] == expected
+
+
+def test_how_long_a_pod_ran() -> None:
+    epoch = 1_700_000_000
+    pod = make_pod("p", annotations={"gang-id": "default/g"})
+    assert ended_of(done(pod, 100, 160), None) == Ended("default/g", epoch + 160, 60)
+    assert ended_of(done(make_pod("p", uid="u"), 100, 160), epoch + 500) == Ended("u", epoch + 160, 60), "not when seen"
+    assert ended_of(done(make_pod("p"), 100, None), None) is None, "nobody tells when it ended"
+    assert ended_of(done(make_pod("p"), 100, 50), None) is None
+    failed = done(make_pod("p"), 100, 160)
+    failed.status.phase = "Failed"
+    assert ended_of(failed, epoch + 160) is None
+
+
+def test_the_size_of_a_gang_by_its_pod_alone() -> None:
+    assert told_size(make_pod("p")) == 1
+    assert told_size(make_pod("p", annotations={"gang-id": "default/g", "gang-size": "4"})) == 4
+    assert told_size(make_pod("p", annotations={"gang-id": "uid-job"})) == 0
+    assert likeness_of(RUN, 0, 8) is None
+    assert likeness_of(RUN._replace(images=""), 4, 8) is None, "what it runs is not told"
