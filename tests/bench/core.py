@@ -283,7 +283,7 @@ def core() -> Json:
             small_pods(5000, 5000, sharing=True),
         ],
         "reservation": [waiting.reservation(1000, 16), waiting.reservation(5000, 16)],
-        "moves": [waiting.moves(1000, 4), waiting.moves(1000, 16)],
+        "moves": [waiting.moves(1000, 4), waiting.moves(1000, 16), waiting.moves(5000, 16)],
         "fabric": fabric(),
         "kernels": kernels(),
     }

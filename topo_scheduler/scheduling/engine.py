@@ -26,6 +26,7 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.intake.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.intake.pending import Told
 from topo_scheduler.scheduling.moving.machine import Moving
+from topo_scheduler.scheduling.parts import More
 from topo_scheduler.scheduling.placing.levels import next_loosening
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.machine import Preempting
@@ -235,7 +236,7 @@ class Engine:
                 self.queue.tried(placed=self._attempt(workload, now, clock))
                 if clock() - started > budget:
                     break
-        self._shorten_waits(now)
+        self._shorten_waits(now, lambda: clock() - started <= budget)
         self.reserving.holds.count_nobody()
         self.preempting.nominations.count_nobody()
         self._out += self.outcomes.due(now)
@@ -247,10 +248,11 @@ class Engine:
         """Explain workloads that wait, for so many seconds; changes nothing, and `why.waiting` says if more is left."""
         return self.why.work(now, now + self.world.epoch, clock, budget)
 
-    def _shorten_waits(self, now: float) -> None:
+    def _shorten_waits(self, now: float, more: More) -> None:
         """Hold nodes for who waits for much room, look for moves, and tell those for whom that is news."""
-        with self.world.nothing_kept():
-            news = [*self.reserving.due(now), *self.moving.due(now)]
+        news = self.reserving.due(now, more)
+        if not self.reserving.working:
+            news += self.moving.due(now, more)
         for workload, why in news:
             text = " ".join(filter(None, (why, self.reserving.told(workload.id), self.moving.told(workload.id))))
             self._out += self._aside.tell(workload, workload.at(Stage.PENDING), text, again=True)
@@ -272,7 +274,7 @@ class Engine:
     def pending_work(self) -> bool:
         """Whether `step` has something to do now."""
         has_active = self.queue.has_active and not self.contested.paused
-        return bool(self._out) or self.arrivals.news or has_active
+        return bool(self._out) or self.arrivals.news or has_active or self.reserving.working or self.moving.working
 
     def _check_outcomes(self, now: float) -> None:
         """Bind the pods that can be; undo what was decided for those that will not be, and try who was held back."""

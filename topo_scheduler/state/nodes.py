@@ -4,7 +4,7 @@ Every write goes through `NodeTable`, which notes the row in one of two logs: ``
 ``facts`` (labels, taints, readiness, allocatable). Caches read the logs instead of comparing nodes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,22 @@ class NodeLabels:
 
     gpu_model: tuple[str, ...]
     bandwidth: tuple[str, ...]
+
+
+def charges_of(held: Iterable[tuple[int, Amounts]]) -> tuple[Int64, Int64, Int64]:
+    """Return row, column and amount of each resource that pods hold (int64[n] each), pod by pod."""
+    kinds: dict[Amounts, int] = {}
+    rows, of = [], []
+    for row, amounts in held:
+        rows.append(row)
+        of.append(kinds.setdefault(amounts, len(kinds)))
+    kind = np.array(of, np.int64)
+    flat = np.array([one for amounts in kinds for one in amounts], np.int64).reshape(-1, 2)
+    sizes = np.array([len(amounts) for amounts in kinds], np.int64)
+    # Each pod's range of the result, and where what it holds begins among that of all kinds.
+    size, begin = sizes[kind], (np.cumsum(sizes) - sizes)[kind]
+    at = np.arange(int(size.sum()), dtype=np.int64) + np.repeat(begin - (np.cumsum(size) - size), size)
+    return np.repeat(np.array(rows, np.int64), size), flat[at, 0], flat[at, 1]
 
 
 class NodeTable:
@@ -181,11 +197,13 @@ class NodeTable:
 
     def charge_pods(self, held: Sequence[tuple[int, Amounts]], *, sign: int) -> None:
         """Do what `charge` does for many pods, each a row and what it holds, none of them a DaemonSet's."""
-        rows = [row for row, amounts in held for _ in amounts]
-        columns = [column for _, amounts in held for column, _ in amounts]
-        amounts = np.array([amount for _, amounts in held for _, amount in amounts], np.int64)
-        np.add.at(self.requested, (rows, columns), sign * amounts)
-        self.capacity_changes.extend(sorted(set(rows)))
+        rows, columns, amounts = charges_of(held)
+        self.charge_each(rows, columns, sign * amounts)
+
+    def charge_each(self, rows: Int64, columns: Int64, amounts: Int64) -> None:
+        """Add amounts to what is held of columns of rows (int64[n] each), any of them more than once."""
+        np.add.at(self.requested, (rows, columns), amounts)
+        self.capacity_changes.extend(np.unique(rows).tolist())
 
     def penalise(self, row: int, level: int) -> None:
         """Note how many pods a node refused."""

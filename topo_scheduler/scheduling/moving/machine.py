@@ -6,7 +6,8 @@ path of decisions: when a gang has waited a while, when something became free si
 looking costs.
 """
 
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -15,10 +16,11 @@ from topo_scheduler.api.waiting import RepairSpec
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.moving.plan import MovePlan, plan_moves, unbroken
+from topo_scheduler.scheduling.parts import More, Parts, always, whole
 from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.segments import has_segments
 from topo_scheduler.scheduling.preemption.machine import Preempting
-from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, collect
+from topo_scheduler.scheduling.preemption.victims import PART, Candidate, Candidates, collecting
 from topo_scheduler.scheduling.queueing.standing import least_of
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.budgets import Guard
@@ -31,6 +33,14 @@ LOOK_AGAIN: Final = 10.0
 """Seconds between two looks at least."""
 PACE: Final = 1e-3
 """Seconds to the next look for each pod that might have been moved."""
+
+
+GONE: Final = "gone"
+"""Stands for the state in which pods that might have moved are gone: nothing can be said."""
+
+
+class GoneError(Exception):
+    """A pod that might have moved is gone."""
 
 
 @dataclass(slots=True)
@@ -56,10 +66,16 @@ class Moving:
         self._spec = spec
         self._wanted: dict[str, _Wanted] = {}
         self._not_before = -inf
+        self._parts: Parts[tuple[Workload, str]] = Parts(world)
+        self._looking: _Wanted | None = None
+        self._now = 0.0
 
     def configure(self, spec: RepairSpec) -> None:
         """Take over a new configuration."""
         self._spec = spec
+        self._parts.drop()
+        if self._looking is not None:
+            self._looking.state = None
         if not spec.enabled:
             self._wanted.clear()
 
@@ -86,10 +102,30 @@ class Moving:
         if self._wanted:
             self._wanted.pop(id_, None)
 
-    def due(self, now: float) -> list[tuple[Workload, str]]:
-        """Look for moves for one gang that has waited long enough; return it and why it waits, if others are found."""
-        if not self._wanted or now < self._not_before:
+    def due(self, now: float, more: More = always) -> list[tuple[Workload, str]]:
+        """Look for moves for one gang that has waited long enough; return it and why it waits, if others are found.
+
+        What is not done when there is ``more`` time no longer is gone on with at the next call.
+        """
+        self._now = now
+        if self._parts.stale:
+            self._parts.drop()
+            self._not_before = now + LOOK_AGAIN
+            if self._looking is not None:
+                self._looking.state = None
+        if not self._parts.going and not self._begin(now):
             return []
+        return self._parts.work(more)
+
+    @property
+    def working(self) -> bool:
+        """Whether a look was begun and not ended."""
+        return self._parts.going
+
+    def _begin(self, now: float) -> bool:
+        """Begin to look for moves for one gang; return whether there is one for which to look."""
+        if not self._wanted or now < self._not_before:
+            return False
         state = self._state()
         for id_, one in sorted(self._wanted.items(), key=lambda item: (item[1].since, item[0])):
             workload = self._workloads.get(id_)
@@ -97,14 +133,28 @@ class Moving:
                 del self._wanted[id_]
             elif one.since + self._spec.after <= now and one.state != state:
                 one.state = state
-                plan, looked = self._look(workload, now, self._spec.most_moves)
-                self._not_before = now + max(LOOK_AGAIN, PACE * looked)
-                before, one.sentence = one.sentence, "" if plan is None else self.sentence(plan)
-                return [(workload, one.text)] if before != one.sentence else []
-        return []
+                self._looking = one
+                self._parts.begin(self._told_anew(workload, one))
+                return True
+        return False
+
+    def _told_anew(self, workload: Workload, one: _Wanted) -> Iterator[tuple[Workload, str] | None]:
+        """Look for moves for a gang; yields after each part of the work, and the gang if others are found."""
+        plan, looked, state = yield from self._look(workload, self._now, self._spec.most_moves)
+        self._not_before = self._now + max(LOOK_AGAIN, PACE * looked)
+        if self._wanted.get(workload.id) is not one or self._workloads.get(workload.id) is not workload:
+            return
+        if state is GONE or (plan is not None and state != self._taken() and not self._possible(plan, workload)):
+            one.state = None  # what was found can no longer be had
+            return
+        before, one.sentence = one.sentence, "" if plan is None else self.sentence(plan)
+        if before != one.sentence:
+            yield workload, one.text
 
     def next_due(self) -> float | None:
         """Return when `due` must be asked next."""
+        if self._parts.going:
+            return self._now
         state = self._state() if self._wanted else None
         waits = [one.since + self._spec.after for one in self._wanted.values() if one.state != state]
         return max(min(waits), self._not_before) if waits else None
@@ -117,7 +167,7 @@ class Moving:
         What is promised to others is to be counted by the caller before (`Preempting.count_for`,
         `Reserving.count_for`). Every plan was tried on a copy of the state.
         """
-        return self._look(workload, now, most)[0]
+        return whole(self._look(workload, now, most))[0]
 
     def sentence(self, plan: MovePlan) -> str:
         """Return a plan in words."""
@@ -129,29 +179,73 @@ class Moving:
         count = f"{len(pods)} pod{'s' if len(pods) > 1 else ''}"
         return f"Moving {count} ({', '.join(pods[:4])}{more}) would make room in {where}."
 
-    def _look(self, workload: Workload, now: float, most: int) -> tuple[MovePlan | None, int]:
+    def _look(
+        self, workload: Workload, now: float, most: int
+    ) -> Generator[None, None, tuple[MovePlan | None, int, Hashable]]:
+        """Return a plan, how many pods might have been moved, and the state for which it was made."""
         if not self._preempting.budgets.known:
-            return None, 0
-        self._preempting.count_for(workload)
+            return None, 0, None
         layout = self._world.layout
         try:
             groups, _, never = self._attempts.groups(workload, workload.at(Stage.PENDING)[: least_of(workload)])
             if never:
-                return None, 0
+                return None, 0, None
+            candidates = yield from self._candidates(workload)
+            yield
             ask = self._attempts.ask(workload, groups, (), layout)
-            candidates = self._candidates(workload)
             members = [pod for _, some in groups for pod in some]
             seen = [[member.profile for member in some] for _, some in groups]
             profiles = seen if self._look_around(members, candidates) else ()
-            plan = plan_moves(self._attempts.planner, ask, layout, candidates, self._again, now, most, profiles)
+            yield
+            if not self._there(candidates):
+                return None, 0, GONE
+            steps = plan_moves(self._attempts.planner, ask, layout, candidates, self._again, now, most, profiles)
+            with self._world.nothing_kept():
+                self._preempting.count_for(workload)
+                next(steps, None)
+            state = self._taken()
+            plan = yield from steps
         except PluginError:
-            return None, 0  # the next attempt tells it
-        return plan, len(candidates.pods)
+            return None, 0, None  # the next attempt tells it
+        except GoneError:
+            return None, 0, GONE
+        return plan, len(candidates.pods), state
 
-    def _candidates(self, workload: Workload) -> Candidates:
+    def _there(self, candidates: Candidates) -> bool:
+        """Return whether all who might have moved are still where they were."""
+        entries = ((self._world.ledger.get(pod.occupant.uid), pod.row) for pod in candidates.pods)
+        return all(entry is not None and entry.row == row for entry, row in entries)
+
+    def _possible(self, plan: MovePlan, workload: Workload) -> bool:
+        """Return whether a plan that was made a moment ago could still be carried out, as far as room goes."""
+        nodes, ledger = self._world.nodes, self._world.ledger
+        groups, _, _ = self._attempts.groups(workload, workload.at(Stage.PENDING)[: least_of(workload)])
+        if [len(members) for _, members in groups] != [len(rows) for rows in plan.placement.rows]:
+            return False
+        change: Counter[tuple[int, int]] = Counter()
+        for move in plan.moves:
+            known = ledger.get(move.pod.occupant.uid)
+            if known is None or known.row != move.pod.row:
+                return False
+            for column, amount in known.amounts:
+                change[known.row, column] -= amount
+                change[move.to, column] += amount
+        for (cls, _), rows in zip(groups, plan.placement.rows, strict=True):
+            for row in rows:
+                for column, amount in cls.amounts:
+                    change[row, column] += amount
+        held = self._world.held()
+        return all(held[at] + more <= nodes.allocatable[at] for at, more in change.items() if more > 0)
+
+    def _taken(self) -> Hashable:
+        return self._world.nodes.capacity_changes.position
+
+    def _candidates(self, workload: Workload) -> Generator[None, None, Candidates]:
         budgets = self._preempting.budgets
         found: list[tuple[Occupant, int, Amounts, Profile | None, Guard | None]] = []
-        for uid, entry in self._world.ledger.items():
+        for number, (uid, entry) in enumerate(list(self._world.ledger.items())):
+            if number % PART == PART - 1:
+                yield
             occupant, of_pod = entry.occupant, self._workloads.of_pod(uid)
             if occupant is None or of_pod is None or occupant.fixed or occupant.terminating or entry.row < 0:
                 continue
@@ -166,7 +260,8 @@ class Moving:
                 continue
             found.append((occupant, entry.row, entry.amounts, entry.profile, guards[0] if guards else None))
         found.sort(key=lambda one: (one[1], one[0].key, one[0].uid))
-        candidates = collect(found, [], {}, {}, self._workloads, self._world, 0.0)
+        yield
+        candidates = yield from collecting(found, [], {}, {}, self._workloads, self._world, 0.0)
         return unbroken(candidates, self._running)
 
     def _look_around(self, members: Sequence[Member], candidates: Candidates) -> bool:
@@ -185,6 +280,8 @@ class Moving:
     def _again(self, pods: Sequence[Candidate]) -> Ask:
         """Return what is asked for pods of one workload once they are gone."""
         found = [one for pod in pods if (one := self._workloads.of_pod(pod.occupant.uid)) is not None]
+        if len(found) < len(pods):
+            raise GoneError
         workload, members = found[0][0], [member for _, member in found]
         groups, _, _ = self._attempts.groups(workload, members)
         ask = self._attempts.ask(workload, groups, (), self._world.layout)

@@ -12,7 +12,7 @@ workload there, a place for each of them. Sets of fewer pods come first. How the
 A gang may lose what it has beyond its minimum; if more of it must go, all of it does, and is placed as a gang.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
@@ -87,8 +87,8 @@ def plan_moves(
     now: float,
     most: int,
     profiles: Sequence[Sequence[Profile | None]] = (),
-) -> MovePlan | None:
-    """Choose the pods to move.
+) -> Generator[None, None, MovePlan | None]:
+    """Choose the pods to move. Yields after each part of the work; the first makes the copy on which all is tried.
 
     Args:
         planner: on the state as it is. Nothing of it is changed.
@@ -110,9 +110,13 @@ def plan_moves(
         return None
     neighbours = bool(profiles) or any(looks_around(cls) for cls, _ in ask.groups)
     trial = Trial(planner, layout, now, neighbours=neighbours)
+    yield
     sets = _every_set if len(candidates.pods) <= EXACT else _by_domain
     tried = 0
     for chosen in sets(trial, ask, layout, candidates, most):
+        if chosen is None:
+            yield
+            continue
         if tried >= MOST_SETS:
             break
         tried += 1
@@ -120,6 +124,7 @@ def plan_moves(
         trial.remove(pods)
         try:
             placement = trial.place(ask)
+            yield
             if placement is None:
                 continue
             there = _members(ask, placement, profiles)
@@ -147,10 +152,15 @@ def _enough(planner: Planner, ask: Ask) -> bool:
     return free >= sum(cls.gpus * count for cls, count in ask.groups)
 
 
-def _every_set(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, most: int) -> Iterator[Sequence[int]]:
+def _every_set(
+    trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, most: int
+) -> Iterator[Sequence[int] | None]:
+    """Yield sets, and None after each part of the work."""
     room = _makes_room(trial, ask, layout, candidates)
     for size in range(1, min(most, len(candidates.pods)) + 1):
-        for chosen in combinations(range(len(candidates.pods)), size):
+        for number, chosen in enumerate(combinations(range(len(candidates.pods)), size), 1):
+            if number % 32 == 0:
+                yield None
             if candidates.closed(chosen) == list(chosen) and room(chosen):
                 yield chosen
 
@@ -173,18 +183,27 @@ def _makes_room(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates) 
     return room
 
 
-def _by_domain(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, most: int) -> Iterator[Sequence[int]]:
+def _by_domain(
+    trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, most: int
+) -> Iterator[Sequence[int] | None]:
+    """Yield sets, and None after each part of the work."""
     level = max(candidates.levels)
     found: set[tuple[int, ...]] = set()
     if len(ask.groups) > 1 or ask.in_segments or any(looks_around(cls) for cls, _ in ask.groups):
         found = {option.victims for option in by_trial(trial, ask, layout, candidates, level)}
     else:
-        for view in trial.planner.views_for(ask):
+        views = trial.planner.views_for(ask)
+        yield None
+        for view in views:
             clearing = Clearing(trial.planner, view, ask, layout, candidates, level)
+            yield None
             fit = np.minimum(view.fit, ask.members)
             held = [int(fit[region.rows].sum()) for region in clearing.regions]
             for at in sorted(range(len(held)), key=lambda at: -held[at])[:MOST_REGIONS]:
-                found |= {option.victims for option in clearing.options([clearing.regions[at]])}
+                for option in clearing.options([clearing.regions[at]]):
+                    found.add(option.victims)
+                    yield None
+                yield None
     yield from sorted((chosen for chosen in found if len(chosen) <= most), key=lambda chosen: (len(chosen), chosen))
 
 

@@ -1,8 +1,11 @@
 """A copy of what pods hold, on which it is tried what would be if some of them went."""
 
 import copy
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
 
 from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
 from topo_scheduler.scheduling.placing.planner import Planner
@@ -11,6 +14,38 @@ from topo_scheduler.state.changes import ChangeLog
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.links import GangKey, Links
+from topo_scheduler.state.nodes import Int64, charges_of
+
+PART: Final = 1024
+"""Pods that come or go at once."""
+
+
+@dataclass(slots=True)
+class Leaving:
+    """Pods that leave a trial one after the other. ``gone`` how many have left.
+
+    ``rows``, ``columns`` and ``held`` of each resource that each holds (int64[n] each), ``starts`` each pod's
+    range of them (int64[pods + 1]).
+    """
+
+    pods: Sequence[Candidate]
+    rows: Int64
+    columns: Int64
+    held: Int64
+    starts: Int64
+    gone: int = 0
+
+
+def leaving_in_order(pods: Sequence[Candidate]) -> Generator[None, None, Leaving]:
+    """Return pods that are to leave in this order; yields after each part of them."""
+    charges = [charges_of(())]
+    for at in range(0, len(pods), PART):
+        charges.append(charges_of((pod.row, pod.amounts) for pod in pods[at : at + PART]))
+        yield
+    rows, columns, held = (np.concatenate(some) for some in zip(*charges, strict=True))
+    sizes = np.fromiter((len(pod.amounts) for pod in pods), np.int64, len(pods))
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
+    return Leaving(pods, rows, columns, held, starts)
 
 
 class Trial:
@@ -62,9 +97,23 @@ class Trial:
         finally:
             self.restore(gone)
 
+    def let_go(self, leaving: Leaving, count: int) -> Iterator[None]:
+        """Let the first so many of some pods be gone, and the others be there; yields after each part of them."""
+        while (gone := leaving.gone) != count:
+            low, high = (gone, min(count, gone + PART)) if count > gone else (max(count, gone - PART), gone)
+            change, inside = -1 if count > gone else 1, slice(leaving.starts[low], leaving.starts[high])
+            self.planner.nodes.charge_each(leaving.rows[inside], leaving.columns[inside], change * leaving.held[inside])
+            self._tell(leaving.pods[low:high], change)
+            leaving.gone = high if change < 0 else low
+            yield
+
     def _change(self, pods: Iterable[Candidate], change: int) -> None:
         changed = list(pods)
         self.planner.nodes.charge_pods([(pod.row, pod.amounts) for pod in changed], sign=change)
+        self._tell(changed, change)
+
+    def _tell(self, changed: Sequence[Candidate], change: int) -> None:
+        """Let it show to neighbours and on links who comes and goes."""
         if self._neighbours:
             for pod in changed:
                 if pod.profile is not None:

@@ -1,24 +1,27 @@
 """Who may give way to a workload of higher priority, and what it costs when some of them do."""
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from topo_scheduler.scheduling.parts import whole
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.budgets import Budgets, Guard
 from topo_scheduler.state.groups import Disruption
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes import Int64, charges_of
 from topo_scheduler.state.occupants import Occupant
 from topo_scheduler.state.residents import Profile
-from topo_scheduler.state.resources import GPU, Amounts
+from topo_scheduler.state.resources import GPU, Amounts, amount_in
 from topo_scheduler.state.workloads import Stage, Workload, Workloads
 
 MOST_SECONDS: Final = 2**30
 """GPU-seconds of one pod count up to here, so that their sums fit in 64 bits."""
 NO_GANG: Final = -1
+PART: Final = 512
+"""Pods that are looked at in one part."""
 OPEN, WHOLE, SHUT = 0, 1, 2
 """A gang that is broken by pods of it going; that goes whole then; that would have to and must not."""
 
@@ -79,12 +82,11 @@ class Candidates:
 
     def amounts(self, columns: Int64) -> Int64:
         """Return what each holds of some resources (int64[pods, columns])."""
-        index = {int(column): at for at, column in enumerate(columns)}
+        pods, held, amounts = charges_of((number, pod.amounts) for number, pod in enumerate(self.pods))
         out = np.zeros((len(self.pods), len(columns)), np.int64)
-        for number, pod in enumerate(self.pods):
-            for column, amount in pod.amounts:
-                if column in index:
-                    out[number, index[column]] = amount
+        for at, column in enumerate(columns.tolist()):
+            mine = held == column
+            out[pods[mine], at] = amounts[mine]
         return out
 
     def closed(self, chosen: Iterable[int]) -> list[int] | None:
@@ -176,6 +178,19 @@ def collect(
     wall: float,
 ) -> Candidates:
     """Return candidates as arrays; arguments as for `candidates_below`, pods in order of row and name."""
+    return whole(collecting(found, leaving, shielded, spent, workloads, world, wall))
+
+
+def collecting(
+    found: Sequence[tuple[Occupant, int, Amounts, Profile | None, Guard | None]],
+    leaving: Sequence[Candidate],
+    shielded: Mapping[str, int],
+    spent: Mapping[str, int],
+    workloads: Workloads,
+    world: World,
+    wall: float,
+) -> Generator[None, None, Candidates]:
+    """Do the same in parts; yields after each."""
     gang_of: dict[str, int] = {}
     known: list[Workload] = []
     guard_of: dict[str, int] = {}
@@ -183,6 +198,8 @@ def collect(
     members: list[list[int]] = []
     pods: list[Candidate] = []
     for number, (occupant, row, amounts, profile, guard) in enumerate(found):
+        if number % PART == PART - 1:
+            yield
         gang, guarded = NO_GANG, -1
         of_pod = workloads.of_pod(occupant.uid)
         if of_pod is not None and of_pod[0].gang:
@@ -196,12 +213,19 @@ def collect(
             if guarded == len(left):
                 left.append(guard.allowed - spent.get(guard.key, 0))
         ran = max(0, int(wall - occupant.started))
-        lost = min(MOST_SECONDS, ran * next((amount for column, amount in amounts if column == GPU), 0))
+        lost = min(MOST_SECONDS, ran * amount_in(amounts, GPU))
         pods.append(Candidate(occupant, row, amounts, profile, lost, gang, guarded))
-    gangs = [_gang(one, tuple(inside), pods, left, world) for one, inside in zip(known, members, strict=True)]
+    yield
+    gangs = []
+    for number, (one, inside) in enumerate(zip(known, members, strict=True)):
+        if number % PART == PART - 1:
+            yield
+        gangs.append(_gang(one, tuple(inside), pods, left, world))
+    yield
     started = np.array([int(pod.occupant.started) for pod in pods], np.int64)
     seconds = np.array([pod.gpu_seconds for pod in pods], np.int64)
     priority = np.array([pod.occupant.priority for pod in pods], np.int64)
+    yield
     gang_column = np.array([pod.gang for pod in pods], np.int64)
     whole = [
         (
@@ -212,6 +236,8 @@ def collect(
         )
         for gang in gangs
     ]
+    worst = _worst_first(pods)
+    yield
     return Candidates(
         pods=pods,
         gangs=gangs,
@@ -226,7 +252,7 @@ def collect(
         guard=np.array([pod.guard for pod in pods], np.int64),
         slack=np.array([gang.slack for gang in gangs], np.int64),
         whole=np.array(whole, np.int64).reshape(len(gangs), 4),
-        worst=_worst_first(pods),
+        worst=worst,
     )
 
 
@@ -250,10 +276,10 @@ def _gang(
 
 def _worst_first(pods: Sequence[Candidate]) -> Int64:
     """Return for each pod its place in the order in which pods are let stay."""
-    order = sorted(
-        range(len(pods)),
-        key=lambda n: (-pods[n].occupant.priority, -pods[n].gpu_seconds, pods[n].occupant.started, -n),
-    )
+    priority = np.array([pod.occupant.priority for pod in pods], np.int64)
+    seconds = np.array([pod.gpu_seconds for pod in pods], np.int64)
+    started = np.array([pod.occupant.started for pod in pods], np.float64)
+    order = np.lexsort((-np.arange(len(pods)), started, -seconds, -priority))
     out = np.empty(len(pods), np.int64)
     out[order] = np.arange(len(pods), dtype=np.int64)
     return out

@@ -9,8 +9,10 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from topo_scheduler.scheduling.queueing.standing import needed_now
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.resources import GPU, Amounts
+from topo_scheduler.state.workloads import Stage, Workload
 
 
 @dataclass(slots=True)
@@ -63,6 +65,12 @@ class Holds:
     def get(self, id_: str) -> Reservation | None:
         """Return what is held for a workload."""
         return self._by_workload.get(id_)
+
+    def against(self, workload: Workload) -> list[Reservation]:
+        """Return what is held from a workload unless it ends in time."""
+        if any(member.stage is not Stage.PENDING for member in workload.members.values()) and needed_now(workload):
+            return []  # what a gang that runs has lost: all of it waits for that
+        return [one for one in self if one.workload != workload.id and one.priority >= workload.priority]
 
     def put(self, reservation: Reservation) -> None:
         """Hold nodes for a workload, in place of any that are; it keeps its standing among others."""

@@ -14,29 +14,27 @@ the longest of them has. Nothing of it is stored: after a restart nodes are chos
 """
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Generator, Hashable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-import numpy as np
-
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.parts import More, Parts, always
 from topo_scheduler.scheduling.placing.levels import next_loosening, wish_of
 from topo_scheduler.scheduling.preemption.claims import doubled
 from topo_scheduler.scheduling.preemption.machine import Preempting
-from topo_scheduler.scheduling.queueing.standing import lacking, least_of, needed_now, order_of
+from topo_scheduler.scheduling.queueing.standing import least_of, order_of
+from topo_scheduler.scheduling.reserving.choosing import Choosing, waits
 from topo_scheduler.scheduling.reserving.ends import LATE, Ends
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
-from topo_scheduler.scheduling.reserving.outlook import Endings, reservation_of
-from topo_scheduler.scheduling.reserving.plan import plan_reservation
+from topo_scheduler.scheduling.reserving.outlook import Endings
 from topo_scheduler.scheduling.reserving.words import holds_what, kept_off
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.resources import GPU, Amounts
-from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+from topo_scheduler.state.resources import Amounts
+from topo_scheduler.state.workloads import Stage, Workload, Workloads
 
 PACE: Final = 2e-3
 """Seconds to the next look for each pod that was looked at."""
@@ -94,9 +92,8 @@ class Reserving:
         self._spec = spec
         self._world = world
         self._workloads = workloads
-        self._attempts = attempts
         self._preempting = preempting
-        self._endings = Endings(world, workloads, self.ends)
+        self._choosing = Choosing(world, attempts, preempting, self.holds, Endings(world, workloads, self.ends), spec)
         self._waiting: dict[str, _Waiting] = {}
         self._vain: dict[str, _Vain] = {}
         self._stubborn: set[str] = set()
@@ -107,11 +104,18 @@ class Reserving:
         self._seen: Hashable = None
         self._at = inf
         self._not_before = -inf
+        self._parts: Parts[tuple[Workload, str]] = Parts(world)
+        self._now = 0.0
+        """The time of the part that is worked at."""
+        self._left_at: Hashable = None
+        self._moved = False
+        """Whether something happened between two parts."""
 
     def configure(self, spec: ReservationSpec) -> None:
         """Take over a new configuration."""
+        self._parts.drop()
         if spec != self._spec:
-            self._spec = spec
+            self._spec = self._choosing.spec = spec
             self._vain.clear()
             self._seen = None
             if not spec.enabled:
@@ -135,7 +139,7 @@ class Reserving:
         if not self.holds:
             return []
         end, row_of = self.ends.if_started(workload, now), self._world.nodes.row_of
-        applying = [held for held in self._of_others(workload) if end > held.latest]
+        applying = [held for held in self.holds.against(workload) if end > held.latest]
         lacking = [item for held in applying for item in self.holds.lacking(held).items()]
         return [(row, amounts) for node, amounts in lacking if (row := row_of.get(node)) is not None and amounts]
 
@@ -190,44 +194,66 @@ class Reserving:
     def let_go(self) -> None:
         """Hold nothing for workloads that are gone, or no longer to be placed."""
         for held in self.holds if self.holds else ():
-            if not self._waits(held.workload):
+            if not waits(self._workloads.get(held.workload)):
                 self.forget(held.workload)
 
-    def due(self, now: float) -> list[tuple[Workload, str]]:
-        """Hold nodes for who has waited long enough; return those for whom others are held now, and why they wait."""
+    def due(self, now: float, more: More = always) -> list[tuple[Workload, str]]:
+        """Hold nodes for who has waited long enough; return those for whom others are held now, and why they wait.
+
+        What is not done when there is ``more`` time no longer is gone on with at the next call.
+        """
         self.let_go()
-        if not self._spec.enabled or not self._waiting or now < self._not_before:
-            return []
-        if now < self._at and self._seen == self._state():
-            return []
+        self._now = now
+        if self._parts.stale:
+            self._parts.drop()
+            self._seen, self._not_before = None, now + LOOK_AGAIN
+        if self._parts.going:
+            self._moved |= self._left_at != self._state()
+        else:
+            if not self._spec.enabled or not self._waiting or now < self._not_before:
+                return []
+            if now < self._at and self._seen == self._state():
+                return []
+            self._moved = False
+            self._parts.begin(self._look())
+        news = self._parts.work(more)
+        self._left_at = self._state()
+        return news
+
+    @property
+    def working(self) -> bool:
+        """Whether a look was begun and not ended."""
+        return self._parts.going
+
+    def _look(self) -> Iterator[tuple[Workload, str] | None]:
+        """Look at all that wait; yields after each part of the work, and for whom other nodes are held."""
         look = _Look()
-        news: list[tuple[Workload, str]] = []
         served: Counter[int] = Counter()
         done: set[int] = set()
         for one in sorted(self._waiting.values(), key=lambda one: one.turn):
             if one.priority in done or (look.plans >= MOST_PLANS and self.holds.get(one.id) is None):
                 continue
             workload = self._workloads.get(one.id)
-            if workload is None or not self._waits(one.id):
+            if workload is None or not waits(workload):
                 self.forget(one.id)
-            elif not self._preempting.claims(one.id):
+            elif one.id in self._waiting and not self._preempting.claims(one.id):
                 waited = one.since + self._spec.after
-                if waited > now:  # who comes later has waited less
+                if waited > self._now:  # who comes later has waited less
                     look.at = min(look.at, waited)
                     done.add(one.priority)
                     continue
-                if self._serve(workload, look, now):
-                    news.append((workload, one.text))
+                if (yield from self._serve(workload, look)):
+                    yield workload, self._waiting.get(one.id, one).text
                 served[one.priority] += self.holds.get(one.id) is not None
                 if served[one.priority] >= self._spec.gangs:
                     done.add(one.priority)
-        self.holds.count_nobody()
-        self._seen, self._at = self._state(), look.at
-        self._not_before = now + min(LOOK_AGAIN_MOST, max(LOOK_AGAIN, PACE * look.pods))
-        return news
+        self._seen, self._at = None if self._moved else self._state(), look.at
+        self._not_before = self._now + min(LOOK_AGAIN_MOST, max(LOOK_AGAIN, PACE * look.pods))
 
     def next_due(self) -> float | None:
         """Return when `due` must be asked next."""
+        if self._parts.going:
+            return self._now
         if not self._waiting or not self._spec.enabled:
             return None
         at = self._not_before if self._seen != self._state() else max(self._at, self._not_before)
@@ -235,36 +261,38 @@ class Reserving:
 
     # ------------------------------------------------------------ one workload
 
-    def _serve(self, workload: Workload, look: _Look, now: float) -> bool:
+    def _serve(self, workload: Workload, look: _Look) -> Generator[None, None, bool]:
         """See that nodes are held for a workload, if any can be; return whether others are than before."""
-        self._preempting.count_for(workload)
-        held = self.holds.get(workload.id)
+        now, held = self._now, self.holds.get(workload.id)
         if held is not None:
-            return self._keep(workload, held, look, now)
+            return (yield from self._keep(workload, held, look))
         since = self._waiting[workload.id].since + self._spec.after_without_estimates
         blind = since <= now
         if not blind:
             look.at = min(look.at, since)
-        state, vain = (
-            (self._freed(), blind, self._loosened(workload, look, now)),
-            self._vain.setdefault(workload.id, _Vain()),
-        )
+        loosened = self._loosened(workload, look)
+        state, vain = (self._freed(), blind, loosened), self._vain.setdefault(workload.id, _Vain())
         if vain.state == state or (now < vain.until and vain.blind == blind):
             look.at = look.at if vain.state == state else min(look.at, vain.until)
             return False
-        found = self._plan(workload, look, now, blind=blind)
+        look.plans += 1
+        found = yield from self._choosing.plan(workload, self._stubborn if blind else None, lambda: self._now)
+        look.pods += self._choosing.looked
+        if not self._still_waits(workload):
+            return False
         if found is None:
             # Others have their turn before it is tried again.
             vain.times += 1
-            vain.blind, vain.state, vain.until = blind, state, now + doubled(VAIN, vain.times, VAIN_MOST)
+            vain.blind, vain.state, vain.until = blind, state, self._now + doubled(VAIN, vain.times, VAIN_MOST)
             return False
         self._vain.pop(workload.id, None)
-        self._hold(workload, found, look, now)
+        found.loosened = loosened
+        self._hold(found, look)
         return True
 
-    def _keep(self, workload: Workload, held: Reservation, look: _Look, now: float) -> bool:
+    def _keep(self, workload: Workload, held: Reservation, look: _Look) -> Generator[None, None, bool]:
         """Look whether what is held is still what there is to wait for."""
-        ledger = self._world.ledger
+        ledger, now = self._world.ledger, self._now
         for uid in [uid for uid, (node, _) in held.waits.items() if (e := ledger.get(uid)) is None or e.node != node]:
             del held.waits[uid]
             held.since = now
@@ -272,10 +300,10 @@ class Reserving:
         start = max((self.ends.of(uid, entry, now) for uid, entry in entries), default=now)
         patience = 1 << min(held.moves, MOST_DOUBLINGS)
         margin = max(LATE, (held.start - now) / 10) * patience if held.start < inf else 0.0
-        possible = self._possible(workload, held)
+        possible = self._choosing.possible(workload, held)
         blind_after = self._spec.after_without_estimates * patience
         stuck = start == inf and now - held.since >= blind_after
-        loosened = self._loosened(workload, look, now)
+        loosened = self._loosened(workload, look)
         as_it_was = possible and not stuck and loosened == held.loosened and start <= held.start + margin
         if as_it_was or look.plans >= MOST_PLANS:
             held.start = start
@@ -285,91 +313,44 @@ class Reserving:
             # Others may end where these don't; they are waited for again when there is nothing else.
             self._stubborn = {uid for uid in self._stubborn if ledger.get(uid) is not None} | held.waits.keys()
             held.since = now
-        found = self._plan(workload, look, now, blind=start == inf)
+        look.plans += 1
+        without_end = self._stubborn if start == inf else None
+        found = yield from self._choosing.plan(workload, without_end, lambda: self._now)
+        look.pods += self._choosing.looked
         if found is None and self._stubborn:
             self._stubborn.clear()
+        if self.holds.get(workload.id) is not held or not self._still_waits(workload):
+            return False
         if found is None or (possible and not stuck and found.start + margin >= start):
             if not possible:
                 self.holds.drop(workload.id)
                 return True
             held.start, held.loosened = start, loosened
-            look.at = min(look.at, now + (max(LATE, (start - now) / 10) if start < inf else LATE))
+            at = self._now + (max(LATE, (start - self._now) / 10) if start < inf else LATE)
+            look.at = min(look.at, at)
             return False
-        found.moves = held.moves + possible
-        self._hold(workload, found, look, now)
+        found.moves, found.loosened = held.moves + possible, loosened
+        self._hold(found, look)
         return True
 
-    def _hold(self, workload: Workload, found: Reservation, look: _Look, now: float) -> None:
-        found.loosened = self._loosened(workload, look, now)
+    def _hold(self, found: Reservation, look: _Look) -> None:
         self.holds.put(found)
         blind_after = self._spec.after_without_estimates * (1 << min(found.moves, MOST_DOUBLINGS))
         look.at = min(look.at, found.start + LATE if found.start < inf else found.since + blind_after)
 
-    def _loosened(self, workload: Workload, look: _Look, now: float) -> int:
+    def _loosened(self, workload: Workload, look: _Look) -> int:
         """Return by how many levels ``relax-after`` has loosened a workload; when it does next, it is looked again."""
         if not workload.request.relax_after:
             return 0
-        members, layout = workload.at(Stage.PENDING)[: least_of(workload)], self._world.layout
+        members, layout, now = workload.at(Stage.PENDING)[: least_of(workload)], self._world.layout, self._now
         look.at = min(look.at, next_loosening(workload, members, layout, now) or inf)
         return wish_of(workload, members, layout, now).steps
 
-    def _plan(self, workload: Workload, look: _Look, now: float, *, blind: bool) -> Reservation | None:
-        look.plans += 1
-        self.holds.count_for(self._of_others(workload))
-        members = workload.at(Stage.PENDING)[: least_of(workload)]
-        layout = self._world.layout
-        try:
-            groups, _, never = self._attempts.groups(workload, members)
-            if never or not self._may_hold(workload, members):
-                return None
-            ask = self._attempts.ask_by_now(workload, groups, layout, now)
-            planner = self._attempts.planner
-            usable = np.logical_or.reduce([planner.views.get(cls).eligible for cls, _ in ask.groups])
-            # What is free once others' have ended is taken by those before whom this one waits.
-            left_out = {uid for held in self._of_others(workload) for uid in held.waits} | workload.members.keys()
-            without_end = self._stubborn if blind else None
-            dated, undated = self._endings.on(usable.tolist(), left_out, without_end, now)
-            look.pods += len(dated) + len(undated)
-            found = plan_reservation(planner, ask, layout, dated, undated, now)
-        except PluginError:
-            return None  # the next attempt tells it
-        return None if found is None else reservation_of(self._world, workload, groups, found, now)
-
-    def _may_hold(self, workload: Workload, members: Sequence[Member]) -> bool:
-        """Return whether all reservations together would hold no more than they may."""
-        asked = sum(member.cls.gpus for member in members)
-        others = sum(held.gpus for held in self.holds if held.workload != workload.id)
-        total = int(self._world.nodes.allocatable[self._world.nodes.exists, GPU].sum())
-        return asked + others <= self._spec.most * total
-
-    def _possible(self, workload: Workload, held: Reservation) -> bool:
-        """Return whether a workload could still use its nodes once those it waits for have ended."""
-        nodes = self._world.nodes
-        try:
-            groups, _, _ = self._attempts.groups(workload, workload.at(Stage.PENDING)[: least_of(workload)])
-            usable = np.logical_or.reduce([self._attempts.planner.views.get(cls).eligible for cls, _ in groups])
-        except PluginError:
-            return True
-        for node, amounts in self.holds.lacking(held, *self._of_others(workload)).items():
-            row = nodes.row_of.get(node)
-            if row is None or not usable[row]:
-                return False
-            used = self.holds.used(node)  # not what is kept for others for a moment
-            if any(nodes.allocatable[row, column] - used[column] < lack for column, lack in amounts):
-                return False
-        return True
-
     # ------------------------------------------------------------ who is kept off
-
-    def _of_others(self, workload: Workload) -> list[Reservation]:
-        """Return what is held from a workload unless it ends in time."""
-        if any(member.stage is not Stage.PENDING for member in workload.members.values()) and needed_now(workload):
-            return []  # what a gang that runs has lost: all of it waits for that
-        return [one for one in self.holds if one.workload != workload.id and one.priority >= workload.priority]
 
     def _applying(self, workload: Workload, now: float) -> list[Reservation]:
         """Return what is held from a workload that is started now."""
-        others = self._of_others(workload)
+        others = self.holds.against(workload)
         if not others:
             return others
         end = self.ends.if_started(workload, now)
@@ -378,12 +359,9 @@ class Reserving:
 
     # ------------------------------------------------------------ inside
 
-    def _waits(self, id_: str) -> bool:
-        workload = self._workloads.get(id_)
-        if workload is None:
-            return False
-        pending = workload.at(Stage.PENDING)
-        return bool(pending) and not workload.problem and not lacking(workload, pending)
+    def _still_waits(self, workload: Workload) -> bool:
+        """Whether a workload that was looked at in parts is the one that waits."""
+        return workload.id in self._waiting and self._workloads.get(workload.id) is workload and waits(workload)
 
     def _freed(self) -> Hashable:
         return self._world.improvements, self._world.runs.changes

@@ -1,8 +1,9 @@
 """From the ledger to what a reservation is planned on, and from a plan to the reservation."""
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Generator, Sequence
 from math import inf
+from typing import Final
 
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate
 from topo_scheduler.scheduling.reserving.ends import Ends
@@ -12,6 +13,9 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.occupants import GRACE, Occupant
 from topo_scheduler.state.resources import Amounts
 from topo_scheduler.state.workloads import Member, Workload, Workloads
+
+PART: Final = 512
+"""Pods that are looked at in one part."""
 
 
 class Endings:
@@ -24,8 +28,10 @@ class Endings:
 
     def on(
         self, usable: Sequence[bool], left_out: Container[str], never: Container[str] | None, now: float
-    ) -> tuple[list[Ending], list[Ending]]:
+    ) -> Generator[None, None, tuple[list[Ending], list[Ending]]]:
         """Return the pods on some nodes of which it is known when they end, and others that do some time.
+
+        Yields after each part of them.
 
         Args:
             usable: which rows are looked at.
@@ -35,7 +41,9 @@ class Endings:
         """
         dated: list[Ending] = []
         undated: list[Ending] = []
-        for uid, entry in self._world.ledger.items():
+        for number, (uid, entry) in enumerate(list(self._world.ledger.items())):
+            if number % PART == PART - 1:
+                yield
             occupant = entry.occupant or self._arriving(uid)
             if occupant is None or occupant.fixed or entry.row < 0 or not usable[entry.row] or uid in left_out:
                 continue

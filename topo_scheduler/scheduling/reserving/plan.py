@@ -11,8 +11,7 @@ Source of the idea: Lifka, The ANL/IBM SP scheduling system, JSSPP 1995 (EASY ba
 place of a number of processors.
 """
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -23,11 +22,11 @@ from topo_scheduler.scheduling.placing.ask import Ask, Placement
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.preemption.regions import regions_for
-from topo_scheduler.scheduling.preemption.trial import Trial
+from topo_scheduler.scheduling.preemption.trial import Leaving, Trial, leaving_in_order
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.scheduling.rules.neighbours import looks_around
 from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.resources import GPU, amount_in
 
 MOST_TRIALS: Final = 64
 """How often the planner is asked for one plan; a gang that is seated member by member fewer times."""
@@ -52,59 +51,62 @@ class Prospect:
     waits: tuple[Ending, ...]
 
 
-class _Asked:
-    """The planner on the copy; counts how often it is asked."""
+class Asked:
+    """The planner on a copy of the state, made now; counts how often it is asked."""
 
     def __init__(self, planner: Planner, ask: Ask, layout: Layout, now: float) -> None:
+        """What of the planner's state is not copied, but for what pods hold, must not change as long as this is used.
+
+        Args:
+            planner: on the state as it is. Nothing of it is changed.
+            ask: what has no room.
+            layout: the fabric.
+            now: seconds.
+        """
         neighbours = any(looks_around(cls) for cls, _ in ask.groups)
         self.trial = Trial(planner, layout, now, neighbours=neighbours)
-        self._ask = ask
+        self.ask = ask
+        self.layout = layout
         tied = ask.gang and is_tied(ask.groups)
         self.left = max(8, 240 // max(1, ask.members)) if tied else MOST_TRIALS
 
     def place(self) -> Placement | None:
         """Return where the workload would go."""
         self.left -= 1
-        return self.trial.place(self._ask)
+        return self.trial.place(self.ask)
 
-    def first(self, pods: Sequence[Ending], cuts: Sequence[int], placement: Placement) -> tuple[int, Placement]:
-        """Return the least number of cuts after which there is a place, and that place.
+    def first(
+        self, leaving: Leaving, cuts: Sequence[int], placement: Placement
+    ) -> Generator[None, None, tuple[int, Placement]]:
+        """Return the least number of cuts after which there is a place, and that place. Yields after each part.
 
         Args:
-            pods: all of them taken away already, which makes room as ``placement`` shows.
+            leaving: all of them gone already, which makes room as ``placement`` shows.
             cuts: how many of the pods are gone after each cut, ascending.
             placement: the place when all are gone.
         """
-        low, high, gone = 0, len(cuts), len(pods)
+        low, high = 0, len(cuts)
         while low < high and self.left > 0:
             middle = (low + high) // 2
-            wanted = cuts[middle - 1] if middle else 0
-            if wanted < gone:
-                self.trial.restore(one.pod for one in pods[wanted:gone])
-            else:
-                self.trial.remove(one.pod for one in pods[gone:wanted])
-            gone = wanted
+            yield from self.trial.let_go(leaving, cuts[middle - 1] if middle else 0)
             found = self.place()
+            yield
             if found is None:
                 low = middle + 1
             else:
                 high, placement = middle, found
-        self.trial.remove(one.pod for one in pods[gone:])
         return high, placement
 
 
 def plan_reservation(
-    planner: Planner, ask: Ask, layout: Layout, dated: Sequence[Ending], undated: Sequence[Ending], now: float
-) -> Prospect | None:
-    """Choose the place that comes free first.
+    asked: Asked, dated: Sequence[Ending], undated: Sequence[Ending]
+) -> Generator[None, None, Prospect | None]:
+    """Choose the place that comes free first. Yields after each part of the work.
 
     Args:
-        planner: on the state as it is. Nothing of it is changed.
-        ask: what has no room.
-        layout: the fabric.
+        asked: a planner on a copy of the state.
         dated: pods of which it is known when they end.
         undated: pods that end some time; used where the others don't suffice.
-        now: seconds.
 
     Returns:
         None when there is no such place, or the workload has room already.
@@ -112,24 +114,46 @@ def plan_reservation(
     Raises:
         PluginError: a plugin failed, so that nothing can be said.
     """
-    asked = _Asked(planner, ask, layout, now)
-    dated = sorted(dated, key=lambda one: (one.end, one.pod.row, one.pod.occupant.key))
-    asked.trial.remove(one.pod for one in dated)
+    dated = _in_order(dated)
+    yield
+    leaving = yield from leaving_in_order([one.pod for one in dated])
+    yield from asked.trial.let_go(leaving, len(dated))
     placement = asked.place()
+    yield
     if placement is None:
-        return _without_dates(asked, ask, layout, dated, undated) if undated else None
-    ends = sorted({one.end for one in dated})
-    all_ends = [one.end for one in dated]
-    cuts = [bisect_right(all_ends, end) for end in ends]
-    number, placement = asked.first(dated, cuts, placement)
+        return (yield from _without_dates(asked, dated, undated)) if undated else None
+    all_ends = np.array([one.end for one in dated], np.float64)
+    ends = np.unique(all_ends)
+    cuts: list[int] = np.searchsorted(all_ends, ends, side="right").tolist()
+    number, placement = yield from asked.first(leaving, cuts, placement)
     if not number:
         return None
-    return Prospect(ends[number - 1], placement, _on(placement, dated[: cuts[number - 1]]))
+    return Prospect(float(ends[number - 1]), placement, _on(placement, dated[: cuts[number - 1]]))
+
+
+def _in_order(dated: Sequence[Ending]) -> list[Ending]:
+    """Return pods in order of their ends, those that end at once in order of row and name."""
+    ends = np.array([one.end for one in dated], np.float64)
+    rows = np.array([one.pod.row for one in dated], np.int64)
+    order = np.lexsort((rows, ends))
+    found = [dated[at] for at in order.tolist()]
+    alike = (np.diff(ends[order]) == 0) & (np.diff(rows[order]) == 0)
+    first = -1
+    for at in np.flatnonzero(alike).tolist():
+        if at < first:
+            continue
+        last = at + 1
+        while last < len(alike) and alike[last]:
+            last += 1
+        found[at : last + 1] = sorted(found[at : last + 1], key=lambda one: one.pod.occupant.key)
+        first = last
+    return found
 
 
 def _without_dates(
-    asked: _Asked, ask: Ask, layout: Layout, dated: Sequence[Ending], undated: Sequence[Ending]
-) -> Prospect | None:
+    asked: Asked, dated: Sequence[Ending], undated: Sequence[Ending]
+) -> Generator[None, None, Prospect | None]:
+    ask, layout = asked.ask, asked.layout
     rule = asked.trial.rule(ask)
     if rule is None:
         return None
@@ -137,30 +161,31 @@ def _without_dates(
     regions = regions_for(ask, layout, rule)
     free = np.max([view.fit for view in planner.views_for(ask)], axis=0)
     lack = [max(0, ask.members - int(free[region.rows].sum())) for region in regions]
+    yield
     by_row: dict[int, list[Ending]] = {}
     for one in undated:
         by_row.setdefault(one.pod.row, []).append(one)
-    gpus = {row: sum(_gpus(one) for one in pods) for row, pods in by_row.items()}
+    yield
+    gpus = {row: sum(amount_in(one.pod.amounts, GPU) for one in pods) for row, pods in by_row.items()}
+    yield
     for at in sorted(range(len(regions)), key=lambda at: (lack[at], at))[:MOST_DOMAINS]:
         rows = [row for row in regions[at].rows.tolist() if row in by_row]
         rows.sort(key=lambda row: gpus[row])
         pods = [one for row in rows for one in by_row[row]]
         if not pods or asked.left <= 0:
             continue
-        asked.trial.remove(one.pod for one in pods)
+        leaving = yield from leaving_in_order([one.pod for one in pods])
+        yield from asked.trial.let_go(leaving, len(pods))
         placement = asked.place()
+        yield
         if placement is not None:
             cuts = np.cumsum([len(by_row[row]) for row in rows]).tolist()
-            number, placement = asked.first(pods, cuts, placement)
+            number, placement = yield from asked.first(leaving, cuts, placement)
             return Prospect(inf, placement, _on(placement, [*dated, *pods[: cuts[number - 1] if number else 0]]))
-        asked.trial.restore(one.pod for one in pods)
+        yield from asked.trial.let_go(leaving, 0)
     return None
 
 
 def _on(placement: Placement, pods: Sequence[Ending]) -> tuple[Ending, ...]:
     rows = {row for group in placement.rows for row in group}
     return tuple(one for one in pods if one.pod.row in rows)
-
-
-def _gpus(one: Ending) -> int:
-    return next((amount for column, amount in one.pod.amounts if column == GPU), 0)

@@ -1,0 +1,132 @@
+"""Which nodes are to be held for a workload: a plan on a copy of the state, and whether it can still be had.
+
+The copy is worked at in parts, between which others are decided on. What was found is taken as it is if nobody came or
+went since; else it is looked at whether it is still possible, and if not it is planned anew.
+"""
+
+from collections.abc import Callable, Container, Generator, Hashable, Sequence
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.waiting import ReservationSpec
+from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.preemption.machine import Preempting
+from topo_scheduler.scheduling.queueing.standing import lacking, least_of
+from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
+from topo_scheduler.scheduling.reserving.outlook import Endings, reservation_of
+from topo_scheduler.scheduling.reserving.plan import Asked, plan_reservation
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.workloads import Member, Stage, Workload
+
+MOST_STALE: Final = 3
+"""How often a plan is made for one answer, where what it comes to can no longer be had."""
+
+
+def waits(workload: Workload | None) -> bool:
+    """Return whether a workload has all its pods, and a place for not all of them."""
+    if workload is None:
+        return False
+    pending = workload.at(Stage.PENDING)
+    return bool(pending) and not workload.problem and not lacking(workload, pending)
+
+
+class Choosing:
+    """Plans what is held. ``looked`` how many pods were looked at for the last plan."""
+
+    def __init__(
+        self,
+        world: World,
+        attempts: Attempts,
+        preempting: Preempting,
+        holds: Holds,
+        endings: Endings,
+        spec: ReservationSpec,
+    ) -> None:
+        self.spec = spec
+        self.looked = 0
+        self._world = world
+        self._attempts = attempts
+        self._preempting = preempting
+        self._holds = holds
+        self._endings = endings
+
+    def plan(
+        self, workload: Workload, never: Container[str] | None, time: Callable[[], float]
+    ) -> Generator[None, None, Reservation | None]:
+        """Return what might be held for a workload as things are at the end; None where there is nothing.
+
+        Yields after each part of the work.
+
+        Args:
+            workload: that waits.
+            never: pods of which it is not believed that they end; None where only those of known end are waited for.
+            time: seconds, when asked.
+        """
+        self.looked = 0
+        for _ in range(MOST_STALE):
+            members = workload.at(Stage.PENDING)[: least_of(workload)]
+            try:
+                found = yield from self._on_copy(workload, members, never, time())
+            except PluginError:
+                return None  # the next attempt tells it
+            if found is None or found[0] == self._taken():
+                return found and found[1]
+            alike = workload.at(Stage.PENDING)[: least_of(workload)] == members
+            if alike and waits(workload) and self.possible(workload, found[1]):
+                return found[1]
+        return None
+
+    def _on_copy(
+        self, workload: Workload, members: Sequence[Member], without_end: Container[str] | None, now: float
+    ) -> Generator[None, None, tuple[Hashable, Reservation] | None]:
+        """Return a plan, and the state for which it was made."""
+        layout, planner = self._world.layout, self._attempts.planner
+        groups, _, never = self._attempts.groups(workload, members)
+        if never or not members or not self._may_hold(workload, members):
+            return None
+        with self._world.nothing_kept():
+            self._preempting.count_for(workload)
+            self._holds.count_for(self._holds.against(workload))
+            try:
+                ask = self._attempts.ask_by_now(workload, groups, layout, now)
+                usable = np.logical_or.reduce([planner.views.get(cls).eligible for cls, _ in ask.groups])
+                asked = Asked(planner, ask, layout, now)
+            finally:
+                self._holds.count_nobody()
+        taken = self._taken()
+        # What is free once others' have ended is taken by those before whom this one waits.
+        left_out = {uid for held in self._holds.against(workload) for uid in held.waits} | workload.members.keys()
+        dated, undated = yield from self._endings.on(usable.tolist(), left_out, without_end, now)
+        self.looked += len(dated) + len(undated)
+        found = yield from plan_reservation(asked, dated, undated)
+        return None if found is None else (taken, reservation_of(self._world, workload, groups, found, now))
+
+    def _may_hold(self, workload: Workload, members: Sequence[Member]) -> bool:
+        """Return whether all reservations together would hold no more than they may."""
+        asked = sum(member.cls.gpus for member in members)
+        others = sum(held.gpus for held in self._holds if held.workload != workload.id)
+        total = int(self._world.nodes.allocatable[self._world.nodes.exists, GPU].sum())
+        return asked + others <= self.spec.most * total
+
+    def possible(self, workload: Workload, held: Reservation) -> bool:
+        """Return whether a workload could still use its nodes once those it waits for have ended."""
+        nodes = self._world.nodes
+        try:
+            groups, _, _ = self._attempts.groups(workload, workload.at(Stage.PENDING)[: least_of(workload)])
+            usable = np.logical_or.reduce([self._attempts.planner.views.get(cls).eligible for cls, _ in groups])
+        except PluginError:
+            return True
+        for node, amounts in self._holds.lacking(held, *self._holds.against(workload)).items():
+            row = nodes.row_of.get(node)
+            if row is None or not usable[row]:
+                return False
+            used = self._holds.used(node)  # not what is kept for others for a moment
+            if any(nodes.allocatable[row, column] - used[column] < lack for column, lack in amounts):
+                return False
+        return True
+
+    def _taken(self) -> Hashable:
+        return self._world.nodes.capacity_changes.position
