@@ -40,7 +40,8 @@ def running(d: Driver, name: str, node: str, ends: float, gpus: int = 8) -> Pod:
 def held(d: Driver) -> list[Reservation]:
     """What is held, with names in place of uids."""
     return [
-        replace(one, waits={name: (node, "") for node, name in one.waits.values()}) for one in d.engine.reserving.holds
+        replace(one, workload="", waits={name: (node, "") for node, name in one.waits.values()})
+        for one in d.engine.reserving.holds
     ]
 
 

@@ -39,6 +39,8 @@ MOST_SETS: Final = 300
 """Sets that are tried at most, of those that make room."""
 MOST_STEPS: Final = 2000
 """Steps in which the pods of one set are seated."""
+SEATED_AT_ONCE: Final = 8
+"""Pods of a set that are looked at in one part."""
 MOST_REGIONS: Final = 48
 """Domains that are looked at, those that lack room for fewest members first."""
 
@@ -130,7 +132,7 @@ def plan_moves(
             there = _members(ask, placement, profiles)
             trial.restore(there)
             try:
-                rows = _seat_again(trial, candidates, chosen, again)
+                rows = yield from _seat_again(trial, candidates, chosen, again)
             finally:
                 trial.remove(there)
             if rows is not None:
@@ -223,8 +225,13 @@ def _members(ask: Ask, placement: Placement, profiles: Sequence[Sequence[Profile
     ]
 
 
-def _seat_again(trial: Trial, candidates: Candidates, chosen: Sequence[int], again: Again) -> list[int] | None:
-    """Return a row for each pod of a set, the workload having its place; None where one has none."""
+def _seat_again(
+    trial: Trial, candidates: Candidates, chosen: Sequence[int], again: Again
+) -> Generator[None, None, list[int] | None]:
+    """Return a row for each pod of a set, the workload having its place; None where one has none.
+
+    Yields after each part of the work.
+    """
     seated: list[tuple[Candidate, int]] = []
     rows: dict[int, int] = {}
     try:
@@ -236,10 +243,20 @@ def _seat_again(trial: Trial, candidates: Candidates, chosen: Sequence[int], aga
         for numbers in by_gang.values():
             if not _seat_together(trial, candidates, numbers, again, seated, rows):
                 return None
+            yield
         singles = [number for number in chosen if candidates.pods[number].gang == NO_GANG]
-        classes = [again([candidates.pods[number]]).groups[0][0] for number in singles]
+        classes: list[PodClass] = []
+        for number in singles:
+            classes.append(again([candidates.pods[number]]).groups[0][0])
+            if len(classes) % SEATED_AT_ONCE == 0:
+                yield
+        yield
         if any(looks_around(cls) for cls in classes):
-            ok = all(_seat_together(trial, candidates, [number], again, seated, rows) for number in singles)
+            for number in singles:
+                if not _seat_together(trial, candidates, [number], again, seated, rows):
+                    return None
+                yield
+            ok = True
         else:
             ok = _seat_singles(trial, list(zip(singles, classes, strict=True)), rows)
         return [rows[number] for number in chosen] if ok else None
