@@ -258,7 +258,7 @@ def _seat_again(
                 yield
             ok = True
         else:
-            ok = _seat_singles(trial, list(zip(singles, classes, strict=True)), rows)
+            ok = yield from _seat_singles(trial, list(zip(singles, classes, strict=True)), rows)
         return [rows[number] for number in chosen] if ok else None
     finally:
         trial.remove(replace(pod, row=row) for pod, row in seated)
@@ -292,17 +292,24 @@ def _seat_together(
     return not left
 
 
-def _seat_singles(trial: Trial, wanted: Sequence[tuple[int, PodClass]], rows: dict[int, int]) -> bool:
-    """Seat pods that don't look at others, most demanding first, where least is left; choices are taken back."""
+def _seat_singles(
+    trial: Trial, wanted: Sequence[tuple[int, PodClass]], rows: dict[int, int]
+) -> Generator[None, None, bool]:
+    """Seat pods that don't look at others, most demanding first, where least is left; choices are taken back.
+
+    Yields after some steps.
+    """
     nodes = trial.planner.nodes
     free: Int64 = nodes.allocatable - nodes.requested
     order = sorted(wanted, key=lambda one: (-one[1].gpus, -one[1].amount(0), one[0]))
     steps = MOST_STEPS
 
-    def seat(at: int) -> bool:
+    def seat(at: int) -> Generator[None, None, bool]:
         nonlocal steps
         if at == len(order):
             return True
+        if steps % SEATED_AT_ONCE == 0:
+            yield
         number, cls = order[at]
         view = trial.planner.views.get(cls)
         fits = view.open & (free[:, view.columns] >= view.amounts).all(axis=1)
@@ -320,10 +327,10 @@ def _seat_singles(trial: Trial, wanted: Sequence[tuple[int, PodClass]], rows: di
                 return False
             free[row, view.columns] -= view.amounts
             rows[number] = row
-            if seat(at + 1):
+            if (yield from seat(at + 1)):
                 return True
             free[row, view.columns] += view.amounts
         return False
 
     views = [trial.planner.views.get(cls) for cls in dict.fromkeys(cls for _, cls in order)]
-    return seat(0)
+    return (yield from seat(0))
