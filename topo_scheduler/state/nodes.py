@@ -4,7 +4,7 @@ Every write goes through `NodeTable`, which notes the row in one of two logs: ``
 ``facts`` (labels, taints, readiness, allocatable). Caches read the logs instead of comparing nodes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from topo_scheduler.api.labels import GPU_SHARING
 from topo_scheduler.api.objects import Node, Quantity, Taint
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
 from topo_scheduler.state.changes import ChangeLog
+from topo_scheduler.state.charges import charges_of
 from topo_scheduler.state.devices import WHOLE, Devices
 from topo_scheduler.state.images import Images
 from topo_scheduler.state.resources import GPU, GPU_SHARE, Amounts, ResourceTable
@@ -31,22 +32,6 @@ class NodeLabels:
 
     gpu_model: tuple[str, ...]
     bandwidth: tuple[str, ...]
-
-
-def charges_of(held: Iterable[tuple[int, Amounts]]) -> tuple[Int64, Int64, Int64]:
-    """Return row, column and amount of each resource that pods hold (int64[n] each), pod by pod."""
-    kinds: dict[Amounts, int] = {}
-    rows, of = [], []
-    for row, amounts in held:
-        rows.append(row)
-        of.append(kinds.setdefault(amounts, len(kinds)))
-    kind = np.array(of, np.int64)
-    flat = np.array([one for amounts in kinds for one in amounts], np.int64).reshape(-1, 2)
-    sizes = np.array([len(amounts) for amounts in kinds], np.int64)
-    # Each pod's range of the result, and where what it holds begins among that of all kinds.
-    size, begin = sizes[kind], (np.cumsum(sizes) - sizes)[kind]
-    at = np.arange(int(size.sum()), dtype=np.int64) + np.repeat(begin - (np.cumsum(size) - size), size)
-    return np.repeat(np.array(rows, np.int64), size), flat[at, 0], flat[at, 1]
 
 
 class NodeTable:

@@ -11,10 +11,11 @@ from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.state.changes import ChangeLog
+from topo_scheduler.state.charges import charges_of
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.links import GangKey, Links
-from topo_scheduler.state.nodes import Int64, charges_of
+from topo_scheduler.state.nodes import Int64
 
 PART: Final = 1024
 """Pods that come or go at once."""

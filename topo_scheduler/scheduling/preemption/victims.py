@@ -10,8 +10,9 @@ import numpy as np
 from topo_scheduler.scheduling.parts import whole
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.budgets import Budgets, Guard
+from topo_scheduler.state.charges import charges_of
 from topo_scheduler.state.groups import Disruption
-from topo_scheduler.state.nodes import Int64, charges_of
+from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.occupants import Occupant
 from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.resources import GPU, Amounts, amount_in
