@@ -29,7 +29,7 @@ from topo_scheduler.observability.outputs import Outputs, open_outputs
 from topo_scheduler.scheduling.surveying import waiting
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
-from topo_scheduler.scheduling.surveying.survey import survey
+from topo_scheduler.scheduling.surveying.survey import survey, survey_accelerators
 
 if TYPE_CHECKING:
     from topo_scheduler.scheduling.extensions.registry import Extensions
@@ -266,7 +266,10 @@ class Daemon:
         largest |= {(one.level, one.model, "typical"): one.gpus for one in torn.gangs}
         over = world.held() > world.nodes.allocatable
         return Snapshot(
-            domains=[DomainState(d.level, "/".join(d.path), d.utilization, d.fragmentation) for d in domains],
+            domains=[
+                DomainState(d.level, "/".join(d.path), d.utilization, d.fragmentation)
+                for d in (*domains, *survey_accelerators(world))
+            ],
             links=[
                 LinkLoad(
                     link.level,

@@ -19,7 +19,7 @@ from topo_scheduler.state.decision import Verdict
 
 from . import objects, waiting
 from .objects import Json
-from .placing import growth, recheck, segments, targets
+from .placing import accelerators, growth, recheck, segments, targets
 from .small import small_pods
 
 LINKS = """
@@ -257,6 +257,7 @@ def core() -> Json:
     return {
         "decisions": [decisions(1000, 110, 8), decisions(5000, 600, 8), decisions(10_000, 1200, 8)],
         "targets": targets(),
+        "accelerators": accelerators(),
         "segments": segments(),
         "mixed_segments": segments(mixed=True),
         "recheck": recheck(),

@@ -27,11 +27,12 @@ CLOCK = time.thread_time
 class Cluster:
     """An engine on nodes of 8 GPUs in leaves of one size, and the Jobs of its pods."""
 
-    def __init__(self, nodes: int, per_leaf: int) -> None:
+    def __init__(self, nodes: int, per_leaf: int, per_rack: int = 0) -> None:
+        """``per_rack`` nodes of an accelerator domain, 0 for none."""
         self._jobs: dict[str, Job] = {}
         self.engine = Engine(Configuration(), self._resolve)
         self.engine.contested.config = Contention(pods=0)  # who fills nodes here places nothing more
-        self.engine.nodes_applied([_node(number, per_leaf) for number in range(nodes)], 0.0)
+        self.engine.nodes_applied([_node(number, per_leaf, per_rack) for number in range(nodes)], 0.0)
 
     def _resolve(self, pod: Pod) -> Lineage:
         controller = pod.metadata.controller
@@ -81,10 +82,12 @@ class Cluster:
         return [one for one in said if isinstance(one, Announce)]
 
 
-def _node(number: int, per_leaf: int) -> Node:
+def _node(number: int, per_leaf: int, per_rack: int) -> Node:
     body = objects.node(number)
     leaf = number // per_leaf
     labels = {"topology.scheduler/spine": f"spine-{leaf // SPINE}", "topology.scheduler/leaf": f"leaf-{leaf}"}
+    if per_rack:
+        labels["nvidia.com/gpu.clique"] = f"uuid.{number // per_rack}"
     body["metadata"]["labels"] |= labels
     body["metadata"]["uid"] = f"n{number}"
     return msgspec.convert(body, Node)
@@ -108,6 +111,22 @@ def latency(nodes: int, per_leaf: int, members: int, gangs: int) -> Json:
     placed = sum(one.decision.verdict is Verdict.PLACED for one in said)
     quantiles = _quantiles([one.seconds for one in said[1:]])
     return {"nodes": nodes, "leaves": -(-nodes // per_leaf), "gang": members, "placed": placed, **quantiles}
+
+
+def accelerators(nodes: int = 5000, gangs: int = 200) -> list[Json]:
+    """The same on racks of 18 nodes that are two leaves each: gangs of 16 that ask for one, and that ask for none."""
+    found = []
+    for per_rack, asked in ((0, ""), (18, ""), (18, "required-level"), (18, "preferred-level")):
+        cluster = Cluster(nodes, 9, per_rack)
+        told = {f"topology.scheduler/{asked}": "accelerator-domain"} if asked else {}
+        for number in range(gangs):
+            cluster.gang(f"g{number}", 16, 8, told)
+        said = cluster.decide()
+        placed = sum(one.decision.verdict is Verdict.PLACED for one in said)
+        quantiles = _quantiles([one.seconds for one in said[1:]])
+        found.append({"nodes": nodes, "racks": per_rack and -(-nodes // per_rack), "asks": asked, "placed": placed})
+        found[-1] |= quantiles
+    return found
 
 
 def targets() -> list[Json]:

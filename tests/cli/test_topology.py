@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tests.cli.conftest import ROOT, Served, run, start
 
@@ -87,6 +88,33 @@ def test_nodes_without_labels_are_noted(served: Served) -> None:
     answer = run("topology", "--kubeconfig", served.kubeconfig)
     assert "1 of 9 nodes do not tell their place in the fabric (stray)" in answer.output
     assert "unlabelled" in answer.output
+
+
+def labelled(node: dict[str, Any], more: dict[str, str]) -> dict[str, Any]:
+    meta = node["metadata"]
+    return {**node, "metadata": {**meta, "labels": {**meta.get("labels", {}), **more}}}
+
+
+def test_accelerator_domains_and_units_of_rails(served: Served) -> None:
+    def label() -> None:
+        for number in range(1, 5):
+            labels = {"nvidia.com/gpu.clique": f"uuid.{number % 2}"}
+            if number > 2:
+                labels |= {f"topology.scheduler/leaf-rail-{rail}": f"su-{rail}" for rail in range(4)}
+            served.server.store.modify("nodes", f"node-{number}", "", partial(labelled, more=labels))
+
+    served.call(label)
+    answer = run("topology", "--kubeconfig", served.kubeconfig)
+    assert "su-[0-3] (leaf) unit on 4 rails" in answer.output
+    lines = answer.output.splitlines()
+    start = lines.index(next(line for line in lines if line.strip() == "Accelerator domains"))
+    first = lines[start + 2].split()
+    assert first[:2] == ["uuid.0", "accelerator-domain"]
+    assert any(line.startswith("accelerator-domain") for line in lines[start + 4 :]), "the largest gang by level"
+    told = json.loads(run("topology", "--kubeconfig", served.kubeconfig, "-o", "json").output)
+    assert [one["path"] for one in told["accelerators"]] == ["uuid.0", "uuid.1"]
+    assert told["accelerators"][0]["nodes"] == ["node-2", "node-4"]
+    assert told["accelerators"][0]["leaves"] == ["spine-1/leaf-1", "spine-1/su-[0-3]"]
 
 
 def test_a_cluster_without_nodes(served: Served) -> None:

@@ -154,6 +154,22 @@ whichever family applies. `topology.levels` replaces all families by levels of y
 
 A node that lacks a level which other nodes carry hangs under a child called `{unlabelled}` of its known parent.
 """
+_ACCELERATORS: Final = """\
+## Accelerator domains
+
+NVLink domains and their like are a second tree over the same nodes. Of the labels of a level the first that a node
+carries names its domain; `topology.accelerators` replaces them. Levels from the outside in. How they are used:
+[label nodes](../how-to/label-nodes.md#nvlink-domains).
+
+"""
+_RAILS: Final = """
+## Rails
+
+The leaf switch of a node's NIC of each rail, in rail-optimised fabrics. A node that carries any of them hangs on the
+unit of all nodes with the same leaf switches, whatever else tells a leaf; `topology.rails` replaces them.
+
+"""
+
 _BANDWIDTH: Final = """
 ## Bandwidth of a node's network
 
@@ -204,6 +220,9 @@ def labels_page() -> str:
         for name, families in labels.FAMILIES.items()
         for family in families
     ]
+    accelerators = [
+        (f"`{level}`", "<br>".join(f"`{key}`" for key in keys)) for level, keys in labels.ACCELERATOR_LEVELS.items()
+    ]
     sharing = [(f"`{labels.GPU_SHARING}`", "`true` or `false`")]
     resources = [(f"`{name}`",) for name in labels.GPU_RESOURCES]
     models = [(f"`{name}`",) for name in labels.GPU_MODEL_LABELS]
@@ -219,7 +238,11 @@ def labels_page() -> str:
                     levels=_code(levels), default=_code(labels.NETWORK_FAMILIES), unlabelled=labels.UNLABELLED
                 )
             ),
-            "## GPU model\n\nThe first label present wins; `gpuModelLabels` replaces the list.\n\n",
+            _ACCELERATORS,
+            table(("level", "labels"), accelerators),
+            _RAILS,
+            table(("labels",), [(f"`{labels.RAIL_LABELS[0]}` to `{labels.RAIL_LABELS[-1]}`",)]),
+            "\n## GPU model\n\nThe first label present wins; `gpuModelLabels` replaces the list.\n\n",
             table(("label",), models),
             _wrapped(_BANDWIDTH),
             table(("label",), bandwidths),
@@ -242,7 +265,8 @@ Served at `/metrics` in Prometheus' text format, by default on port 10261. No la
 a job. Label values:
 
 - `level`, `domain`: type of a domain and its path, such as `spine-1/leaf-2`; `cluster` and an empty path for the whole.
-  Of links, those of the domain's uplink; `node` and a leaf for the networks of its nodes together.
+  Of links, those of the domain's uplink; `node` and a leaf for the networks of its nodes together. Accelerator domains
+  are there with the levels `accelerator-domain` and `accelerator-sub-domain`, and their path in the second tree.
 - `level` in `topology_scheduler_gang_score` and `topology_scheduler_gang_hops`: innermost level of which one domain
   holds the gang, `node` for one node.
 - `model`, `member`: a GPU model as nodes tell it, empty where they don't; `node` for members of whole nodes, `typical`

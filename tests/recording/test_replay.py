@@ -64,6 +64,28 @@ def test_in_another_process_with_other_hashes(tmp_path: Path) -> None:
         assert json.loads(done.stdout)["decisions"] == 3
 
 
+def test_decisions_on_two_trees_repeat(tmp_path: Path) -> None:
+    def work(d: HeardDriver, _: Recorder) -> None:
+        nodes = fabric({"s1/l1": 4, "s1/l2": 4})
+        for number, node in enumerate(nodes):
+            node.metadata.labels["nvidia.com/gpu.clique"] = f"x.{number % 2}"
+        d.nodes(*nodes)
+        for number, asked in enumerate(("required-level", "preferred-level", "required-level")):
+            d.now += 1
+            pods = gang(3, name=f"team-{number}")
+            for pod in pods:
+                pod.metadata.annotations[f"topology.scheduler/{asked}"] = "accelerator-domain"
+            d.apply(*pods)
+            d.settle()
+        d.nodes(make_node("s1-l1-1", "s1/l1", labels={"nvidia.com/gpu.clique": "x.1"}))
+        d.settle(1)
+
+    record(tmp_path, work)
+    report = replay(tmp_path)
+    assert report.first is None
+    assert report.decisions >= 3
+
+
 def test_every_way_to_tell_the_engine_something_is_recorded() -> None:
     """A method that is added is; one that returns something must be a query, or be the step."""
     public = {name for name, one in vars(Engine).items() if inspect.isfunction(one) and not name.startswith("_")}

@@ -14,6 +14,7 @@ from topo_scheduler.api.labels import PREFIX, UNLABELLED
 from topo_scheduler.api.process import Fabric as FabricConfig
 from topo_scheduler.state import fabric as fabric_module
 from topo_scheduler.state.fabric import Fabric, Layout, Path
+from topo_scheduler.state.natural import natural_key
 
 Labels = dict[str, str]
 
@@ -279,12 +280,12 @@ def test_the_work_of_one_change_does_not_grow_with_the_cluster(monkeypatch: pyte
 @settings(max_examples=20)
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from(["", "a", "leaf-"]), st.sampled_from(["", "-b"]))
 def test_numbers_in_names_are_compared_as_numbers(one: int, other: int, before: str, after: str) -> None:
-    keys = [fabric_module.natural_key(f"{before}{number}{after}") for number in (one, other)]
+    keys = [natural_key(f"{before}{number}{after}") for number in (one, other)]
     assert (keys[0] < keys[1]) == (one < other)
 
 
 @given(st.text("ab01-.", max_size=8), st.text("ab01-.", max_size=8))
 def test_different_names_have_different_places(one: str, other: str) -> None:
-    keys = [fabric_module.natural_key(name) for name in (one, other)]
+    keys = [natural_key(name) for name in (one, other)]
     assert (keys[0] == keys[1]) == (one == other)
     assert (keys[0] < keys[1]) != (keys[0] >= keys[1])

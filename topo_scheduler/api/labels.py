@@ -104,6 +104,21 @@ FAMILIES: Final[dict[str, tuple[Family, ...]]] = {
         ),
     ),
 }
+ACCELERATOR_LEVELS: Final[dict[str, tuple[str, ...]]] = {
+    "accelerator-domain": (
+        PREFIX + "accelerator-domain",
+        "accelerator.topograph.run/domain",
+        _NVIDIA + "accelerator",
+        "ds.coreweave.com/nvlink.domain",
+        "nvidia.com/gpu.clique",
+    ),
+    "accelerator-sub-domain": (PREFIX + "accelerator-sub-domain", "accelerator.topograph.run/sub-domain"),
+}
+"""Levels of the second tree (NVLink domains and their like), outermost first. Of several labels the first wins."""
+
+RAIL_LABELS: Final = tuple(f"{PREFIX}leaf-rail-{rail}" for rail in range(16))
+"""The leaf switch on which a node's NIC of each rail hangs, in rail-optimised fabrics."""
+
 NETWORK_FAMILIES: Final = ("topology.scheduler", "topograph", "eks", "gke", "coreweave")
 """The default families, in the order in which they are tried. ``kubernetes`` (region and zone) is added outside
 of whichever of these applies, when it is configured."""

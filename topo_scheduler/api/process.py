@@ -12,7 +12,9 @@ from topo_scheduler.api.labels import (
     FAMILIES,
     GPU_MODEL_LABELS,
     GPU_RESOURCES,
+    LEVELS,
     NETWORK_FAMILIES,
+    RAIL_LABELS,
 )
 from topo_scheduler.api.models import Model, Seconds
 from topo_scheduler.api.recording import AuditLog, Recording
@@ -67,6 +69,15 @@ class Level(Model):
     """Label keys, tried in order."""
 
 
+class Rails(Model):
+    """Labels of rail-optimised fabrics. Nodes whose NICs hang on the same leaves form one unit, in the leaf's place."""
+
+    labels: tuple[str, ...] = RAIL_LABELS
+    """Label keys, each of which names the leaf switch of one rail. None are read where the list is empty."""
+    level: str = "leaf"
+    """The level that the units are domains of."""
+
+
 class Fabric(Model):
     """Where nodes hang in the network, as told by their labels."""
 
@@ -74,6 +85,11 @@ class Fabric(Model):
     """Ready-made label families, tried in order for each node. ``kubernetes`` adds region and zone outside."""
     levels: tuple[Level, ...] = ()
     """Own levels, outermost first; when given, they replace the families."""
+    rails: Rails = Rails()
+    """Labels that tell the leaf of each rail. A node that has any hangs on its unit, whatever else tells a leaf."""
+    accelerators: tuple[Level, ...] | None = None
+    """Own levels of the second tree (NVLink domains and their like), outermost first; when given, they replace those
+    that are known: ``accelerator-domain`` and ``accelerator-sub-domain``. An empty list reads none."""
 
     @model_validator(mode="after")
     def _known(self) -> "Fabric":
@@ -83,6 +99,11 @@ class Fabric(Model):
         names = [level.name for level in self.levels]
         if len(set(names)) != len(names):
             raise ValueError("two levels have one name")
+        second = [level.name for level in self.accelerators or ()]
+        if twice := next((name for name in second if second.count(name) > 1 or name in (names or LEVELS)), None):
+            raise ValueError(f"accelerators: another level is called {twice!r} already; a name means one level")
+        if "rails" in self.model_fields_set and self.rails.level not in (names or LEVELS):
+            raise ValueError(f"rails: no level is called {self.rails.level!r}; there are {', '.join(names or LEVELS)}")
         return self
 
 

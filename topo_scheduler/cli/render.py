@@ -67,6 +67,8 @@ def _domain_line(view: DomainView, level: str, wide: bool) -> Text:
     line.append(level if level == "cluster" else domain.name, style="bold")
     if level not in ("cluster", domain.name.rsplit("-", 1)[0]):
         line.append(f" ({level})", style="dim")
+    if len(view.switches) > 1:
+        line.append(f" unit on {len(view.switches)} rails", style="dim")
     line.append(
         f"  {domain.free} of {domain.capacity} GPUs free, {domain.utilization:.0%} used,"
         f" fragmentation {domain.fragmentation:.2f}, {_count(len(nodes), 'node')}"
@@ -154,6 +156,7 @@ def as_json(view: DomainView) -> dict[str, Any]:
             else {}
         ),
         "connected": ["/".join(path) for path in domain.connected],
+        **({"rails": list(view.switches)} if len(view.switches) > 1 else {}),
         **({"domains": [as_json(inner) for inner in view.domains]} if view.domains else {}),
         **({"nodes": [_node_json(node) for node in view.nodes]} if view.nodes else {}),
     }

@@ -121,12 +121,13 @@ async def _watch(
 
 
 def _json(world: "World", pods: "list[Pod]") -> dict[str, Any]:
-    from topo_scheduler.cli import gangs, render, views
+    from topo_scheduler.cli import accelerators, gangs, render, views
     from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 
     root = views.tree(world, pods)
     assert root is not None
-    return {**render.as_json(root), **gangs.as_json(fragmentation(world))}
+    second = accelerators.as_json(accelerators.domains(world))
+    return {**render.as_json(root), **second, **gangs.as_json(fragmentation(world))}
 
 
 def _picture(world: "World", pods: "list[Pod]", *, wide: bool, title: str = "") -> "Group":
@@ -134,7 +135,7 @@ def _picture(world: "World", pods: "list[Pod]", *, wide: bool, title: str = "") 
     from rich.console import Group, RenderableType
     from rich.text import Text
 
-    from topo_scheduler.cli import gangs, render, views
+    from topo_scheduler.cli import accelerators, gangs, render, views
     from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 
     root = views.tree(world, pods)
@@ -143,6 +144,8 @@ def _picture(world: "World", pods: "list[Pod]", *, wide: bool, title: str = "") 
     tree: list[RenderableType] = [render.fabric(root, wide=wide, tenants=wide)]
     if note := render.unlabelled_note(root):
         tree.append(Text(note, style="yellow"))
+    if second := accelerators.domains(world):
+        tree += [Text(), accelerators.table(second)]
     sums: list[RenderableType] = [gangs.largest_gangs(torn), gangs.stranded_line(torn)]
     if title:
         return Group(Text(title, style="dim"), *sums, Text(), *tree)

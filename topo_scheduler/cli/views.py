@@ -54,12 +54,16 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class DomainView:
-    """A domain with those inside it; ``nodes`` only where there is no level below. The whole has no ``uplink``."""
+    """A domain with those inside it; ``nodes`` only where there is no level below. The whole has no ``uplink``.
+
+    ``switches`` the leaves on which the NICs of its nodes hang, where it is a unit of a rail-optimised fabric.
+    """
 
     domain: Domain
     uplink: LinkState | None = None
     domains: list["DomainView"] = field(default_factory=list)
     nodes: list[NodeView] = field(default_factory=list)
+    switches: tuple[str, ...] = ()
 
     def all_nodes(self) -> Iterator[NodeView]:
         """Yield every node below."""
@@ -76,9 +80,12 @@ def tree(world: World, pods: list[Pod]) -> DomainView | None:
     unlabelled = frozenset(world.fabric.unlabelled())
     views: dict[Path, DomainView] = {}
     depth = world.layout.depth
+    rails = world.fabric.reader.rails
+    rail_level = world.fabric.reader.names[rails.level]
     uplinks = {link.path: link for link in survey_links(world) if link.level != NODE}
     for domain in survey(world):
-        view = views[domain.path] = DomainView(domain, uplinks.get(domain.path))
+        switches = rails.leaves(domain.name) if domain.level == rail_level else ()
+        view = views[domain.path] = DomainView(domain, uplinks.get(domain.path), switches=switches)
         if domain.path:
             views[domain.path[:-1]].domains.append(view)
         if len(domain.path) == depth:

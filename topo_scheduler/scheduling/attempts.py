@@ -14,6 +14,7 @@ from topo_scheduler.scheduling.placing.gpu_choice import choose_gpus
 from topo_scheduler.scheduling.placing.levels import as_loosened, plan_by_levels, required_level, wish_of
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.quality import quality_of
+from topo_scheduler.scheduling.placing.second_tree import seen_fabric
 from topo_scheduler.scheduling.placing.segments import segments_of
 from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.placing.validation import check
@@ -22,6 +23,7 @@ from topo_scheduler.scheduling.rules.neighbours import Position, looks_around
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.crossing import leaves_in
 from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.fabric import Layout, Path
 from topo_scheduler.state.storage import VolumeChoice
@@ -53,7 +55,7 @@ class Attempts:
         room there are other failures."""
         self._decisions = 0
         self._failures: dict[object, Known] = {}
-        self._domains: dict[tuple[int, str], tuple[tuple[int, int] | None, str]] = {}
+        self._domains: dict[tuple[int, tuple[str, ...], str], tuple[tuple[int, int] | None, str]] = {}
 
     def decide(
         self,
@@ -70,7 +72,7 @@ class Attempts:
             workload: what they belong to.
             members: to be placed all or none, in order of rank.
             siblings: rows of other pods of an ungrouped workload's controller, to keep away from when spreading.
-            layout: the fabric.
+            layout: the fabric of the network; levels of the second tree are woven in as the workload asks for them.
             improvements: count of events so far that could make a placement possible.
             now: seconds.
 
@@ -78,10 +80,12 @@ class Attempts:
             PluginError: a plugin failed, so that nothing can be decided.
         """
         around = self.planner.around
+        layout = seen_fabric(workload, layout)
         groups, lack, never = self.groups(workload, members)
         ask = self.ask(workload, groups, siblings, layout)
         wish = wish_of(workload, members, layout, now)
-        wanted = (self.kept, ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands)
+        within = (ask.within, ask.woven)
+        wanted = (self.kept, ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, within, ask.demands)
         # What a gang has reserved already matters to none but its own members.
         traffic = ask.traffic if ask.traffic is None or ask.running else ask.traffic.bandwidth
         key = (wanted, wish, ask.segments, tuple(ask.running), tuple(ask.groups), ask.profiles, traffic)
@@ -126,7 +130,7 @@ class Attempts:
 
     def preferred_leaves(self, name: str, layout: Layout) -> tuple[tuple[int, int] | None, str]:
         """Return the leaves of a preferred domain as (first, last + 1), and what is wrong with the name."""
-        key = (layout.generation, name)
+        key = (layout.generation, layout.woven, name)
         found = self._domains.get(key)
         if found is None:
             if len(self._domains) > 1024:
@@ -155,7 +159,8 @@ class Attempts:
         siblings: Sequence[int],
         layout: Layout,
     ) -> Ask:
-        """Return what the planner is asked for some members of a workload."""
+        """Return what the planner is asked for some members of a workload, on the fabric as it sees that."""
+        layout = seen_fabric(workload, layout)
         request = workload.request
         row_of = self.planner.nodes.row_of
         seated = (m for m in workload.members.values() if m.stage is not Stage.PENDING)
@@ -181,6 +186,7 @@ class Attempts:
             because=because,
             segments=segments_of(workload, groups, layout, row_of, tied=tied),
             traffic=traffic_of(workload, members_of(groups)),
+            woven=layout.woven,
         )
 
     def ask_by_now(
@@ -191,6 +197,7 @@ class Attempts:
         Raises:
             PluginError: a plugin failed, so that nothing can be said.
         """
+        layout = seen_fabric(workload, layout)
         wish = wish_of(workload, members_of(groups), layout, now)
         return as_loosened(self.planner, self.ask(workload, groups, (), layout), layout, now, wish)
 
@@ -258,6 +265,7 @@ class Attempts:
         volumes: Mapping[str, tuple[VolumeChoice, ...]],
         told: str,
     ) -> Decision:
+        layout = layout.network  # who needs an address or a number gets that of the network
         placed = [
             (member, row)
             for (_, members), rows in zip(groups, placement.rows, strict=True)
@@ -315,6 +323,10 @@ def _find_domain(name: str, layout: Layout) -> tuple[tuple[int, int] | None, str
     if not name:
         return None, ""
     found = layout.find(name)
+    if layout.woven and len(found) != 1:
+        domain, wrong = _find_domain(name, layout.network)
+        leaves = leaves_in(layout.network, layout, domain) if domain else None
+        return leaves, wrong or ("" if leaves else f"{name} has parts in several accelerator domains; it was ignored")
     if not found:
         return None, f"no domain is called {name}; it was ignored"
     if len(found) > 1:

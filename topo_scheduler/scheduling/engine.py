@@ -375,9 +375,9 @@ class Engine:
         if self.world.links.told:
             self.world.links.settle(layout)
         self.extensions.guard.begin()
-        if layout.levels != self._levels:
-            self._levels = layout.levels
-            self._out += [Complain(wrong) for wrong in unknown_levels(self.config, layout.levels)]
+        if layout.every_level != self._levels:
+            self._levels = layout.every_level
+            self._out += [Complain(wrong) for wrong in unknown_levels(self.config, self._levels)]
         row_of = self.world.nodes.row_of
         siblings: list[int] = []
         if not workload.gang and self.extensions.strategy(workload.request.strategy).apart:

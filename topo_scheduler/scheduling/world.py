@@ -60,7 +60,7 @@ class World:
         self.penalties = Penalties()
         self.around.shunned = self.penalties.shunned
         self._penalised: set[str] = set()
-        self.groups = Groups(self.fabric.reader.levels_by_key())
+        self.groups = Groups(self.fabric.levels_by_key())
         self.improvements = 0
         """How many events so far could have made a placement possible."""
         self.kept: dict[int, Amounts] = {}

@@ -7,27 +7,20 @@ neighbouring ranges. A domain is identified by its whole path: two spines may bo
 A node that lacks a level hangs under a child called ``unlabelled`` of its known parent.
 """
 
-import re
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import numpy as np
 
 from topo_scheduler.api.labels import LEVELS, UNLABELLED, network_families, zone_family
 from topo_scheduler.api.process import Fabric as FabricConfig
+from topo_scheduler.state.accelerators import Accelerators, AcceleratorTree
+from topo_scheduler.state.natural import NaturalKey, natural_key
 from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.rails import RailReader
 
 Path = tuple[str, ...]
-NaturalKey = tuple[tuple[int, int, str], ...]
-
-
-@lru_cache(maxsize=262_144)
-def natural_key(name: str) -> NaturalKey:
-    """Return a sort key by which ``leaf-2`` comes before ``leaf-10``."""
-    parts = re.split(r"(\d+)", name)
-    return tuple((1, int(part), part) if part.isdigit() else (0, 0, part) for part in parts)
 
 
 def _path_key(path: Path) -> tuple[tuple[bool, NaturalKey], ...]:
@@ -48,6 +41,8 @@ class LevelReader:
             for family in network_families(config.families)
         ]
         self._around = [around.get(level, "") for level in self.names]
+        level = config.rails.level
+        self.rails = RailReader(config.rails.labels, self.names.index(level) if level in self.names else -1)
 
     def levels_by_key(self) -> dict[str, str]:
         """Return the level that each node label tells, as the first family says that knows it."""
@@ -56,10 +51,18 @@ class LevelReader:
         else:
             told = [*(keys for _, keys in self._families), self._around]
             pairs = [(key, name) for keys in told for name, key in zip(self.names, keys, strict=True) if key]
-        return dict(reversed(pairs))
+        rails = [(key, self.names[self.rails.level]) for key in self.rails.labels]
+        return dict(reversed([*pairs, *rails]))
 
     def read(self, labels: Mapping[str, str]) -> tuple[str | None, ...]:
         """Return the name of the domain at each level of ``names``."""
+        place = self._read(labels)
+        unit = self.rails.unit(labels)
+        if unit is None:
+            return place
+        return (*place[: self.rails.level], unit, *place[self.rails.level + 1 :])
+
+    def _read(self, labels: Mapping[str, str]) -> tuple[str | None, ...]:
         if self._own:
             return tuple(next((labels[k] for k in keys if labels.get(k)), None) for keys in self._own)
         keys = self._around
@@ -105,12 +108,30 @@ class Layout:
     leaf_of_row: Int64
     position: Int64
 
+    accelerators: Accelerators | None = None
+    """The second tree over the same nodes, None where no node tells of it."""
+    woven: tuple[str, ...] = ()
+    """Levels of the second tree that are among the levels of this one; see `crossing`."""
+    plain: "Layout | None" = None
+    """The fabric of the network alone, where levels are woven in."""
     inner: "Layout | None" = None
     """The fabric of which this one shows the outer levels only."""
     blocks: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     """int64[L+1]: the leaves of ``inner`` in each leaf of this."""
     _outer: dict[int, "Layout"] = field(default_factory=dict, compare=False, repr=False)
     _index: dict[Path, int] = field(default_factory=dict, compare=False, repr=False)
+    _crossed: dict[tuple[str, ...], "Layout"] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def network(self) -> "Layout":
+        """The fabric of the network alone: its leaves are those that people know."""
+        return self.plain or self
+
+    @property
+    def every_level(self) -> tuple[str, ...]:
+        """Levels that may be asked for: those of this fabric, and those of the second tree."""
+        second = self.accelerators.levels if self.accelerators is not None else ()
+        return (*self.levels, *(level for level in second if level not in self.levels))
 
     @property
     def depth(self) -> int:
@@ -143,6 +164,9 @@ class Layout:
                 aligned=np.fromiter((UNLABELLED not in path for path in paths), np.int64, len(paths)),
                 leaf_of_row=leaf_of_row,
                 position=self.position,
+                accelerators=self.accelerators,
+                woven=self.woven,
+                plain=self.plain,
                 inner=self,
                 blocks=blocks,
             )
@@ -177,6 +201,7 @@ class Fabric:
 
     def __init__(self, config: FabricConfig) -> None:
         self.reader = LevelReader(config)
+        self.accelerators = AcceleratorTree(config)
         self.generation = 0
         self._place: dict[int, tuple[str, tuple[str | None, ...]]] = {}
         self._carried = [0] * len(self.reader.names)
@@ -187,14 +212,23 @@ class Fabric:
         self._rebuild = False
         self._layout: Layout | None = None
 
+    def levels_by_key(self) -> dict[str, str]:
+        """Return the level of either tree that each node label tells."""
+        second = self.accelerators.levels_by_key()
+        return {**dict(reversed(second.items())), **self.reader.levels_by_key()}
+
     def put(self, row: int, name: str, labels: Mapping[str, str]) -> bool:
         """Hang a node where its labels say; return whether that changed anything."""
         place = self.reader.read(labels)
         known = self._place.get(row)
         if known == (name, place):
-            return False
+            changed = self.accelerators.put(row, labels)
+            if changed:
+                self._touch()
+            return changed
         if known is not None:
             self.remove(row)
+        self.accelerators.put(row, labels)
         self._place[row] = (name, place)
         self._count(place, 1)
         if not self._rebuild:
@@ -208,6 +242,7 @@ class Fabric:
         if known is None:
             return
         name, place = known
+        self.accelerators.remove(row)
         if not self._rebuild:
             self._delete(row, name, self._path(place))
         self._count(place, -1)
@@ -306,14 +341,16 @@ class Fabric:
             paths=paths,
             order=order,
             offsets=offsets,
-            domains=_domains(paths, len(levels)),
+            domains=domains_of(paths, len(levels)),
             aligned=np.fromiter((UNLABELLED not in path for path in paths), np.int64, len(paths)),
             leaf_of_row=leaf_of_row,
             position=position,
+            accelerators=self.accelerators.snapshot(rows),
         )
 
 
-def _domains(paths: Iterable[Path], depth: int) -> tuple[Int64, ...]:
+def domains_of(paths: Iterable[Path], depth: int) -> tuple[Int64, ...]:
+    """Return for each depth up to this one the ranges of leaves (int64[n+1]) of domains, of leaves in order."""
     starts: list[list[int]] = [[] for _ in range(depth + 1)]
     previous: Path | None = None
     count = 0

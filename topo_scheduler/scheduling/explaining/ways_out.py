@@ -20,6 +20,7 @@ from topo_scheduler.scheduling.explaining.ways import Cost, Ended, Kind, Scene, 
 from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.rules.demands import Demand, demands_of
 from topo_scheduler.scheduling.rules.neighbours import looks_around
+from topo_scheduler.state.crossing import depth_in
 from topo_scheduler.state.decision import Decision, SizeRule
 from topo_scheduler.state.workloads import Member, Workload
 
@@ -117,10 +118,10 @@ def other_levels(scene: Scene) -> Iterator[None]:
 
 def _levels_of(scene: Scene) -> int:
     """How many levels up the domain lies that the gang must share as things are."""
-    depth, rule = scene.what_if.layout.depth, scene.rule
+    layout, rule = scene.what_if.layout, scene.rule
     if rule is None:
         return 0
-    return 1 if rule.leaves == 1 else depth - rule.depth + 1
+    return 1 if rule.leaves == 1 else layout.network.depth - depth_in(layout, layout.network, rule.depth) + 1
 
 
 def fewer_demands(scene: Scene) -> Iterator[None]:

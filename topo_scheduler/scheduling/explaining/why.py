@@ -26,6 +26,7 @@ from topo_scheduler.scheduling.explaining.what_if import WhatIf
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import Complain, Instruction, MarkUnschedulable, Tell
 from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.second_tree import seen_fabric
 from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.sharing import Sharing
@@ -336,7 +337,8 @@ class Why:
         """Return a copy of the state as an attempt on a workload sees it."""
         world = self._world
         around = any(looks_around(world.around.seen_by(member.cls, member.profile)) for member in members)
-        what_if = WhatIf(self._attempts.planner, self._sharing, world.layout, now, neighbours=around)
+        layout = seen_fabric(workload, world.layout)
+        what_if = WhatIf(self._attempts.planner, self._sharing, layout, now, neighbours=around)
         # Not on the state itself: nothing that happens here may show there.
         what_if.planner.nodes.requested[:] = world.held()
         for one in self._preempting.nominations:
@@ -375,7 +377,7 @@ def _key(workload: Workload, ask: Ask) -> object:
     """Return what tells a workload from others that ask for something else."""
     wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands, ask.preferred)
     whose = (workload.namespace, workload.priority, workload.level, workload.tiers, workload.group is None)
-    return whose, wanted, ask.segments, tuple(ask.running), tuple(ask.groups), ask.profiles
+    return whose, wanted, ask.segments, ask.woven, tuple(ask.running), tuple(ask.groups), ask.profiles
 
 
 def _worded(text: str) -> str:

@@ -12,6 +12,7 @@ from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instru
 from topo_scheduler.scheduling.intake.groups import watched_api, watched_names
 from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
 from topo_scheduler.scheduling.intake.understand import Lineage, seconds, understand, waits_since
+from topo_scheduler.scheduling.placing.second_tree import seen_fabric
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import profile_of
@@ -229,9 +230,13 @@ class Arrivals:
     def _warn(self, member: Member, warnings: Sequence[tuple[Reason, str]], workload: Workload) -> None:
         wanted = workload.request.preferred_domain
         if wanted and len(self._world.nodes):
-            _, wrong = self._attempts.preferred_leaves(wanted, self._world.layout)
+            _, wrong = self._attempts.preferred_leaves(wanted, seen_fabric(workload, self._world.layout))
             if wrong:
                 warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, f"preferred domain: {wrong}")]
+        level = workload.request.preferred_level
+        if level and len(self._world.nodes) and level not in self._world.layout.every_level:
+            told = f"preferred level: no node's labels tell a level called {level}; it was ignored"
+            warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, told)]
         for reason, message in warnings:
             if self._told.is_new(member.uid, reason, message):
                 self._out.append(Tell(reference(member), True, reason, message))

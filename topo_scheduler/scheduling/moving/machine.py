@@ -24,6 +24,7 @@ from topo_scheduler.scheduling.preemption.victims import PART, Candidate, Candid
 from topo_scheduler.scheduling.queueing.standing import least_of
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.budgets import Guard
+from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.occupants import Occupant
 from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.resources import Amounts
@@ -193,6 +194,7 @@ class Moving:
             candidates = yield from self._candidates(workload)
             yield
             ask = self._attempts.ask(workload, groups, (), layout)
+            layout = crossed(layout, ask.woven)
             members = [pod for _, some in groups for pod in some]
             seen = [[member.profile for member in some] for _, some in groups]
             profiles = seen if self._look_around(members, candidates) else ()

@@ -94,7 +94,8 @@ class Ask:
     group, where members look at each other. ``within`` depth of the domain that all members, those that run included,
     must share whatever the enforcement: 0 for none, -1 for one that no node is in; ``level`` its name. ``demands`` of
     placement rules for this gang, of which the planner makes ``bounds``. ``segments`` that must each share a leaf.
-    ``because`` who asks for ``within``. ``traffic`` of a gang that asks for bandwidth.
+    ``because`` who asks for ``within``. ``traffic`` of a gang that asks for bandwidth. ``woven`` levels of accelerator
+    domains in the fabric that depths are meant in.
     """
 
     groups: Sequence[tuple[PodClass, int]]
@@ -114,6 +115,7 @@ class Ask:
     segments: Segments = NO_SEGMENTS
     because: str = "its PodGroup"
     traffic: Traffic | None = None
+    woven: tuple[str, ...] = ()
     members: int = field(init=False, compare=False)
     """How many are to be placed now."""
 
@@ -158,7 +160,7 @@ class Placement:
 
     ``rows`` for each group of the ask, one row a member, in order of the fabric. ``leaves`` leaf indices used by the
     whole gang. ``seated`` group and position of each member in turn, where members look at each other: each may be
-    where it is with those before it.
+    where it is with those before it. ``shared`` levels of accelerator domains of which all share one.
     """
 
     rows: Sequence[Sequence[int]]
@@ -168,6 +170,7 @@ class Placement:
     candidates: int
     seated: Sequence[tuple[int, int]] = ()
     bounds: Bounds = ANYWHERE
+    shared: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,11 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement, Traffic
+from topo_scheduler.scheduling.placing.second_tree import domains_apart
 from topo_scheduler.scheduling.placing.within_links import TRIES, room_now, row_sets
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.rules.neighbours import settled_links
+from topo_scheduler.state.crossing import depth_in
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout, Path
 from topo_scheduler.state.links import Links, Shortage
@@ -94,9 +96,11 @@ def _row_sets(site: "Site", links: Links, ask: Ask, layout: Layout, rule: SizeRu
     room = room_now(links, ask.traffic)
     yield room.networks
     free = ask.enforcement is Enforcement.PREFERRED or bool(ask.running)
-    for fit in _fits(site, ask):
-        for depth in range(rule.depth, -1, -1) if free else (rule.depth,):
-            yield from islice(row_sets(room, fit, depth, ask.members), TRIES)
+    depths = sorted({depth_in(layout, layout.network, depth) for depth in range(rule.depth + 1)}, reverse=True)
+    for whole in _fits(site, ask):
+        for fit in islice(domains_apart(ask, layout, whole), TRIES):
+            for depth in depths if free else depths[:1]:
+                yield from islice(row_sets(room, fit, depth, ask.members), TRIES)
     if len(ask.groups) == 1 and not len(room.home):
         # On one node nothing is sent. Of those that hold the gang the tightest, then the first.
         for fit in _fits(site, ask):

@@ -10,6 +10,7 @@ from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.totals import LeafTotals
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.rules.neighbours import settled_links
+from topo_scheduler.state.crossing import depth_in, network_leaves
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 
@@ -48,6 +49,9 @@ def leaf_facts(
 
 
 def _record(site: Site, layout: Layout, now: float) -> Int64:
+    if layout.plain is not None and layout.inner is None:
+        # What went well or badly in a leaf holds for each part of it.
+        return np.ascontiguousarray(_record(site, layout.plain, now)[network_leaves(layout)])
     neutral = site.neutral(layout)
     if not (known := site.history.known()):
         return neutral
@@ -64,4 +68,6 @@ def load_of_leaves(site: Site, layout: Layout, totals: LeafTotals, across: int |
     share: Int64 = 1000 * totals.used // np.maximum(totals.capacity, 1)
     if layout.inner is not None:
         return share  # links are those of all levels
+    if across is not None:
+        across = depth_in(layout, layout.network, across)
     return link_load(settled_links(site.around, layout), layout, share, across)

@@ -12,6 +12,8 @@ from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.durations import format_duration
 from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
 from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.placing.second_tree import brought_back, moved, seen_fabric
+from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.workloads import Member, Workload
 
@@ -20,11 +22,11 @@ from topo_scheduler.state.workloads import Member, Workload
 class Wish:
     """What a gang says of levels beside the one it must share.
 
-    ``preferred`` depth of the level that will do without waiting, 0 for none; ``steps`` levels to loosen by, of which
-    each took ``interval`` seconds.
+    ``preferred`` the level that will do without waiting, empty for none; ``steps`` levels to loosen by, of which each
+    took ``interval`` seconds.
     """
 
-    preferred: int = 0
+    preferred: str = ""
     steps: int = 0
     interval: float = 0.0
 
@@ -47,8 +49,10 @@ def required_level(workload: Workload, layout: Layout) -> tuple[int, str, str]:
         if name
     ]
     if workload.tiers:
-        depth = max(0, layout.depth - workload.tiers + 1)
-        found.append((depth, layout.levels[depth - 1] if depth else "", ""))
+        # Tiers are those of the network.
+        network = layout.network
+        name = network.levels[max(0, network.depth - workload.tiers)] if workload.tiers <= network.depth else ""
+        found.append((_depth(name, layout), name, ""))
     unknown = [one for one in found if one[0] < 0]
     depth, name, said = unknown[0] if unknown else max(found, default=(0, "", ""), key=lambda one: one[0])
     return depth, name, said or "its PodGroup"
@@ -60,7 +64,8 @@ def wish_of(workload: Workload, members: Sequence[Member], layout: Layout, now: 
     if not workload.gang or not (request.preferred_level or request.relax_after):
         return NO_WISH
     steps = _waited(members, now, request.relax_after)
-    return Wish(max(0, _depth(request.preferred_level, layout)), min(steps, layout.depth), request.relax_after)
+    preferred = request.preferred_level if request.preferred_level in layout.every_level else ""
+    return Wish(preferred, min(steps, layout.depth), request.relax_after)
 
 
 def next_loosening(workload: Workload, members: Sequence[Member], layout: Layout, now: float) -> float | None:
@@ -68,6 +73,7 @@ def next_loosening(workload: Workload, members: Sequence[Member], layout: Layout
     interval = workload.request.relax_after
     if not interval or not workload.gang or not members:
         return None
+    layout = seen_fabric(workload, layout)
     steps = _waited(members, now, interval)
     return _since(members) + (steps + 1) * interval if steps < layout.depth else None
 
@@ -80,11 +86,14 @@ def plan_by_levels(
     Raises:
         PluginError: a plugin failed, so that nothing can be said.
     """
-    if wish.preferred > 0 <= ask.within and not ask.running:
-        near = replace(ask, within=max(wish.preferred, ask.within), enforcement=Enforcement.PREFERRED)
-        found = planner.plan(near, layout, now)
+    if wish.preferred and ask.within >= 0 and not ask.running:
+        there = crossed(layout, (*layout.woven, wish.preferred))
+        near = moved(ask, layout, there)
+        within = max(_depth(wish.preferred, there), near.within)
+        near = replace(near, within=within, enforcement=Enforcement.PREFERRED)
+        found = brought_back(planner.plan(near, there, now), near, there, layout)
         if isinstance(found, Placement):
-            return near, found, ""
+            return (near if there is layout else replace(ask, enforcement=Enforcement.PREFERRED)), found, ""
     outcome = planner.plan(ask, layout, now)
     base = _base(ask, outcome, layout)
     if isinstance(outcome, Placement) or not wish.steps or base <= 0:
@@ -94,7 +103,10 @@ def plan_by_levels(
     told = (
         f"level loosened from {layout.levels[base - 1]} to {level} after {format_duration(wish.steps * wish.interval)}"
     )
-    outcome = planner.plan(looser, layout, now)
+    # Leaves are whole again where no accelerator domain is to be shared any more.
+    there = crossed(layout, (name for name in layout.woven if name in (*layout.levels[:depth], ask.segments.level)))
+    inside = moved(looser, layout, there)
+    outcome = brought_back(planner.plan(inside, there, now), inside, there, layout)
     if isinstance(outcome, Failure) and outcome.rule is not None:
         where = f"no {level} has" if depth else "the cluster does not have"
         outcome = replace(outcome, sentence=f"{where} room for {ask.members} pods now; {told}")

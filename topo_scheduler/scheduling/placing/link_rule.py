@@ -1,15 +1,18 @@
 """The size rule of gangs that ask for bandwidth: what an empty cluster holds, and what its links carry."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 import numpy as np
 
 from topo_scheduler.kernels.fit import fewest_leaves
 from topo_scheduler.scheduling.placing.ask import Ask, Limits, Traffic
+from topo_scheduler.scheduling.placing.second_tree import domains_apart
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits, make_rule, named_at, size_rule
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.placing.within_links import TRIES, Room, room_ever, row_sets
+from topo_scheduler.scheduling.rules.filters import Bool
+from topo_scheduler.state.crossing import depth_in
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.links import Links
@@ -41,6 +44,13 @@ def carried_size_rule(
     return (make_rule(layout, -best[1], best[2], best[3]) if best is not None else None), most
 
 
+def _row_sets(room: Room, fit: Int64, depth: int, ask: Ask, layout: Layout) -> Iterator[Bool]:
+    """Yield sets of rows that links can carry (bool[rows]), in each accelerator domain where one is to be shared."""
+    across = depth_in(layout, layout.network, depth)
+    for inside in islice(domains_apart(ask, layout, fit), TRIES):
+        yield from islice(row_sets(room, inside, across, ask.total), TRIES)
+
+
 def _spread(
     room: Room, view: ClassView, ask: Ask, layout: Layout, limits: Limits, counted: Int64
 ) -> tuple[int, int] | None:
@@ -56,7 +66,7 @@ def _spread(
     fit[layout.order] = view.empty_fit[layout.order] * counted[layout.leaf_of_row[layout.order]]
     for depth in range(layout.depth - 1, max(min(ask.within, layout.depth - 1), bounds.depth) - 1, -1):
         least = 0
-        for rows in islice(row_sets(room, fit, depth, ask.total), TRIES):
+        for rows in _row_sets(room, fit, depth, ask, layout):
             fits = leaf_fits(view, layout, limits, fit=np.where(rows, fit, 0), segment=segment)
             out = np.empty(len(layout.domains[depth]) - 1, np.int64)
             fewest_leaves(fits, layout.domains[depth], total, out)

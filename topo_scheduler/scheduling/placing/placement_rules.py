@@ -5,13 +5,15 @@ that could hold the gang; a gang that takes the next best spread (``enforcement:
 Whether a gang needs as many nodes as a rule is for is told by the size rule without any.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from topo_scheduler.scheduling.extensions.extension import Demand, Gang
 from topo_scheduler.scheduling.placing import mixed, tied
 from topo_scheduler.scheduling.placing.ask import ANYWHERE, Ask, Bounds, Failure, Placement
+from topo_scheduler.scheduling.placing.second_tree import brought_back, moved
 from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.state.crossing import crossed, depth_in
 from topo_scheduler.state.fabric import Layout
 
 Plan = Callable[[Ask, Layout, float], Placement | Failure]
@@ -27,24 +29,37 @@ def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float
     demands = _demands(site, ask, layout)
     required = [demand for demand in demands if demand.required]
     for demand in required:
-        if demand.level and demand.level not in layout.levels:
+        if demand.level and demand.level not in layout.every_level:
             return Failure(
                 f"{demand.name} asks for {asked(demand)}, and no node has a label for a level called {demand.level};"
-                f" there are {', '.join(layout.levels)}"
+                f" there are {', '.join(layout.every_level)}"
             )
-    known = [demand for demand in demands if not demand.level or demand.level in layout.levels]
-    must = bounds_of(required, layout)
+    known = [demand for demand in demands if not demand.level or demand.level in layout.every_level]
+    must = _where(required, layout)
     outcome: Placement | Failure = Failure("")
-    for bounds in dict.fromkeys((bounds_of(known, layout), must)):
-        outcome = plan(replace(ask, bounds=bounds), layout, now)
+    for bounds, there in {(where[0], where[1].woven): where for where in (_where(known, layout), must)}.values():
+        inside = replace(moved(ask, layout, there), bounds=bounds)
+        outcome = plan(inside, there, now)
         if isinstance(outcome, Placement):
-            return replace(outcome, bounds=must if not ask.running else ANYWHERE)
-    if must != ANYWHERE and isinstance(plan(ask, layout, now), Placement):
+            kept = ANYWHERE
+            if not ask.running:
+                kept = Bounds(must[0].leaves, depth_in(must[1], there, must[0].depth))
+            return brought_back(replace(outcome, bounds=kept), inside, there, layout)
+        outcome = brought_back(outcome, inside, there, layout)
+    if must[0] != ANYWHERE and isinstance(plan(ask, layout, now), Placement):
         names = " and ".join(f"{demand.name} asks for {asked(demand)}" for demand in required)
         if outcome.rule is None:
             return Failure(f"{names}, and not even the empty cluster holds the gang so; without that there is room")
         return Failure(f"{names}, and no such place is free; without that there is room", outcome.rule)
     return outcome
+
+
+def _where(demands: Sequence[Demand], layout: Layout) -> tuple[Bounds, Layout]:
+    """Return the fabric that has the levels of some demands, and what they leave of it."""
+    if layout.inner is not None:
+        return bounds_of(demands, layout), layout  # what they ask for is woven in already
+    there = crossed(layout, (*layout.woven, *(demand.level for demand in demands)))
+    return bounds_of(demands, there), there
 
 
 def bounds_of(demands: Iterable[Demand], layout: Layout) -> Bounds:

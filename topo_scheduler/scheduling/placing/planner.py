@@ -13,15 +13,18 @@ from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Ask, Failure, Pla
 from topo_scheduler.scheduling.placing.bandwidth import plan_within_links
 from topo_scheduler.scheduling.placing.choice import best_window
 from topo_scheduler.scheduling.placing.mixed import plan_mixed
+from topo_scheduler.scheduling.placing.one_domain import in_one_domain
 from topo_scheduler.scheduling.placing.parts_repair import plan_parts_again
 from topo_scheduler.scheduling.placing.placement_rules import plan_with_rules
 from topo_scheduler.scheduling.placing.repair import plan_repair
 from topo_scheduler.scheduling.placing.seats import seat
+from topo_scheduler.scheduling.placing.second_tree import brought_back, moved, network_leaves_of
 from topo_scheduler.scheduling.placing.segment_repair import plan_segment_repair
 from topo_scheduler.scheduling.placing.segments import in_one_piece, not_in_segments
 from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.size_rule import make_rule, too_large, too_large_within
 from topo_scheduler.scheduling.placing.tied import is_tied, plan_tied
+from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.fabric import Layout
 
 
@@ -40,10 +43,14 @@ class Planner(Site):
             PluginError: a plugin failed, so that nothing can be said.
         """
         if self.policy.baseline is not None:
-            return self.policy.baseline.plan(self, ask, layout)
-        if ask.traffic is not None:
-            return plan_within_links(self.plan_anywhere, self, ask, layout, now)
-        return self.plan_anywhere(ask, layout, now)
+            found = self.policy.baseline.plan(self, ask, layout)
+        elif ask.traffic is not None:
+            found = plan_within_links(self.plan_anywhere, self, ask, layout, now)
+        else:
+            found = self.plan_anywhere(ask, layout, now)
+        if layout.woven and isinstance(found, Placement):
+            return replace(found, leaves=network_leaves_of(layout, ask, found))
+        return found
 
     def plan_anywhere(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
         """Find the best place whatever links carry; otherwise like `plan`."""
@@ -54,7 +61,9 @@ class Planner(Site):
         if ask.in_segments and layout.inner is None and in_one_piece(ask, layout):
             ask = replace(ask, segments=NO_SEGMENTS)
         if ask.in_segments and ask.segments.depth and layout.inner is None:
-            return self._plan_outside(ask, layout, now)
+            there = crossed(layout, (*layout.woven, *(demand.level for demand in ask.demands)))
+            moved_ask = moved(ask, layout, there)
+            return brought_back(self._plan_outside(moved_ask, there, now), moved_ask, there, layout)
         if ask.demands or (ask.gang and self.extensions.has_size_rules):
             return plan_with_rules(self, self.plan_within, ask, layout, now)
         return self.plan_within(ask, layout, now)
@@ -100,6 +109,8 @@ class Planner(Site):
         window = best_window(self, views, ask, layout, rule, now)
         if window is None:
             return Failure("", rule)
+        if layout.accelerators is not None and (near := in_one_domain(self, ask, layout, window, views, rule, now)):
+            return near
         rows = seat(self, ask, window.view, window.leaves, window.fits, layout, window.fit)
         if rows is None:
             return Failure("the leaves that hold the gang could not be filled within the limits per leaf", rule)

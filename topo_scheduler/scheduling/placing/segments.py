@@ -78,9 +78,10 @@ def segments_of(
         return Segments(max(2, told.size), -1, level)
     depth = layout.levels.index(level) + 1 if level else layout.depth
     if by_label is not None:
-        depth = layout.depth - by_label.tiers + 1
-        if depth <= 0:
+        network = layout.network  # tiers are those of the network
+        if by_label.tiers > network.depth:
             return NO_SEGMENTS  # the whole fabric is one domain
+        depth = layout.levels.index(network.levels[network.depth - by_label.tiers]) + 1
     level = layout.levels[depth - 1]
     depth = depth if depth < layout.depth else 0
     running = [m for m in workload.members.values() if m.stage is not Stage.PENDING]

@@ -33,7 +33,7 @@ class Site:
         self.small_pods = SmallPodScores(around.nodes, around.kinds)
         self.nobody = Residents()
         """An empty cluster's, for rules on what could be."""
-        self._totals: dict[tuple[int, int], LeafTotals] = {}
+        self._totals: dict[tuple[int, int, tuple[str, ...]], LeafTotals] = {}
         self._rules: dict[object, tuple[SizeRule | None, int]] = {}
         self._neutral: Int64 = np.empty(0, np.int64)
         self._rules_at: tuple[int, int] = (-1, -1)
@@ -78,11 +78,11 @@ class Site:
         if at != self._rules_at:
             self._rules.clear()
             self._rules_at = at
-        found = self._rules.get(key)
+        found = self._rules.get((layout.woven, key))
         if found is None:
             if len(self._rules) > 4096:
                 self._rules.clear()
-            found = self._rules[key] = compute()
+            found = self._rules[layout.woven, key] = compute()
         return found
 
     def forget_rules(self) -> None:
@@ -101,9 +101,9 @@ class Site:
         limits = self.limits_for(ask)
         if fit is not view.fit:
             return leaf_fits(view, layout, limits, fit=fit, segment=ask.segment)
-        counts = view.counts.get(limits)
+        counts = view.counts.get((limits, layout.woven))
         if counts is None:
-            counts = view.counts[limits] = LeafCounts(view.cls.gpus, limits)
+            counts = view.counts[limits, layout.woven] = LeafCounts(view.cls.gpus, limits)
         held = counts.refresh(view.fit, view.changes, layout.inner or layout)
         if layout.inner is not None:
             held = np.add.reduceat(held, layout.blocks[:-1])
@@ -117,8 +117,9 @@ class Site:
 
     def totals(self, column: int, layout: Layout) -> LeafTotals:
         """Return the leaf totals of a resource, up to date."""
-        totals = self._totals.get((column, layout.depth))
+        key = (column, layout.depth, layout.woven)
+        totals = self._totals.get(key)
         if totals is None:
-            totals = self._totals[column, layout.depth] = LeafTotals(self.nodes, column)
+            totals = self._totals[key] = LeafTotals(self.nodes, column)
         totals.refresh(layout)
         return totals

@@ -12,6 +12,7 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.placing.ask import Ask, Limits, Placement
 from topo_scheduler.scheduling.placing.bandwidth import check_links
+from topo_scheduler.scheduling.placing.second_tree import torn_domain
 from topo_scheduler.scheduling.placing.segments import broken_segment, seen_by
 from topo_scheduler.scheduling.rules.feasible import allowed_rows
 from topo_scheduler.scheduling.rules.filters import eligible
@@ -101,6 +102,8 @@ def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placem
         with_gpus = [row for (cls, _), rows in zip(ask.groups, placement.rows, strict=True) if cls.gpus for row in rows]
         if len(set(nodes.model[with_gpus].tolist())) > 1:
             return "the gang was spread over several GPU models"
+    if torn := torn_domain(layout, ask, placement):
+        return f"the gang was spread over more than one {torn}"
     wrong = _check_spread(seen_by(ask, layout), ask, placement, placed)
     return wrong or ("" if ask.running else _check_limits(layout, ask, placement, limits))
 

@@ -81,7 +81,7 @@ class ClassView:
         self._domains_at = -1
         self.changes = ChangeLog()
         """Rows of ``fit`` as they change."""
-        self.counts: dict[Limits, LeafCounts] = {}
+        self.counts: dict[tuple[Limits, tuple[str, ...]], LeafCounts] = {}
         """Members by leaf, for each set of limits per leaf."""
         self._share = cls.share
         self._most = 1 if cls.constraints is not None and cls.constraints.alone else 0

@@ -22,6 +22,7 @@ from topo_scheduler.scheduling.preemption.plan import plan_preemption
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.budgets import Budgets
+from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.workloads import Member, Workload, Workloads
 
@@ -148,7 +149,8 @@ class Preempting:
             return out, ""
         groups, _, _ = self._attempts.groups(workload, members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
-        wanted = (ask.gang, ask.enforcement, ask.mixed_models, ask.within, ask.segments, ask.profiles)
+        layout = crossed(self._world.layout, ask.woven)
+        wanted = (ask.gang, ask.enforcement, ask.mixed_models, ask.within, ask.woven, ask.segments, ask.profiles)
         search = self._search((workload.priority, *wanted, *ask.groups, *ask.running))
         self._search_of[workload.id] = search
         stamp = self._stamp(now)
@@ -160,7 +162,7 @@ class Preempting:
         candidates = self._candidates(workload, now, wall)
         plan = None
         if candidates.pods or candidates.leaving:
-            plan = plan_preemption(self._attempts.planner, ask, self._world.layout, candidates, now)
+            plan = plan_preemption(self._attempts.planner, ask, layout, candidates, now)
         if plan is None:
             search.times += 1
             search.until = now + doubled(LOOK_AGAIN, search.times, LOOK_AGAIN_MOST)

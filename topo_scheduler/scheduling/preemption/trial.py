@@ -12,6 +12,7 @@ from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.state.changes import ChangeLog
 from topo_scheduler.state.charges import charges_of
+from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.links import GangKey, Links
@@ -82,12 +83,12 @@ class Trial:
 
     def place(self, ask: Ask) -> Placement | None:
         """Return where a workload would go."""
-        found = self.planner.plan(ask, self._layout, self._now)
+        found = self.planner.plan(ask, crossed(self._layout, ask.woven), self._now)
         return None if isinstance(found, Failure) else found
 
     def rule(self, ask: Ask) -> SizeRule | None:
         """Return the size rule of a workload that can't be placed."""
-        return self.planner.plan(ask, self._layout, self._now).rule
+        return self.planner.plan(ask, crossed(self._layout, ask.woven), self._now).rule
 
     def place_without(self, pods: Iterable[Candidate], ask: Ask) -> Placement | None:
         """Return where a workload would go if these pods went, which are there again afterwards."""

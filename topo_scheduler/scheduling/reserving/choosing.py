@@ -18,6 +18,7 @@ from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.scheduling.reserving.outlook import Endings, reservation_of
 from topo_scheduler.scheduling.reserving.plan import Asked, plan_reservation
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
@@ -93,7 +94,7 @@ class Choosing:
             try:
                 ask = self._attempts.ask_by_now(workload, groups, layout, now)
                 usable = np.logical_or.reduce([planner.views.get(cls).eligible for cls, _ in ask.groups])
-                asked = Asked(planner, ask, layout, now)
+                asked = Asked(planner, ask, crossed(layout, ask.woven), now)
             finally:
                 self._holds.count_nobody()
         taken = self._taken()

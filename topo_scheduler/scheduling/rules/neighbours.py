@@ -140,7 +140,7 @@ class Surroundings:
 def settled_links(around: Surroundings, layout: Layout) -> Links:
     """Return the links as they are now."""
     assert around.links is not None, "bandwidth is asked for in worlds with links"
-    around.links.settle(layout)
+    around.links.settle(layout.network)
     return around.links
 
 

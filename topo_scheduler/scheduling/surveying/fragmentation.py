@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.accelerators import Accelerators
 from topo_scheduler.state.fabric import Layout, Path
 from topo_scheduler.state.nodes import UNKNOWN, Int64
 from topo_scheduler.state.resources import CPU, GPU, MEMORY, PODS
@@ -75,6 +76,9 @@ def fragmentation(world: World) -> Fragmentation:
         free_of[name] = int(free[here].sum())
         stranded[name] = int((free - taken)[here].sum())
         gangs += _by_level(layout, name, typical, np.where(here & whole, takes, 0), here & whole, members)
+        if (tree := layout.accelerators) is not None:
+            taking = np.where(here & whole, takes, 0), here & whole, members
+            gangs += [_in_second_tree(layout, tree, level, name, typical, *taking) for level in tree.levels]
     return Fragmentation(tuple(gangs), free_of, stranded)
 
 
@@ -107,3 +111,35 @@ def _by_level(
             )
         )
     return found
+
+
+def _in_second_tree(
+    layout: Layout,
+    tree: Accelerators,
+    level: str,
+    model: str,
+    typical: int,
+    whole: Int64,
+    nodes: npt.NDArray[np.bool_],
+    members: Int64,
+) -> LargestGang:
+    of_row = tree.of_row(level)[layout.order]
+    told = of_row >= 0
+
+    def sums(values: npt.NDArray[np.generic]) -> Int64:
+        counted = np.bincount(of_row[told], weights=values[told], minlength=len(tree.paths(level)))
+        return counted.astype(np.int64)
+
+    gpus, count, typicals = sums(whole), sums(nodes), sums(members)
+    at, best = int(gpus.argmax()), int(typicals.argmax())
+    return LargestGang(
+        level=level,
+        model=model,
+        whole_nodes=int(count[at]),
+        whole_gpus=int(gpus[at]),
+        whole_path=tree.paths(level)[at],
+        typical=typical,
+        members=int(typicals[best]),
+        gpus=int(typicals[best]) * typical,
+        path=tree.paths(level)[best],
+    )

@@ -72,6 +72,39 @@ def survey(world: World) -> Iterator[Domain]:
             )
 
 
+def survey_accelerators(world: World) -> Iterator[Domain]:
+    """Yield every accelerator domain, level by level in order; none where no node tells any.
+
+    Paths are those of the second tree. ``nodes`` in the order of the network.
+    """
+    layout, nodes = world.layout, world.nodes
+    tree = layout.accelerators
+    if tree is None:
+        return
+    capacity = nodes.allocatable[:, GPU]
+    used = world.held()[:, GPU]
+    usable = nodes.exists & nodes.ready & ~nodes.unschedulable
+    free = np.where(usable, np.maximum(0, capacity - used), 0)
+    whole = np.where(used == 0, free, 0)
+    for level in tree.levels:
+        of_row = tree.of_row(level)
+        rows = layout.order[of_row[layout.order] >= 0]
+        rows = rows[np.argsort(of_row[rows], kind="stable")]
+        ranges = np.searchsorted(of_row[rows], np.arange(len(tree.paths(level)) + 1))
+        sums = [_sums(values[rows], ranges) for values in (capacity, used, free, whole)]
+        for index, path in enumerate(tree.paths(level)):
+            yield Domain(
+                level=level,
+                path=path,
+                capacity=int(sums[0][index]),
+                used=int(sums[1][index]),
+                free=int(sums[2][index]),
+                whole=int(sums[3][index]),
+                nodes=tuple(nodes.names[row] for row in rows[ranges[index] : ranges[index + 1]].tolist()),
+                connected=(),
+            )
+
+
 def _sums(values: Int64, ranges: Int64) -> Int64:
     return np.add.reduceat(values, ranges[:-1]) if len(values) else np.zeros(max(0, len(ranges) - 1), np.int64)
 

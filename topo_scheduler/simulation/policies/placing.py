@@ -23,7 +23,8 @@ from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.simulation.policies import scores
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import ScoreParts, SizeRule
-from topo_scheduler.state.fabric import Layout, natural_key
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.natural import natural_key
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.typical import Popular, Typical
 

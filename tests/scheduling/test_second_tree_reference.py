@@ -1,0 +1,334 @@
+"""Gangs that ask for an accelerator domain, against every set of leaves of every such domain there is."""
+
+from collections import Counter, defaultdict
+from dataclasses import replace
+from itertools import combinations
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import make_node
+from tests.scheduling.planning import WEIGHTS, Small, ask_of
+from tests.scheduling.reference import Machine, Option, Path, Reference, Rule, Want
+from topo_scheduler.api.annotations import Strategy
+from topo_scheduler.api.labels import UNLABELLED
+from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement, Segments
+from topo_scheduler.scheduling.placing.levels import Wish, plan_by_levels
+from topo_scheduler.state.crossing import crossed
+from topo_scheduler.state.resources import GPU
+
+LEVEL = "accelerator-domain"
+NAMES = ("a", "b", "c")
+Home = dict[str, str]
+"""The accelerator domain of each node that tells one."""
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[Machine], Home]:
+    """Up to eight nodes in up to five leaves of one to three levels, and domains that need not nest in any of them."""
+    depth = draw(st.integers(1, 3))
+    name = st.sampled_from(NAMES)
+    told = st.one_of(name, name, name, name, st.just(UNLABELLED))
+    places = draw(st.lists(st.tuples(*[told] * depth), min_size=1, max_size=5))
+    # By leaf as often as node by node: domains of several leaves are what racks are.
+    by_leaf = draw(st.booleans())
+    of_leaf = {place: draw(st.sampled_from(NAMES)) for place in places}
+    machines, home = [], {}
+    for number in range(draw(st.integers(2, 8))):
+        gpus = draw(st.sampled_from([0, 1, 2, 3, 4]))
+        place = draw(st.sampled_from(places))
+        used = draw(st.integers(0, gpus)) if draw(st.booleans()) else 0
+        machines.append(Machine(f"n{number}", place, gpus, 4, used_gpus=used, usable=draw(st.integers(0, 7)) > 0))
+        domain = of_leaf[place] if by_leaf else draw(st.sampled_from([*NAMES, ""]))
+        if domain and draw(st.integers(0, 9)):
+            home[f"n{number}"] = domain
+    levels = [level for level in range(depth) if any(m.place[level] != UNLABELLED for m in machines)]
+    found = [replace(m, place=tuple(m.place[level] for level in levels) or (UNLABELLED,)) for m in machines]
+    return found, home
+
+
+wants = st.builds(
+    Want,
+    members=st.sampled_from([1, 2, 2, 3, 3, 4, 5, 7]),
+    gpus=st.sampled_from([1, 1, 1, 2]),
+    required=st.booleans(),
+    max_nodes=st.sampled_from([0, 0, 0, 1, 2]),
+    max_gpus=st.sampled_from([0, 0, 0, 1, 3, 4]),
+)
+
+
+def small_of(machines: list[Machine], home: Home, want: Want) -> Small:
+    small = Small(
+        (
+            make_node(
+                machine.name,
+                "/".join("" if part == UNLABELLED else part for part in machine.place),
+                gpus=machine.gpus,
+                labels={"nvidia.com/gpu.clique": home[machine.name]} if machine.name in home else {},
+                unschedulable=not machine.usable,
+            )
+            for machine in machines
+        ),
+        weights=WEIGHTS,
+        max_nodes=want.max_nodes,
+        max_gpus=want.max_gpus,
+    )
+    for machine in machines:
+        small.hold(machine.name, gpus=machine.used_gpus)
+    return small
+
+
+class InDomains:
+    """The reference, once for each accelerator domain on its nodes alone; of all the best."""
+
+    def __init__(self, machines: list[Machine], home: Home, want: Want) -> None:
+        self.want = want
+        some = {domain: [m for m in machines if home.get(m.name) == domain] for domain in sorted(set(home.values()))}
+        self.parts = {domain: Reference(inside, want) for domain, inside in some.items()}
+
+    def rule(self) -> Rule | None:
+        """The rule of the domain that asks for least: labelled leaves before others, then the lowest level."""
+        found = []
+        for part in self.parts.values():
+            rule = part.rule()
+            if rule is not None:
+                labelled = self._by_labelled(part, rule)
+                found.append((not labelled, -rule.depth, rule.leaves))
+        return Rule(-min(found)[1], min(found)[2]) if found else None
+
+    @staticmethod
+    def _by_labelled(part: Reference, rule: Rule) -> bool:
+        empty = {leaf: part.in_leaf(leaf, None, empty=True) for leaf in part.leaves}
+        return part._lowest(empty, labelled=True) == rule
+
+    def best(self) -> list[tuple[str, Option]]:
+        """The options of all domains between which only the score decides."""
+        rule = self.rule()
+        if rule is None:
+            return []
+        found: list[tuple[str, Option]] = []
+        for labelled in (True, False):
+            spreads = [rule]
+            if not self.want.required:
+                beyond = [one for part in self.parts.values() if (one := self._now(part, labelled=labelled))]
+                spreads += sorted(beyond, key=lambda one: (-one.depth, one.leaves))[:1]
+            for spread in spreads:
+                found = [
+                    (domain, option)
+                    for domain, part in self.parts.items()
+                    for option in part._options(self._fits(part), spread, labelled=labelled, model=None)
+                ]
+                if found:
+                    rank = min(option.rank for _, option in found)
+                    return [one for one in found if one[1].rank == rank]
+        return []
+
+    @staticmethod
+    def _fits(part: Reference) -> dict[Path, int]:
+        return {leaf: part.in_leaf(leaf, None) for leaf in part.leaves}
+
+    def _now(self, part: Reference, *, labelled: bool) -> Rule | None:
+        return part._lowest(self._fits(part), labelled=labelled)
+
+
+def ask_for(small: Small, want: Want) -> Ask:
+    layout = crossed(small.world.layout, (LEVEL,))
+    within = layout.levels.index(LEVEL) + 1 if LEVEL in layout.levels else -1
+    return replace(ask_of(want), within=within, level=LEVEL, woven=layout.woven)
+
+
+@settings(deadline=None, max_examples=400)
+@given(clusters(), wants)
+def test_a_gang_is_in_one_accelerator_domain_as_near_as_the_network_allows(
+    cluster: tuple[list[Machine], Home], want: Want
+) -> None:
+    machines, home = cluster
+    small = small_of(machines, home, want)
+    ask = ask_for(small, want)
+    found = small.planner.plan(ask, crossed(small.world.layout, (LEVEL,)), 0)
+    reference = InDomains(machines, home, want)
+    rule, best = reference.rule(), reference.best()
+    if not best:
+        assert isinstance(found, Failure), "there is no place"
+        assert (found.rule is None) == (rule is None)
+        event("too large" if rule is None else "no room")
+        return
+    assert isinstance(found, Placement), f"{best[0]} would do"
+    assert rule is not None and found.rule.leaves == rule.leaves
+    (rows,) = found.rows
+    placed = Counter(small.world.nodes.names[row] for row in rows)
+    (domain,) = {home.get(name) for name in placed}
+    assert placed.total() == want.members
+    by_name = {machine.name: machine for machine in machines}
+    used = {by_name[name].place for name in placed}
+    options = {frozenset(option.leaves) for where, option in best if where == domain}
+    assert any(used <= option for option in options)
+    assert {small.world.layout.paths[leaf] for leaf in found.leaves} == used
+    event(f"placed in {len(used)} leaves of {len(options)} choices")
+    _within_limits(reference.parts[str(domain)], placed)
+
+
+@settings(deadline=None, max_examples=300)
+@given(clusters(), wants, st.sampled_from([Strategy.CONSOLIDATED, Strategy.DISTRIBUTED]))
+def test_among_these_the_score_decides(cluster: tuple[list[Machine], Home], want: Want, strategy: Strategy) -> None:
+    """It is that of the tree with the domains in it: a leaf counts with the part of it that lies in the domain."""
+    machines, home = cluster
+    small = small_of(machines, home, want)
+    ask = replace(ask_for(small, want), strategy=strategy)
+    reference = InDomains(machines, home, want)
+    rule, best = reference.rule(), reference.best()
+    if rule is None or not best:
+        return
+    depth, leaves = -best[0][1].rank[1], best[0][1].rank[2]
+    aligned = (1000 * rule.leaves // leaves) >> max(0, rule.depth - depth)
+    found = small.planner.plan(ask, crossed(small.world.layout, (LEVEL,)), 0)
+    assert isinstance(found, Placement)
+    innermost = crossed(small.world.layout, (LEVEL,)).levels[-1] == LEVEL
+    scores = []
+    for domain, option in best:
+        part = list(reference.parts[domain].machines)
+        # Domains that all lie within leaves are below them, and the domain around one of them is its leaf.
+        common = [m for m in machines if m.name in home and m.place == option.leaves[0]] if innermost else part
+        scores.append(score(part, common, want, 0 if innermost else depth, option.leaves, strategy, aligned))
+    assert found.score.total == max(scores)
+    event(f"{min(len(set(scores)), 3)} scores of {min(len(scores), 4)} places")
+
+
+def score(
+    part: list[Machine],
+    common: list[Machine],
+    want: Want,
+    depth: int,
+    leaves: tuple[Path, ...],
+    strategy: Strategy,
+    aligned: int,
+) -> int:
+    """Return the score in thousandths: 0.4 availability + 0.3 alignment + 0.2 utilisation + 0.1 history."""
+    asked = want.members * want.gpus
+    around = [m for m in common if m.place[:depth] == leaves[0][:depth]]
+    whole, taken = max(1, sum(m.gpus for m in around)), sum(m.used_gpus for m in around)
+    availability = max(0, 1000 * (whole - taken - asked) // whole)
+    alignment = sum(aligned * (UNLABELLED not in leaf) for leaf in leaves) // len(leaves)
+    inside = [m for m in part if m.place in leaves]
+    used = 1000 * sum(m.used_gpus for m in inside) // max(1, sum(m.gpus for m in inside))
+    utilization = used if strategy is Strategy.CONSOLIDATED else 1000 - used
+    return (400 * availability + 300 * alignment + 200 * min(1000, max(0, utilization)) + 100 * 1000) // 1000
+
+
+def _within_limits(part: Reference, placed: Counter[str]) -> None:
+    by_name = {machine.name: machine for machine in part.machines}
+    members: defaultdict[Path, list[str]] = defaultdict(list)
+    for name, count in placed.items():
+        assert count <= part.on_machine(by_name[name])
+        members[by_name[name].place] += [name] * count
+    for names in members.values():
+        assert not part.want.max_nodes or len(set(names)) <= part.want.max_nodes
+        assert not part.want.max_gpus or len(names) * part.want.gpus <= part.want.max_gpus
+
+
+@settings(deadline=None, max_examples=300)
+@given(clusters(), wants)
+def test_a_preferred_accelerator_domain_is_taken_where_one_has_room_now(
+    cluster: tuple[list[Machine], Home], want: Want
+) -> None:
+    machines, home = cluster
+    small = small_of(machines, home, want)
+    ask = ask_of(want)
+    _, found, _ = plan_by_levels(small.planner, ask, small.world.layout, 0, Wish(preferred=LEVEL))
+    best = InDomains(machines, home, replace(want, required=False)).best()
+    if best:
+        assert isinstance(found, Placement)
+        names = {small.world.nodes.names[row] for row in found.rows[0]}
+        assert len({home.get(name) for name in names}) == 1 and names <= home.keys()
+        event("in one domain")
+    else:
+        without = small.plan(ask)
+        assert isinstance(found, Placement) == isinstance(without, Placement)
+        event("as without")
+
+
+@settings(deadline=None, max_examples=400)
+@given(clusters(), wants)
+def test_who_asks_for_no_domain_gets_one_where_it_costs_no_level_and_no_leaf(
+    cluster: tuple[list[Machine], Home], want: Want
+) -> None:
+    machines, home = cluster
+    found = small_of(machines, home, want).plan(ask_of(want))
+    without = small_of(machines, {}, want).plan(ask_of(want))
+    assert type(found) is type(without)
+    if isinstance(found, Failure) or isinstance(without, Failure):
+        return
+    small = small_of(machines, home, want)
+    names = {small.world.nodes.names[row] for row in found.rows[0]}
+    by_name = {machine.name: machine for machine in machines}
+    whole = Reference(machines, want)
+    best = whole.best()
+    *rank, _ = best[0].rank
+    # Unlabelled or not, how deep and in how few leaves: as without the second tree.
+    assert (found.rule, len(found.leaves)) == (without.rule, len(found.leaves))
+    assert len({by_name[name].place for name in names}) <= rank[2]
+    apart = [
+        option
+        for domain in sorted(set(home.values()))
+        for part in [Reference([m for m in machines if home.get(m.name) == domain], want)]
+        for option in part._options(
+            {leaf: part.in_leaf(leaf, None) for leaf in part.leaves},
+            Rule(-rank[1], rank[2]),
+            labelled=not rank[0],
+            model=None,
+        )
+        if list(option.rank[:3]) == rank
+    ]
+    if apart:
+        assert len({home.get(name) for name in names}) == 1 and names <= home.keys()
+    event(f"{'one domain' if apart else 'none'} of {len(set(home.values()))}")
+
+
+# ---------------------------------------------------------------- segments
+
+
+def _holds(part: dict[str, int], size: int) -> int:
+    return sum(part.values()) // size
+
+
+@settings(deadline=None, max_examples=300)
+@given(clusters(), st.integers(2, 3), st.integers(1, 3))
+def test_each_segment_is_in_one_accelerator_domain_and_they_take_the_fewest(
+    cluster: tuple[list[Machine], Home], size: int, segments: int
+) -> None:
+    machines, home = cluster
+    want = Want(members=size * segments, gpus=1, required=False)
+    small = small_of(machines, home, want)
+    layout = crossed(small.world.layout, (LEVEL,))
+    if LEVEL not in layout.levels:
+        return
+    depth = layout.levels.index(LEVEL) + 1
+    told = Segments(size, depth if depth < layout.depth else 0, LEVEL)
+    found = small.planner.plan(replace(ask_of(want), segments=told, woven=layout.woven), layout, 0)
+    fits = {m.name: max(0, m.gpus - m.used_gpus) if m.usable else 0 for m in machines}
+    parts = {
+        domain: {name: fits[name] for name, other in home.items() if other == domain}
+        for domain in sorted(set(home.values()))
+    }
+    held = {domain: _holds(part, size) for domain, part in parts.items()}
+    if sum(held.values()) < segments:
+        assert isinstance(found, Failure)
+        return
+    assert isinstance(found, Placement), held
+    (rows,) = found.rows
+    names = [small.world.nodes.names[row] for row in rows]
+    for name, count in Counter(names).items():
+        assert count <= fits[name]
+    per = [{home.get(name) for name in names[at : at + size]} for at in range(0, len(names), size)]
+    assert all(len(one) == 1 and None not in one for one in per)
+    if depth == 1:  # all domains hang side by side: none is nearer to another
+        used = len({next(iter(one)) for one in per})
+        fewest = next(
+            count
+            for count in range(1, len(held) + 1)
+            if any(sum(some) >= segments for some in combinations(held.values(), count))
+        )
+        if not any(UNLABELLED in m.place for m in machines):
+            assert used == fewest
+    event(f"{segments} segments")
+    assert small.world.nodes.allocatable[rows, GPU].min() > 0

@@ -1,0 +1,118 @@
+"""Placements by the second tree: on which fabric a gang is planned that asks for accelerator domains.
+
+A fabric with levels of the second tree woven in is a fabric like any other, so everything else plans on it as it is.
+What is asked on one fabric is moved to another by the names of levels, and what was found there is brought back.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from topo_scheduler.scheduling.placing.ask import Ask, Bounds, Failure, Placement, Segments
+from topo_scheduler.state.crossing import crossed, depth_in, leaves_in
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.workloads import Workload
+
+
+def seen_fabric(workload: Workload, layout: Layout) -> Layout:
+    """Return the fabric on which a workload is planned: with the levels of the second tree that it must keep to."""
+    if layout.accelerators is None:
+        return layout
+    request = workload.request
+    asked = {workload.level}
+    if workload.gang:
+        asked.add(request.required_level)
+        if request.segment_size or workload.subgroups.size > 1:
+            asked.add(request.segment_level)
+    return crossed(layout, asked)
+
+
+def moved(ask: Ask, one: Layout, other: Layout) -> Ask:
+    """Return an ask on one fabric as it is on another, as far as that has its levels."""
+    if one is other:
+        return ask
+    return replace(
+        ask,
+        within=depth_in(one, other, ask.within) if ask.within > 0 else ask.within,
+        bounds=Bounds(ask.bounds.leaves, depth_in(one, other, ask.bounds.depth)),
+        preferred=leaves_in(one, other, ask.preferred) if ask.preferred else None,
+        segments=_moved_segments(ask.segments, one, other),
+        woven=other.woven,
+    )
+
+
+def _moved_segments(segments: Segments, one: Layout, other: Layout) -> Segments:
+    told = segments.size > 1 or segments.parts
+    if not told or segments.depth < 0 or segments.level not in other.levels:
+        return segments
+    before, depth = one.outer(segments.depth), other.levels.index(segments.level) + 1
+    depth = depth if depth < other.depth else 0
+    after = other.outer(depth)
+    firsts = before.order[before.offsets[:-1]]
+    places, homes = (
+        tuple((number, int(after.leaf_of_row[firsts[leaf]]) if leaf >= 0 else -1) for number, leaf in some)
+        for some in (segments.places, segments.homes)
+    )
+    return replace(segments, depth=depth, places=places, homes=homes)
+
+
+def brought_back(found: Placement | Failure, ask: Ask, there: Layout, layout: Layout) -> Placement | Failure:
+    """Return what was found on another fabric as it is on this; leaves are those of the network."""
+    if there is layout:
+        return found
+    rule = None
+    if found.rule is not None:
+        single = found.rule.leaves == 1
+        depth = layout.depth - 1 if single else depth_in(there, layout, found.rule.depth)
+        rule = replace(found.rule, depth=depth)
+    if isinstance(found, Failure):
+        return replace(found, rule=rule)
+    assert rule is not None
+    depth = depth_in(there, layout, found.bounds.depth)
+    shared = tuple(dict.fromkeys((*found.shared, *shared_levels(there, max(found.bounds.depth, ask.within)))))
+    leaves = network_leaves_of(layout, ask, found)
+    return replace(found, leaves=leaves, rule=rule, bounds=Bounds(found.bounds.leaves, depth), shared=shared)
+
+
+def shared_levels(layout: Layout, depth: int) -> tuple[str, ...]:
+    """Return the levels of the second tree of which one domain is shared where one of this depth is."""
+    return tuple(level for level in layout.levels[: max(0, depth)] if level in layout.woven)
+
+
+def network_leaves_of(layout: Layout, ask: Ask, found: Placement) -> list[int]:
+    """Return the leaves of the network that a whole gang uses."""
+    return sorted(layout.network.leaves_of(row for some in (*found.rows, ask.running) for row in some))
+
+
+def torn_domain(layout: Layout, ask: Ask, placement: Placement) -> str:
+    """Return the level of the second tree that members should share and don't, or an empty string."""
+    levels = {*placement.shared, *shared_levels(layout, ask.within)}
+    tree = layout.accelerators
+    if not levels or ask.running or tree is None:
+        return ""
+    rows = np.fromiter((row for some in placement.rows for row in some), np.int64)
+    for level in levels:
+        found = np.unique(tree.of_row(level)[rows])
+        if len(found) > 1 or int(found[0]) < 0:
+            return level
+    return ""
+
+
+def domains_apart(ask: Ask, layout: Layout, fit: Int64) -> Iterator[Int64]:
+    """Yield how many members each row takes (int64[rows]), once for each accelerator domain that the gang may share.
+
+    As it is where it need not share one; the domain with most room first, none without enough.
+    """
+    shared = shared_levels(layout, ask.within)
+    if not shared or layout.accelerators is None:
+        yield fit
+        return
+    of_row = layout.accelerators.of_row(shared[-1])
+    known = of_row >= 0
+    room = np.bincount(of_row[known], weights=fit[known]).astype(np.int64)
+    for domain in np.argsort(-room, kind="stable").tolist():
+        if int(room[domain]) < ask.members:
+            return
+        yield np.where(of_row == domain, fit, 0)
