@@ -8,11 +8,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from topo_scheduler.api.labels import GPU_RESOURCES
 from topo_scheduler.scheduling.intake.understand import understand
 from topo_scheduler.simulation.cases.model import Arrival, WorkloadCase
 from topo_scheduler.simulation.cases.transforms import fill
 from topo_scheduler.simulation.virtual.objects import Owners
+from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.resources import ResourceTable
 from topo_scheduler.state.typical import Kind, Popular, kind_of, popular
 
@@ -33,12 +36,17 @@ class Asked:
 def asked_of(workload: WorkloadCase) -> Asked:
     """Return what workloads ask for, as the scheduler understands them."""
     resources, milli, kinds = ResourceTable(GPU_RESOURCES), [], Counter[Kind]()
+    known: dict[object, PodClass] = {}
     for arrival in workload.arrivals:
         owners = Owners()
         owners.add(arrival.owners)
         total = 0
         for pod in arrival.pods:
-            cls = understand(pod, owners.resolve(pod), resources, 0.0).member.cls
+            # Most pods of a list are like another one: what they ask for is worked out once.
+            key = (msgspec.json.encode((pod.spec, pod.metadata.annotations)), *arrival.owners)
+            cls = known.get(key)
+            if cls is None:
+                cls = known[key] = understand(pod, owners.resolve(pod), resources, 0.0).member.cls
             total += 1000 * cls.gpus + cls.share
             kinds[kind_of(dict(cls.amounts), cls.models)] += 1
         milli.append(total)

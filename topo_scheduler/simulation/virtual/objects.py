@@ -18,7 +18,7 @@ _DEPTH: Final = 8
 
 def timestamp(seconds: float) -> str:
     """Return a Kubernetes timestamp of so many seconds after the start."""
-    return datetime.fromtimestamp(EPOCH + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(EPOCH + seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def arriving(pod: Pod, scheduler: str, at: float, annotations: Mapping[str, str], uid: str) -> Pod:

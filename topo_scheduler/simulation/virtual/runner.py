@@ -8,7 +8,7 @@ that lands, or a moment at which the engine itself has something to do. Nothing 
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -45,6 +45,8 @@ _STEPS: Final = 10_000
 _TIMERS: Final = 1_000
 """Moments of the engine's own in a row at which nothing is bound, after all else is over."""
 _COMPLAINTS: Final = 100
+_BATCH: Final = 64
+"""Workloads that are told of together in a fill: what a step costs beside its decisions is paid once for all."""
 
 Annotations = Callable[[Mapping[str, str]], Mapping[str, str]]
 
@@ -136,12 +138,10 @@ class Runner:
     def fill(self, arrivals: Sequence[Arrival], progress: Callable[[int], None] = lambda _: None) -> History:
         """Let workloads come one after the other, each tried before the next; nobody leaves, and no time passes."""
         self._order = self.history.order = True
-        for number, arrival in enumerate(arrivals):
-            self._arrive([arrival])
+        for some in _alike(arrivals):
+            self._arrive(some)
             self._settle()
-            if number % 256 == 255:
-                progress(256)
-        progress(len(arrivals) % 256)
+            progress(len(some))
         self.history.end = float(len(arrivals))
         return self._finished()
 
@@ -153,9 +153,9 @@ class Runner:
                 job.outcome.milli = sum(1000 * member.cls.gpus + member.cls.share for member in members)
         return self.history
 
-    def _moment(self) -> float:
+    def _moment(self, job: _Job) -> float:
         """Return the time as it is told: in a fill the number of the arrival."""
-        return float(len(self.history.outcomes) - 1) if self._order else self.now
+        return float(job.number) if self._order else self.now
 
     def _at(self, at: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._events, (at, next(self._numbers), what))
@@ -197,7 +197,7 @@ class Runner:
             number = len(self.history.outcomes)
             outcome = Outcome(arrival.name, len(arrival.pods), 0.0)
             self.history.outcomes.append(outcome)
-            outcome.arrived = self._moment() if self._order else arrival.at
+            outcome.arrived = float(number) if self._order else arrival.at
             self._owners.add(arrival.owners)
             self._tell_groups(arrival.groups)
             job = _Job(number, arrival, outcome)
@@ -231,7 +231,7 @@ class Runner:
                 self._at(self.now + self._latency, partial(self._bound, binds))
             elif binds:
                 self._bound(binds)
-            if not said and not engine.pending_work:
+            if not binds and not engine.pending_work:
                 break
         else:
             raise RuntimeError("the engine never comes to rest; please report this with the cluster and the workload")
@@ -278,7 +278,7 @@ class Runner:
         cls = found[1].cls if found is not None else None
         milli = 1000 * cls.gpus + cls.share if cls is not None else 0
         devices = written_indexes(bind.annotations, GPU_INDEX)
-        stay = Stay(job.number, bind.pod.name, self._node_of[bind.node], milli, devices, self._moment())
+        stay = Stay(job.number, bind.pod.name, self._node_of[bind.node], milli, devices, self._moment(job))
         self.history.stays.append(stay)
         job.stays[uid] = stay
         job.waiting.discard(uid)
@@ -314,7 +314,7 @@ class Runner:
         self.engine.pod_deleted(uid, self.now)
         stay = job.stays.pop(uid, None)
         if stay is not None:
-            stay.end = self._moment()
+            stay.end = self._moment(job)
         if not job.waiting:
             job.outcome.restarts += 1
         job.ends += 1
@@ -324,6 +324,21 @@ class Runner:
         fresh: list[Pod] = []
         self._appear(job, arriving(source, self._scheduler, self.now, told, f"{uid}~{job.renewed}"), fresh)
         self.engine.pods_applied(fresh, self.now)
+
+
+def _alike(arrivals: Sequence[Arrival]) -> Iterator[list[Arrival]]:
+    """Yield workloads that may be told of together: of equal priority and namespace they are tried in their order."""
+    found: list[Arrival] = []
+    before: object = None
+    for arrival in arrivals:
+        key = {(pod.spec.priority, pod.metadata.namespace) for pod in arrival.pods}
+        if found and (key != before or len(found) == _BATCH):
+            yield found
+            found = []
+        found.append(arrival)
+        before = key
+    if found:
+        yield found
 
 
 def _no_clock() -> float:
