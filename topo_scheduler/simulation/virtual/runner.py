@@ -111,8 +111,8 @@ class Runner:
     def stream(self, arrivals: Sequence[Arrival], progress: Callable[[int], None] = lambda _: None) -> History:
         """Let workloads come, run and end at their times, until all have ended or nothing changes any more."""
         pending = list(reversed(arrivals))
-        idle = 0
-        last = 0.0
+        idle, last = 0, 0.0
+        self._settle()
         while True:
             due = self.engine.next_due()
             told = [pending[-1].at] if pending else []
@@ -138,6 +138,7 @@ class Runner:
     def fill(self, arrivals: Sequence[Arrival], progress: Callable[[int], None] = lambda _: None) -> History:
         """Let workloads come one after the other, each tried before the next; nobody leaves, and no time passes."""
         self._order = self.history.order = True
+        self._settle()
         for some in _alike(arrivals):
             self._arrive(some)
             self._settle()

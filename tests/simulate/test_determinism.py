@@ -1,0 +1,85 @@
+"""The same input and seed give the same result, byte for byte, in this process and in another."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tests.cli.conftest import ROOT
+from tests.simulate.cases import EVERY, cluster, job, share
+from topo_scheduler.simulation.cases.model import Arrival, WorkloadCase
+from topo_scheduler.simulation.policies.names import read_policies
+from topo_scheduler.simulation.tasks import Task, run
+
+HOUR = 3600.0
+
+
+def crowd() -> list[Arrival]:
+    """Some jobs for a cluster of 4 nodes, more than it holds at a time."""
+    return [
+        share(f"s{n}", "0.25", n * 7.0, HOUR)
+        if n % 5 == 0
+        else job(f"j{n}", n * 7.0, 300.0 + 60 * (n % 7), pods=1 + 2 * (n % 3), gpus=1 + n % 8, priority=n % 2)
+        for n in range(16)
+    ]
+
+
+def digest(policy: str, seed: int, fill: float | None = None) -> str:
+    """Return all that is deterministic of a run, in short."""
+    (one,) = read_policies(policy)
+    case = cluster({"s1/l1": 2, "s2/l1": 2}, sharing=True)
+    done = run(Task(one, seed, case, WorkloadCase("crowd", tuple(crowd())), fill))
+    told = done.run.model_copy(update={"wall_s": 0.0, "decisions_per_s": 0.0}).model_dump_json()
+    return hashlib.sha256(told.encode() + done.placements).hexdigest()
+
+
+@pytest.mark.parametrize("policy", EVERY.split(","))
+def test_again_it_is_the_same(policy: str) -> None:
+    assert digest(policy, 3) == digest(policy, 3)
+    assert digest(policy, 3, 1.3) == digest(policy, 3, 1.3)
+
+
+def test_another_seed_gives_another_order() -> None:
+    assert digest("topo", 1, 1.3) != digest("topo", 2, 1.3)
+    assert digest("random", 1) != digest("random", 2)
+
+
+def test_another_process_gives_the_same() -> None:
+    script = "from tests.simulate.test_determinism import digest; print(digest('topo', 5), digest('random', 5, 1.3))"
+    found = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": str(ROOT)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.split() == [digest("topo", 5), digest("random", 5, 1.3)]
+
+
+def test_how_arrivals_are_grouped_in_a_fill_does_not_matter_to_baselines() -> None:
+    """They are told of together only where each is tried in its turn all the same."""
+    (policy,) = read_policies("best-fit")
+    case = cluster({"s1/l1": 3}, sharing=True)
+    arrivals = [replace(one, seconds=None) for one in crowd()]
+    apart = [replace(one, pods=_in(one, f"ns-{number % 2}")) for number, one in enumerate(arrivals)]
+    found = [
+        [(stay.pod, stay.node, stay.devices) for stay in _stays(policy, case, some)] for some in (arrivals, apart)
+    ]
+    assert found[0] == found[1]
+
+
+def _in(arrival: Arrival, namespace: str) -> tuple[object, ...]:
+    from msgspec.structs import replace as other
+
+    return tuple(other(pod, metadata=other(pod.metadata, namespace=namespace)) for pod in arrival.pods)
+
+
+def _stays(policy: object, case: object, arrivals: list[Arrival]) -> list[object]:
+    from topo_scheduler.simulation.tasks import simulate
+
+    task = Task(policy, 1, case, WorkloadCase("few", tuple(arrivals)), 1.3)  # type: ignore[arg-type]
+    return list(simulate(task).stays)

@@ -1,0 +1,128 @@
+"""Each policy on an example small enough to be worked out by hand."""
+
+from collections import Counter
+
+import pytest
+
+from tests.helpers import make_node
+from tests.simulate.cases import EVERY, cluster, job, of, run, share, where
+from topo_scheduler.simulation.cases.model import CaseError
+from topo_scheduler.simulation.policies.names import read_policies, seeds_of
+
+
+def test_best_fit_takes_the_node_that_has_least_left_over() -> None:
+    # Of the largest node's 64 cores and 8 GPUs the pod leaves, in halves: 56/64 and 6/8, 24/64 and 2/8, 28/64 and 6/8.
+    nodes = [
+        make_node("large", gpus=8, cpu="64"),
+        make_node("small", gpus=4, cpu="32"),
+        make_node("lean", gpus=8, cpu="36"),
+    ]
+    assert where(run("best-fit", of(nodes), [job("a", gpus=2, cpu="8")])) == {"a": ["small"]}
+
+
+def test_best_fit_takes_the_first_by_name_among_equals() -> None:
+    nodes = [make_node(name, gpus=8) for name in ("n-10", "n-9", "n-2")]
+    assert where(run("best-fit", of(nodes), [job("a", gpus=1)])) == {"a": ["n-2"]}
+
+
+def test_the_dot_product_takes_the_node_whose_free_room_is_least_like_the_pod() -> None:
+    # CPU is hardly asked for: many free GPUs count against a node, many free cores do not.
+    nodes = [make_node("gpus", gpus=8, cpu="16"), make_node("cores", gpus=4, cpu="64")]
+    assert where(run("dot-product", of(nodes), [job("a", gpus=2, cpu="1")])) == {"a": ["cores"]}
+    assert where(run("dot-product", of(nodes), [job("a", cpu="16")])) == {"a": ["gpus"]}
+
+
+def test_least_allocated_spreads_by_cpu_and_memory_and_keeps_both_even() -> None:
+    nodes = [make_node(name, cpu="10", memory="10Gi") for name in ("a", "b")]
+    spread = where(run("least-allocated", of(nodes), [job(f"j{n}", at=n, cpu="2", memory="2Gi") for n in range(4)]))
+    assert sorted(Counter(node for found in spread.values() for node in found).values()) == [2, 2]
+    # With the pod: 50 % of a's CPU and 90 % of its memory, 60 % and 60 % of b's. LeastAllocated (50 + 10) / 2 = 30 and
+    # (40 + 40) / 2 = 40; BalancedAllocation 100 - 20 = 80 and 100.
+    nodes = [make_node("a", cpu="10", memory="10Gi"), make_node("b", cpu="10", memory="15Gi")]
+    filled = [job("first", cpu="9", memory="1Gi"), job("then", at=1, cpu="1", memory="9Gi")]
+    assert where(run("least-allocated", of(nodes), filled))["then"] == [
+        "b" if where(run("least-allocated", of(nodes), filled))["first"] == ["a"] else "a"
+    ]
+
+
+def test_most_allocated_fills_up_what_is_in_use() -> None:
+    nodes = [make_node(name) for name in ("a", "b", "c")]
+    found = where(run("most-allocated", of(nodes), [job(f"j{n}", at=n, gpus=2) for n in range(4)]))
+    assert len({node for some in found.values() for node in some}) == 1
+
+
+def test_fgd_takes_the_node_where_the_fewest_gpus_are_lost_to_typical_pods() -> None:
+    # One of every two pods asks for 2 GPUs. A pod of 1 GPU strands half a GPU more where 2 are free, and none where
+    # 1 is: there only pods of 1 GPU could have gone.
+    nodes = [make_node("pair", gpus=2), make_node("three", gpus=3)]
+    arrivals = [job("one", gpus=1), job("two", at=1, gpus=2), job("more", at=2, gpus=2), job("last", at=3, gpus=1)]
+    found = where(run("fgd", of(nodes), arrivals))
+    assert found["one"] == ["three"]
+    assert {found["two"][0], found["more"][0]} == {"pair", "three"}
+
+
+def test_fgd_gives_a_share_the_gpu_that_loses_least() -> None:
+    nodes = [make_node("a", gpus=2, labels={"topology.scheduler/gpu-sharing": "true"})]
+    history = run("fgd", of(nodes), [share("x", "0.5"), share("y", "0.5", at=1), job("whole", at=2, gpus=1)])
+    assert [stay.devices for stay in history.stays] == [(0,), (0,), (1,)]
+
+
+def test_random_takes_every_node_with_room_as_often() -> None:
+    case = of([make_node(f"n{number}", gpus=8 if number < 4 else 1) for number in range(6)])
+    found = Counter(where(run("random", case, [job("a", gpus=2)], seed=seed))["a"][0] for seed in range(200))
+    assert set(found) == {"n0", "n1", "n2", "n3"}
+    assert min(found.values()) > 25
+
+
+def test_random_takes_any_gpu_for_a_share() -> None:
+    case = of([make_node("a", gpus=4, labels={"topology.scheduler/gpu-sharing": "true"})])
+    found = {run("random", case, [share("x", "0.5")], seed=seed).stays[0].devices for seed in range(40)}
+    assert found == {(0,), (1,), (2,), (3,)}
+
+
+def test_rack_takes_the_first_leaf_that_holds_the_gang_and_else_any_nodes() -> None:
+    case = cluster({"s1/l1": 1, "s1/l2": 2, "s2/l3": 3})
+    assert set(where(run("rack", case, [job("g", pods=2, gpus=8)]))["g"]) == {"s1-l2-1", "s1-l2-2"}
+    wide = where(run("rack", case, [job("g", pods=5, gpus=8)]))["g"]
+    assert len(set(wide)) == 5
+
+
+def test_blind_gangs_lie_anywhere_and_ours_in_a_leaf() -> None:
+    case = cluster({"s1/l1": 2, "s1/l2": 4})
+    arrivals = [job("small", gpus=8), job("gang", at=1, pods=4, gpus=8)]
+    assert {node[:5] for node in where(run("topo", case, arrivals))["gang"]} == {"s1-l2"}
+    history = run("blind-gang", case, arrivals)
+    assert len(where(history)["gang"]) == 4
+    assert history.paths[0] == ("s1", "l1"), "what it does not know is told of it all the same"
+
+
+@pytest.mark.parametrize("policy", [name for name in EVERY.split(",") if name != "topo"])
+def test_others_do_not_understand_what_is_asked_of_topology(policy: str) -> None:
+    case = cluster({"s1/l1": 2, "s2/l2": 2})
+    asked = job("g", pods=4, gpus=8, annotations={"required-level": "leaf"})
+    assert len(where(run(policy, case, [asked]))["g"]) == 4
+    assert where(run("topo", case, [asked])) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("tpo", "'tpo' is none; write one of topo, "),
+        ("", "none is named"),
+        ("fgd,fgd", "fgd is named twice"),
+        ("fgd:x.yaml", "fgd has no configuration"),
+        ("topo:", "names no file"),
+        ("topo:/no/such/file", "can't read /no/such/file"),
+    ],
+)
+def test_a_policy_that_is_none(given: str, told: str) -> None:
+    with pytest.raises(CaseError, match=told):
+        read_policies(given)
+
+
+def test_seeds() -> None:
+    assert seeds_of("42") == [42]
+    assert seeds_of("42..44,7") == [42, 43, 44, 7]
+    for wrong in ("", "x", "5..4", "-1", "1,1"):
+        with pytest.raises(CaseError, match="--seeds"):
+            seeds_of(wrong)

@@ -1,0 +1,150 @@
+"""What holds of every run: no GPU is used twice, gangs run whole, and waits are those of a queue."""
+
+from collections import defaultdict
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.simulate.cases import EVERY, cluster, job, run, share, where
+from topo_scheduler.simulation.cases.model import Arrival
+from topo_scheduler.simulation.virtual.history import History
+
+POLICIES = EVERY.split(",")
+
+
+def check(history: History) -> None:
+    """No node holds more than it has at any moment, no GPU more than itself, and gangs run whole."""
+    for node in range(len(history.nodes)):
+        stays = [stay for stay in history.stays if stay.node == node]
+        for moment in {stay.start for stay in stays}:
+            here = [stay for stay in stays if stay.start <= moment < stay.end]
+            assert sum(stay.milli for stay in here) <= history.capacity[node]
+            devices: dict[int, int] = defaultdict(int)
+            for stay in here:
+                for device in stay.devices:
+                    devices[device] += min(stay.milli, 1000)
+            assert all(held <= 1000 for held in devices.values())
+            assert all(1000 * device < history.capacity[node] for device in devices)
+    for number, outcome in enumerate(history.outcomes):
+        stays = [stay for stay in history.stays if stay.job == number]
+        assert len(stays) in (0, outcome.pods), "all of a gang, or none"
+        assert len({stay.start for stay in stays}) <= 1
+        assert (outcome.started < inf) == bool(stays)
+        assert all(stay.start == outcome.started >= outcome.arrived for stay in stays)
+        assert all(stay.end == outcome.ended for stay in stays)
+
+
+arrivals = st.lists(
+    st.tuples(
+        st.integers(0, 400),
+        st.one_of(st.none(), st.integers(1, 300)),
+        st.integers(1, 5),
+        st.integers(0, 8),
+        st.sampled_from([None, "0.25", "0.7"]),
+    ),
+    max_size=14,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(drawn=arrivals, policy=st.sampled_from(POLICIES), latency=st.sampled_from([0.0, 2.5]))
+def test_no_gpu_is_used_twice_and_gangs_run_whole(
+    drawn: list[tuple[int, int | None, int, int, str | None]], policy: str, latency: float
+) -> None:
+    jobs = [
+        share(f"j{number}", part, float(at), seconds)
+        if part and pods == 1
+        else job(f"j{number}", float(at), seconds, pods=pods, gpus=gpus)
+        for number, (at, seconds, pods, gpus, part) in enumerate(sorted(drawn, key=lambda one: one[0]))
+    ]
+    case = cluster({"s1/l1": 2, "s1/l2": 1, "s2/l1": 2}, sharing=True)
+    history = run(policy, case, jobs, latency=latency)
+    check(history)
+    for arrival, outcome in zip(jobs, history.outcomes, strict=True):
+        if arrival.seconds is not None and outcome.started < inf:
+            assert outcome.ended == pytest.approx(outcome.started + arrival.seconds)
+        if outcome.started < inf:
+            assert outcome.started >= outcome.arrived + latency
+
+
+def by_hand(jobs: list[Arrival], gpus: list[int], capacity: int) -> list[float]:
+    """Return the waits on one node: whoever came first and fits, whenever somebody comes or ends."""
+    waits, running, waiting, left = [inf] * len(jobs), list[tuple[float, int]](), list[int](), capacity
+    moments = {one.at for one in jobs}
+    while moments:
+        now = min(moments)
+        moments.discard(now)
+        left += sum(held for end, held in running if end == now)
+        running = [(end, held) for end, held in running if end != now]
+        waiting += [number for number, one in enumerate(jobs) if one.at == now]
+        for number in list(waiting):
+            if gpus[number] <= left:
+                waiting.remove(number)
+                left -= gpus[number]
+                end = now + (jobs[number].seconds or inf)
+                waits[number] = now - jobs[number].at
+                running.append((end, gpus[number]))
+                if end < inf:
+                    moments.add(end)
+    return waits
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    drawn=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 60), st.integers(1, 8)), max_size=10),
+    policy=st.sampled_from([name for name in POLICIES if name != "topo"]),
+)
+def test_waits_are_those_of_a_queue_worked_out_by_hand(drawn: list[tuple[int, int, int]], policy: str) -> None:
+    drawn = sorted(drawn, key=lambda one: one[0])
+    jobs = [job(f"j{n}", float(at), float(seconds), gpus=gpus) for n, (at, seconds, gpus) in enumerate(drawn)]
+    history = run(policy, cluster({"s1/l1": 1}), jobs)
+    expected = by_hand(jobs, [gpus for _, _, gpus in drawn], 8)
+    assert [one.started - one.arrived for one in history.outcomes] == pytest.approx(expected)
+
+
+def test_who_can_never_run_is_left_behind() -> None:
+    history = run("topo", cluster({"s1/l1": 1}), [job("large", gpus=9), job("small", 5.0, 10.0, gpus=1)])
+    assert [one.started for one in history.outcomes] == [inf, 5.0]
+    assert history.end == 15.0
+
+
+def test_of_those_that_come_at_one_moment_the_first_of_the_source_goes_first() -> None:
+    jobs = [job(name, 0.0, 10.0, gpus=8) for name in ("z", "a", "m")]
+    for policy in POLICIES:
+        history = run(policy, cluster({"s1/l1": 1}), jobs)
+        assert [one.started for one in history.outcomes] == [0.0, 10.0, 20.0], policy
+
+
+def test_who_gives_way_begins_anew() -> None:
+    jobs = [job("low", 0.0, 100.0, gpus=8), job("high", 40.0, 10.0, gpus=8, priority=5)]
+    history = run("topo", cluster({"s1/l1": 1}), jobs)
+    low, high = history.outcomes
+    assert (high.started, high.ended) == (40.0, 50.0)
+    assert (low.started, low.ended, low.restarts) == (0.0, 150.0, 1)
+    assert history.evictions == 1
+
+
+def test_in_a_fill_nobody_leaves_and_each_is_tried_in_its_turn() -> None:
+    jobs = [job(f"j{n}", 0.0, 10.0, gpus=1 + n % 3) for n in range(12)]
+    history = run("fgd", cluster({"s1/l1": 1, "s1/l2": 1}), jobs, fill=1.5)
+    assert history.order
+    assert sum(one.milli for one in history.outcomes) <= 1.5 * 16_000
+    assert all(stay.end == inf and stay.start == stay.job for stay in history.stays)
+    assert len({one.name for one in history.outcomes}) == len(history.outcomes), "who comes again is another"
+    assert sum(stay.milli for stay in history.stays) == 16_000
+
+
+def test_pods_that_run_already_hold_what_they_have() -> None:
+    from dataclasses import replace
+
+    from tests.helpers import make_pod
+
+    case = cluster({"s1/l1": 2})
+    there = make_pod("there", gpus=8, node="s1-l1-1", phase="Running", scheduler="default-scheduler")
+    waits = make_pod("waits", gpus=4)
+    case = replace(case, pods=(there, waits))
+    history = run("best-fit", case, [job("a", 5.0, 10.0, gpus=4), job("b", 6.0, 10.0, gpus=4)])
+    assert where(history)["default/waits"] == ["s1-l1-2"]
+    assert [one.started for one in history.outcomes] == [0.0, 5.0, 15.0]
