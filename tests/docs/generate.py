@@ -22,6 +22,7 @@ from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.cli.explained import json_schema
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.observability.metrics import Metrics, Snapshot
+from topo_scheduler.simulation.results.model import json_schema as result_schema
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 REFERENCE: Final = ROOT / "docs" / "reference"
@@ -349,12 +350,18 @@ def schema_page() -> str:
     return json.dumps(json_schema(), indent=2) + "\n"
 
 
+def result_page() -> str:
+    """Return the schema of ``result.json`` of ``simulate``."""
+    return json.dumps(result_schema(), indent=2) + "\n"
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "config.md": config_page,
     "labels.md": labels_page,
     "metrics.md": metrics_page,
     "cli.md": cli_page,
     "explain.schema.json": schema_page,
+    "result.schema.json": result_page,
 }
 MODELS: Final[tuple[type[Model], ...]] = (SchedulerConfig, TopologySchedulerConfig)
 

@@ -42,7 +42,7 @@ def job(name: str, at: float = 0.0, seconds: float | None = None, *, pods: int =
 
 def share(name: str, fraction: str, at: float = 0.0, seconds: float | None = None, **asked: object) -> Arrival:
     """Return a pod that asks for a share of a GPU."""
-    return job(name, at, seconds, annotations={"gpu-fraction": fraction}, **asked)
+    return job(name, at, seconds, annotations={"gpu-fraction": fraction}, **asked)  # type: ignore[arg-type]
 
 
 def run(

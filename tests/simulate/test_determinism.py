@@ -7,9 +7,12 @@ import sys
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tests.cli.conftest import ROOT
 from tests.simulate.cases import EVERY, cluster, job, share
+from tests.simulate.cases import run as simulated
+from topo_scheduler.api.objects import Pod
 from topo_scheduler.simulation.cases.model import Arrival, WorkloadCase
 from topo_scheduler.simulation.policies.names import read_policies
 from topo_scheduler.simulation.tasks import Task, run
@@ -62,24 +65,17 @@ def test_another_process_gives_the_same() -> None:
 
 def test_how_arrivals_are_grouped_in_a_fill_does_not_matter_to_baselines() -> None:
     """They are told of together only where each is tried in its turn all the same."""
-    (policy,) = read_policies("best-fit")
     case = cluster({"s1/l1": 3}, sharing=True)
     arrivals = [replace(one, seconds=None) for one in crowd()]
     apart = [replace(one, pods=_in(one, f"ns-{number % 2}")) for number, one in enumerate(arrivals)]
     found = [
-        [(stay.pod, stay.node, stay.devices) for stay in _stays(policy, case, some)] for some in (arrivals, apart)
+        [(stay.pod, stay.node, stay.devices) for stay in simulated("best-fit", case, some, seed=1, fill=1.3).stays]
+        for some in (arrivals, apart)
     ]
     assert found[0] == found[1]
 
 
-def _in(arrival: Arrival, namespace: str) -> tuple[object, ...]:
-    from msgspec.structs import replace as other
-
-    return tuple(other(pod, metadata=other(pod.metadata, namespace=namespace)) for pod in arrival.pods)
-
-
-def _stays(policy: object, case: object, arrivals: list[Arrival]) -> list[object]:
-    from topo_scheduler.simulation.tasks import simulate
-
-    task = Task(policy, 1, case, WorkloadCase("few", tuple(arrivals)), 1.3)  # type: ignore[arg-type]
-    return list(simulate(task).stays)
+def _in(arrival: Arrival, namespace: str) -> tuple[Pod, ...]:
+    return tuple(
+        structs.replace(pod, metadata=structs.replace(pod.metadata, namespace=namespace)) for pod in arrival.pods
+    )

@@ -1,6 +1,6 @@
 """``result.json``: what a simulation found, run by run. Its version is raised when a reader must change."""
 
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,7 +10,7 @@ SCHEMA: Final = 1
 class Record(BaseModel):
     """A part of the result; every key is told, also where it is null."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Wait(Record):
@@ -90,3 +90,8 @@ class Result(Record):
     version: str
     """Of topo-scheduler."""
     runs: list[Run]
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of ``result.json``."""
+    return Result.model_json_schema()

@@ -1,0 +1,178 @@
+"""Figures worked out by hand, and a folder that holds a whole result or none."""
+
+import json
+from math import inf
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import run as command
+from topo_scheduler.simulation.cases.model import CaseError
+from topo_scheduler.simulation.results import figures
+from topo_scheduler.simulation.results.model import Result
+from topo_scheduler.simulation.results.placements import decode, encode, file_of
+from topo_scheduler.simulation.results.writing import check_folder, read_result, write_result
+from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome, Stay
+
+CLUSTER = "leaf-spine:spines=2,leaves=2,nodes=2,gpus=8"
+
+
+def history() -> History:
+    """Four leaves of one node; a gang over both spines, one below a spine, a pod, and one that waits."""
+    paths = (("s1", "l1"), ("s1", "l2"), ("s2", "l1"), ("s2", "l2"))
+    found = History(("a", "b", "c", "d"), paths, ("spine", "leaf"), (8000,) * 4, end=100.0)
+    found.outcomes = [
+        Outcome("gang", 2, 0.0, 16_000, 10.0, 60.0),
+        Outcome("alone", 1, 20.0, 500, 20.0, inf),
+        Outcome("waits", 1, 50.0, 8000),
+        Outcome("near", 2, 0.0, 16_000, 60.0, 100.0),
+    ]
+    found.stays = [
+        Stay(0, "gang-0", 0, 8000, (), 10.0, 60.0),
+        Stay(0, "gang-1", 2, 8000, (), 10.0, 60.0),
+        Stay(1, "alone", 1, 500, (3,), 20.0),
+        Stay(3, "near-0", 0, 8000, (), 60.0, 100.0),
+        Stay(3, "near-1", 1, 8000, (), 60.0, 100.0),
+        Stay(BEFORE, "there", 3, 1000, (), 0.0),
+    ]
+    return found
+
+
+def test_waits_by_size() -> None:
+    whole, *by_size = figures.waits(history())
+    assert (whole.gpus, whole.workloads, whole.never) == ("all", 4, 1)
+    assert (whole.p50, whole.p95, whole.p99, whole.most, whole.mean) == (10.0, 60.0, 60.0, 60.0, 23.333333)
+    assert [(one.gpus, one.workloads, one.never, one.p50) for one in by_size] == [
+        ("<1", 1, 0, 0.0),
+        ("5-8", 1, 1, None),
+        ("9-16", 2, 0, 10.0),
+    ]
+
+
+def test_spans_are_of_gangs_alone() -> None:
+    found = figures.spans(history())
+    assert found["all"] == found["9-16"]
+    span = found["all"]
+    assert (span.gangs, span.leaves_mean, span.leaves_max, span.spines_mean, span.spines_max) == (2, 2.0, 2, 1.5, 2)
+    assert (span.crossing_leaf, span.leaves) == (2, {"2": 2})
+
+
+def test_utilisation_counts_gpu_seconds() -> None:
+    found = history()
+    # 2 gangs of 16 GPUs for 50 and 40 s, half a GPU for 80 s, and one that was there all the time.
+    assert figures.utilisation(found, 100.0) == pytest.approx(100 * (800 + 640 + 40 + 100) / 3200)
+    assert figures.utilisation(found, 50.0) == pytest.approx(100 * (640 + 15 + 50) / 1600)
+    assert figures.allocated(found) == pytest.approx(100 * 1.5 / 32, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("milli", "size"),
+    [(0, "0"), (250, "<1"), (1000, "1"), (2000, "2"), (3000, "3-4"), (4000, "3-4"), (8000, "5-8"), (65_000, "65-128")],
+)
+def test_sizes(milli: int, size: str) -> None:
+    assert figures.size_of(milli) == size
+
+
+def test_percentiles_are_values_that_occurred() -> None:
+    values = [float(value) for value in range(1, 101)]
+    assert [figures.percentile(values, share) for share in (50, 95, 99)] == [50.0, 95.0, 99.0]
+    assert figures.percentile([7.0], 1) == 7.0
+    assert figures.percentile([], 50) is None
+
+
+def test_a_run_comes_out_of_its_file_as_it_went_in() -> None:
+    found = decode(encode(history()))
+    assert (found.outcomes, found.stays, found.paths) == (history().outcomes, history().stays, history().paths)
+    assert file_of("topo:a/b c.yaml", 42) == "runs/topo-a-b-c.yaml.42.json.zst"
+
+
+# ---------------------------------------------------------------- the folder, and the command
+
+
+def simulate(*more: str) -> tuple[int, str]:
+    """Call the command on a small case; return its exit code and what it said."""
+    found = command("simulate", "--cluster", CLUSTER, "--seeds", "1..2", *more)
+    return found.exit_code, found.output
+
+
+def made(tmp_path: Path) -> list[str]:
+    """Return the arguments of a workload that any build reads."""
+    from topo_scheduler.simulation.cases import generated
+
+    if hasattr(generated, "JOBS"):
+        return ["--workload", "jobs:count=12,every=10,seconds=100,gpus=1+8+16"]
+    return ["--workload", "poisson:rate=6/m,jobs=12,sizes=1|8|16,duration=100s"]
+
+
+def test_a_result_is_written_whole_and_replaced_whole(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    code, said = simulate(*made(tmp_path), "--policy", "topo,random", "--out", str(out))
+    assert code == 0, said
+    assert "policy" in said and "random" in said and "means of 2 seeds" in said
+    found = Result.model_validate(json.loads((out / "result.json").read_text()))
+    assert found.schema_version == 1
+    assert [(one.policy, one.seed) for one in found.runs] == [("topo", 1), ("topo", 2), ("random", 1), ("random", 2)]
+    for one in found.runs:
+        placed = decode((out / one.file).read_bytes())
+        assert len(placed.outcomes) == one.arrived == 12
+        assert one.decisions_per_s > 0
+    assert simulate(*made(tmp_path), "--policy", "fgd", "--fill", "1.2", "--out", str(out))[0] == 0
+    (first, _) = read_result(out).runs
+    assert first.policy == "fgd" and first.fill == 1.2 and 80 < first.gpu_allocated_percent <= 100
+    assert not first.wait and first.utilisation_percent is None
+    assert sorted(path.name for path in (out / "runs").iterdir()) == ["fgd.1.json.zst", "fgd.2.json.zst"]
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], "nothing is left beside it"
+
+
+def test_a_folder_with_anything_else_is_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").write_text("years of work")
+    code, said = simulate(*made(tmp_path), "--out", str(out))
+    assert code == 2 and "thesis.tex" in said and "name another folder" in said
+    assert [path.name for path in out.iterdir()] == ["thesis.tex"]
+    file = tmp_path / "file"
+    file.write_text("")
+    assert "not a folder" in simulate(*made(tmp_path), "--out", str(file))[1]
+
+
+def test_an_empty_folder_will_do(tmp_path: Path) -> None:
+    check_folder(tmp_path)
+    write_result(tmp_path / "deep" / "down", [], {})
+    assert read_result(tmp_path / "deep" / "down").runs == []
+
+
+def test_nothing_is_left_where_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    out = tmp_path / "out"
+    write_result(out, [], {"runs/a": b"1"})
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(CaseError, match="No space left on device"):
+        write_result(out, [], {"runs/b": b"2"})
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (out / "runs" / "a").read_bytes() == b"1", "the last result is whole"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (["--policy", "fdg"], "--policy: 'fdg' is none"),
+        (["--seeds", "9..1"], "--seeds"),
+        (["--fill", "0"], "--fill"),
+        (["--config", "/no/such/file.yaml"], "/no/such/file.yaml"),
+    ],
+)
+def test_bad_input_is_told_before_anything_runs(wrong: list[str], told: str, tmp_path: Path) -> None:
+    found = command("simulate", "--cluster", CLUSTER, *made(tmp_path), *wrong, "--out", str(tmp_path / "out"))
+    assert found.exit_code == 2
+    assert told in found.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
+    found = command("simulate", "--cluster", "/no/such/place", *made(tmp_path), "--out", str(tmp_path / "out"))
+    assert found.exit_code == 2
+    assert "/no/such/place" in found.output
+    assert not (tmp_path / "out").exists()
