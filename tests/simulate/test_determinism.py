@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -13,8 +14,10 @@ from tests.cli.conftest import ROOT
 from tests.simulate.cases import EVERY, cluster, job, share
 from tests.simulate.cases import run as simulated
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.simulation import tasks
 from topo_scheduler.simulation.cases.model import Arrival, WorkloadCase
-from topo_scheduler.simulation.policies.names import read_policies
+from topo_scheduler.simulation.policies.names import engine_of, read_policies
 from topo_scheduler.simulation.tasks import Task, run
 
 HOUR = 3600.0
@@ -73,6 +76,19 @@ def test_how_arrivals_are_grouped_in_a_fill_does_not_matter_to_baselines() -> No
         for some in (arrivals, apart)
     ]
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("policy", ["topo", "best-fit"])
+def test_that_nobody_reads_reasons_changes_no_decision(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = digest(policy, 4)
+
+    def telling(*arguments: Any) -> Engine:
+        engine = engine_of(*arguments)
+        engine.attempts.explains = True
+        return engine
+
+    monkeypatch.setattr(tasks, "engine_of", telling)
+    assert digest(policy, 4) == quiet
 
 
 def _in(arrival: Arrival, namespace: str) -> tuple[Pod, ...]:

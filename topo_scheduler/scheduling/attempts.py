@@ -53,6 +53,8 @@ class Attempts:
         self.kept: tuple[Hashable, ...] = (None, None)
         """Tells what is kept for nominated pods and held for workloads that wait, while decisions are made: with other
         room there are other failures."""
+        self.explains = True
+        """Whether failures are put into words; where nobody reads them they need not be."""
         self._decisions = 0
         self._failures: dict[object, Known] = {}
         self._domains: dict[tuple[int, tuple[str, ...], str], tuple[tuple[int, int] | None, str]] = {}
@@ -222,6 +224,8 @@ class Attempts:
         return tuple(rule.demand for rule in rules if rule.matches(workload.namespace, labels, total))
 
     def _explain(self, ask: Ask, failure: Failure, layout: Layout, stamp: Stamp) -> Known:
+        if not self.explains:
+            return Known(stamp, failure.sentence, {}, (), failure.rule is not None)
         domains: tuple[tuple[tuple[str, ...], str], ...] = ()
         if failure.rule is not None and ask.gang:
             domains = tuple(failure.domains) or domain_reasons(self.planner, ask, layout, failure.rule)

@@ -128,6 +128,7 @@ def configuration_of(policy: Policy, topology: TopologySpec | None, base: Config
 def engine_of(policy: Policy, config: Configuration, resolve: Resolve, epoch: float, seed: int) -> Engine:
     """Return the engine of a policy, on which nothing has happened yet."""
     engine = Engine(config, resolve, epoch=epoch)
+    engine.attempts.explains = False
     rule = _RULES.get(policy.kind)
     if rule is not None:
         engine.planner.policy.baseline = ByScore(rule, seed)
