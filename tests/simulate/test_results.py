@@ -95,18 +95,12 @@ def simulate(*more: str) -> tuple[int, str]:
     return found.exit_code, found.output
 
 
-def made(tmp_path: Path) -> list[str]:
-    """Return the arguments of a workload that any build reads."""
-    from topo_scheduler.simulation.cases import generated
-
-    if hasattr(generated, "JOBS"):
-        return ["--workload", "jobs:count=12,every=10,seconds=100,gpus=1+8+16"]
-    return ["--workload", "poisson:rate=6/m,jobs=12,sizes=1|8|16,duration=100s"]
+STREAM = ["--workload", "poisson:rate=6/m,jobs=12,sizes=1|8|16,duration=100s"]
 
 
 def test_a_result_is_written_whole_and_replaced_whole(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    code, said = simulate(*made(tmp_path), "--policy", "topo,random", "--out", str(out))
+    code, said = simulate(*STREAM, "--policy", "topo,random", "--out", str(out))
     assert code == 0, said
     assert "policy" in said and "random" in said and "means of 2 seeds" in said
     found = Result.model_validate(json.loads((out / "result.json").read_text()))
@@ -116,7 +110,7 @@ def test_a_result_is_written_whole_and_replaced_whole(tmp_path: Path) -> None:
         placed = decode((out / one.file).read_bytes())
         assert len(placed.outcomes) == one.arrived == 12
         assert one.decisions_per_s > 0
-    assert simulate(*made(tmp_path), "--policy", "fgd", "--fill", "1.2", "--out", str(out))[0] == 0
+    assert simulate(*STREAM, "--policy", "fgd", "--fill", "1.2", "--out", str(out))[0] == 0
     (first, _) = read_result(out).runs
     assert first.policy == "fgd" and first.fill == 1.2 and 80 < first.gpu_allocated_percent <= 100
     assert not first.wait and first.utilisation_percent is None
@@ -128,12 +122,12 @@ def test_a_folder_with_anything_else_is_left_alone(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis.tex").write_text("years of work")
-    code, said = simulate(*made(tmp_path), "--out", str(out))
+    code, said = simulate(*STREAM, "--out", str(out))
     assert code == 2 and "thesis.tex" in said and "name another folder" in said
     assert [path.name for path in out.iterdir()] == ["thesis.tex"]
     file = tmp_path / "file"
     file.write_text("")
-    assert "not a folder" in simulate(*made(tmp_path), "--out", str(file))[1]
+    assert "not a folder" in simulate(*STREAM, "--out", str(file))[1]
 
 
 def test_an_empty_folder_will_do(tmp_path: Path) -> None:
@@ -165,14 +159,14 @@ def test_nothing_is_left_where_writing_fails(tmp_path: Path, monkeypatch: pytest
     ],
 )
 def test_bad_input_is_told_before_anything_runs(wrong: list[str], told: str, tmp_path: Path) -> None:
-    found = command("simulate", "--cluster", CLUSTER, *made(tmp_path), *wrong, "--out", str(tmp_path / "out"))
+    found = command("simulate", "--cluster", CLUSTER, *STREAM, *wrong, "--out", str(tmp_path / "out"))
     assert found.exit_code == 2
     assert told in found.output
     assert not (tmp_path / "out").exists()
 
 
 def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
-    found = command("simulate", "--cluster", "/no/such/place", *made(tmp_path), "--out", str(tmp_path / "out"))
+    found = command("simulate", "--cluster", "/no/such/place", *STREAM, "--out", str(tmp_path / "out"))
     assert found.exit_code == 2
     assert "/no/such/place" in found.output
     assert not (tmp_path / "out").exists()

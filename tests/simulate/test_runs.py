@@ -133,7 +133,7 @@ def test_in_a_fill_nobody_leaves_and_each_is_tried_in_its_turn() -> None:
     assert sum(one.milli for one in history.outcomes) <= 1.5 * 16_000
     assert all(stay.end == inf and stay.start == stay.job for stay in history.stays)
     assert len({one.name for one in history.outcomes}) == len(history.outcomes), "who comes again is another"
-    assert sum(stay.milli for stay in history.stays) == 16_000
+    assert 14_000 <= sum(stay.milli for stay in history.stays) <= 16_000
 
 
 def test_pods_that_run_already_hold_what_they_have() -> None:
