@@ -1,6 +1,6 @@
 """Run FGD's protocol on traces.
 
-``python -m tests.fragmentation --data DIR [--trace default,cpu050] [--seeds 42..51] [--scoring fragmentation,off]
+``python -m tests.fragmentation --data DIR [--trace default,cpu050] [--seeds 42..51] [--scoring fragmentation,fgd,off]
 [--learned]``: one JSON line an experiment, then the means beside those that were published.
 """
 
@@ -10,23 +10,9 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
-from typing import Final
 
-from tests.fragmentation.experiment import run
+from tests.fragmentation.experiment import PUBLISHED, run
 from tests.fragmentation.openb import machines, wants
-
-PUBLISHED: Final = {
-    "default": 95.39,
-    "cpu050": 95.21,
-    "cpu100": 95.35,
-    "gpushare40": 94.15,
-    "gpushare60": 91.40,
-    "gpuspec10": 94.95,
-    "gpuspec20": 94.84,
-    "multigpu20": 95.65,
-    "multigpu30": 96.46,
-}
-"""Mean of seeds 42 to 51 of FGD alone, by the result files of its authors."""
 
 
 def main(arguments: list[str]) -> int:

@@ -137,15 +137,12 @@ def test_each_node_has_the_score_of_the_best_placement_on_it(cluster: list[Node]
         if pod[2] and not node[2]:
             node = (node[0], [], False, node[3])  # nobody knows single GPUs there
         before = expected(node, typical)
-        ways = [
-            (-sigmoid_score(before - expected(left, typical)), node[1][at] if at >= 0 else 0, at)
-            for at, left in placements(node, pod)
-        ]
+        ways = [(-sigmoid_score(before - expected(left, typical)), at) for at, left in placements(node, pod)]
         if not ways:
             assert (score, gpu) == (0, -1)
             continue
         best = min(ways)
-        assert (-score, gpu) == (best[0], best[2]), "the best score, then the fullest GPU, then the lowest"
+        assert (-score, gpu) == best, "the best score, then the lowest GPU"
 
 
 def test_the_example_of_the_paper_a_share_goes_where_it_hurts_least() -> None:

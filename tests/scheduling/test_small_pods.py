@@ -268,6 +268,14 @@ def test_pods_without_gpus_are_scored_only_where_nodes_with_gpus_are_all_that_is
     assert [bool(score.added) for score in scores] == [False, False, True]
 
 
+@pytest.mark.parametrize(("scoring", "node"), [("fragmentation", "s-l-2"), ("fgd", "s-l-1")])
+def test_among_equals_ours_takes_the_fullest_node_and_fgd_the_first(scoring: str, node: str) -> None:
+    d = Driver(fabric({"s/l": 2}), configured(f"{{smallPods: {{scoring: {scoring}}}}}"))
+    d.apply(make_pod("other", gpus=2, scheduler="o", node="s-l-2"))
+    assert d.run(make_pod("p", gpus=1)) == {"p": node}
+    assert d.complaints() == []
+
+
 def test_scoring_can_be_off_and_a_name_that_nobody_has_is_complained_of() -> None:
     d = Driver(fabric({"s/l": 1}), configured("{smallPods: {scoring: 'off'}}"))
     d.run(make_pod("p", gpus=1))

@@ -11,6 +11,7 @@ from topo_scheduler.state.typical import (
     MOST_KINDS,
     Kind,
     Kinds,
+    ShareWorth,
     in_millionths,
     kind_of,
     moved,
@@ -70,6 +71,8 @@ def test_a_kind_is_what_fragmentation_depends_on() -> None:
 
 
 def test_models_become_columns() -> None:
-    found = typical_of(in_millionths([(Kind(1000, 1, 0, ("A", "Z")), 3), (Kind(0, 0, 500), 1)]), ["B", "A"])
+    found = typical_of(
+        in_millionths([(Kind(1000, 1, 0, ("A", "Z")), 3), (Kind(0, 0, 500), 1)]), ["B", "A"], ShareWorth.nothing()
+    )
     assert found.pods.tolist() == [[1000, 1, 0, 750_000], [0, 0, 500, 250_000]]
     assert found.access.tolist() == [[False, False, True], [True, True, True]], "unknown models first"

@@ -98,8 +98,8 @@ def fragmentation(
 ) -> None:
     """Write the score of a pod on some rows, and which GPU a share takes there.
 
-    Of several GPUs that score alike a share takes the one with least free, then the lowest. Where it has no room the
-    score is 0 and the GPU -1; what else keeps it from the row is not looked at.
+    Of several GPUs that score alike a share takes the lowest. Where it has no room the score is 0 and the GPU -1; what
+    else keeps it from the row is not looked at.
 
     Args:
         allocatable: int64[rows, resources].
@@ -139,7 +139,7 @@ def fragmentation(
             after = stranded(cpu - ask_cpu, whole - ask_gpus, parts, number, node[0], node[1], typical, access)
             out[i, 0] = quantised(before - after, thresholds)
             continue
-        best, least = np.int64(-1), np.int64(0)
+        best, lowest = np.int64(-1), np.int64(0)
         for p in range(number + 1):
             had = parts[p] if p < number else np.int64(1000)
             if had < ask_share or (p == number and (untouched < 0 or whole == 0)):
@@ -150,9 +150,10 @@ def fragmentation(
             )
             parts[p] = had
             score = quantised(before - after, thresholds)
-            if score > best or (score == best and had < least):
-                best, least = score, had
-                out[i, 0], out[i, 1] = score, index[p] if p < number else untouched
+            at = index[p] if p < number else np.int64(untouched)
+            if score > best or (score == best and at < lowest):
+                best, lowest = score, at
+                out[i, 0], out[i, 1] = score, at
 
 
 @kernel(

@@ -14,7 +14,7 @@ from typing import Final
 from topo_scheduler import kernels
 from topo_scheduler.kernels.cache import OWN_VARIABLE, prepare
 
-MODULES: Final = ("fit", "windows", "nodes", "links", "fragmentation")
+MODULES: Final = ("fit", "windows", "nodes", "links", "fragmentation", "small_pods")
 """What every decision needs: ready before the first."""
 OF_PREEMPTION: Final = ("victims",)
 """What only preemption needs: compiled when the first workload would preempt, where no cache has it."""

@@ -104,6 +104,22 @@ def moved(before: Popular, after: Popular) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class ShareWorth:
+    """What shares of GPUs are worth, by thousandths of one GPU, in millionths of a GPU.
+
+    ``left`` int64[1001]: what so much that is left of one GPU is worth. ``price`` int64[1001]: what a share costs.
+    """
+
+    left: Int64
+    price: Int64
+
+    @classmethod
+    def nothing(cls) -> "ShareWorth":
+        """Return that of a cluster without shares: all is worth nothing, so every share fits anywhere."""
+        return cls(np.zeros(1001, np.int64), np.zeros(1001, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
 class Typical:
     """Typical pods as arrays.
 
@@ -113,10 +129,11 @@ class Typical:
 
     pods: Int64
     access: Bool
+    shares: ShareWorth
 
 
-def typical_of(kinds: Popular, models: Sequence[str]) -> Typical:
-    """Return the arrays of popular kinds, given the GPU models there are, by their index."""
+def typical_of(kinds: Popular, models: Sequence[str], shares: ShareWorth) -> Typical:
+    """Return the arrays of popular kinds, given the GPU models there are, by their index, and the worth of shares."""
     pods = np.zeros((len(kinds), 4), np.int64)
     access = np.zeros((len(kinds), len(models) + 1), np.bool_)
     for at, (kind, weight) in enumerate(kinds):
@@ -124,7 +141,7 @@ def typical_of(kinds: Popular, models: Sequence[str]) -> Typical:
         access[at, 0] = not kind.models
         for number, model in enumerate(models):
             access[at, number + 1] = not kind.models or model in kind.models
-    return Typical(pods, access)
+    return Typical(pods, access, shares)
 
 
 def _thresholds() -> Int64:

@@ -1,6 +1,6 @@
-"""The built-in score for pods placed alone: where they strand the fewest GPUs for typical pods.
+"""The built-in scores for pods placed alone: where they leave the most for typical pods. Ours, and FGD to compare with.
 
-The kernel is imported when the first pod is scored: who only filters need not wait until it is compiled.
+Kernels are imported when the first pod is scored: who only filters need not wait until they are compiled.
 """
 
 from functools import cache
@@ -28,34 +28,38 @@ def kernels() -> ModuleType:
     return module
 
 
-def scored(nodes: Nodes, cls: PodClass, typical: Typical, rows: Int64) -> Int64:
+@cache
+def small_pod_kernels() -> ModuleType:
+    """Return the module of kernels of our own score."""
+    from topo_scheduler.kernels import small_pods as module
+
+    return module
+
+
+def scored(name: str, nodes: Nodes, cls: PodClass, typical: Typical, rows: Int64) -> Int64:
     """Return for each row the score in hundredths, and which GPU a share takes there (int64[n, 2])."""
     out = np.empty((len(rows), 2), np.int64)
-    kernels().fragmentation(
-        nodes.allocatable,
-        nodes.requested,
-        CPU,
-        GPU,
-        nodes.gpu_free,
-        nodes.gpu_sharing,
-        nodes.model,
-        rows,
-        cls.amount(CPU),
-        cls.gpus,
-        cls.share,
-        typical.pods,
-        typical.access,
-        THRESHOLDS,
-        out,
-    )
+    of_node = (nodes.allocatable, nodes.requested, CPU, GPU, nodes.gpu_free, nodes.gpu_sharing, nodes.model, rows)
+    of_pod = (cls.amount(CPU), cls.gpus, cls.share, typical.pods, typical.access)
+    if name == FGD:
+        kernels().fragmentation(*of_node, *of_pod, THRESHOLDS, out)
+    else:
+        shares = typical.shares
+        small_pod_kernels().small_pod_scores(*of_node, *of_pod, shares.left, shares.price, THRESHOLDS, out)
     return out
 
 
 def fragmentation(nodes: Nodes, request: Request, rows: Int64) -> Int64:
-    """Return how little the pod strands on each row (int64[n]): 500 where that changes nothing, more where less is."""
+    """Return how little the pod leaves unusable on each row (int64[n]): 500 where that changes nothing."""
     assert request.typical is not None
-    return scored(nodes, request.cls, request.typical, rows)[:, 0] * HUNDREDTHS
+    return scored(FRAGMENTATION, nodes, request.cls, request.typical, rows)[:, 0] * HUNDREDTHS
 
 
-ALONE: Final = (Score(FRAGMENTATION, nodes=fragmentation), Score(FGD, nodes=fragmentation))
+def fgd(nodes: Nodes, request: Request, rows: Int64) -> Int64:
+    """Return how little the pod strands on each row (int64[n]), as FGD published it."""
+    assert request.typical is not None
+    return scored(FGD, nodes, request.cls, request.typical, rows)[:, 0] * HUNDREDTHS
+
+
+ALONE: Final = (Score(FRAGMENTATION, nodes=fragmentation), Score(FGD, nodes=fgd))
 """Scores for pods placed alone."""

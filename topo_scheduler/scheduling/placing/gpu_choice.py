@@ -47,7 +47,7 @@ def _scored(site: Site, cls: PodClass, row: int) -> int:
     if site.policy.alone not in (FRAGMENTATION, FGD):
         return -1
     typical = site.small_pods.typical.now(site.policy.typical)
-    return int(scored(site.nodes, cls, typical, np.array([row], np.int64))[0, 1])
+    return int(scored(site.policy.alone, site.nodes, cls, typical, np.array([row], np.int64))[0, 1])
 
 
 def _tightest(free: Int64, share: int) -> tuple[int, ...]:

@@ -13,10 +13,11 @@ import numpy as np
 from topo_scheduler.api.annotations import Strategy
 from topo_scheduler.api.config import TopologySpec
 from topo_scheduler.api.quantity import parse_quantity
-from topo_scheduler.api.small_pods import FRAGMENTATION, OFF, SmallPods
+from topo_scheduler.api.small_pods import FGD, FRAGMENTATION, OFF, SmallPods
 from topo_scheduler.scheduling.extensions.extension import Request, Score
 from topo_scheduler.scheduling.extensions.gradient import kernels
 from topo_scheduler.scheduling.extensions.registry import Extensions
+from topo_scheduler.scheduling.placing.share_prices import share_worth
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.nodes import Int64, NodeTable
 from topo_scheduler.state.resources import CPU, GPU
@@ -25,6 +26,7 @@ from topo_scheduler.state.typical import (
     Kind,
     Kinds,
     Popular,
+    ShareWorth,
     Typical,
     in_millionths,
     moved,
@@ -50,14 +52,17 @@ class TypicalPods:
         self._popular: Popular = ()
         self._counted_at: int | None = None
         self._made: tuple[Popular, int] | None = None
-        self._typical = typical_of((), ())
+        self._shares = ShareWorth.nothing()
+        self._typical = typical_of((), (), self._shares)
 
     def now(self, configured: Popular) -> Typical:
         """Return them as arrays; the same object as long as they are the same."""
         made = (configured or self._counted(), len(self._nodes.models))
         if made != self._made:
+            if self._made is None or made[0] != self._made[0]:
+                self._shares = share_worth(made[0])
             self._made = made
-            self._typical = typical_of(made[0], self._nodes.models)
+            self._typical = typical_of(made[0], self._nodes.models, self._shares)
         return self._typical
 
     def _counted(self) -> Popular:
@@ -105,7 +110,8 @@ class NodeScores:
             assert score.nodes is not None
             request = Request(view.cls, 1, False, Strategy.BALANCED, typical=typical)
             kept.score[rows] = score.nodes(nodes, request, rows)
-            kernels().left_free(nodes.allocatable, nodes.requested, CPU, GPU, nodes.gpu_free, rows, kept.left)
+            if score.name != FGD:  # that one takes the first of equals, as published
+                kernels().left_free(nodes.allocatable, nodes.requested, CPU, GPU, nodes.gpu_free, rows, kept.left)
         kept.at = nodes.capacity_changes.position
         self._kept[key] = kept
         if len(self._kept) > KEEP:
