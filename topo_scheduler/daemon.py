@@ -113,7 +113,7 @@ class Daemon:
     async def _run(self) -> None:
         serving = self.configuration.scheduler.metrics
         app = health.application(
-            live={"event-loop": self._check_loop},
+            live={"event-loop": self._check_loop, "recovery": self._check_recovery},
             ready={"kernels": self._check_kernels, "caches": self._check_caches},
             metrics=self.metrics.exposition,
         )
@@ -240,6 +240,9 @@ class Daemon:
         silent = self._clock() - self._beat
         return f"the event loop has not turned for {silent:.0f} s" if silent > 30 else ""
 
+    def _check_recovery(self) -> str:
+        return self.term.recovery.wrong() if self.term is not None else ""
+
     def _check_kernels(self) -> str:
         if self.warmth is None:
             return "kernels are being compiled"
@@ -293,6 +296,7 @@ class Daemon:
             held_back_classes=len(term.engine.outcomes.held_back),
             reservations=len(term.engine.reserving.holds),
             reserved_gpus=term.engine.reserving.gpus,
+            migrations=term.recovery.under_way,
             binds_in_flight=term.engine.outcomes.in_flight,
             leading=self.leading.is_set(),
             api_requests=dict(self.client.traffic.requests),

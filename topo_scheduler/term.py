@@ -35,6 +35,7 @@ from topo_scheduler.kube.sinks import Calls
 from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recording.ear import Listener, new_engine, sinks_of_storage
+from topo_scheduler.recovery.runner import RecoveryRunner
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import Complain, Tell
 from topo_scheduler.scheduling.intake.understand import Lineage
@@ -110,7 +111,20 @@ class Term:
             start=self._start,
             changed=self._wake.set,
         )
-        facts = Facts(self.engine, clock, self._wake.set, self._forget)
+        self.recovery = RecoveryRunner(
+            client,
+            self.engine,
+            configuration.topology.spec.recovery,
+            gpu_resources=configuration.scheduler.gpu_resources,
+            events=events,
+            metrics=metrics,
+            owners=self._owners,
+            clock=clock,
+            epoch=time.time() - clock(),
+            start=self._start,
+            changed=self._wake.set,
+        )
+        facts = Facts(self.engine, clock, self._facts_came, self._forget)
         self._groups = GroupDirectory(client, facts, clock=clock)
         self._nodes = Reflector(client, NODES, Calls(facts.nodes_applied, facts.nodes_deleted))
         self._pods = Reflector(client, PODS, Calls(facts.pods_applied, facts.pods_deleted))
@@ -130,6 +144,7 @@ class Term:
         }
         self._reflectors |= self._storage
         self._fetching: set[str] = set()
+        self._filled = asyncio.Event()
         self._draining = False
         self._group: asyncio.TaskGroup | None = None
         self._passing: set[asyncio.Task[None]] = set()
@@ -165,12 +180,18 @@ class Term:
         return [
             *((f"reflect {name}", reflector.run()) for name, reflector in self._reflectors.items()),
             *((f"bind {number}", self._executor.bind()) for number in range(self._workers)),
+            ("recovery", self._heal()),
             ("owners", self._owners.run()),
             ("conditions", self._conditions.run()),
             ("groups", self._groups.run()),
             ("group conditions", self._group_conditions.run()),
             ("post-bind", self._plugins.run()),
         ]
+
+    async def _heal(self) -> None:
+        """Heal what fails, once there is something to decide with."""
+        await self._filled.wait()
+        await self.recovery.run()
 
     async def _fill(self, handover: float) -> None:
         """Wait until every cache is filled, and until nothing of a former leader can arrive any more."""
@@ -184,6 +205,8 @@ class Term:
             log.info("the Lease was not released: waiting for binds of a former leader to land, %g s", wait)
             await asyncio.sleep(wait)
             await self._pods.relist()
+        await self.recovery.prepare()
+        self._filled.set()
         # What is known by now stays. To walk it again and again holds up decisions, half a second at 100,000 nodes.
         gc.unfreeze()
         gc.collect()
@@ -283,7 +306,12 @@ class Term:
     def configure(self, configuration: Configuration) -> None:
         """Take over a changed TopologySchedulerConfig."""
         self.engine.configure(configuration)
+        self.recovery.configure(configuration.topology.spec.recovery)
         self._wake.set()
+
+    def _facts_came(self) -> None:
+        self._wake.set()
+        self.recovery.facts_changed()
 
     def _forget(self, uid: str) -> None:
         """Write nothing more about a pod that is gone, or has a node."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 import yaml
 
@@ -15,6 +16,7 @@ from tests.docs.pages import PAGES, Block, anchors, blocks, links
 from topo_scheduler.api.annotations import Source, annotation_names, read_annotations
 from topo_scheduler.api.config import load_configuration
 from topo_scheduler.api.labels import PREFIX
+from topo_scheduler.api.migrations import KIND, Migration, MigrationSpec
 from topo_scheduler.api.process import API_VERSION
 from topo_scheduler.cli.main import main as cli
 
@@ -67,6 +69,11 @@ def test_names_nothing_of_one_machine(page: Path) -> None:
 def test_yaml_is_accepted(block: Block) -> None:
     documents = [document for document in yaml.safe_load_all(block.text) if document is not None]
     assert documents
+    if all(document.get("kind") == KIND for document in documents):
+        for document in documents:
+            spec = msgspec.convert(document, Migration, strict=True).spec
+            assert spec.pods and document["spec"].keys() <= {*MigrationSpec.__struct_encode_fields__}
+        return
     if any(document.get("apiVersion") == API_VERSION for document in documents):
         load_configuration({block.where: block.text})
         return

@@ -21,6 +21,7 @@ from .recorder import Recorder
 
 T = TypeVar("T")
 ROOT: Final = Path(__file__).resolve().parents[2]
+NOT_READY: Final = "node-not-ready.stage.kwok.x-k8s.io"
 WORKLOADS: Final = ("deployments", "statefulsets", "jobs", "replicasets")
 
 
@@ -108,6 +109,22 @@ class Cluster:
         ]
         await self.add_nodes(nodes)
         return [item["metadata"]["name"] for item in nodes]
+
+    async def fail_node(self, name: str) -> None:
+        """Let a node be not ready. On the embedded server its kubelet does nothing any more; KWOK's goes on."""
+        if self._kubelet is not None:
+            self._kubelet.fail_node(name)
+        else:
+            # KWOK breaks nodes that it has seen to, and those were born ready.
+            await self.api.patch("nodes", name, {"status": {"phase": "Running"}}, subresource="status")
+            await self.label_node(name, {NOT_READY: "true"})
+
+    async def heal_node(self, name: str) -> None:
+        """Let a node be ready again."""
+        if self._kubelet is not None:
+            self._kubelet.heal_node(name)
+        else:
+            await self.label_node(name, {NOT_READY: None})
 
     async def label_node(self, name: str, labels: Mapping[str, str | None]) -> None:
         """Change labels of a node; None takes one away."""

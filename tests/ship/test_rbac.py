@@ -15,6 +15,8 @@ WRITES = {
     ("", "pods/status", "patch"),
     ("", "pods/eviction", "create"),
     ("scheduling.k8s.io", "podgroups/status", "patch"),
+    ("topology.scheduler", "migrations", "create"),
+    ("topology.scheduler", "migrations/status", "update"),
     ("", "persistentvolumes", "patch"),
     ("", "persistentvolumeclaims", "patch"),
     ("events.k8s.io", "events", "create"),
@@ -35,6 +37,7 @@ READS = {
     ("storage.k8s.io", "volumeattachments"),
     ("policy", "poddisruptionbudgets"),
     ("coordination.k8s.io", "leases"),
+    ("topology.scheduler", "migrations"),
     *((str(api), PLURAL) for api in GroupApi),
 }
 OWNERS = {(kind.group, kind.plural) for kind in OWNER_KINDS}

@@ -23,6 +23,7 @@ from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.links import Link
 from topo_scheduler.api.models import Model, Share
 from topo_scheduler.api.process import API_VERSION, SchedulerConfig
+from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.sharing import DomainAccess, Fairness, Quota
 from topo_scheduler.api.small_pods import SmallPods
 from topo_scheduler.api.waiting import RepairSpec, ReservationSpec
@@ -145,6 +146,7 @@ class TopologySpec(Model):
     """Domains that are for some namespaces only; what is not listed is for all."""
     reservation: ReservationSpec = ReservationSpec()
     repair: RepairSpec = RepairSpec()
+    recovery: RecoverySpec = RecoverySpec()
     placement_rules: tuple[PlacementRule, ...] = ()
     """How far gangs may spread, beside the size rule. Of the required rules the first that is for a gang holds, and of
     the preferred ones."""

@@ -22,7 +22,7 @@ from yarl import URL
 from topo_scheduler import __version__
 from topo_scheduler.api.objects import Status
 from topo_scheduler.kube.errors import ApiError, Unauthorized, Undecodable, Unreachable, api_error
-from topo_scheduler.kube.transport import Transport
+from topo_scheduler.kube.transport import Connection, Transport
 
 T = TypeVar("T")
 
@@ -122,6 +122,10 @@ class Client:
     def server(self) -> str:
         """The address of the API server."""
         return self._transport.server
+
+    async def connection(self) -> Connection:
+        """Return server and credentials, for a client that is not this one."""
+        return await self._transport.connection()
 
     async def close(self) -> None:
         """Close every connection."""

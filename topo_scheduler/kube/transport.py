@@ -16,6 +16,7 @@ import os
 import time
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -42,6 +43,20 @@ LOAD_SECONDS = 30.0
 
 READ_BUFFER = 2 * 1024 * 1024
 """Bytes read ahead of a watch's consumer; the largest batch of lines is twice this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """Server and credentials of the moment, for another client of the same process."""
+
+    server: str
+    ca_path: str = ""
+    certificate_path: str = ""
+    private_key_path: str = ""
+    scheme: str = ""
+    token: str = ""
+    insecure: bool = False
+    proxy: str = ""
 
 
 class Transport:
@@ -84,6 +99,22 @@ class Transport:
             self._next_check = time.monotonic() + CHECK_SECONDS
             await self._check()
         return self._authorization
+
+    async def connection(self) -> Connection:
+        """Return server and credentials as they are now."""
+        scheme, _, token = (await self.authorization()).get("Authorization", "").partition(" ")
+        configuration = self._configuration
+        assert configuration is not None
+        return Connection(
+            server=self.server,
+            ca_path=configuration.ssl_ca_cert or "",
+            certificate_path=configuration.cert_file or "",
+            private_key_path=configuration.key_file or "",
+            scheme=scheme if token else "",
+            token=token,
+            insecure=not configuration.verify_ssl,
+            proxy=str(self.options.get("proxy", "")),
+        )
 
     async def reload(self, refused: Mapping[str, str]) -> bool:
         """Read everything anew, after the server refused these headers; whether that changed anything."""

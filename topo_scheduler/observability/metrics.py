@@ -13,6 +13,7 @@ from topo_scheduler.state.decision import Decision
 _FAST: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _SCORES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 _HOPS: Final = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+_RECOVERY: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 _SLOW: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 
 
@@ -71,6 +72,7 @@ class Snapshot:
     reservations: int = 0
     reserved_gpus: int = 0
     binds_in_flight: int = 0
+    migrations: int = 0
     leading: bool = False
     api_requests: dict[tuple[str, int], int] | None = None
     api_bytes: int = 0
@@ -120,6 +122,21 @@ class Metrics:
         self.preempted = Counter(
             "topology_scheduler_preemption_victims",
             "Pods asked to make room for others of higher priority, by how that ended.",
+            ("outcome",),
+            registry=self.registry,
+        )
+        self.recovery = self._histogram(
+            "topology_recovery_duration_seconds",
+            "From the moment a node failed, or a Migration was asked for, until that Migration was over.",
+            _RECOVERY,
+            ("cause", "outcome"),
+        )
+        self.recovery_phase = self._histogram(
+            "topology_scheduler_recovery_duration_seconds", "One phase of a Migration.", _RECOVERY, ("phase",)
+        )
+        self.recovery_evictions = Counter(
+            "topology_scheduler_recovery_evictions",
+            "Evictions asked for by Migrations, by how that ended.",
             ("outcome",),
             registry=self.registry,
         )
@@ -220,6 +237,7 @@ class _AtScrape(Collector):
             "GPUs held for workloads that wait, those that others still use included.",
             now.reserved_gpus,
         )
+        yield _gauge("topology_scheduler_migrations", "Migrations that are not over.", now.migrations)
         yield _gauge("topology_scheduler_binds_in_flight", "Bindings whose end is not known.", now.binds_in_flight)
         yield _gauge("topology_scheduler_leader", "1 while this replica leads.", int(now.leading))
         yield _gauge(

@@ -132,6 +132,8 @@ class Audit:
                 self._bind_ended(uid, outcome, message)
             case "eviction_finished":
                 self._eviction_ended(*heard.arguments[:3])
+            case "seat_taken":
+                self._moved(*heard.arguments)
             case "configure":
                 self._write("configured", spec=heard.arguments[0].topology.spec)
         for instruction in heard.out:
@@ -199,6 +201,10 @@ class Audit:
         if (preempt := self._victims.pop(uid, None)) is not None:
             told = self._gives_way(preempt)
             self._of_pod(kind, preempt.pod, node=preempt.node, outcome=outcome.value, reason=message, **told)
+
+    def _moved(self, migration: str, pod: str, by: PodRef, origin: str, node: str) -> None:
+        reason = f"Migration {migration}: in place of the pod {pod} on node {origin}"
+        self._of_pod("moved", by, node=node, reason=reason)
 
     # ------------------------------------------------------------ instructions
 

@@ -11,6 +11,7 @@ from topo_scheduler.scheduling.intake.ranks import give_ranks
 from topo_scheduler.scheduling.placing.ask import Ask, Failure, Limits, Placement
 from topo_scheduler.scheduling.placing.bandwidth import traffic_of
 from topo_scheduler.scheduling.placing.gpu_choice import choose_gpus
+from topo_scheduler.scheduling.placing.in_seats import place_in_seats
 from topo_scheduler.scheduling.placing.levels import as_loosened, plan_by_levels, required_level, wish_of
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.quality import quality_of
@@ -19,6 +20,7 @@ from topo_scheduler.scheduling.placing.segments import segments_of
 from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.placing.validation import check
 from topo_scheduler.scheduling.queueing.sharing import Sharing
+from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.rules.neighbours import Position, looks_around
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
@@ -55,6 +57,8 @@ class Attempts:
         room there are other failures."""
         self.explains = True
         """Whether failures are put into words; where nobody reads them they need not be."""
+        self.replacements: Replacements | None = None
+        """Seats held for members that take the place of others."""
         self._decisions = 0
         self._failures: dict[object, Known] = {}
         self._domains: dict[tuple[int, tuple[str, ...], str], tuple[tuple[int, int] | None, str]] = {}
@@ -92,6 +96,8 @@ class Attempts:
         traffic = ask.traffic if ask.traffic is None or ask.running else ask.traffic.bandwidth
         key = (wanted, wish, ask.segments, tuple(ask.running), tuple(ask.groups), ask.profiles, traffic)
         stamp = (improvements, tuple(around.position_for(cls) for cls, _ in groups if looks_around(cls)))
+        if self.replacements and (found := self._in_seats(workload, groups, ask, layout, now)) is not None:
+            return found
         known = self._failures.get(key)
         if known is None or known.stamp != stamp:
             ask, outcome, told = plan_by_levels(self.planner, ask, layout, now, wish)
@@ -204,6 +210,27 @@ class Attempts:
         return as_loosened(self.planner, self.ask(workload, groups, (), layout), layout, now, wish)
 
     # ------------------------------------------------------------ inside
+
+    def _in_seats(
+        self,
+        workload: Workload,
+        groups: Sequence[tuple[PodClass, list[Member]]],
+        ask: Ask,
+        layout: Layout,
+        now: float,
+    ) -> Decision | None:
+        """Return the decision for the seats that are held for these members; None where not all have one."""
+        rows = self.replacements.rows_for(workload, members_of(groups)) if self.replacements else {}
+        if not rows:
+            return None
+        found = place_in_seats(self.planner, ask, [some for _, some in groups], rows, layout, now)
+        if found is None:
+            return None
+        try:
+            volumes = self._volumes(groups, found)
+        except ClaimError:
+            return None
+        return self._placed(workload, groups, ask, found, layout, volumes, "in the seats that were held for them")
 
     def _next(self) -> int:
         self._decisions += 1

@@ -5,7 +5,7 @@ server says may come late, twice or out of order; an engine rebuilt from a fresh
 followed the watch.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
@@ -22,6 +22,7 @@ from topo_scheduler.scheduling.instructions import (
     Complain,
     EvictionOutcome,
     Instruction,
+    PodRef,
 )
 from topo_scheduler.scheduling.intake.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.intake.pending import Told
@@ -36,6 +37,7 @@ from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.queueing.standing import lacking, least_of, order_of
 from topo_scheduler.scheduling.queueing.waking import Waking
 from topo_scheduler.scheduling.reserving.machine import Reserving
+from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.settings import fairness_of, policy_of, unknown_levels, unknown_scores
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Verdict
@@ -64,6 +66,7 @@ class Engine:
         self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)
         self.preempting = Preempting(config.scheduler.scheduler_name, self.world, self.workloads, self.attempts)
         self.preempting.enabled = config.topology.spec.preemption.enabled
+        self.attempts.replacements = self.preempting.replacements
         self.contested = Contested(config.scheduler.scheduler_name, self.world, config.topology.spec.other_schedulers)
         self.reserving = Reserving(
             self.world, self.workloads, self.attempts, self.preempting, config.topology.spec.reservation
@@ -160,6 +163,18 @@ class Engine:
         self.contested.deleted(uid)
         self.arrivals.deleted(uid, now)
         self.preempting.pod_deleted(uid)
+
+    def pods_told(self, pods: Collection[Pod], now: float) -> None:
+        """Understand pods that were found bound, so that they can be planned with: `Arrivals.learn`."""
+        for pod in pods:
+            self.arrivals.learn(pod, now)
+
+    def seats_kept(self, migration: str, seats: Sequence[ReservedSeat]) -> None:
+        """Hold these seats for replacements that a Migration awaits, and no other for it."""
+        self.preempting.replacements.keep(migration, seats)
+
+    def seat_taken(self, migration: str, pod: str, by: PodRef, origin: str, node: str) -> None:
+        """Note that a pod runs in place of one that a Migration moved; for who listens."""
 
     def groups_applied(self, groups: Iterable[PodGroup], now: float) -> None:
         """Take over PodGroups that appeared or changed."""

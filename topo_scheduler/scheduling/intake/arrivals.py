@@ -205,6 +205,29 @@ class Arrivals:
             self._describe(workload)
             self.touch(workload)
 
+    def learn(self, pod: Pod, now: float) -> None:
+        """Make sense of a pod that was found bound, as if it had been seen pending; one that is understood stays so."""
+        uid, entry = pod.metadata.uid, self._world.ledger.get(pod.metadata.uid)
+        found = self._workloads.of_pod(uid)
+        ours = pod.spec.scheduler_name == self._scheduler_name
+        if not ours or entry is None or entry.assumed or (found is not None and found[1].cls.amounts):
+            return
+        lineage = self._resolve(pod)
+        if lineage is None:
+            return
+        world = self._world
+        understood = understand(pod, lineage, world.resources, now, world.groups, world.around.extensions)
+        member, wanted = understood.member, understood.workload
+        _, made_up = found_bound(pod, "")
+        member.stage, member.node, member.problem = Stage.BOUND, entry.node, ""
+        member.rank, member.bandwidth, member.profile = made_up.rank, made_up.bandwidth, entry.profile
+        if found is not None and found[0].id != wanted.id:
+            # What it was placed with is what it belongs to, whatever its annotations say by now.
+            wanted.id, wanted.gang = found[0].id, found[0].gang
+        wanted.found = found is None or found[0].found
+        workload = self._workloads.join(wanted, member)
+        self._out += self._outcomes.note_complete(workload)
+
     def _describe(self, workload: Workload | None) -> None:
         """Give a gang that was found bound what its PodGroup says, and mark that as placed if it is."""
         if workload is None or not workload.found or (key := GroupKey.parse(workload.id)) is None:

@@ -5,7 +5,7 @@ nothing more is done for it. How claims end is said in `claims`.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,7 @@ from topo_scheduler.scheduling.preemption.claims import Claims, doubled
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
+from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.budgets import Budgets
 from topo_scheduler.state.crossing import crossed
@@ -49,6 +50,8 @@ class Preempting:
     def __init__(self, scheduler_name: str, world: World, workloads: Workloads, attempts: Attempts) -> None:
         self.budgets = Budgets()
         self.nominations = Nominations(world)
+        self.replacements = Replacements(world, self.nominations)
+        """Seats for pods that are yet to be made: they count as nominations do."""
         self.enabled = True
         self.ready = True
         """Whether victims can be looked for at once: what that needs is compiled."""
@@ -110,13 +113,18 @@ class Preempting:
 
     def count_for(self, workload: Workload) -> Hashable:
         """Let those nominated pods count that stand before a workload; return what tells them from any others."""
-        return self.nominations.count_for(workload.members, workload.priority, workload.id)
+        own: Mapping[str, object] = workload.members
+        if self.replacements:
+            own = {**own, **self.replacements.own(workload)}
+        return self.nominations.count_for(own, workload.priority, workload.id)
 
     def placed(self, workload: Workload, decision: Decision) -> list[Instruction]:
         """Note that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations."""
         seated = {seat.uid for seat in decision.seats}
         for uid in seated:
             self.nominations.drop(uid)
+        if self.replacements:
+            self.replacements.placed(workload, decision)
         claim = self._claims.get(workload.id)
         out = self._claims.clear(claim) if claim is not None else []
         self.forget(workload.id)

@@ -1,0 +1,152 @@
+"""Nodes fail, and gangs are whole again: kopf watches, Migrations tell, the manifests' rights suffice."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.ship.manifests import BASE
+from topo_scheduler.api.config import Configuration, TopologySchedulerConfig
+from topo_scheduler.api.recovery import RecoverySpec
+
+from . import objects
+from .api import Json
+from .cluster import Cluster, leaves_of, nodes_of
+from .conftest import StartReplica
+from .replica import configured
+
+
+def recovering(**spec: Any) -> Configuration:
+    """A configuration with recovery on, and a short debounce."""
+    base = configured()
+    wanted = RecoverySpec.model_validate({"enabled": True, "debounce": 0.5, **spec})
+    topology = base.topology.spec.model_copy(update={"recovery": wanted})
+    return Configuration(base.scheduler, TopologySchedulerConfig(spec=topology))
+
+
+@pytest.fixture
+async def migrations(cluster: Cluster) -> AsyncIterator[None]:
+    """Migrations are defined."""
+    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    await cluster.define(definition)
+    yield
+    await cluster.undefine(definition["metadata"]["name"])
+
+
+async def _wait_phase(cluster: Cluster, *phases: str, timeout: float = 30) -> Json:
+    async def reached() -> Json | None:
+        found = await cluster.api.list("migrations", None)
+        return next((one for one in found if (one.get("status") or {}).get("phase") in phases), None)
+
+    return await cluster.wait_until(reached, timeout, f"a Migration in phase {' or '.join(phases)}")
+
+
+async def _alive(cluster: Cluster, name: str) -> list[Json]:
+    pods = await cluster.pods_of(name)
+    return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+
+
+async def test_a_lost_member_goes_to_the_seat_held_for_it(
+    cluster: Cluster, migrations: None, start_replica: StartReplica
+) -> None:
+    replica = await start_replica(recovering(force_delete=True))
+    await cluster.add_fabric({"s1": [4, 4, 4]})
+    await cluster.apply(objects.gang("team", 3))
+    pods = await cluster.wait_bound("team", 3)
+    (leaf,) = leaves_of(pods)
+    lost = nodes_of(pods)[1]
+    await cluster.fail_node(lost)
+    done = await _wait_phase(cluster, "Done", timeout=30)
+    (move,) = done["status"]["moves"]
+    assert (move["pod"], move["from"]) == (pods[1]["metadata"]["name"], lost)
+    assert lost in done["spec"]["cause"]
+    now = await _alive(cluster, "team")
+    assert len(now) == 3 and lost not in nodes_of(now)
+    assert leaves_of(now) == {leaf}
+    assert move["to"] in nodes_of(now)
+    assert set(done["status"]["times"]) == {"Planned", "Reserving", "Evicting", "Placing", "Done"}
+    assert await replica.metric("topology_recovery_duration_seconds_count", outcome="Done") == 1
+    assert await replica.metric("topology_scheduler_recovery_duration_seconds_count", phase="Evicting") == 1
+    status, text = await replica.get("/livez?verbose")
+    assert status == 200 and "[+]recovery ok" in text
+    for kind, item in (("nodes", move["to"]), ("migrations", done["metadata"]["name"])):
+        found = await cluster.api.get(kind, item)
+        assert not found["metadata"].get("finalizers")
+        assert not any("kopf" in key for key in found["metadata"].get("annotations") or {})
+
+
+async def test_a_dry_run_plans_and_evicts_nobody(
+    cluster: Cluster, migrations: None, start_replica: StartReplica
+) -> None:
+    await start_replica(recovering(force_delete=True, dry_run=True))
+    await cluster.add_fabric({"s1": [4, 4]})
+    await cluster.apply(objects.gang("team", 2))
+    pods = await cluster.wait_bound("team", 2)
+    await cluster.fail_node(nodes_of(pods)[0])
+    planned = await _wait_phase(cluster, "Planned")
+    assert planned["status"]["toNodes"]
+
+    async def untouched() -> bool:
+        now = await _alive(cluster, "team")
+        return [pod["metadata"]["uid"] for pod in now] == [pod["metadata"]["uid"] for pod in pods]
+
+    await cluster.holds_for(1.0, untouched, "nobody is evicted")
+
+
+async def test_a_migration_that_a_user_makes_and_one_that_can_not_be(
+    cluster: Cluster, migrations: None, start_replica: StartReplica
+) -> None:
+    await start_replica(recovering())
+    await cluster.add_fabric({"s1": [4, 4]})
+    await cluster.apply(objects.gang("team", 2))
+    pods = await cluster.wait_bound("team", 2)
+    await cluster.api.create("migrations", _migration("bad", "nobody"))
+    failed = await _wait_phase(cluster, "Failed")
+    assert "no bound pod of namespace default is called 'nobody'" in failed["status"]["message"]
+    await cluster.wait_note(failed, "nobody", reason="MigrationFailed")
+    await cluster.api.create("migrations", _migration("good", pods[0]["metadata"]["name"]))
+    done = await _wait_phase(cluster, "Done", timeout=30)
+    assert done["metadata"]["name"] == "good"
+    now = await _alive(cluster, "team")
+    assert nodes_of(pods)[0] not in nodes_of(now) and len(leaves_of(now)) == 1
+
+
+async def test_without_the_definition_it_says_that_recovery_is_off(
+    cluster: Cluster, start_replica: StartReplica, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica = await start_replica(recovering())
+    await cluster.add_fabric({"s1": [2]})
+    await cluster.apply(objects.gang("team", 2))
+    await cluster.wait_bound("team", 2)
+    assert "recovery is off: the definition migrations.topology.scheduler is not installed" in caplog.text
+    assert (await replica.get("/livez"))[0] == 200
+
+
+async def test_a_daemon_killed_in_mid_migration_is_followed_by_one_that_goes_on(
+    cluster: Cluster, migrations: None, start_replica: StartReplica
+) -> None:
+    first = await start_replica(recovering())
+    await cluster.add_fabric({"s1": [4, 4]})
+    waits = cluster.let_pods_end_slowly(3.0)
+    await cluster.apply(objects.gang("team", 3, pod_annotations=waits, terminationGracePeriodSeconds=5))
+    pods = await cluster.wait_bound("team", 3)
+    name = pods[1]["metadata"]["name"]
+    await cluster.api.create("migrations", _migration("move", name))
+    evicting = await _wait_phase(cluster, "Evicting")
+    await first.kill()
+    seat = evicting["status"]["toNodes"]
+    await start_replica(recovering())
+    done = await _wait_phase(cluster, "Done", timeout=30)
+    assert done["status"]["toNodes"] == seat
+    now = await _alive(cluster, "team")
+    assert len(now) == 3 and seat in nodes_of(now)
+
+
+def _migration(name: str, *pods: str) -> Json:
+    return {
+        "apiVersion": "topology.scheduler/v1alpha1",
+        "kind": "Migration",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"cause": "a test asks for it", "pods": [{"name": pod} for pod in pods]},
+    }

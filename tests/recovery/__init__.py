@@ -1,0 +1,1 @@
+"""Recovery: what must hold when nodes fail, whenever the daemon is killed."""

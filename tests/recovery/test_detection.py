@@ -1,0 +1,209 @@
+"""When a node counts as failed, for how long it is avoided, and what counts as one failure."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topo_scheduler.api.migrations import Cause
+from topo_scheduler.api.recovery import LinkLabels, RecoverySpec
+from topo_scheduler.recovery.detection import Detection
+from topo_scheduler.recovery.health import NodeHealth, problem_of, read_health
+
+SPEC = RecoverySpec(enabled=True, debounce=10, quarantine=100)
+
+
+def _detection(*nodes: str, spec: RecoverySpec = SPEC) -> Detection:
+    """Nodes are called spine-leaf-number."""
+
+    def domains(name: str) -> list[tuple[str, ...]]:
+        spine, leaf, _ = name.split("-")
+        return [(spine,), (spine, leaf)]
+
+    detection = Detection(spec, domains)
+    for name in nodes:
+        detection.seen(NodeHealth(name, f"uid-{name}"), 0.0)
+    return detection
+
+
+def _ready(detection: Detection, name: str, ready: str, now: float) -> None:
+    detection.seen(NodeHealth(name, f"uid-{name}", ready=ready), now)
+
+
+NODES = [f"s{s}-l{leaf}-{n}" for s in (1, 2) for leaf in (1, 2) for n in (1, 2, 3, 4)]
+
+
+def test_a_failure_is_told_once_after_the_debounce() -> None:
+    detection = _detection(*NODES)
+    _ready(detection, "s1-l1-1", "False", 5.0)
+    assert detection.next_due() == 15.0
+    assert detection.due(14.9) == []
+    (failure,) = detection.due(15.0)
+    assert (failure.cause, failure.nodes, failure.since) == (Cause.NOT_READY, ("s1-l1-1",), 5.0)
+    assert detection.due(1000.0) == []
+    assert detection.next_due() is None
+
+
+def test_from_not_ready_to_unreachable_it_is_the_same_failure() -> None:
+    detection = _detection(*NODES)
+    _ready(detection, "s1-l1-1", "False", 0.0)
+    _ready(detection, "s1-l1-1", "Unknown", 8.0)
+    (failure,) = detection.due(10.0)
+    assert failure.cause is Cause.UNREACHABLE
+    _ready(detection, "s1-l1-1", "False", 20.0)
+    assert detection.due(60.0) == []
+
+
+def test_a_deleted_node_has_failed_at_once() -> None:
+    detection = _detection(*NODES)
+    detection.gone("s1-l1-1", "uid-s1-l1-1", 3.0)
+    (failure,) = detection.due(3.0)
+    assert (failure.cause, failure.text) == (Cause.DELETED, "node s1-l1-1 was deleted")
+    detection.gone("s1-l1-2", "another", 3.0)
+    assert detection.due(3.0) == [], "that was one of the same name, before"
+
+
+def test_a_leaf_of_which_most_nodes_fail_is_one_failure() -> None:
+    detection = _detection(*NODES)
+    for at, name in enumerate(("s1-l1-1", "s1-l1-2", "s1-l1-4")):
+        _ready(detection, name, "Unknown", float(at))
+    _ready(detection, "s2-l1-1", "Unknown", 0.0)
+    failures = {failure.cause: failure for failure in detection.due(10.0)}
+    assert failures[Cause.DOMAIN].nodes == ("s1-l1-1", "s1-l1-2", "s1-l1-4")
+    assert failures[Cause.DOMAIN].text == "s1/l1 failed: 3 of its 4 nodes are not ready"
+    assert failures[Cause.UNREACHABLE].nodes == ("s2-l1-1",)
+    assert detection.due(13.0) == []
+
+
+def test_a_spine_is_one_failure_and_not_two_leaves() -> None:
+    detection = _detection(*NODES)
+    for name in NODES[:7]:
+        _ready(detection, name, "Unknown", 0.0)
+    (failure,) = detection.due(10.0)
+    assert failure.text == "s1 failed: 7 of its 8 nodes are not ready"
+
+
+def test_while_most_of_the_cluster_is_not_ready_nothing_is_begun() -> None:
+    detection = _detection(*NODES)
+    for name in NODES[:9]:
+        _ready(detection, name, "Unknown", 0.0)
+    assert detection.due(10.0) == []
+    assert "9 of 16 nodes are not ready" in detection.held
+    assert detection.next_due() is None
+    for name in NODES[4:9]:
+        _ready(detection, name, "True", 20.0)
+    (failure,) = detection.due(20.0)
+    assert len(failure.nodes) == 4
+    assert not detection.held
+
+
+def test_a_node_that_failed_is_avoided_for_a_while_and_longer_each_time() -> None:
+    detection = _detection(*NODES)
+    name = "s1-l1-1"
+    _ready(detection, name, "False", 0.0)
+    assert name in detection.avoided(0.0), "from the first sign on"
+    detection.due(10.0)
+    _ready(detection, name, "True", 20.0)
+    assert detection.avoided(109.0) == {name}
+    assert detection.avoided(111.0) == set()
+    _ready(detection, name, "False", 120.0)
+    detection.due(130.0)
+    _ready(detection, name, "True", 131.0)
+    assert detection.avoided(329.0) == {name}, "twice as long the second time"
+    assert detection.avoided(331.0) == set()
+    detection.avoided(1000.0)
+    _ready(detection, name, "False", 1000.0)
+    detection.due(1010.0)
+    _ready(detection, name, "True", 1011.0)
+    assert detection.avoided(1111.0) == set(), "forgotten in time"
+
+
+def test_a_flapping_node_that_never_fails_for_long_costs_nothing() -> None:
+    detection = _detection(*NODES)
+    for at in range(0, 1000, 10):
+        _ready(detection, "s1-l1-1", "False", at)
+        assert detection.due(at + 9.0) == []
+        _ready(detection, "s1-l1-1", "True", at + 9.0)
+    assert detection.avoided(1000.0) == set()
+
+
+@given(st.lists(st.tuples(st.sampled_from(NODES[:6]), st.sampled_from(["True", "False", "Unknown"]), st.floats(0, 8))))
+def test_only_what_has_lasted_is_told_and_once(events: list[tuple[str, str, float]]) -> None:
+    detection = _detection(*NODES)
+    since: dict[str, float] = {}
+    told: dict[str, float] = {}
+    now = 0.0
+    for name, ready, pause in events:
+        _ready(detection, name, ready, now)
+        if ready == "True":
+            since.pop(name, None)
+            told.pop(name, None)
+        else:
+            since.setdefault(name, now)
+        now += pause
+        for failure in detection.due(now):
+            alone = failure.cause is not Cause.DOMAIN
+            for node in failure.nodes:
+                assert node in since and node not in told
+                assert not alone or since[node] + 10 <= now
+                told[node] = now
+            assert any(since[node] + 10 <= now for node in failure.nodes)
+    for failure in detection.due(now + 10):
+        told |= dict.fromkeys(failure.nodes, now)
+    assert told.keys() == since.keys()
+
+
+def _node(**parts: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "n", "uid": "u", "labels": parts.get("labels", {})},
+        "spec": {
+            "unschedulable": parts.get("cordoned", False),
+            "taints": [{"key": k} for k in parts.get("taints", ())],
+        },
+        "status": {
+            "conditions": [
+                {"type": "Ready", "status": parts.get("ready", "True"), "reason": "Because"},
+                *({"type": t, "status": "True"} for t in parts.get("conditions", ())),
+            ],
+            "capacity": {"nvidia.com/gpu": "8"},
+            "allocatable": {"nvidia.com/gpu": str(parts.get("gpus", 8))},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("parts", "cause", "text"),
+    [
+        ({}, None, ""),
+        ({"ready": "False"}, Cause.NOT_READY, "is not ready (Because)"),
+        ({"ready": "Unknown"}, Cause.UNREACHABLE, "is unreachable (Because)"),
+        ({"gpus": 6}, Cause.GPUS, "offers less than it has: 2 of nvidia.com/gpu missing"),
+        ({"conditions": ["XIDError"]}, Cause.CONDITION, "has the condition XIDError"),
+        ({"conditions": ["Unheard"]}, None, ""),
+        ({"labels": {"now": "3", "should": "4"}}, Cause.LINKS, "has degraded links: now is 3 and should 4"),
+        ({"labels": {"now": "4", "should": "4"}}, None, ""),
+        ({"cordoned": True}, None, ""),
+        ({"taints": ["topology.scheduler/maintenance"]}, None, ""),
+        (
+            {"cordoned": True, "taints": ["topology.scheduler/maintenance"]},
+            Cause.MAINTENANCE,
+            "is cordoned with the taint topology.scheduler/maintenance",
+        ),
+        (
+            {"taints": ["node.kubernetes.io/out-of-service"]},
+            Cause.NOT_READY,
+            "has the taint node.kubernetes.io/out-of-service",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_node(parts: dict[str, Any], cause: Cause | None, text: str) -> None:
+    spec = RecoverySpec(conditions=("XIDError",), link_labels=(LinkLabels(current="now", expected="should"),))
+    problem = problem_of(read_health(_node(**parts), spec, ("nvidia.com/gpu",)), spec)
+    assert (problem.cause if problem else None) is cause
+    assert not text or (problem is not None and text in problem.text)
+
+
+@pytest.mark.parametrize("node", [{}, {"metadata": None, "status": [], "spec": "x"}, {"status": {"conditions": [3]}}])
+def test_a_node_that_is_not_as_the_api_has_it_tells_nothing(node: dict[str, Any]) -> None:
+    assert problem_of(read_health(node, SPEC, ("nvidia.com/gpu",)), SPEC) is None

@@ -1,0 +1,119 @@
+"""The thread of kopf: what it hears, that it leaves no traces, and that its death is noticed."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import kopf
+import pytest
+import yaml
+
+from tests.e2e.api import Api
+from tests.ship.manifests import BASE
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.transport import Connection
+from topo_scheduler.recovery.handlers import Message, MigrationGone, MigrationSeen, NodeGone, NodeSeen, Watcher
+from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
+
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n1"},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+}
+MIGRATION = {
+    "apiVersion": "topology.scheduler/v1alpha1",
+    "kind": "Migration",
+    "metadata": {"name": "m1", "namespace": "default"},
+    "spec": {"pods": [{"name": "p"}]},
+}
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Api]:
+    async with EmbeddedAPIServer() as server, Api(server.write_kubeconfig(tmp_path / "admin")) as api:
+        (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+        await api.create("customresourcedefinitions", definition)
+        yield api
+
+
+@pytest.fixture
+async def client(api: Api, tmp_path: Path) -> AsyncIterator[Client]:
+    client = await Client.connect(str(tmp_path / "admin"))
+    yield client
+    await client.close()
+
+
+async def _hear(watcher: Watcher, heard: list[Message], until: Callable[[], Any]) -> None:
+    async with asyncio.timeout(10):
+        while not until():
+            heard += watcher.take()
+            await asyncio.sleep(0.01)
+
+
+async def test_it_hears_of_nodes_and_migrations_and_leaves_no_traces(api: Api, client: Client) -> None:
+    await api.create("nodes", NODE)
+    heard: list[Message] = []
+    woken = asyncio.Event()
+    watcher = Watcher(RecoverySpec(enabled=True), ("nvidia.com/gpu",), client.connection, woken.set)
+    watcher.start()
+    try:
+        await _hear(watcher, heard, lambda: heard)
+        assert woken.is_set()
+        (first,) = heard
+        assert isinstance(first, NodeSeen) and (first.health.name, first.health.ready) == ("n1", "True")
+        await api.patch("nodes", "n1", {"metadata": {"labels": {"of": "no-matter"}}})
+        await api.create("migrations", MIGRATION)
+        await _hear(watcher, heard, lambda: any(isinstance(one, MigrationSeen) for one in heard))
+        assert sum(isinstance(one, NodeSeen) for one in heard) == 1, "what does not matter here is not told"
+        broken = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+        await api.patch("nodes", "n1", broken, subresource="status")
+        await _hear(watcher, heard, lambda: sum(isinstance(one, NodeSeen) for one in heard) == 2)
+        for plural, name in (("nodes", "n1"), ("migrations", "m1")):
+            metadata = (await api.get(plural, name))["metadata"]
+            assert not metadata.get("finalizers") and not metadata.get("annotations")
+        await api.delete("migrations", "m1")
+        await api.delete("nodes", "n1")
+        await _hear(watcher, heard, lambda: {MigrationGone, NodeGone} <= {type(one) for one in heard})
+        assert watcher.wrong() == ""
+    finally:
+        await watcher.stop()
+    assert not [thread for thread in threading.enumerate() if thread.name == "kopf"]
+    assert watcher.wrong() == "", "it was told to end"
+
+
+async def test_a_thread_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def connect() -> Connection:
+        return Connection("http://127.0.0.1:1")
+
+    async def operator(**_: Any) -> None:
+        raise RuntimeError("a fault of its own")
+
+    monkeypatch.setattr(kopf, "operator", operator)
+    woken = asyncio.Event()
+    watcher = Watcher(RecoverySpec(enabled=True), (), connect, woken.set)
+    watcher.start()
+    async with asyncio.timeout(15):
+        await woken.wait()
+    await asyncio.to_thread(_join)
+    assert watcher.wrong().endswith("has ended: RuntimeError: a fault of its own")
+
+
+async def test_a_server_that_is_away_does_not_end_it() -> None:
+    async def connect() -> Connection:
+        raise OSError("away")
+
+    watcher = Watcher(RecoverySpec(enabled=True), (), connect, lambda: None)
+    watcher.start()
+    await asyncio.sleep(1.0)
+    assert watcher.wrong() == ""
+    await watcher.stop()
+
+
+def _join() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "kopf":
+            thread.join(10)

@@ -1,0 +1,195 @@
+"""What holds a Migration back, ends it early, or was wrong with it from the start."""
+
+import pytest
+
+from tests.helpers import controlled_by, make_pod
+from tests.recovery.world import World
+from topo_scheduler.api.migrations import Phase
+from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
+from topo_scheduler.recovery.instructions import TellMigration
+
+ON = RecoverySpec(enabled=True)
+FORCED = RecoverySpec(enabled=True, force_delete=True)
+WIDE = {"s1/l1": 4, "s1/l2": 4, "s2/l1": 4}
+
+
+def _gang(world: World, name: str, size: int = 2) -> dict[str, str]:
+    world.gang(name, size)
+    world.run()
+    where = world.nodes_of(f"{name}-")
+    assert len(where) == size
+    return where
+
+
+def test_what_a_user_asks_for_is_moved() -> None:
+    world = World(ON, WIDE)
+    before = _gang(world, "g")
+    world.request("please", "g-0")
+    world.run(3)
+    assert world.phases() == [Phase.DONE]
+    after = world.nodes_of("g")
+    assert after["g-0"] not in before.values() and after["g-1"] == before["g-1"]
+    assert world.evictions == [("g-0", False)]
+    world.check()
+
+
+def test_nodes_and_domains_may_be_avoided() -> None:
+    world = World(ON, WIDE)
+    before = _gang(world, "g", 1)
+    leaf = "/".join(before["g-0"].split("-")[:2])
+    world.request("drain", "g-0", avoid=[leaf])
+    world.run(3)
+    assert world.phases() == [Phase.DONE]
+    assert "/".join(world.nodes_of("g")["g-0"].split("-")[:2]) != leaf
+
+
+@pytest.mark.parametrize(
+    ("pods", "reason"),
+    [([], "NoPods"), (["nobody"], "UnknownPod"), (["bare"], "BarePod"), (["a-0", "b-0"], "SeveralGangs")],
+)
+def test_what_can_not_be_fails_with_a_reason_and_an_event(pods: list[str], reason: str) -> None:
+    world = World(ON, WIDE)
+    world.add(make_pod("bare", gpus=8, uid="bare"))
+    _gang(world, "a")
+    _gang(world, "b")
+    world.request("wrong", *pods)
+    world.run(3)
+    assert world.phases() == [Phase.FAILED]
+    assert world.condition("Placed")[1] == reason
+    (told,) = [one for one in world.told if isinstance(one, TellMigration)]
+    assert told.warning and told.reason == "MigrationFailed"
+    assert not world.evictions
+
+
+def test_two_migrations_of_one_pod_are_one_too_many() -> None:
+    world = World(RecoverySpec(enabled=True, dry_run=True), WIDE)
+    _gang(world, "g")
+    world.request("first", "g-0")
+    world.run(1)
+    world.request("second", "g-0")
+    world.run(1)
+    assert world.phases() == [Phase.PLANNED, Phase.FAILED]
+
+
+def test_pods_that_are_not_to_be_moved_are_moved_from_dead_nodes_only() -> None:
+    world = World(FORCED, WIDE)
+    pods = [
+        make_pod("m", gpus=8, uid="m", owner=controlled_by("ReplicaSet", "m"), annotations={"movable": "false"}),
+    ]
+    world.add(*pods)
+    world.run()
+    world.request("please", "m")
+    world.run(2)
+    assert world.phases() == [Phase.FAILED] and world.condition("Placed")[1] == "NotMovable"
+    world.fail(*world.nodes_of("m").values())
+    world.run(15)
+    assert world.phases() == [Phase.FAILED, Phase.DONE]
+
+
+def test_pods_alone_get_seats_by_their_controller() -> None:
+    world = World(FORCED, WIDE)
+    owner = controlled_by("ReplicaSet", "web")
+    world.add(*(make_pod(f"web-{n}", gpus=8, uid=f"web-{n}", owner=owner) for n in range(2)))
+    world.run()
+    lost = world.nodes_of("web")["web-0"]
+    world.fail(lost)
+    world.run(15)
+    assert world.phases() == [Phase.DONE]
+    (move,) = world.one().status.moves
+    assert world.nodes_of("web")["web-0"] == move.to != lost
+    world.check()
+
+
+def test_a_disruption_budget_is_respected_and_told() -> None:
+    world = World(ON, WIDE)
+    _gang(world, "g")
+    world.blocked.add("g-0")
+    world.request("please", "g-0")
+    world.run(60)
+    assert world.phases() == [Phase.EVICTING]
+    assert world.condition("Evicted")[1] == "DisruptionBudget"
+    assert 2 <= len(world.evictions) <= 4, "tried again, at a pace that slows"
+    world.blocked.clear()
+    world.run(60)
+    assert world.phases() == [Phase.DONE]
+
+
+def test_a_node_that_is_well_before_anything_was_evicted_cancels() -> None:
+    world = World(RecoverySpec(enabled=True, limits=RecoveryLimits(per_hour=1)), WIDE)
+    first, second = _gang(world, "a"), _gang(world, "b")
+    world.fail(first["a-0"])
+    world.run(12)
+    world.fail(second["b-0"])
+    world.run(15)
+    (key,) = [key for key in world.migrations if key.startswith("default/b-")]
+    waiting = world.migrations[key]
+    assert waiting.status.phase == "Planned"
+    assert next(one for one in waiting.status.conditions if one.type == "Reserved").reason == "Limited"
+    world.heal(second["b-0"])
+    world.run(2)
+    assert world.migrations[key].status.phase == "Cancelled"
+    assert "b-0" not in [name for name, _ in world.evictions]
+
+
+@pytest.mark.parametrize("limits", [RecoveryLimits(at_once=1), RecoveryLimits(per_namespace=1)])
+def test_no_more_at_once_than_configured(limits: RecoveryLimits) -> None:
+    world = World(RecoverySpec(enabled=True, limits=limits), WIDE)
+    first, second = _gang(world, "a"), _gang(world, "b")
+    world.controllers_stand = True
+    world.request("one", "a-0")
+    world.request("two", "b-0")
+    world.run(5)
+    assert sorted(map(str, world.phases())) == ["Placing", "Planned"]
+    assert first and second
+    gone = next(one for one in world.migrations.values() if one.phase is Phase.PLACING)
+    world.cancel(gone.key)
+    world.run(5)
+    assert world.phases() == [Phase.PLACING]
+
+
+def test_a_target_that_fails_before_the_eviction_is_planned_anew() -> None:
+    world = World(RecoverySpec(enabled=True, dry_run=True), WIDE)
+    _gang(world, "g")
+    world.request("please", "g-0")
+    world.run(2)
+    target = world.one().status.moves[0].to
+    world.fail(target)
+    world.recovery.configure(ON, world.now)
+    world.run(5)
+    assert world.phases() == [Phase.DONE]
+    assert world.one().status.moves[0].to != target
+
+
+def test_seats_of_two_failures_are_two() -> None:
+    world = World(FORCED, {"s1/l1": 8, "s1/l2": 8})
+    a, b = _gang(world, "a", 3), _gang(world, "b", 3)
+    world.fail(a["a-0"], b["b-1"])
+    world.run(20)
+    assert world.phases() == [Phase.DONE, Phase.DONE]
+    targets = [migration.status.moves[0].to for migration in world.migrations.values()]
+    assert len(set(targets)) == 2
+    world.check()
+
+
+def test_a_leaf_that_fails_is_one_cause_for_each_gang() -> None:
+    world = World(FORCED, {"s1/l1": 4, "s1/l2": 4, "s2/l1": 4})
+    where = _gang(world, "g", 4)
+    world.fail(*where.values())
+    world.run(20)
+    migration = world.one()
+    assert migration.phase is Phase.DONE
+    assert "4 of its 4 nodes are not ready" in migration.spec.cause
+    assert len({node.rpartition("-")[0] for node in world.nodes_of("g").values()}) == 1
+    assert not set(world.nodes_of("g").values()) & set(where.values())
+    world.check()
+
+
+def test_a_quota_that_is_full_counts_the_pods_that_leave_only_once() -> None:
+    config = "{quotas: [{namespaces: [default], hard: {gpus: 16}}]}"
+    world = World(FORCED, WIDE, config)
+    where = _gang(world, "g")
+    world.fail(where["g-0"])
+    world.run(15)
+    assert world.phases() == [Phase.DONE]
+    assert len(world.nodes_of("g-")) == 2
+    world.check()

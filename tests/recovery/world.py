@@ -1,0 +1,371 @@
+"""A cluster in memory with an engine and a recovery machine over it, of which every write can be the last."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tests.helpers import EPOCH, Owner, controlled_by, make_pod, timestamp
+from tests.scheduling.driver import Driver, configured, copies, fabric
+from topo_scheduler.api.migrations import GROUP, KIND, VERSION, Migration, MigrationSpec, MigrationStatus, Phase
+from topo_scheduler.api.objects import Node, NodeCondition, ObjectMeta, Pod
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.health import NodeHealth
+from topo_scheduler.recovery.instructions import (
+    CreateMigration,
+    EvictPod,
+    Instruction,
+    LearnPods,
+    Spent,
+    TellMigration,
+    Warn,
+    WriteOutcome,
+    WriteStatus,
+)
+from topo_scheduler.recovery.machine import Recovery
+from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.state.resources import GPU
+
+
+class Killed(Exception):
+    """The daemon is no more."""
+
+
+@dataclass
+class Kill:
+    """Kills the daemon before or after its write of a number, counted from 0."""
+
+    write: int = -1
+    after: bool = False
+    count: int = 0
+
+    def around(self, do: Callable[[], Any]) -> Any:
+        """Do a write, or be killed."""
+        number, self.count = self.count, self.count + 1
+        if number == self.write and not self.after:
+            raise Killed
+        result = do()
+        if number == self.write:
+            raise Killed
+        return result
+
+
+@dataclass
+class World:
+    """Nodes, pods, Migrations and controllers; and one daemon, which may be another one a moment later."""
+
+    spec: RecoverySpec
+    leaves: Mapping[str, int]
+    config: str = "{}"
+    kill: Kill = field(default_factory=Kill)
+    kubelets_dead: set[str] = field(default_factory=set)
+    blocked: set[str] = field(default_factory=set)
+    """Uids of pods that a disruption budget keeps."""
+    controllers_stand: bool = False
+    """Whether controllers make no replacements."""
+
+    def __post_init__(self) -> None:
+        self.node_objects: dict[str, Node] = {node.metadata.name: node for node in fabric(self.leaves)}
+        self.extra: dict[str, dict[str, Any]] = {}
+        """What else is told of the health of nodes."""
+        self.migrations: dict[str, Migration] = {}
+        self.chains: dict[str, Sequence[Owner]] = {}
+        self.pods: dict[str, Pod] = {}
+        self.evictions: list[tuple[str, bool]] = []
+        self.told: list[Instruction] = []
+        self.revision = 0
+        self.made = 0
+        self.now = 0.0
+        self.start()
+
+    # ------------------------------------------------------------ the daemon
+
+    def start(self) -> None:
+        """A new daemon reads everything."""
+        self.d = Driver(copies_of(self.node_objects.values()), configured(self.config))
+        self.d.now = self.now
+        self.d.chains = dict(self.chains)
+        self.d.engine.budgets_known()
+        for pod in self.pods.values():
+            self.d.apply(copies([pod])[0])
+        self.recovery = Recovery(self.d.engine, self.spec, EPOCH)
+        for name in self.node_objects:
+            self.tell_node(name)
+        for migration in self.migrations.values():
+            self.recovery.migration_seen(copy_of(migration), self.now)
+
+    def run(self, seconds: float = 0.0, step: float = 1.0) -> None:
+        """Let time pass; the daemon does what it does, and is started anew when it is killed."""
+        end = self.now + seconds
+        while True:
+            try:
+                self.settle()
+            except Killed:
+                self.start()
+                continue
+            if self.now >= end:
+                return
+            self.now = self.d.now = min(end, self.now + step)
+
+    def settle(self) -> None:
+        """Carry out everything there is to do now."""
+        for _ in range(200):
+            self.d.step()
+            moved = self._binds()
+            out = self.recovery.step(self.now)
+            for one in out:
+                self.carry_out(one)
+            if not out and not moved:
+                return
+        raise AssertionError(f"it never comes to rest: {out}")
+
+    def _binds(self) -> bool:
+        for uid in list(self.d.flight):
+            bind = self.d.flight.pop(uid)
+            if self.d.engine.may_bind(uid):
+                self.d.engine.bind_finished(uid, BindOutcome.WITHDRAWN, "no", self.now)
+                continue
+            pod = self.pods.get(uid)
+            if pod is None:
+                self.d.engine.bind_finished(uid, BindOutcome.GONE, "gone", self.now)
+                continue
+
+            def write(pod: Pod = pod, bind: Any = bind) -> None:
+                pod.spec.node_name = bind.node
+                pod.metadata.annotations |= bind.annotations
+
+            self.kill.around(write)
+            self.d.engine.bind_finished(uid, BindOutcome.BOUND, "", self.now)
+            self.d.apply(copies([pod])[0])
+            return True
+        return False
+
+    def carry_out(self, one: Instruction) -> None:
+        """Do what recovery wants done."""
+        match one:
+            case CreateMigration(namespace, name, spec):
+                created = self.kill.around(lambda: self._create(namespace, name, spec))
+                outcome = WriteOutcome.WRITTEN if created is not None else WriteOutcome.STALE
+                self.recovery.created(namespace, name, outcome, "", created, self.now)
+            case WriteStatus():
+                written = self.kill.around(lambda: self._patch(one))
+                outcome = WriteOutcome.WRITTEN if written is not None else WriteOutcome.STALE
+                self.recovery.written(one.namespace, one.name, outcome, "", written, self.now)
+            case EvictPod(migration, pod, force):
+                refused = self.kill.around(lambda: self._evict(pod.uid, force=force))
+                self.recovery.evicted(
+                    migration,
+                    pod.uid,
+                    goes=not refused,
+                    reason=refused and "DisruptionBudget",
+                    message=refused,
+                    now=self.now,
+                )
+                self.tell_pod(pod.uid)
+            case LearnPods(pods):
+                there = [self.pods[pod.uid] for pod in pods if pod.uid in self.pods]
+                self.d.engine.pods_told(copies(there), self.now)
+                self.recovery.learned([pod.uid for pod in pods])
+            case TellMigration() | Spent() | Warn():
+                self.told.append(one)
+
+    # ------------------------------------------------------------ the API server
+
+    def _create(self, namespace: str, name: str, spec: MigrationSpec) -> Migration | None:
+        key = f"{namespace}/{name}"
+        if key in self.migrations:
+            return None
+        self.revision += 1
+        meta = ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=f"migration-{self.revision}",
+            resource_version=str(self.revision),
+            creation_timestamp=timestamp(self.now),
+        )
+        self.migrations[key] = Migration(f"{GROUP}/{VERSION}", KIND, meta, spec)
+        return copy_of(self.migrations[key])
+
+    def _patch(self, write: WriteStatus) -> Migration | None:
+        known = self.migrations.get(f"{write.namespace}/{write.name}")
+        if known is None or (known.metadata.uid, known.metadata.resource_version) != (write.uid, write.version):
+            return None
+        self.revision += 1
+        known.metadata.resource_version = str(self.revision)
+        known.status = msgspec.convert(msgspec.to_builtins(write.status), MigrationStatus)
+        return copy_of(known)
+
+    def _evict(self, uid: str, *, force: bool) -> str:
+        pod = self.pods.get(uid)
+        self.evictions.append((pod.metadata.name if pod else uid, force))
+        if pod is None:
+            return ""
+        if uid in self.blocked:
+            return "a disruption budget keeps it"
+        if force or pod.spec.node_name not in self.kubelets_dead:
+            self._remove(pod)
+        else:
+            pod.metadata.deletion_timestamp = timestamp(self.now)
+        return ""
+
+    def _remove(self, pod: Pod) -> None:
+        del self.pods[pod.metadata.uid]
+        if not self.controllers_stand:
+            self.replace(pod)
+
+    def replace(self, pod: Pod) -> None:
+        """A controller makes a pod in place of one that is gone."""
+        owner = pod.metadata.controller
+        if owner is None:
+            return
+        self.made += 1
+        base = pod.metadata.name.rpartition(".")[0] or pod.metadata.name
+        fresh = msgspec.convert(msgspec.to_builtins(pod), Pod)
+        fresh.metadata.uid, fresh.metadata.name = f"{base}-again-{self.made}", f"{base}.{self.made}"
+        fresh.metadata.annotations = {
+            key: value for key, value in fresh.metadata.annotations.items() if key in self.asked[base]
+        }
+        fresh.metadata.deletion_timestamp = None
+        fresh.metadata.creation_timestamp = timestamp(self.now)
+        fresh.spec.node_name = ""
+        self.pods[fresh.metadata.uid] = fresh
+
+    def tell_pod(self, uid: str) -> None:
+        """The watch tells of a pod, and of all that came of it."""
+        if uid not in self.pods:
+            self.d.delete(Pod(metadata=ObjectMeta(uid=uid)))
+        for pod in self.pods.values():
+            known = self.d.pods.get(pod.metadata.uid)
+            if known is None or known != pod:
+                self.d.apply(copies([pod])[0])
+
+    def finish_pod(self, uid: str) -> None:
+        """A kubelet confirms that a pod is gone."""
+        self._remove(self.pods[uid])
+        self.tell_pod(uid)
+
+    # ------------------------------------------------------------ what happens
+
+    @property
+    def asked(self) -> dict[str, frozenset[str]]:
+        """Annotations that pods were made with, by the name of the first."""
+        return self._asked
+
+    _asked: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def gang(self, name: str, size: int, *, gpus: int = 8, priority: int = 0, **annotations: str) -> list[Pod]:
+        """A Job of indexed pods, which is a gang."""
+        owner = controlled_by("Job", name)
+        said = {"gang-name": name, "gang-size": str(size), **annotations}
+        pods = [
+            make_pod(
+                f"{name}-{n}",
+                gpus=gpus,
+                uid=f"{name}-{n}",
+                owner=owner,
+                annotations=said,
+                priority=priority,
+                created=self.now,
+                labels={"batch.kubernetes.io/job-completion-index": str(n)},
+            )
+            for n in range(size)
+        ]
+        self.add(*pods)
+        return pods
+
+    def add(self, *pods: Pod) -> None:
+        """Pods appear."""
+        for pod in pods:
+            self._asked[pod.metadata.name] = frozenset(pod.metadata.annotations)
+            self.pods[pod.metadata.uid] = pod
+            controller = pod.metadata.controller
+            if controller is not None and controller.uid not in self.chains:
+                self.chains[controller.uid] = [Owner(controller.kind, controller.name, uid=controller.uid)]
+        self.d.chains = dict(self.chains)
+        for pod in pods:
+            self.d.apply(copies([pod])[0])
+
+    def tell_node(self, name: str) -> None:
+        """The watch of nodes tells of a node."""
+        node = self.node_objects[name]
+        ready = node.status.conditions[0].status
+        more = self.extra.get(name, {})
+        self.recovery.node_seen(NodeHealth(name, node.metadata.uid, ready=ready, **more), self.now)
+
+    def fail(self, *names: str, ready: str = "Unknown") -> None:
+        """Nodes fall silent."""
+        for name in names:
+            self.kubelets_dead.add(name)
+            self._set_ready(name, ready)
+
+    def heal(self, *names: str) -> None:
+        """Nodes come back."""
+        for name in names:
+            self.kubelets_dead.discard(name)
+            self._set_ready(name, "True")
+
+    def _set_ready(self, name: str, ready: str) -> None:
+        self.node_objects[name].status.conditions = [NodeCondition("Ready", ready)]
+        self.d.nodes(*copies_of([self.node_objects[name]]))
+        self.tell_node(name)
+
+    def request(self, name: str, *pods: str, namespace: str = "default", **spec: Any) -> None:
+        """Somebody creates a Migration."""
+        wanted = msgspec.convert({"pods": [{"name": pod} for pod in pods], **spec}, MigrationSpec)
+        created = self._create(namespace, name, wanted)
+        assert created is not None
+        self.recovery.migration_seen(created, self.now)
+
+    def cancel(self, key: str) -> None:
+        """Somebody deletes a Migration."""
+        gone = self.migrations.pop(key)
+        self.recovery.migration_gone(gone.metadata.namespace, gone.metadata.name, gone.metadata.uid)
+
+    # ------------------------------------------------------------ what came of it
+
+    def one(self) -> Migration:
+        """Return the only Migration."""
+        (found,) = self.migrations.values()
+        return found
+
+    def phases(self) -> list[Phase | None]:
+        """Return how far all Migrations are."""
+        return [migration.phase for migration in self.migrations.values()]
+
+    def condition(self, type_: str) -> tuple[str, str, str]:
+        """Return status, reason and message of a condition of the only Migration."""
+        found = next(one for one in self.one().status.conditions if one.type == type_)
+        return found.status, found.reason, found.message
+
+    def nodes_of(self, prefix: str) -> dict[str, str]:
+        """Return the node of each bound pod whose name begins so, by the name without what was generated."""
+        return {
+            pod.metadata.name.partition(".")[0]: pod.spec.node_name
+            for pod in self.pods.values()
+            if pod.metadata.name.startswith(prefix) and pod.spec.node_name
+        }
+
+    def check(self) -> None:
+        """What must hold at every moment."""
+        used: dict[str, int] = {}
+        for pod in self.pods.values():
+            if pod.spec.node_name:
+                gpus = int(pod.spec.containers[0].resources.limits.get("nvidia.com/gpu", 0))
+                used[pod.spec.node_name] = used.get(pod.spec.node_name, 0) + gpus
+        assert all(count <= 8 for count in used.values()), used
+        if not any(phase is not None and phase.running for phase in self.phases()):
+            assert not self.d.engine.preempting.replacements, "seats of Migrations that are over"
+        nodes = self.d.engine.world.nodes
+        for name, row in nodes.row_of.items():
+            assert int(nodes.requested[row, GPU]) == used.get(name, 0), name
+
+
+def copy_of(migration: Migration) -> Migration:
+    """Return a Migration as it comes from the wire."""
+    return msgspec.convert(msgspec.to_builtins(migration), Migration)
+
+
+def copies_of(nodes: Any) -> list[Node]:
+    """Return nodes as they come from the wire."""
+    return [msgspec.convert(msgspec.to_builtins(node), Node) for node in nodes]

@@ -1,0 +1,114 @@
+"""Seats for pods that are yet to be made: whom they keep off, and who gets them."""
+
+from dataclasses import replace
+
+from tests.helpers import Owner, controlled_by, make_pod
+from tests.scheduling.driver import Driver, fabric
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
+
+SEAT = ReservedSeat(
+    migration="default/m",
+    pod="old",
+    node="s1-l1-2",
+    namespace="default",
+    workload="default/g",
+    controller="Job g",
+    gang=True,
+    index=1,
+    priority=0,
+    requests=(("gpu", 8), ("nvidia.com/gpu", 8), ("cpu", 1000), ("pods", 1)),
+)
+
+
+def _gang(d: Driver, name: str = "g") -> list[Pod]:
+    d.own(Owner("Job", name, uid=f"uid-{name}"))
+    return [
+        make_pod(
+            f"{name}-{n}",
+            gpus=8,
+            owner=controlled_by("Job", name),
+            annotations={"gang-name": name, "gang-size": "2"},
+            labels={"batch.kubernetes.io/job-completion-index": str(n)},
+            created=n,
+        )
+        for n in range(2)
+    ]
+
+
+def _driver(leaves: dict[str, int]) -> Driver:
+    d = Driver(fabric(leaves))
+    d.engine.budgets_known()
+    return d
+
+
+def test_others_of_equal_priority_do_not_get_it_and_those_of_higher_do() -> None:
+    d = _driver({"s1/l1": 2})
+    d.engine.seats_kept("default/m", [SEAT])
+    low, high = make_pod("low", gpus=8), make_pod("high", gpus=8, priority=5)
+    blocker = make_pod("blocker", gpus=8)
+    assert d.run(blocker) == {"blocker": "s1-l1-1"}
+    assert d.run(low) == {}
+    assert d.run(high) == {"high": "s1-l1-2"}
+
+
+def test_once_given_back_it_is_anybodys_and_who_waited_is_woken() -> None:
+    d = _driver({"s1/l1": 2})
+    d.engine.seats_kept("default/m", [SEAT])
+    pods = [make_pod(f"p{n}", gpus=8) for n in range(2)]
+    assert len(d.run(*pods)) == 1
+    d.engine.seats_kept("default/m", [])
+    d.settle()
+    assert len(d.where(*pods)) == 2
+    assert not d.engine.preempting.replacements
+
+
+def test_the_replacement_of_its_index_takes_it_though_another_node_is_as_good() -> None:
+    d = _driver({"s1/l1": 4})
+    pods = _gang(d)
+    where = d.run(*pods)
+    seat = next(name for name in ("s1-l1-4", "s1-l1-3") if name not in where.values())
+    d.engine.seats_kept("default/m", [replace(SEAT, pod=pods[1].metadata.uid, node=seat)])
+    d.delete(pods[1])
+    fresh = _gang(d)[1]
+    fresh.metadata.name = "g-1-again"
+    assert d.run(fresh) == {"g-1-again": seat}
+    assert not d.engine.preempting.replacements
+    assert d.decisions()[-1].sentence.endswith("in the seats that were held for them")
+
+
+def test_another_index_does_not_take_it() -> None:
+    d = _driver({"s1/l1": 4})
+    pods = _gang(d)
+    d.run(*pods)
+    d.engine.seats_kept("default/m", [replace(SEAT, index=7, node="s1-l1-4")])
+    d.delete(pods[1])
+    fresh = _gang(d)[1]
+    fresh.metadata.name = "g-1-again"
+    assert len(d.run(fresh)) == 1
+    assert d.engine.preempting.replacements.holds("seat:default/m:old")
+
+
+def test_a_seat_that_can_not_be_used_any_more_keeps_nobody_waiting() -> None:
+    d = _driver({"s1/l1": 3})
+    pods = _gang(d)
+    where = d.run(*pods)
+    d.engine.seats_kept("default/m", [replace(SEAT, node="nowhere")])
+    d.delete(pods[1])
+    fresh = _gang(d)[1]
+    fresh.metadata.name = "g-1-again"
+    (node,) = d.run(fresh).values()
+    assert node != where["g-0"]
+
+
+def test_pods_alone_are_known_by_their_controller() -> None:
+    d = _driver({"s1/l1": 2})
+    d.own(Owner("ReplicaSet", "web", uid="uid-web"))
+    seat = replace(SEAT, workload="pod-x", controller="ReplicaSet web", gang=False, index=None)
+    d.engine.seats_kept("default/m", [seat])
+    other = make_pod("other", gpus=8)
+    blocker = make_pod("blocker", gpus=8)
+    assert d.run(blocker) == {"blocker": "s1-l1-1"}
+    assert d.run(other) == {}
+    mine = make_pod("web-x", gpus=8, owner=controlled_by("ReplicaSet", "web"))
+    assert d.run(mine) == {"web-x": "s1-l1-2"}

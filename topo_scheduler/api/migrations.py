@@ -1,0 +1,149 @@
+"""The kind ``Migration``: the durable record of pods of one workload that go from some nodes to others.
+
+The spec says which pods and why, whoever wrote it; the status what was planned and how far it is. Nothing else is
+needed to go on with it: who comes after a crash reads it here.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from msgspec import field
+
+from topo_scheduler.api.base import Base, Value
+from topo_scheduler.api.objects import ObjectMeta
+
+GROUP: Final = "topology.scheduler"
+VERSION: Final = "v1alpha1"
+PLURAL: Final = "migrations"
+KIND: Final = "Migration"
+DEFINITION: Final = f"{PLURAL}.{GROUP}"
+
+
+class Phase(StrEnum):
+    """How far a Migration is. What has no phase yet is to be planned."""
+
+    PLANNED = "Planned"
+    RESERVING = "Reserving"
+    EVICTING = "Evicting"
+    PLACING = "Placing"
+    DONE = "Done"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is done."""
+        return self in (Phase.DONE, Phase.FAILED, Phase.CANCELLED)
+
+    @property
+    def running(self) -> bool:
+        """Whether seats are held for it."""
+        return self in (Phase.RESERVING, Phase.EVICTING, Phase.PLACING)
+
+
+class Cause(StrEnum):
+    """``spec.reason``: why pods are moved."""
+
+    NOT_READY = "NodeNotReady"
+    UNREACHABLE = "NodeUnreachable"
+    DELETED = "NodeDeleted"
+    MAINTENANCE = "NodeMaintenance"
+    GPUS = "GPUsUnhealthy"
+    CONDITION = "NodeCondition"
+    LINKS = "LinksDegraded"
+    DOMAIN = "DomainFailed"
+    REQUESTED = "Requested"
+
+    @property
+    def dead(self) -> bool:
+        """Whether nothing can be expected of the node."""
+        return self in (Cause.NOT_READY, Cause.UNREACHABLE, Cause.DELETED, Cause.DOMAIN)
+
+
+class MigrationPod(Value, frozen=True):
+    """``spec.pods[]``. Without a uid, whichever pod has the name when it is planned."""
+
+    name: str = ""
+    uid: str = ""
+
+
+class MigrationSpec(Base):
+    """``spec`` of a Migration. ``cause`` for people, ``reason`` for machines, ``since`` when what caused it began.
+
+    ``avoid`` nodes and domains to which none of the pods may go, beside the nodes they leave.
+    """
+
+    cause: str = ""
+    reason: str = ""
+    since: str = ""
+    avoid: list[str] = []  # noqa: RUF012
+    pods: list[MigrationPod] = []  # noqa: RUF012 - msgspec copies defaults
+
+
+class Move(Value, frozen=True):
+    """``status.moves[]``: one pod, the node it leaves and the seat that is held for the pod that replaces it.
+
+    ``workload`` identity of its gang or its own, ``controller`` kind and name of what makes the replacement, ``index``
+    the number that the controller gives it. ``requests`` what the seat holds, by resource: milli-CPU, bytes, counts.
+    ``to`` is empty while no seat was found, ``replacement`` uid and name of the pod that took it.
+    """
+
+    pod: str = ""
+    uid: str = ""
+    workload: str = ""
+    controller: str = ""
+    gang: bool = False
+    index: int | None = None
+    priority: int = 0
+    requests: dict[str, int] = {}  # noqa: RUF012
+    from_: str = field(name="from", default="")
+    to: str = ""
+    replacement: str = ""
+    replacement_name: str = ""
+
+
+class MigrationCondition(Value, frozen=True):
+    """``status.conditions[]``."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+class MigrationStatus(Base):
+    """``status`` of a Migration. ``from_nodes`` and ``to_nodes`` for people; ``times`` when each phase began."""
+
+    phase: str = ""
+    message: str = ""
+    from_nodes: str = ""
+    to_nodes: str = ""
+    moves: list[Move] = []  # noqa: RUF012
+    conditions: list[MigrationCondition] = []  # noqa: RUF012
+    times: dict[str, str] = {}  # noqa: RUF012
+
+
+class Migration(Base):
+    """A Migration."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+    spec: MigrationSpec = field(default_factory=MigrationSpec)
+    status: MigrationStatus = field(default_factory=MigrationStatus)
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def phase(self) -> Phase | None:
+        """How far it is; None for one that is new, or whose status somebody spoiled: it is planned again."""
+        return next((phase for phase in Phase if phase == self.status.phase), None)
+
+    @property
+    def cause(self) -> Cause:
+        """Why, as far as it is known here."""
+        return next((cause for cause in Cause if cause == self.spec.reason), Cause.REQUESTED)

@@ -1,0 +1,58 @@
+"""What is done when nodes fail: whether, how soon, and how much of it at once."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from topo_scheduler.api.labels import PREFIX
+from topo_scheduler.api.models import Model, Seconds, Share
+
+
+class RecoveryLimits(Model):
+    """How many Migrations may hold seats and evict. What is beyond waits in phase Planned."""
+
+    at_once: Annotated[int, Field(ge=1, le=1000)] = 32
+    """At the same time."""
+    per_namespace: Annotated[int, Field(ge=1, le=1000)] = 16
+    """At the same time in one namespace."""
+    per_hour: Annotated[int, Field(ge=1, le=100_000)] = 120
+    """Begun within an hour."""
+
+
+class LinkLabels(Model):
+    """Two labels of a node that are equal while its links are whole."""
+
+    current: str
+    """Key of the label that tells what is."""
+    expected: str
+    """Key of the label that tells what should be."""
+
+
+class RecoverySpec(Model):
+    """Whether pods are moved off nodes that failed, by Migrations."""
+
+    enabled: bool = False
+    """Watch nodes and Migrations, and move pods that a controller makes again off nodes that failed. Off by default, as
+    it evicts running pods; the definition of Migrations must be installed."""
+    dry_run: bool = False
+    """Plan and report Migrations, but hold no seats and evict nobody."""
+    force_delete: bool = False
+    """Delete pods at once where a dead kubelet would let them terminate for ever. Two pods may run then if the node is
+    only cut off. Otherwise this is done on nodes with the taint ``node.kubernetes.io/out-of-service`` only."""
+    debounce: Seconds = 10.0
+    """How long a node must have failed before anything is planned."""
+    seats_expire: Seconds = 600.0
+    """How long seats are held for pods that do not come."""
+    quarantine: Seconds = 900.0
+    """How long no replacement goes to a node that failed once; each further failure within that time doubles it."""
+    domain_share: Share = 0.5
+    """A domain has failed as one when more than this share of its nodes, and two at least, failed together."""
+    hold_above: Share = 0.55
+    """Nothing is begun while more than this share of all nodes is not ready: then rather we are cut off, not they."""
+    maintenance_taints: tuple[str, ...] = (f"{PREFIX}maintenance",)
+    """Keys of taints which say, on a cordoned node, that its pods should leave."""
+    conditions: tuple[str, ...] = ()
+    """Types of node conditions that say, when True, that a node's hardware failed, as problem detectors write them."""
+    link_labels: tuple[LinkLabels, ...] = ()
+    """Labels that tell degraded links where they differ."""
+    limits: RecoveryLimits = RecoveryLimits()

@@ -1,0 +1,146 @@
+"""From failed nodes to Migrations: one for each workload that has pods there."""
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
+from topo_scheduler.recovery.detection import Failure
+from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods, Warn, WriteOutcome
+from topo_scheduler.recovery.seating import Leaver, leaver
+from topo_scheduler.recovery.tracked import stamp
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import PodRef
+
+RETRY: Final = 2.0
+RETRY_MOST: Final = 300.0
+_NAME: Final = re.compile(r"[^a-z0-9-]+")
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """A Migration that is to be created. ``until`` when that may be tried again."""
+
+    instruction: CreateMigration
+    flying: bool = False
+    times: int = 0
+    until: float = 0.0
+
+
+@dataclass(slots=True)
+class Healing:
+    """Failures that have no Migrations yet. ``moves_pod`` tells whether a pod has one already, by uid."""
+
+    engine: Engine
+    epoch: float
+    moves_pod: Callable[[str], bool]
+    _failures: list[Failure] = field(default_factory=list)
+    _awaited: set[str] = field(default_factory=set)
+    _learned: set[str] = field(default_factory=set)
+    _wanted: dict[tuple[str, str], _Wanted] = field(default_factory=dict)
+
+    def failed(self, failures: Sequence[Failure]) -> None:
+        """Nodes failed."""
+        self._failures += failures
+
+    def learned(self, uids: Sequence[str]) -> None:
+        """Pods were told to the engine, or are gone."""
+        self._learned.update(self._awaited.intersection(uids))
+        self._awaited.difference_update(uids)
+
+    def created(self, namespace: str, name: str, outcome: WriteOutcome, message: str, now: float) -> list[Instruction]:
+        """Take over how the creation of a Migration ended."""
+        wanted = self._wanted.get((namespace, name))
+        if wanted is None:
+            return []
+        wanted.flying = False
+        if outcome in (WriteOutcome.WRITTEN, WriteOutcome.STALE):
+            del self._wanted[namespace, name]
+            return []
+        wanted.times += 1
+        forbidden = outcome is WriteOutcome.FORBIDDEN
+        wanted.until = now + (RETRY_MOST if forbidden else min(RETRY_MOST, RETRY * 2 ** min(wanted.times - 1, 8)))
+        told = wanted.times == 1
+        return [Warn(f"Migration {namespace}/{name} is not created: {message}")] if told else []
+
+    def step(self, now: float) -> list[Instruction]:
+        """Return the Migrations to create, and the pods that must be read before."""
+        out: list[Instruction] = []
+        if self._failures and not self._awaited:
+            unknown = self._unknown()
+            if unknown:
+                self._awaited = {pod.uid for pod in unknown}
+                out.append(LearnPods(unknown))
+            else:
+                out += self._make(now)
+        for wanted in self._wanted.values():
+            if not wanted.flying and now >= wanted.until:
+                wanted.flying = True
+                out.append(wanted.instruction)
+        return out
+
+    def next_due(self) -> float | None:
+        """Return when `step` must be called next."""
+        return min((one.until for one in self._wanted.values() if not one.flying), default=None)
+
+    # ------------------------------------------------------------ inside
+
+    def _unknown(self) -> tuple[PodRef, ...]:
+        """Return the pods of failed nodes of which too little is known to plan with them."""
+        ledger = self.engine.world.ledger
+        found = []
+        for failure in self._failures:
+            for uid in (uid for node in failure.nodes for uid in sorted(ledger.on_node(node))):
+                entry, one = ledger.get(uid), leaver(self.engine, uid)
+                occupant = entry.occupant if entry is not None else None
+                known = one is not None and bool(one.member.cls.amounts)
+                if occupant is not None and not occupant.fixed and not known and uid not in self._learned:
+                    found.append(PodRef(occupant.namespace, occupant.name, uid))
+        return tuple(found)
+
+    def _make(self, now: float) -> list[Instruction]:
+        """Make Migrations of all failures there are."""
+        failures, self._failures = self._failures, []
+        self._learned.clear()
+        by_workload: dict[tuple[str, str], list[tuple[Failure, Leaver]]] = {}
+        out: list[Instruction] = []
+        for failure in failures:
+            out.append(Warn(f"{failure.text}; its pods are moved: {failure.cause.value}"))
+            for uid in (uid for node in failure.nodes for uid in sorted(self.engine.world.ledger.on_node(node))):
+                one = leaver(self.engine, uid)
+                if one is None or self.moves_pod(uid) or not _moves(one, failure.cause):
+                    continue
+                key = one.workload.id if one.workload.gang else one.workload.controller
+                by_workload.setdefault((one.workload.namespace, key), []).append((failure, one))
+        for (namespace, _), found in by_workload.items():
+            spec, name = self._spec(found), _name(found)
+            self._wanted.setdefault((namespace, name), _Wanted(CreateMigration(namespace, name, spec)))
+        return out
+
+    def _spec(self, found: Sequence[tuple[Failure, Leaver]]) -> MigrationSpec:
+        pods = sorted({one.member.uid: one.member.name for _, one in found}.items(), key=lambda item: item[1])
+        return MigrationSpec(
+            cause="; ".join(dict.fromkeys(failure.text for failure, _ in found)),
+            reason=found[0][0].cause.value,
+            since=stamp(self.epoch + min(failure.since for failure, _ in found)),
+            pods=[MigrationPod(name, uid) for uid, name in pods],
+        )
+
+
+def _moves(one: Leaver, cause: Cause) -> bool:
+    """Return whether a pod on a failed node is moved: one that comes back, and may go for this cause."""
+    occupant = one.entry.occupant
+    fixed = occupant is None or occupant.fixed
+    return one.member.controlled and not fixed and (cause.dead or one.workload.request.movable)
+
+
+def _name(found: Sequence[tuple[Failure, Leaver]]) -> str:
+    """Return the name of a Migration: the same whenever it is made for the same pods, so that it is made once."""
+    uids = sorted({one.member.uid for _, one in found})
+    digest = hashlib.sha256("\n".join(uids).encode()).hexdigest()[:10]
+    workload = found[0][1].workload
+    plain = workload.name if workload.gang else workload.controller.rpartition(" ")[2]
+    name = _NAME.sub("-", plain.lower()).strip("-")[:50].strip("-")
+    return f"{name or 'pods'}-{digest}"

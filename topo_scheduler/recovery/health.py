@@ -1,0 +1,109 @@
+"""What is read of a node to tell whether it failed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from topo_scheduler.api.migrations import Cause
+from topo_scheduler.api.recovery import RecoverySpec
+
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHealth:
+    """A node, as far as it matters here. ``ready`` status of its condition Ready, empty where it never told any.
+
+    ``missing`` GPUs that it has but does not offer, by resource; ``links`` what its labels tell of degraded links.
+    """
+
+    name: str
+    uid: str
+    ready: str = "True"
+    reason: str = ""
+    cordoned: bool = False
+    taints: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    missing: tuple[tuple[str, int], ...] = ()
+    links: str = ""
+
+    @property
+    def out_of_service(self) -> bool:
+        """Whether an administrator says that the machine is off."""
+        return OUT_OF_SERVICE in self.taints
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a node. ``text`` continues "node x"."""
+
+    cause: Cause
+    text: str
+
+
+def read_health(node: Mapping[str, Any], spec: RecoverySpec, gpu_resources: tuple[str, ...]) -> NodeHealth:
+    """Return what a node's object tells. What is not as the API has it tells nothing."""
+    meta, status = _mapping(node.get("metadata")), _mapping(node.get("status"))
+    own = _mapping(node.get("spec"))
+    conditions = [_mapping(one) for one in status.get("conditions") or ()]
+    ready = next((one for one in conditions if one.get("type") == "Ready"), {})
+    labels = _mapping(meta.get("labels"))
+    links = [
+        f"{pair.current} is {labels[pair.current]} and {pair.expected} {labels[pair.expected]}"
+        for pair in spec.link_labels
+        if pair.current in labels and pair.expected in labels and labels[pair.current] != labels[pair.expected]
+    ]
+    taints = sorted(str(_mapping(taint).get("key", "")) for taint in own.get("taints") or ())
+    return NodeHealth(
+        name=str(meta.get("name", "")),
+        uid=str(meta.get("uid", "")),
+        ready=str(ready.get("status", "")),
+        reason=str(ready.get("reason", "")),
+        cordoned=bool(own.get("unschedulable")),
+        taints=tuple(taints),
+        conditions=tuple(
+            sorted(
+                str(one["type"])
+                for one in conditions
+                if one.get("status") == "True" and one.get("type") in spec.conditions
+            )
+        ),
+        missing=tuple(_missing(status, gpu_resources)),
+        links="; ".join(links),
+    )
+
+
+def problem_of(health: NodeHealth, spec: RecoverySpec) -> Problem | None:
+    """Return what is wrong with a node; the worst, where it is several things."""
+    because = f" ({health.reason})" if health.reason else ""
+    if health.ready == "Unknown":
+        return Problem(Cause.UNREACHABLE, f"is unreachable{because}")
+    if health.ready == "False":
+        return Problem(Cause.NOT_READY, f"is not ready{because}")
+    if health.out_of_service:
+        return Problem(Cause.NOT_READY, f"has the taint {OUT_OF_SERVICE}")
+    if health.conditions:
+        return Problem(Cause.CONDITION, f"has the condition {', '.join(health.conditions)}")
+    if health.missing:
+        lost = ", ".join(f"{count} of {resource}" for resource, count in health.missing)
+        return Problem(Cause.GPUS, f"offers less than it has: {lost} missing")
+    if health.links:
+        return Problem(Cause.LINKS, f"has degraded links: {health.links}")
+    named = [taint for taint in health.taints if taint in spec.maintenance_taints]
+    if health.cordoned and named:
+        return Problem(Cause.MAINTENANCE, f"is cordoned with the taint {named[0]}")
+    return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _missing(status: Mapping[str, Any], gpu_resources: tuple[str, ...]) -> list[tuple[str, int]]:
+    capacity, allocatable = _mapping(status.get("capacity")), _mapping(status.get("allocatable"))
+    found = []
+    for resource in gpu_resources:
+        has, offers = str(capacity.get(resource, "")), str(allocatable.get(resource, ""))
+        if has.isdecimal() and offers.isdecimal() and int(offers) < int(has):
+            found.append((resource, int(has) - int(offers)))
+    return found

@@ -1,0 +1,99 @@
+"""Recovery as a machine without I/O: what is told of nodes and Migrations goes in, what is to be done comes out.
+
+The facts about pods are the engine's. It is asked, and told which seats to hold, in between two of its own steps.
+"""
+
+from collections.abc import Sequence
+
+from topo_scheduler.api.migrations import Migration
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.detection import Detection, Path
+from topo_scheduler.recovery.healing import Healing
+from topo_scheduler.recovery.health import NodeHealth
+from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
+from topo_scheduler.recovery.migrations import Migrations
+from topo_scheduler.scheduling.engine import Engine
+
+
+class Recovery:
+    """Detection, and Migrations from the failure to the end."""
+
+    def __init__(self, engine: Engine, spec: RecoverySpec, epoch: float) -> None:
+        """``epoch``: what makes seconds since the epoch of the times that are passed."""
+        self._engine = engine
+        self.detection = Detection(spec, self._domains_of)
+        self.migrations = Migrations(engine, self.detection, spec, epoch)
+        self.healing = Healing(engine, epoch, self.migrations.moves_pod)
+        self._out: list[Instruction] = []
+        self._held = ""
+
+    # ------------------------------------------------------------ facts in
+
+    def configure(self, spec: RecoverySpec, now: float) -> None:
+        """Take over a new configuration."""
+        self.migrations.spec = spec
+        self.detection.configure(spec, now)
+
+    def node_seen(self, health: NodeHealth, now: float) -> None:
+        """A node appeared or changed."""
+        self.detection.seen(health, now)
+
+    def node_gone(self, name: str, uid: str, now: float) -> None:
+        """A node was deleted."""
+        self.detection.gone(name, uid, now)
+
+    def migration_seen(self, migration: Migration, now: float) -> None:
+        """A Migration appeared or changed."""
+        self.migrations.seen(migration, now)
+
+    def migration_gone(self, namespace: str, name: str, uid: str) -> None:
+        """A Migration was deleted."""
+        self.migrations.gone(namespace, name, uid)
+
+    def created(
+        self, namespace: str, name: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float
+    ) -> None:
+        """A CreateMigration ended; with the object where it was created."""
+        self._out += self.healing.created(namespace, name, outcome, message, now)
+        if migration is not None:
+            self.migrations.seen(migration, now)
+
+    def written(
+        self, namespace: str, name: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float
+    ) -> None:
+        """A WriteStatus ended; with the object as it is then, where the server told it."""
+        self.migrations.written(f"{namespace}/{name}", outcome, message, migration, now)
+
+    def learned(self, uids: Sequence[str]) -> None:
+        """A LearnPods ended: the engine knows of these pods what there is to know."""
+        self.migrations.learned(uids)
+        self.healing.learned(uids)
+
+    def evicted(self, migration: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
+        """An EvictPod ended. ``reason`` why the pod does not go, for machines."""
+        self.migrations.evicted(migration, uid, goes=goes, reason=reason, message=message, now=now)
+
+    def let_go(self) -> None:
+        """Give back all seats, as recovery is turned off. The objects stay as they are."""
+        self.migrations.let_go()
+
+    # ------------------------------------------------------------ the step
+
+    def step(self, now: float) -> list[Instruction]:
+        """Return what is to be done now. Costs nothing where nothing failed and nothing moves."""
+        self.healing.failed(self.detection.due(now))
+        if self.detection.held != self._held:
+            self._held = self.detection.held
+            self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))
+        out, self._out = [*self._out, *self.healing.step(now), *self.migrations.step(now)], []
+        return out
+
+    def next_due(self, now: float) -> float | None:
+        """Return when `step` must be called next, if nothing happens before."""
+        times = (self.detection.next_due(), self.healing.next_due(), self.migrations.next_due(now))
+        return min((at for at in times if at is not None), default=None)
+
+    def _domains_of(self, node: str) -> list[Path]:
+        world = self._engine.world
+        path = world.leaf_of(node)
+        return [path[:depth] for depth in range(1, len(path) + 1)] if path else []

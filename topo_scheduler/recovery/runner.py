@@ -1,0 +1,340 @@
+"""Carries out what recovery wants done, in the loop of the daemon, and tells it how that ended.
+
+While recovery is on there is one thread more, of kopf. Where Migrations are not defined, the daemon schedules on, says
+so, and looks again from time to time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, NoReturn, Protocol
+
+import msgspec
+
+from topo_scheduler.api.migrations import DEFINITION, GROUP, KIND, VERSION
+from topo_scheduler.api.objects import ObjectMeta, Pod
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.kube.client import Client, decode
+from topo_scheduler.kube.errors import KubeError, NotFound, retried
+from topo_scheduler.kube.events import EventRecorder, ObjectReference
+from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
+from topo_scheduler.kube.migrations import MigrationWriter, Written
+from topo_scheduler.kube.resources import PODS
+from topo_scheduler.observability.metrics import Metrics
+from topo_scheduler.recovery.handlers import MigrationGone, MigrationSeen, NodeGone, NodeSeen, Watcher
+from topo_scheduler.recovery.instructions import (
+    CreateMigration,
+    EvictPod,
+    Instruction,
+    LearnPods,
+    Spent,
+    TellMigration,
+    Warn,
+    WriteOutcome,
+    WriteStatus,
+)
+from topo_scheduler.recovery.machine import Recovery
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import PodRef
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN: Final = 30.0
+"""Seconds after which it is looked again whether Migrations are defined."""
+LIST_SECONDS: Final = 5.0
+"""Longest wait for the first list of Migrations, before decisions are made without what they hold."""
+READ_SECONDS: Final = 10.0
+IN_FLIGHT: Final = 16
+_OUTCOMES: Final = {
+    Written.WRITTEN: WriteOutcome.WRITTEN,
+    Written.STALE: WriteOutcome.STALE,
+    Written.FORBIDDEN: WriteOutcome.FORBIDDEN,
+    Written.FAILED: WriteOutcome.FAILED,
+}
+_pod = msgspec.json.Decoder(Pod)
+
+
+class Owners(Protocol):
+    """Who knows the controllers above a pod."""
+
+    async def complete(self, metadata: ObjectMeta) -> Any:
+        """Ask for those that are not known yet.
+
+        Raises:
+            KubeError: no answer.
+        """
+
+
+class RecoveryRunner:
+    """Recovery of one term of leadership.
+
+    Args:
+        client: connection to the API server.
+        engine: whose state is asked, and that is told of seats.
+        spec: the configuration.
+        gpu_resources: names of GPU resources.
+        events: where events are posted.
+        metrics: where it is counted.
+        owners: who knows the controllers of pods.
+        clock: seconds, as the engine is told.
+        epoch: what makes seconds since the epoch of them.
+        start: runs something that ends by itself as part of the term.
+        changed: called when the engine was told something.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        engine: Engine,
+        spec: RecoverySpec,
+        *,
+        gpu_resources: Sequence[str],
+        events: EventRecorder,
+        metrics: Metrics,
+        owners: Owners,
+        clock: Callable[[], float],
+        epoch: float,
+        start: Callable[[Coroutine[Any, Any, None], str], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._engine = engine
+        self._spec = spec
+        self._gpu_resources = tuple(gpu_resources)
+        self._events = events
+        self._metrics = metrics
+        self._owners = owners
+        self._clock = clock
+        self._epoch = epoch
+        self._start = start
+        self._changed = changed
+        self._writer = MigrationWriter(client)
+        self._evictor = Evictor(client)
+        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._wake = asyncio.Event()
+        self._reconfigured = asyncio.Event()
+        self._watcher: Watcher | None = None
+        self._machine: Recovery | None = None
+        self._said = ""
+
+    # ------------------------------------------------------------ from the term
+
+    async def prepare(self) -> None:
+        """Read the Migrations there are, before anything is decided: what they hold is nobody's to take."""
+        if not self._spec.enabled:
+            return
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                await self._begin()
+        except TimeoutError:
+            log.warning("scheduling without having read Migrations: seats they hold may be taken")
+
+    async def run(self) -> NoReturn:
+        """Watch and heal whenever that is enabled, until cancelled."""
+        while True:
+            self._reconfigured.clear()
+            if not self._spec.enabled:
+                await self._reconfigured.wait()
+            elif self._machine is None and not await self._begin():
+                await self._pause()
+            else:
+                await self._serve()
+
+    def facts_changed(self) -> None:
+        """Pods or nodes changed."""
+        if self._machine is not None:
+            self._wake.set()
+
+    def configure(self, spec: RecoverySpec) -> None:
+        """Take over a changed configuration."""
+        if spec != self._spec:
+            self._spec = spec
+            self._reconfigured.set()
+            self._wake.set()
+
+    def wrong(self) -> str:
+        """Return what is wrong with the thread that watches."""
+        return self._watcher.wrong() if self._watcher is not None else ""
+
+    @property
+    def under_way(self) -> int:
+        """Migrations that are not over."""
+        return len(self._machine.migrations) if self._machine is not None else 0
+
+    # ------------------------------------------------------------ its life
+
+    async def _begin(self) -> bool:
+        """Read what there is; return whether Migrations are defined."""
+        try:
+            found = await self._writer.list()
+        except NotFound:
+            self._say(f"recovery is off: the definition {DEFINITION} is not installed; pods are scheduled all the same")
+            return False
+        except KubeError as error:
+            self._say(f"recovery is off, as Migrations can't be listed: {error}")
+            return False
+        self._said = ""
+        machine = Recovery(self._engine, self._spec, self._epoch)
+        now = self._clock()
+        for migration in found:
+            machine.migration_seen(migration, now)
+        self._machine = machine
+        self._step()
+        log.info("recovery is on", extra={"migrations": len(machine.migrations), "dryRun": self._spec.dry_run})
+        return True
+
+    async def _serve(self) -> None:
+        """Watch, until the configuration changes."""
+        assert self._machine is not None
+        self._machine.configure(self._spec, self._clock())
+        self._watcher = Watcher(self._spec, self._gpu_resources, self._client.connection, self._wake.set)
+        self._watcher.start()
+        try:
+            while not self._reconfigured.is_set():
+                self._wake.clear()
+                self._hear()
+                self._step()
+                now = self._clock()
+                due = self._machine.next_due(now)
+                try:
+                    async with asyncio.timeout(None if due is None else max(0.0, due - now)):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            watcher, self._watcher = self._watcher, None
+            await watcher.stop()
+        if not self._spec.enabled:
+            self._machine.let_go()
+            self._machine = None
+            self._changed()
+            log.info("recovery is off")
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(LOOK_AGAIN):
+                await self._reconfigured.wait()
+        except TimeoutError:
+            pass
+
+    def _say(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            log.warning(text)
+
+    def _hear(self) -> None:
+        machine, now = self._machine, self._clock()
+        assert machine is not None and self._watcher is not None
+        for message in self._watcher.take():
+            match message:
+                case NodeSeen(health):
+                    machine.node_seen(health, now)
+                case NodeGone(name, uid):
+                    machine.node_gone(name, uid, now)
+                case MigrationSeen(migration):
+                    machine.migration_seen(migration, now)
+                case MigrationGone(namespace, name, uid):
+                    machine.migration_gone(namespace, name, uid)
+
+    def _step(self) -> None:
+        if self._machine is None:
+            return
+        out = self._machine.step(self._clock())
+        for instruction in out:
+            self._carry_out(instruction)
+        if out:
+            self._changed()  # seats may have been held, or given back
+
+    # ------------------------------------------------------------ instructions
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case CreateMigration():
+                self._start(self._create(instruction), f"create migration {instruction.name}")
+            case WriteStatus():
+                self._start(self._write(instruction), f"migration {instruction.name}")
+            case EvictPod(_, pod):
+                self._start(self._evict(instruction), f"move {pod.uid}")
+            case LearnPods(pods):
+                self._start(self._learn(pods), "read pods")
+            case TellMigration(namespace, name, uid, warning, reason, message):
+                regarding = ObjectReference(f"{GROUP}/{VERSION}", KIND, namespace, name, uid)
+                self._events.record(regarding, "Warning" if warning else "Normal", reason, message, "Migrating")
+                log.info("Migration %s/%s: %s: %s", namespace, name, reason, message)
+            case Spent(phase, seconds, cause, outcome):
+                if phase == "total":
+                    self._metrics.recovery.labels(cause, outcome).observe(seconds)
+                else:
+                    self._metrics.recovery_phase.labels(phase).observe(seconds)
+            case Warn(message):
+                log.warning(message)
+
+    async def _create(self, create: CreateMigration) -> None:
+        result = await self._writer.create(create.namespace, create.name, create.spec)
+        if self._machine is not None:
+            outcome = _OUTCOMES[result.outcome]
+            self._machine.created(
+                create.namespace, create.name, outcome, result.message, result.migration, self._clock()
+            )
+            self._wake.set()
+
+    async def _write(self, write: WriteStatus) -> None:
+        result = await self._writer.replace_status(write.namespace, write.name, write.uid, write.version, write.status)
+        if self._machine is not None:
+            outcome = _OUTCOMES[result.outcome]
+            self._machine.written(write.namespace, write.name, outcome, result.message, result.migration, self._clock())
+            self._wake.set()
+
+    async def _evict(self, evict: EvictPod) -> None:
+        pod = evict.pod
+        async with self._slots:
+            result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, grace=0 if evict.force else None)
+        self._metrics.recovery_evictions.labels(result.outcome.value).inc()
+        goes = result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE)
+        level = logging.INFO if goes else logging.WARNING
+        log.log(level, "moving %s/%s: %s %s", pod.namespace, pod.name, result.outcome.value, result.message)
+        if self._machine is not None:
+            self._machine.evicted(
+                evict.migration,
+                pod.uid,
+                goes=goes,
+                reason=_why_not(result.outcome, result.message),
+                message=result.message,
+                now=self._clock(),
+            )
+            self._wake.set()
+
+    async def _learn(self, pods: Sequence[PodRef]) -> None:
+        found: list[Pod] = []
+        for pod in pods:
+            try:
+                async with self._slots:
+                    one = await self._read(pod)
+                if one is not None:
+                    await self._owners.complete(one.metadata)
+                    found.append(one)
+            except KubeError as error:
+                log.warning("pod %s/%s can't be moved, as it can't be read: %s", pod.namespace, pod.name, error)
+        self._engine.pods_told(found, self._clock())
+        if self._machine is not None:
+            self._machine.learned([pod.uid for pod in pods])
+            self._wake.set()
+
+    async def _read(self, pod: PodRef) -> Pod | None:
+        path = PODS.path(pod.namespace, pod.name)
+        try:
+            answer = await retried(
+                lambda: self._client.request("GET", path, timeout=READ_SECONDS), seconds=READ_SECONDS, longest=2.0
+            )
+        except NotFound:
+            return None
+        found = decode(_pod, answer)
+        return found if found.metadata.uid == pod.uid else None
+
+
+def _why_not(outcome: EvictionOutcome, message: str) -> str:
+    if outcome is EvictionOutcome.BLOCKED:
+        return "DisruptionBudget"
+    if outcome is EvictionOutcome.FAILED:
+        return "Forbidden" if "cannot create resource" in message else "EvictionFailed"
+    return ""

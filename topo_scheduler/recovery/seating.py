@@ -1,0 +1,187 @@
+"""Where pods that must move go: seats for their replacements, planned on a copy of the state.
+
+The ordinary planner is asked, with the pods gone and without the nodes that are avoided: so members of a gang go to the
+leaves where the others are, then to the nearest that the size rule allows, and whatever else is asked of a placement
+holds. Nothing of the state is changed.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.migrations import Move
+from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.placing.ask import Ask, Placement
+from topo_scheduler.scheduling.preemption.trial import Trial
+from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate
+from topo_scheduler.scheduling.reserving.replacements import ReservedSeat, requests_of
+from topo_scheduler.scheduling.rules.neighbours import looks_around
+from topo_scheduler.state.classes import Cap, PodClass
+from topo_scheduler.state.ledger import Entry
+from topo_scheduler.state.occupants import Occupant
+from topo_scheduler.state.workloads import Member, Stage, Workload
+
+_NOBODY: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaver:
+    """A pod that is to move, and what it holds."""
+
+    workload: Workload
+    member: Member
+    entry: Entry
+
+
+def leaver(engine: Engine, uid: str) -> Leaver | None:
+    """Return a bound pod of ours; None for any other."""
+    found, entry = engine.workloads.of_pod(uid), engine.world.ledger.get(uid)
+    if found is None or entry is None or found[1].stage is not Stage.BOUND:
+        return None
+    return Leaver(found[0], found[1], entry)
+
+
+def moves_of(engine: Engine, leavers: Sequence[Leaver]) -> list[Move]:
+    """Return what a Migration keeps of pods that are to move, without targets; in order of rank and name."""
+    names = engine.world.resources.names
+    ordered = sorted(leavers, key=lambda one: (one.member.index is None, one.member.index or 0, one.member.name))
+    return [
+        Move(
+            pod=one.member.name,
+            uid=one.member.uid,
+            workload=one.workload.id,
+            controller=one.workload.controller,
+            gang=one.workload.gang,
+            index=one.member.index,
+            priority=one.workload.priority,
+            requests=requests_of(names, one.entry.amounts),
+            from_=one.entry.node,
+        )
+        for one in ordered
+    ]
+
+
+def seat_of(migration: str, namespace: str, move: Move) -> ReservedSeat:
+    """Return the seat that a move holds."""
+    return ReservedSeat(
+        migration,
+        move.uid,
+        move.to,
+        namespace,
+        move.workload,
+        move.controller,
+        move.gang,
+        move.index,
+        move.priority,
+        tuple(sorted(move.requests.items())),
+    )
+
+
+def find_seats(
+    engine: Engine, leavers: Sequence[Leaver], avoided: Collection[str], migration: str, now: float
+) -> Mapping[str, str]:
+    """Return a node for each pod that leaves, by uid; empty where there is no place for all of them.
+
+    Args:
+        engine: whose state is asked, not changed.
+        leavers: pods of one workload, or pods alone of one controller.
+        avoided: nodes that are no target.
+        migration: whose own seats do not count.
+        now: seconds.
+    """
+    found: dict[str, str] = {}
+    with_place: list[tuple[Candidate, int]] = []
+    trial = _trial(engine, leavers, avoided, migration, now)
+    for group in _together(leavers):
+        rows = _place(engine, trial, group)
+        if rows is None:
+            return {}
+        for one, row in zip(group, rows, strict=True):
+            found[one.member.uid] = engine.world.nodes.names[row]
+            with_place.append((_candidate(one), row))
+        trial.restore(replace(one, row=row) for one, row in with_place[-len(group) :])
+    return found
+
+
+def _together(leavers: Sequence[Leaver]) -> list[list[Leaver]]:
+    """Members of a gang are placed together, others each for itself."""
+    if leavers and leavers[0].workload.gang:
+        return [list(leavers)]
+    return [[one] for one in leavers]
+
+
+def _trial(engine: Engine, leavers: Sequence[Leaver], avoided: Collection[str], migration: str, now: float) -> Trial:
+    """Return a copy of the state in which pods are gone, avoided nodes are full, and what is promised counts."""
+    workload = leavers[0].workload
+    neighbours = any(looks_around(one.member.cls) for one in leavers) or bool(engine.world.residents.repelling)
+    trial = Trial(engine.planner, engine.world.layout, now, neighbours=neighbours)
+    trial.remove(_candidate(one) for one in leavers if one.entry.row >= 0)
+    nodes, row_of = trial.planner.nodes, engine.world.nodes.row_of
+    own = f"seat:{migration}:"
+    for promised in engine.preempting.nominations:
+        mine = promised.uid.startswith(own) or promised.uid in workload.members
+        if promised.priority >= workload.priority and not mine and (row := row_of.get(promised.node)) is not None:
+            nodes.charge(row, promised.amounts)
+    rows = [row_of[name] for name in avoided if name in row_of]
+    nodes.requested[rows] = np.maximum(nodes.requested[rows], nodes.allocatable[rows])
+    return trial
+
+
+def _place(engine: Engine, trial: Trial, group: Sequence[Leaver]) -> list[int] | None:
+    """Return the row of each of some pods that are placed together."""
+    workload, members = group[0].workload, [one.member for one in group]
+    try:
+        groups, _, _ = engine.attempts.groups(workload, members)
+        groups = _in_exchange(engine, groups, [one.entry.row for one in group])
+        placement = trial.place(ask_without(engine, workload, groups, members))
+    except PluginError:
+        return None
+    if not isinstance(placement, Placement):
+        return None
+    rows = {
+        member.uid: row
+        for (_, some), there in zip(groups, placement.rows, strict=True)
+        for member, row in zip(some, there, strict=True)
+    }
+    return [rows[member.uid] for member in members]
+
+
+def _in_exchange(
+    engine: Engine, groups: Sequence[tuple[PodClass, list[Member]]], rows: Sequence[int]
+) -> list[tuple[PodClass, list[Member]]]:
+    """Return groups without the quotas that already count the pods which leave: what comes takes no more of them."""
+    domains = engine.world.domains
+
+    def counts(cap: Cap) -> bool:
+        return cap.reason is NodeReason.QUOTA and (
+            not cap.domain or all(row >= 0 and bool(domains.rows(cap.domain)[row]) for row in rows)
+        )
+
+    return [
+        (replace(cls, caps=tuple(cap for cap in cls.caps if not counts(cap))) if cls.caps else cls, members)
+        for cls, members in groups
+    ]
+
+
+def ask_without(
+    engine: Engine, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], members: Sequence[Member]
+) -> Ask:
+    """Return what is asked for members of a workload once they are gone."""
+    ask = engine.attempts.ask(workload, groups, (), engine.world.layout)
+    gone = {member.uid for member in members}
+    row_of = engine.world.nodes.row_of
+    rows = [
+        row_of[member.node]
+        for member in workload.members.values()
+        if member.stage is not Stage.PENDING and member.uid not in gone and member.node in row_of
+    ]
+    return replace(ask, running=sorted(rows))
+
+
+def _candidate(one: Leaver) -> Candidate:
+    occupant = one.entry.occupant or replace(_NOBODY, uid=one.member.uid)
+    return Candidate(occupant, one.entry.row, one.entry.amounts, one.entry.profile, 0, NO_GANG, -1)

@@ -1,0 +1,135 @@
+"""A Migration that is under way, and how its status changes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import inf
+from typing import Final
+
+import msgspec
+
+from topo_scheduler.api.migrations import Migration, MigrationCondition, MigrationStatus, Move, Phase
+from topo_scheduler.recovery.instructions import Spent, WriteStatus
+
+LONGEST_MESSAGE: Final = 2048
+SHOWN: Final = 3
+"""Nodes that are named in a column."""
+
+
+@dataclass(slots=True)
+class Eviction:
+    """How the eviction of a pod stands. ``until`` when it may be tried again."""
+
+    flying: bool = False
+    times: int = 0
+    until: float = -inf
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Tracked:
+    """What is known of a Migration beyond the object. ``state`` of the engine when it was planned in vain last."""
+
+    migration: Migration
+    writing: bool = False
+    failures: int = 0
+    not_before: float = -inf
+    learned: set[str] = field(default_factory=set)
+    evictions: dict[str, Eviction] = field(default_factory=dict)
+    state: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition without its time."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+def stamp(wall: float) -> str:
+    """Return seconds since the epoch as the API writes a time, with microseconds."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def moment(text: str) -> float | None:
+    """Return a time in seconds since the epoch; None where it is none."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except ValueError:
+        return None
+
+
+def joined(names: Sequence[str]) -> str:
+    """Return names for a column: each once, the first few."""
+    distinct = list(dict.fromkeys(name for name in names if name))
+    more = f" +{len(distinct) - SHOWN}" if len(distinct) > SHOWN else ""
+    return ",".join(distinct[:SHOWN]) + more
+
+
+def changed_status(
+    migration: Migration,
+    wall: float,
+    *,
+    phase: Phase | None = None,
+    moves: Sequence[Move] | None = None,
+    message: str | None = None,
+    conditions: Sequence[Condition] = (),
+) -> MigrationStatus | None:
+    """Return the status with changes; None where nothing would change. ``wall`` seconds since the epoch."""
+    old = migration.status
+    wanted = {one.type: one for one in conditions}
+    kept: list[MigrationCondition] = []
+    for known in old.conditions:
+        fresh = wanted.pop(known.type, None)
+        kept.append(known if fresh is None else _condition(fresh, known, wall))
+    kept += [_condition(fresh, None, wall) for fresh in wanted.values()]
+    there = list(old.moves if moves is None else moves)
+    times = dict(old.times)
+    if phase is not None and phase != old.phase:
+        times[phase] = stamp(wall)
+    status = MigrationStatus(
+        phase=old.phase if phase is None else phase.value,
+        message=old.message if message is None else message[:LONGEST_MESSAGE],
+        from_nodes=joined([move.from_ for move in there]),
+        to_nodes=joined([move.to for move in there]),
+        moves=there,
+        conditions=kept,
+        times=times,
+    )
+    return None if status == old else status
+
+
+def _condition(fresh: Condition, known: MigrationCondition | None, wall: float) -> MigrationCondition:
+    status, message = str(fresh.status), fresh.message[:LONGEST_MESSAGE]
+    turned = known is None or known.status != status
+    if known is not None and (known.status, known.reason, known.message) == (status, fresh.reason, message):
+        return known
+    time = stamp(wall) if turned or known is None else known.last_transition_time
+    return MigrationCondition(fresh.type, status, fresh.reason, message, time)
+
+
+def write(migration: Migration, status: MigrationStatus) -> WriteStatus:
+    """Return the instruction that writes a status."""
+    meta = migration.metadata
+    return WriteStatus(meta.namespace, meta.name, meta.uid, meta.resource_version, status)
+
+
+def spent(migration: Migration, phase: Phase, wall: float) -> list[Spent]:
+    """Return how long the phase took that a Migration leaves for another, and all of it where that is the end."""
+    status, cause = migration.status, migration.cause.value
+    out = []
+    if (begun := moment(status.times.get(status.phase, ""))) is not None:
+        out.append(Spent(status.phase, max(0.0, wall - begun), cause))
+    since = moment(migration.spec.since) or moment(migration.metadata.creation_timestamp or "")
+    if phase.over and since is not None:
+        out.append(Spent("total", max(0.0, wall - since), cause, phase.value))
+    return out
+
+
+def with_targets(moves: Sequence[Move], targets: Mapping[str, str]) -> list[Move]:
+    """Return moves with the nodes of their seats, by uid of the pod."""
+    return [msgspec.structs.replace(move, to=targets.get(move.uid, "")) for move in moves]
