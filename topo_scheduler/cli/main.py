@@ -15,6 +15,7 @@ COMMANDS: Final = {
     "check-config": "Check a configuration file or a folder of them.",
     "topology": "Show the fabric as a tree, with what is free.",
     "explain": "Tell why a pod is where it is, or why not, and what would help.",
+    "drain": "Empty a domain or a node by Migrations.",
     "filter": "Tell where pods of a snapshot may run by Kubernetes' own rules.",
     "replay": "Repeat recorded decisions and tell where the first differs.",
     "simulate": "Schedule a workload on a cluster in virtual time, and compare policies.",

@@ -1,0 +1,67 @@
+"""``topo-scheduler drain``: what it makes, and what it leaves alone."""
+
+import yaml
+
+from tests.cli.conftest import Served, run
+from tests.ship.manifests import BASE
+
+
+def _define(served: Served) -> None:
+    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    served.call(lambda: served.server.store.create("customresourcedefinitions.apiextensions.k8s.io", definition))
+
+
+def _owned(kind: str, name: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+
+
+def _pod(served: Served, name: str, node: str, owner: str = "", scheduler: str = "topology-aware-scheduler") -> None:
+    body = {
+        "metadata": {"name": name, "ownerReferences": [_owned("Job", owner)] if owner else []},
+        "spec": {
+            "schedulerName": scheduler,
+            "nodeName": node,
+            "containers": [{"name": "main", "image": "busybox"}],
+        },
+    }
+    served.call(lambda: served.server.store.create("pods", body, "default"))
+
+
+def test_a_dry_run_tells_what_would_be_moved_and_writes_nothing(served: Served) -> None:
+    _pod(served, "a-0", "node-7", "a")
+    _pod(served, "bare", "node-7")
+    _pod(served, "other", "node-8", "b", scheduler="default-scheduler")
+    done = run("drain", "spine-2/leaf-3", "--dry-run", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 0, done.output
+    assert "spine-2/leaf-3: 2 nodes would be cordoned, 1 pods of 1 workloads would be moved" in done.output
+    assert "Job a: a-0" in done.output
+    assert "stays: pod default/bare on node-7: it has no controller" in done.output
+    assert "stays: pod default/other on node-8: another scheduler placed it" in done.output
+    node = served.call(lambda: served.server.store.find("nodes", "node-7"))
+    assert node is not None and not node.obj["spec"].get("unschedulable")
+
+
+def test_nodes_are_cordoned_and_migrations_made_once(served: Served) -> None:
+    _define(served)
+    _pod(served, "a-0", "node-7", "a")
+    _pod(served, "a-1", "node-8", "a")
+    for _ in range(2):
+        done = run("drain", "leaf-3", "--cause", "new switch", "--kubeconfig", served.kubeconfig)
+        assert done.exit_code == 0, done.output
+    (migration,) = served.call(lambda: served.server.store.list("migrations.topology.scheduler"))
+    spec = migration.obj["spec"]
+    assert spec["cause"] == "new switch" and spec["avoid"] == ["leaf-3"]
+    assert [pod["name"] for pod in spec["pods"]] == ["a-0", "a-1"]
+    for name in ("node-7", "node-8"):
+        node = served.call(lambda name=name: served.server.store.find("nodes", name))  # type: ignore[misc]
+        assert node is not None and node.obj["spec"]["unschedulable"]
+
+
+def test_a_domain_that_is_none_and_a_definition_that_is_missing(served: Served) -> None:
+    done = run("drain", "leaf-9", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 2 and "no domain and no node is called leaf-9" in done.output
+    _pod(served, "a-0", "node-7", "a")
+    done = run("drain", "node-7", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 1 and "migrations.topology.scheduler is not installed" in done.output
+    node = served.call(lambda: served.server.store.find("nodes", "node-7"))
+    assert node is not None and not node.obj["spec"].get("unschedulable"), "nothing is begun that can't be ended"

@@ -1,0 +1,175 @@
+"""``topo-scheduler drain``: empty nodes or whole domains by Migrations, which the scheduler carries out."""
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_option, run_async
+
+if TYPE_CHECKING:
+    from topo_scheduler.api.objects import Pod
+    from topo_scheduler.kube.client import Client
+    from topo_scheduler.scheduling.world import World
+
+TIMEOUT_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A Migration to be made. ``workload`` kind and name of the controller, or the gang."""
+
+    namespace: str
+    name: str
+    workload: str
+    pods: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stays:
+    """A pod that is not moved, and why."""
+
+    pod: str
+    node: str
+    why: str
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("target", metavar="DOMAIN|NODE")
+@click.option("--dry-run", is_flag=True, help="Tell what would be moved; write nothing.")
+@click.option("--cause", default="", metavar="TEXT", help="Why, as the Migrations tell it.")
+@cluster_options
+@config_option
+def command(
+    target: str, dry_run: bool, cause: str, kubeconfig: str | None, context: str | None, config_path: Path | None
+) -> None:
+    """Empty a domain such as spine-1/leaf-3, or a node.
+
+    Its nodes are cordoned, and one Migration is made for each gang, and each controller of pods alone, that this
+    scheduler placed there. The scheduler holds seats elsewhere before it evicts anybody; `kubectl get migrations -A`
+    shows how far it is. Deleting a Migration cancels it; nodes stay cordoned until you uncordon them.
+    """
+    run_async(_drain(target, dry_run, cause, kubeconfig, context, config_path))
+
+
+async def _drain(
+    target: str, dry_run: bool, cause: str, kubeconfig: str | None, context: str | None, config_path: Path | None
+) -> None:
+    from topo_scheduler.api.config import ConfigError
+    from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
+    from topo_scheduler.daemon import read_configuration
+
+    try:
+        configuration = read_configuration(config_path)
+    except ConfigError as error:
+        raise Failure(str(error), USAGE) from error
+    async with connected(kubeconfig, context) as client:
+        listed = await list_cluster(client)
+        nodes = _nodes(build_world(listed, configuration), target)
+        wanted, stays = migrations_for(listed.pods, nodes, target, configuration.scheduler.scheduler_name)
+        _tell(target, nodes, wanted, stays, dry_run=dry_run)
+        if not dry_run:
+            await _write(client, nodes, wanted, target, cause)
+
+
+def _nodes(world: "World", target: str) -> list[str]:
+    """Return the nodes that are meant, in order of the fabric."""
+    if target in world.nodes.row_of:
+        return [target]
+    layout = world.layout
+    found = layout.find(target)
+    if not found:
+        raise Failure(f"no domain and no node is called {target}; see `topo-scheduler topology`", USAGE)
+    if len(found) > 1:
+        paths = ", ".join("/".join(layout.domain_path(depth, index)) for depth, index in found[:4])
+        raise Failure(f"{target} may mean {paths}; write the path of one of them", USAGE)
+    depth, index = found[0]
+    first, last = layout.domains[depth][index : index + 2].tolist()
+    rows = layout.order[layout.offsets[first] : layout.offsets[last]]
+    return [world.nodes.names[row] for row in rows.tolist()]
+
+
+def migrations_for(
+    pods: Sequence["Pod"], nodes: Sequence[str], target: str, scheduler: str
+) -> tuple[list[Wanted], list[Stays]]:
+    """Return the Migrations that empty nodes, and the pods that stay."""
+    from topo_scheduler.api.annotations import GANG_ID
+
+    inside = set(nodes)
+    groups: dict[tuple[str, str], list[Pod]] = {}
+    stays: list[Stays] = []
+    for pod in sorted(pods, key=lambda pod: pod.key):
+        if pod.spec.node_name not in inside or pod.finished:
+            continue
+        controller = pod.metadata.controller
+        if controller is not None and controller.kind in ("DaemonSet", "Node"):
+            continue  # it belongs to the node
+        if pod.spec.scheduler_name != scheduler:
+            stays.append(Stays(pod.key, pod.spec.node_name, f"another scheduler placed it: {pod.spec.scheduler_name}"))
+        elif controller is None:
+            stays.append(Stays(pod.key, pod.spec.node_name, "it has no controller that would make it again"))
+        else:
+            gang = pod.metadata.annotations.get(GANG_ID, "")
+            key = f"gang {gang}" if gang else f"{controller.kind} {controller.name}"
+            groups.setdefault((pod.metadata.namespace, key), []).append(pod)
+    wanted = []
+    for (namespace, key), some in groups.items():
+        first = some[0].metadata.controller
+        assert first is not None
+        uids = "\n".join(sorted(pod.metadata.uid for pod in some))
+        digest = hashlib.sha256(f"{target}\n{uids}".encode()).hexdigest()[:10]
+        slug = re.sub(r"[^a-z0-9-]+", "-", f"drain-{target}".lower()).strip("-")[:50].strip("-")
+        named = tuple((pod.metadata.name, pod.metadata.uid) for pod in some)
+        workload = f"{first.kind} {first.name}" if key.startswith("gang ") else key
+        wanted.append(Wanted(namespace, f"{slug}-{digest}", workload, named))
+    return wanted, stays
+
+
+def _tell(
+    target: str, nodes: Sequence[str], wanted: Sequence[Wanted], stays: Sequence[Stays], *, dry_run: bool
+) -> None:
+    pods = sum(len(one.pods) for one in wanted)
+    would = "would be " if dry_run else ""
+    click.echo(f"{target}: {len(nodes)} nodes {would}cordoned, {pods} pods of {len(wanted)} workloads {would}moved")
+    for one in wanted:
+        names = ", ".join(name for name, _ in one.pods[:4]) + (f" and {len(one.pods) - 4} more" * (len(one.pods) > 4))
+        click.echo(f"  {one.namespace}/{one.name}  {one.workload}: {names}")
+    for stay in stays:
+        click.echo(f"  stays: pod {stay.pod} on {stay.node}: {stay.why}")
+
+
+async def _write(client: "Client", nodes: Sequence[str], wanted: Sequence[Wanted], target: str, cause: str) -> None:
+    from topo_scheduler.api.migrations import DEFINITION, MigrationPod, MigrationSpec
+    from topo_scheduler.kube.client import MERGE_PATCH
+    from topo_scheduler.kube.errors import NotFound
+    from topo_scheduler.kube.migrations import MigrationWriter, Written
+    from topo_scheduler.kube.resources import NODES
+
+    writer = MigrationWriter(client)
+    try:
+        await writer.list()
+    except NotFound:
+        raise Failure(f"the definition {DEFINITION} is not installed: apply manifests/install.yaml first") from None
+    cordon = json.dumps({"spec": {"unschedulable": True}}).encode()
+    for node in nodes:
+        await client.request(
+            "PATCH", NODES.path("", node), body=cordon, content_type=MERGE_PATCH, timeout=TIMEOUT_SECONDS
+        )
+    refused = []
+    for one in wanted:
+        spec = MigrationSpec(
+            cause=cause or f"{target} is drained",
+            avoid=[target],
+            pods=[MigrationPod(name, uid) for name, uid in one.pods],
+        )
+        result = await writer.create(one.namespace, one.name, spec)
+        # One of this name is for the same pods: somebody drains this already.
+        if result.outcome not in (Written.WRITTEN, Written.STALE):
+            refused.append(f"{one.namespace}/{one.name}: {result.message}")
+    if refused:
+        raise Failure("these Migrations could not be created:\n  " + "\n  ".join(refused))
