@@ -90,6 +90,8 @@ MALFORMED = [
     ("gpu-count", "9" * 5000, "write one from 0 to"),
     ("gpu-model", "", "write one or more"),
     ("gpu-model", " , ", "write one or more"),
+    ("on-failure", "pray", "replace, restart-gang, shrink"),
+    ("checkpoint-interval", "sometimes", "duration"),
     ("gpu-model-mixed", "yes", '"true" nor "false"'),
     ("preferred-domain", "", "such as leaf-1 or spine-1/leaf-1"),
     ("preferred-domain", "spine-1//leaf-1", "such as leaf-1 or spine-1/leaf-1"),

@@ -143,6 +143,43 @@ async def test_a_daemon_killed_in_mid_migration_is_followed_by_one_that_goes_on(
     assert len(now) == 3 and seat in nodes_of(now)
 
 
+async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_is_off(
+    cluster: Cluster, migrations: None, start_replica: StartReplica
+) -> None:
+    """What is evicted there takes longer than anybody waits."""
+    await start_replica(recovering())
+    await cluster.add_fabric({"s1": [3]})
+    waits = cluster.let_pods_end_slowly(300.0)
+    await cluster.apply(objects.gang("team", 2, pod_annotations=waits, terminationGracePeriodSeconds=300))
+    pods = await cluster.wait_bound("team", 2)
+    lost = pods[0]
+    node_name = nodes_of(pods)[0]
+    (free,) = {"s1-l1-1", "s1-l1-2", "s1-l1-3"} - set(nodes_of(pods))
+    await cluster.fail_node(node_name)
+
+    async def told() -> bool:
+        (migration,) = await cluster.api.list("migrations", None)
+        conditions = migration["status"].get("conditions") or []
+        return any(one.get("reason") == "KubeletDead" for one in conditions)
+
+    await _wait_phase(cluster, "Evicting")
+    await cluster.wait_until(told, 20, "the condition says what is awaited")
+    fresh = await cluster.api.find("pods", lost["metadata"]["name"])
+    assert fresh is not None and fresh["metadata"].get("deletionTimestamp")
+    taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+    node = await cluster.api.get("nodes", node_name)
+    taints = [*(node["spec"].get("taints") or []), taint]
+    await cluster.api.patch("nodes", node_name, {"spec": {"taints": taints}})
+
+    async def gone() -> bool:
+        found = await cluster.api.find("pods", lost["metadata"]["name"])
+        return found is None or found["metadata"]["uid"] != lost["metadata"]["uid"]
+
+    await cluster.wait_until(gone, 20, "the pod deleted")
+    done = await _wait_phase(cluster, "Done")
+    assert done["status"]["toNodes"] == free
+
+
 def _migration(name: str, *pods: str) -> Json:
     return {
         "apiVersion": "topology.scheduler/v1alpha1",

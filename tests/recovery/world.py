@@ -111,11 +111,11 @@ class World:
     def settle(self) -> None:
         """Carry out everything there is to do now."""
         for _ in range(200):
-            self.d.step()
-            moved = self._binds()
-            out = self.recovery.step(self.now)
+            out = self.recovery.step(self.now)  # first: what Migrations hold is nobody's to take
             for one in out:
                 self.carry_out(one)
+            self.d.step()
+            moved = self._binds()
             if not out and not moved:
                 return
         raise AssertionError(f"it never comes to rest: {out}")
@@ -254,17 +254,19 @@ class World:
 
     _asked: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def gang(self, name: str, size: int, *, gpus: int = 8, priority: int = 0, **annotations: str) -> list[Pod]:
+    def gang(
+        self, name: str, size: int, *, gpus: int = 8, priority: int = 0, said: Mapping[str, str] | None = None
+    ) -> list[Pod]:
         """A Job of indexed pods, which is a gang."""
         owner = controlled_by("Job", name)
-        said = {"gang-name": name, "gang-size": str(size), **annotations}
+        annotations = {"gang-name": name, "gang-size": str(size), **(said or {})}
         pods = [
             make_pod(
                 f"{name}-{n}",
                 gpus=gpus,
                 uid=f"{name}-{n}",
                 owner=owner,
-                annotations=said,
+                annotations=annotations,
                 priority=priority,
                 created=self.now,
                 labels={"batch.kubernetes.io/job-completion-index": str(n)},

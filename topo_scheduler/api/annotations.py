@@ -35,6 +35,8 @@ SEGMENT_SIZE: Final = PREFIX + "segment-size"
 SEGMENT_LEVEL: Final = PREFIX + "segment-level"
 EXPECTED_DURATION: Final = PREFIX + "expected-duration"
 MOVABLE: Final = PREFIX + "movable"
+ON_FAILURE: Final = PREFIX + "on-failure"
+CHECKPOINT_INTERVAL: Final = PREFIX + "checkpoint-interval"
 
 RANK: Final = PREFIX + "rank"
 ADDRESS: Final = PREFIX + "address"
@@ -90,6 +92,14 @@ class Enforcement(StrEnum):
     PREFERRED = "preferred"
 
 
+class OnFailure(StrEnum):
+    """What a gang does when members of it must go."""
+
+    REPLACE = "replace"
+    RESTART_GANG = "restart-gang"
+    SHRINK = "shrink"
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """An object whose annotations are read: the pod itself, or one of its owners."""
@@ -121,7 +131,7 @@ class PlacementRequest:
     Mbit/s, 0 when not asked. ``strategy`` is one of `Strategy`, or one of a plugin. ``gang`` is None when not said.
     Levels are names of levels of the fabric; ``relax_after`` in seconds, 0 for never; ``segment_size`` pods of
     consecutive ranks, 0 for none. ``expected_duration`` in seconds, 0 when not said; ``expected_duration_kind`` the
-    kind of the object that says it.
+    kind of the object that says it. ``checkpoint_interval`` in seconds, 0 when not said.
     """
 
     gpu_count: int | None = None
@@ -146,6 +156,8 @@ class PlacementRequest:
     segment_level: str = ""
     expected_duration: float = 0.0
     expected_duration_kind: str = ""
+    on_failure: str = OnFailure.REPLACE
+    checkpoint_interval: float = 0.0
     problems: tuple[Problem, ...] = ()
 
 
@@ -245,6 +257,8 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     SEGMENT_LEVEL: ("segment_level", _name),
     EXPECTED_DURATION: ("expected_duration", parse_duration),
     MOVABLE: ("movable", _boolean),
+    ON_FAILURE: ("on_failure", _choice(OnFailure)),
+    CHECKPOINT_INTERVAL: ("checkpoint_interval", parse_duration),
 }
 KNOWN: Final = frozenset(_PARSERS) | WRITTEN
 """Every annotation under the prefix that means something; others are reported as probable typing errors."""

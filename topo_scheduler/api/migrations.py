@@ -70,12 +70,14 @@ class MigrationPod(Value, frozen=True):
 class MigrationSpec(Base):
     """``spec`` of a Migration. ``cause`` for people, ``reason`` for machines, ``since`` when what caused it began.
 
-    ``avoid`` nodes and domains to which none of the pods may go, beside the nodes they leave.
+    ``avoid`` nodes and domains to which none of the pods may go, beside the nodes they leave; ``makes_room_for``
+    namespace and name of the Migration that waits for this one.
     """
 
     cause: str = ""
     reason: str = ""
     since: str = ""
+    makes_room_for: str = ""
     avoid: list[str] = []  # noqa: RUF012
     pods: list[MigrationPod] = []  # noqa: RUF012 - msgspec copies defaults
 
@@ -113,9 +115,13 @@ class MigrationCondition(Value, frozen=True):
 
 
 class MigrationStatus(Base):
-    """``status`` of a Migration. ``from_nodes`` and ``to_nodes`` for people; ``times`` when each phase began."""
+    """``status`` of a Migration. ``from_nodes`` and ``to_nodes`` for people; ``times`` when each phase began.
+
+    ``policy`` what the gang asked for: ``replace``, ``restart-gang`` or ``shrink``.
+    """
 
     phase: str = ""
+    policy: str = ""
     message: str = ""
     from_nodes: str = ""
     to_nodes: str = ""
@@ -142,6 +148,15 @@ class Migration(Base):
     def phase(self) -> Phase | None:
         """How far it is; None for one that is new, or whose status somebody spoiled: it is planned again."""
         return next((phase for phase in Phase if phase == self.status.phase), None)
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether nobody takes the place of the pods."""
+        return self.status.policy == "shrink"
+
+    def names(self, name: str, uid: str) -> bool:
+        """Whether the spec names a pod."""
+        return any(pod.uid == uid if pod.uid else pod.name == name for pod in self.spec.pods)
 
     @property
     def cause(self) -> Cause:

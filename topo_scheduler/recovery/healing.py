@@ -1,7 +1,5 @@
 """From failed nodes to Migrations: one for each workload that has pods there."""
 
-import hashlib
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,6 +7,7 @@ from typing import Final
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
 from topo_scheduler.recovery.detection import Failure
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods, Warn, WriteOutcome
+from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.seating import Leaver, leaver
 from topo_scheduler.recovery.tracked import stamp
 from topo_scheduler.scheduling.engine import Engine
@@ -16,7 +15,6 @@ from topo_scheduler.scheduling.instructions import PodRef
 
 RETRY: Final = 2.0
 RETRY_MOST: Final = 300.0
-_NAME: Final = re.compile(r"[^a-z0-9-]+")
 
 
 @dataclass(slots=True)
@@ -115,7 +113,7 @@ class Healing:
                 key = one.workload.id if one.workload.gang else one.workload.controller
                 by_workload.setdefault((one.workload.namespace, key), []).append((failure, one))
         for (namespace, _), found in by_workload.items():
-            spec, name = self._spec(found), _name(found)
+            spec, name = self._spec(found), name_for([one for _, one in found])
             self._wanted.setdefault((namespace, name), _Wanted(CreateMigration(namespace, name, spec)))
         return out
 
@@ -134,13 +132,3 @@ def _moves(one: Leaver, cause: Cause) -> bool:
     occupant = one.entry.occupant
     fixed = occupant is None or occupant.fixed
     return one.member.controlled and not fixed and (cause.dead or one.workload.request.movable)
-
-
-def _name(found: Sequence[tuple[Failure, Leaver]]) -> str:
-    """Return the name of a Migration: the same whenever it is made for the same pods, so that it is made once."""
-    uids = sorted({one.member.uid for _, one in found})
-    digest = hashlib.sha256("\n".join(uids).encode()).hexdigest()[:10]
-    workload = found[0][1].workload
-    plain = workload.name if workload.gang else workload.controller.rpartition(" ")[2]
-    name = _NAME.sub("-", plain.lower()).strip("-")[:50].strip("-")
-    return f"{name or 'pods'}-{digest}"

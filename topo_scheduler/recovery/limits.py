@@ -38,6 +38,8 @@ class Limits:
 
     def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float) -> str:
         """Return why a Migration may not begin now, or an empty string."""
+        if migration.spec.makes_room_for in self._running:
+            return ""  # who waits for it has begun
         others = {key: namespace for key, namespace in self._running.items() if key != migration.key}
         if len(others) >= limits.at_once:
             return f"{len(others)} are under way: limits.atOnce is {limits.at_once}"

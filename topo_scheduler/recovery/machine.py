@@ -31,7 +31,7 @@ class Recovery:
 
     def configure(self, spec: RecoverySpec, now: float) -> None:
         """Take over a new configuration."""
-        self.migrations.spec = spec
+        self.migrations.configure(spec)
         self.detection.configure(spec, now)
 
     def node_seen(self, health: NodeHealth, now: float) -> None:

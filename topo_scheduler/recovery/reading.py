@@ -1,8 +1,9 @@
 """From what a Migration names to pods that can be moved, or why not."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.api.annotations import OnFailure
+from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.recovery.seating import Leaver, leaver
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
@@ -63,11 +64,49 @@ def read_pods(engine: Engine, migration: Migration, learned: Collection[str], ta
         found.append(one)
     if unlearned:
         raise Unlearned(tuple(unlearned))
+    found += _rest_of_gang(engine, found, learned)
     if len({one.workload.id for one in found if one.workload.gang}) > 1 or (
         any(one.workload.gang for one in found) and not all(one.workload.gang for one in found)
     ):
         raise Refused(Phase.FAILED, "SeveralGangs", "spec.pods names pods of several gangs; make a Migration for each")
     return found
+
+
+def _rest_of_gang(engine: Engine, found: Sequence[Leaver], learned: Collection[str]) -> list[Leaver]:
+    """Return the other bound members of a gang that can't go on with a new one."""
+    gang = found[0].workload
+    if not gang.gang or gang.request.on_failure != OnFailure.RESTART_GANG:
+        return []
+    rest = rest_of_gang(engine, found)
+    unlearned = [one.member for one in rest if not one.member.cls.amounts and one.member.uid not in learned]
+    if unlearned:
+        raise Unlearned(tuple(PodRef(member.namespace, member.name, member.uid) for member in unlearned))
+    if bare := next((one for one in rest if not one.member.controlled or not one.member.cls.amounts), None):
+        text = f"the gang restarts whole, but nobody would make pod {bare.member.name} again: it stays"
+        raise Refused(Phase.FAILED, "BarePod", text)
+    return rest
+
+
+def rest_of_gang(engine: Engine, found: Sequence[Leaver]) -> list[Leaver]:
+    """Return the bound members of a gang beside these; none where they are no gang."""
+    gang, named = found[0].workload, {one.member.uid for one in found}
+    members = (member for member in gang.members.values() if gang.gang and member.uid not in named)
+    return [one for member in members if (one := leaver(engine, member.uid)) is not None]
+
+
+def may_move(one: Leaver) -> bool:
+    """Whether enough is known of a pod to move it, and it comes back."""
+    occupant = one.entry.occupant
+    fixed = occupant is None or occupant.fixed or occupant.terminating
+    return one.member.controlled and bool(one.member.cls.amounts) and not fixed and one.workload.request.movable
+
+
+def policy_of(leavers: Sequence[Leaver], migration: Migration) -> str:
+    """Return what becomes of the places of pods: `OnFailure`. Who asks for a move does not ask to shrink."""
+    gang = leavers[0].workload
+    wanted = gang.request.on_failure if gang.gang else OnFailure.REPLACE
+    requested = migration.cause is Cause.REQUESTED
+    return OnFailure.REPLACE if requested and wanted == OnFailure.SHRINK else wanted
 
 
 def _check(one: Leaver, migration: Migration) -> None:

@@ -44,6 +44,8 @@ LOOK_AGAIN: Final = 30.0
 LIST_SECONDS: Final = 5.0
 """Longest wait for the first list of Migrations, before decisions are made without what they hold."""
 READ_SECONDS: Final = 10.0
+READ_AGAIN: Final = 5.0
+"""Seconds after which a pod is read again that could not be."""
 IN_FLIGHT: Final = 16
 _OUTCOMES: Final = {
     Written.WRITTEN: WriteOutcome.WRITTEN,
@@ -305,20 +307,24 @@ class RecoveryRunner:
             self._wake.set()
 
     async def _learn(self, pods: Sequence[PodRef]) -> None:
-        found: list[Pod] = []
-        for pod in pods:
-            try:
-                async with self._slots:
-                    one = await self._read(pod)
-                if one is not None:
-                    await self._owners.complete(one.metadata)
-                    found.append(one)
-            except KubeError as error:
-                log.warning("pod %s/%s can't be moved, as it can't be read: %s", pod.namespace, pod.name, error)
+        found = [one for one in await asyncio.gather(*map(self._learn_one, pods)) if one is not None]
         self._engine.pods_told(found, self._clock())
         if self._machine is not None:
             self._machine.learned([pod.uid for pod in pods])
             self._wake.set()
+
+    async def _learn_one(self, pod: PodRef) -> Pod | None:
+        """Return a pod, its owners known; None where it is gone."""
+        while True:
+            try:
+                async with self._slots:
+                    found = await self._read(pod)
+                if found is not None:
+                    await self._owners.complete(found.metadata)
+                return found
+            except KubeError as error:
+                log.warning("pod %s/%s can't be moved, as it can't be read: %s", pod.namespace, pod.name, error)
+            await asyncio.sleep(READ_AGAIN)
 
     async def _read(self, pod: PodRef) -> Pod | None:
         path = PODS.path(pod.namespace, pod.name)

@@ -25,6 +25,8 @@ from topo_scheduler.state.ledger import Entry
 from topo_scheduler.state.occupants import Occupant
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
+Groups = Sequence[tuple[PodClass, list[Member]]]
+"""Members by class."""
 _NOBODY: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
 
 
@@ -95,7 +97,8 @@ def find_seats(
     """
     found: dict[str, str] = {}
     with_place: list[tuple[Candidate, int]] = []
-    trial = _trial(engine, leavers, avoided, migration, now)
+    neighbours = any(looks_around(one.member.cls) for one in leavers) or bool(engine.world.residents.repelling)
+    trial = trial_without(engine, leavers, avoided, migration, now, neighbours=neighbours)
     for group in _together(leavers):
         rows = _place(engine, trial, group)
         if rows is None:
@@ -114,10 +117,17 @@ def _together(leavers: Sequence[Leaver]) -> list[list[Leaver]]:
     return [[one] for one in leavers]
 
 
-def _trial(engine: Engine, leavers: Sequence[Leaver], avoided: Collection[str], migration: str, now: float) -> Trial:
+def trial_without(
+    engine: Engine,
+    leavers: Sequence[Leaver],
+    avoided: Collection[str],
+    migration: str,
+    now: float,
+    *,
+    neighbours: bool,
+) -> Trial:
     """Return a copy of the state in which pods are gone, avoided nodes are full, and what is promised counts."""
     workload = leavers[0].workload
-    neighbours = any(looks_around(one.member.cls) for one in leavers) or bool(engine.world.residents.repelling)
     trial = Trial(engine.planner, engine.world.layout, now, neighbours=neighbours)
     trial.remove(_candidate(one) for one in leavers if one.entry.row >= 0)
     nodes, row_of = trial.planner.nodes, engine.world.nodes.row_of
@@ -133,21 +143,32 @@ def _trial(engine: Engine, leavers: Sequence[Leaver], avoided: Collection[str], 
 
 def _place(engine: Engine, trial: Trial, group: Sequence[Leaver]) -> list[int] | None:
     """Return the row of each of some pods that are placed together."""
-    workload, members = group[0].workload, [one.member for one in group]
     try:
-        groups, _, _ = engine.attempts.groups(workload, members)
-        groups = _in_exchange(engine, groups, [one.entry.row for one in group])
-        placement = trial.place(ask_without(engine, workload, groups, members))
+        groups, ask = asked_again(engine, group)
+        placement = trial.place(ask)
     except PluginError:
         return None
-    if not isinstance(placement, Placement):
+    if placement is None:
         return None
-    rows = {
+    rows = place_members(groups, placement)
+    return [rows[one.member.uid] for one in group]
+
+
+def asked_again(engine: Engine, group: Sequence[Leaver]) -> tuple[Groups, Ask]:
+    """Return what is asked for pods of one workload once they are gone, and them by class."""
+    workload, members = group[0].workload, [one.member for one in group]
+    groups, _, _ = engine.attempts.groups(workload, members)
+    groups = _in_exchange(engine, groups, [one.entry.row for one in group])
+    return groups, ask_without(engine, workload, groups, members)
+
+
+def place_members(groups: Groups, placement: Placement) -> dict[str, int]:
+    """Return the row of each member, by uid."""
+    return {
         member.uid: row
         for (_, some), there in zip(groups, placement.rows, strict=True)
         for member, row in zip(some, there, strict=True)
     }
-    return [rows[member.uid] for member in members]
 
 
 def _in_exchange(
@@ -185,3 +206,23 @@ def ask_without(
 def _candidate(one: Leaver) -> Candidate:
     occupant = one.entry.occupant or replace(_NOBODY, uid=one.member.uid)
     return Candidate(occupant, one.entry.row, one.entry.amounts, one.entry.profile, 0, NO_GANG, -1)
+
+
+def vacant(engine: Engine, moves: Sequence[Move]) -> bool:
+    """Return whether there is room for seats now, apart from what those who move hold there themselves."""
+    nodes, names = engine.world.nodes, engine.world.resources.names
+    free: dict[int, np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = {}
+    for move in moves:
+        row = nodes.row_of[move.to]
+        if row not in free:
+            free[row] = nodes.allocatable[row] - nodes.requested[row]
+        for name, amount in move.requests.items():
+            if name in names and names.index(name) < len(free[row]):
+                free[row][names.index(name)] -= amount
+    for move in moves:
+        entry = engine.world.ledger.get(move.uid)
+        if entry is not None and entry.row in free:
+            for column, amount in entry.amounts:
+                free[entry.row][column] += amount
+    asked = {names.index(name) for move in moves for name in move.requests if name in names}
+    return all((there[sorted(asked)] >= 0).all() for there in free.values())

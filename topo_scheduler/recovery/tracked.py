@@ -77,6 +77,7 @@ def changed_status(
     phase: Phase | None = None,
     moves: Sequence[Move] | None = None,
     message: str | None = None,
+    policy: str | None = None,
     conditions: Sequence[Condition] = (),
 ) -> MigrationStatus | None:
     """Return the status with changes; None where nothing would change. ``wall`` seconds since the epoch."""
@@ -93,6 +94,7 @@ def changed_status(
         times[phase] = stamp(wall)
     status = MigrationStatus(
         phase=old.phase if phase is None else phase.value,
+        policy=old.policy if policy is None else policy,
         message=old.message if message is None else message[:LONGEST_MESSAGE],
         from_nodes=joined([move.from_ for move in there]),
         to_nodes=joined([move.to for move in there]),

@@ -170,6 +170,14 @@ class Moving:
         """
         return whole(self._look(workload, now, most))[0]
 
+    def movable(self, workload: Workload) -> Candidates:
+        """Return the pods that may move for the sake of a workload, GPU-time left out."""
+        return whole(self._candidates(workload))
+
+    def again(self, pods: Sequence[Candidate]) -> Ask:
+        """Return what is asked for pods of one workload once they are gone."""
+        return self._again(pods)
+
     def sentence(self, plan: MovePlan) -> str:
         """Return a plan in words."""
         names, layout = self._world.nodes.names, self._world.layout

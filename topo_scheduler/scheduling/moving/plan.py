@@ -113,7 +113,7 @@ def plan_moves(
     neighbours = bool(profiles) or any(looks_around(cls) for cls, _ in ask.groups)
     trial = Trial(planner, layout, now, neighbours=neighbours)
     yield
-    sets = _every_set if len(candidates.pods) <= EXACT else _by_domain
+    sets = _every_set if len(candidates.pods) <= EXACT else by_domain
     tried = 0
     for chosen in sets(trial, ask, layout, candidates, most):
         if chosen is None:
@@ -129,10 +129,10 @@ def plan_moves(
             yield
             if placement is None:
                 continue
-            there = _members(ask, placement, profiles)
+            there = as_candidates(ask, placement, profiles)
             trial.restore(there)
             try:
-                rows = yield from _seat_again(trial, candidates, chosen, again)
+                rows = yield from seat_again(trial, candidates, chosen, again)
             finally:
                 trial.remove(there)
             if rows is not None:
@@ -158,7 +158,7 @@ def _every_set(
     trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, most: int
 ) -> Iterator[Sequence[int] | None]:
     """Yield sets, and None after each part of the work."""
-    room = _makes_room(trial, ask, layout, candidates)
+    room = makes_room(trial, ask, layout, candidates)
     for size in range(1, min(most, len(candidates.pods)) + 1):
         for number, chosen in enumerate(combinations(range(len(candidates.pods)), size), 1):
             if number % 32 == 0:
@@ -167,7 +167,7 @@ def _every_set(
                 yield chosen
 
 
-def _makes_room(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates) -> Callable[[Sequence[int]], bool]:
+def makes_room(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates) -> Callable[[Sequence[int]], bool]:
     """Return a quick test that every set passes which makes room."""
     if len(ask.groups) > 1 or any(looks_around(cls) for cls, _ in ask.groups):
         return lambda _: True
@@ -185,7 +185,7 @@ def _makes_room(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates) 
     return room
 
 
-def _by_domain(
+def by_domain(
     trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, most: int
 ) -> Iterator[Sequence[int] | None]:
     """Yield sets, and None after each part of the work."""
@@ -215,7 +215,7 @@ def _by_domain(
 _NOBODY: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
 
 
-def _members(ask: Ask, placement: Placement, profiles: Sequence[Sequence[Profile | None]]) -> list[Candidate]:
+def as_candidates(ask: Ask, placement: Placement, profiles: Sequence[Sequence[Profile | None]]) -> list[Candidate]:
     """Return the members of the workload as if they ran."""
     seen = profiles or [[None] * count for _, count in ask.groups]
     return [
@@ -225,7 +225,7 @@ def _members(ask: Ask, placement: Placement, profiles: Sequence[Sequence[Profile
     ]
 
 
-def _seat_again(
+def seat_again(
     trial: Trial, candidates: Candidates, chosen: Sequence[int], again: Again
 ) -> Generator[None, None, list[int] | None]:
     """Return a row for each pod of a set, the workload having its place; None where one has none.

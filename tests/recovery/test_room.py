@@ -1,0 +1,181 @@
+"""Nothing is free near: others move for a gang, the cheapest that do; or all of the gang goes where there is room."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import EPOCH, controlled_by, make_pod
+from tests.recovery.world import Kill, World
+from topo_scheduler.api.migrations import Phase
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.room import RESTART, find_room
+from topo_scheduler.recovery.seating import find_seats, leaver
+
+FORCED = RecoverySpec(enabled=True, force_delete=True)
+
+
+def _put(world: World, name: str, node: str, gpus: int, *, ran: float = 0.0, **annotations: str) -> Pod:
+    """A pod of a controller of its own, where it runs already."""
+    pod = make_pod(
+        name, gpus=gpus, uid=name, owner=controlled_by("ReplicaSet", name), annotations=annotations, created=-ran
+    )
+    world.add(pod)
+    world.d.step()
+    world.d.flight.clear()
+    world.d.tried.clear()
+    pod.spec.node_name = node
+    world.tell_pod(name)
+    return pod
+
+
+def _full_leaf() -> World:
+    """A gang of three in s1/l1, one pod alone on its fourth node, and a free node in another leaf."""
+    world = World(FORCED, {"s1/l1": 4, "s1/l2": 2})
+    world.gang("g", 3)
+    world.run()
+    assert {node.rpartition("-")[0] for node in world.nodes_of("g").values()} == {"s1-l1"}
+    (free,) = {f"s1-l1-{n}" for n in range(1, 5)} - set(world.nodes_of("g").values())
+    _put(world, "small", free, 8)
+    return world
+
+
+def test_a_smaller_job_moves_so_that_the_gang_keeps_its_leaf() -> None:
+    world = _full_leaf()
+    lost = world.nodes_of("g")["g-1"]
+    before = world.nodes_of("small")["small"]
+    world.fail(lost)
+    world.run(30)
+    assert world.phases() == [Phase.DONE, Phase.DONE]
+    assert world.nodes_of("g")["g-1"] == before
+    assert world.nodes_of("small")["small"].startswith("s1-l2")
+    helper = next(one for one in world.migrations.values() if one.spec.makes_room_for)
+    assert helper.spec.cause.startswith("makes room for Migration default/g-")
+    order = [name for name, _ in world.evictions]
+    assert order.index("small") < order.index("g-1"), "who makes room goes first"
+    world.check()
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("write", range(12))
+def test_killed_at_any_write_the_gang_is_whole_again(write: int, after: bool) -> None:
+    world = _full_leaf()
+    lost = world.nodes_of("g")["g-1"]
+    world.fail(lost)
+    world.kill = Kill(write, after)
+    world.run(120)
+    assert world.kill.count > write
+    where = world.nodes_of("g")
+    assert len(where) == 3 and lost not in where.values() and len(world.nodes_of("small")) == 1
+    assert len({node.rpartition("-")[0] for node in where.values()}) == 1
+    assert all(phase is not None and phase.over for phase in world.phases())
+    world.check()
+
+
+def test_the_whole_gang_goes_where_there_is_room_if_nobody_can_make_any() -> None:
+    world = World(FORCED, {"s1/l1": 3, "s1/l2": 3})
+    world.gang("g", 3)
+    world.run()
+    where = world.nodes_of("g")
+    world.fail(where["g-1"])
+    world.run(30)
+    assert world.phases() == [Phase.DONE]
+    assert world.one().status.policy == "restart-gang"
+    after = world.nodes_of("g")
+    assert len(after) == 3 and len({node.rpartition("-")[0] for node in after.values()}) == 1
+    assert not set(where.values()) & set(after.values())
+    world.check()
+
+
+def test_the_cheaper_of_moving_others_and_restarting_is_done() -> None:
+    for ran, policy in ((0.0, "replace"), (100_000.0, "restart-gang")):
+        world = World(FORCED, {"s1/l1": 4, "s1/l2": 4, "s1/l3": 2})
+        world.gang("g", 3)
+        world.run()
+        where = world.nodes_of("g")
+        leaf = where["g-0"].rpartition("-")[0]
+        (free,) = {f"{leaf}-{n}" for n in range(1, 5)} - set(where.values())
+        _put(world, "small", free, 8, ran=ran)
+        world.fail(where["g-1"])
+        world.run(40)
+        first = next(one for one in world.migrations.values() if not one.spec.makes_room_for)
+        assert first.phase is Phase.DONE
+        assert first.status.policy == policy
+        world.check()
+
+
+def _cost(ran: int, interval: int, gpus: int) -> float:
+    return max(1, gpus) * (RESTART + (min(ran, interval) if interval else ran))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    sizes=st.lists(st.integers(2, 4), min_size=2, max_size=3),
+    pods=st.lists(
+        st.tuples(st.integers(0, 11), st.sampled_from([2, 4, 8]), st.integers(0, 9000), st.sampled_from([0, 600])),
+        max_size=9,
+    ),
+)
+def test_it_costs_no_more_than_the_best_of_all_there_are(
+    sizes: list[int], pods: list[tuple[int, int, int, int]]
+) -> None:
+    """Against every set of pods and every way to seat them, worked out without the planner."""
+    world = World(FORCED, {f"s1/l{n}": size for n, size in enumerate(sizes, 1)})
+    world.gang("g", 2)
+    world.run()
+    where = world.nodes_of("g")
+    lost, home = where["g-0"], where["g-0"].rpartition("-")[0]
+    nodes = sorted(world.node_objects)
+    free = dict.fromkeys(nodes, 8)
+    for node in where.values():
+        free[node] = 0
+    there: dict[str, tuple[str, int, float]] = {}
+    for number, (at, gpus, ran, interval) in enumerate(pods):
+        node = nodes[at % len(nodes)]
+        if free[node] < gpus:
+            continue
+        free[node] -= gpus
+        said = {"checkpoint-interval": f"{interval}s"} if interval else {}
+        _put(world, f"p{number}", node, gpus, ran=float(ran), **said)
+        there[f"p{number}"] = (node, gpus, _cost(ran, interval, gpus))
+    one = leaver(world.d.engine, "g-0")
+    assert one is not None
+    if any(node != lost and node.rpartition("-")[0] == home and left >= 8 for node, left in free.items()):
+        assert find_seats(world.d.engine, [one], {lost}, "default/m", world.now), "nobody need move"
+        return
+    found = find_room(world.d.engine, [one], {lost}, (), "default/m", world.now, EPOCH + world.now)
+    best = _best(there, free, lost, home)
+    if best is None:
+        assert found is None
+    else:
+        assert found is not None, best
+        assert found.cost == pytest.approx(best)
+        assert found.seats["g-0"].rpartition("-")[0] == home
+        assert {other.member.uid for other in found.others} <= there.keys()
+
+
+def _best(there: dict[str, tuple[str, int, float]], free: dict[str, int], lost: str, home: str) -> float | None:
+    costs = []
+    for size in range(1, len(there) + 1):
+        for some in combinations(sorted(there), size):
+            left = dict(free)
+            for name in some:
+                left[there[name][0]] += there[name][1]
+            left[lost] = 0
+            for seat in [node for node in left if node.rpartition("-")[0] == home and left[node] >= 8]:
+                rest = {**left, seat: left[seat] - 8}
+                if _seats([(there[name][1], there[name][0]) for name in some], rest):
+                    costs.append(sum(there[name][2] for name in some))
+    return min(costs, default=None)
+
+
+def _seats(pods: list[tuple[int, str]], left: dict[str, int]) -> bool:
+    """Whether each pod has a node, another than its own."""
+    if not pods:
+        return True
+    (gpus, own), rest = pods[0], pods[1:]
+    return any(
+        free >= gpus and node != own and _seats(rest, {**left, node: free - gpus}) for node, free in left.items()
+    )

@@ -1,0 +1,174 @@
+"""From seats that are held to replacements that run in them."""
+
+from collections.abc import Collection
+
+import msgspec
+
+from topo_scheduler.api.migrations import Migration, Move, Phase
+from topo_scheduler.recovery.ground import Ground
+from topo_scheduler.recovery.instructions import EvictPod
+from topo_scheduler.recovery.seating import seat_of
+from topo_scheduler.recovery.tracked import Condition, Eviction, Tracked, moment, with_targets
+from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.state.workloads import Member, Stage
+
+
+class Execution:
+    """The last phases."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    # ------------------------------------------------------------ evicting
+
+    def evict(self, known: Tracked, now: float) -> None:
+        """Have pods evicted, until all of them are gone."""
+        migration = known.migration
+        moves = self._unexpired(known, now)
+        if moves is None:
+            return
+        self._ground.keep(migration, moves)
+        there = [move for move in moves if self._ground.is_there(move)]
+        if not there:
+            gone = Condition("Evicted", status=True, reason="Gone", message=f"{len(moves)} pods are gone")
+            self._ground.write(known, now, Phase.PLACING, None, gone)
+            return
+        waits: list[tuple[str, str]] = []
+        for move in there:
+            entry = self._ground.engine.world.ledger.get(move.uid)
+            occupant = entry.occupant if entry is not None else None
+            going, force = occupant is not None and occupant.terminating, self._may_force(move)
+            eviction = known.evictions.setdefault(move.uid, Eviction())
+            if eviction.reason:
+                waits.append((eviction.reason, f"pod {move.pod} can't be evicted: {eviction.message}"))
+            elif going:
+                waits.append(self._awaits(move, force=force))
+            if not eviction.flying and now >= eviction.until and (force or not going):
+                eviction.flying = True
+                pod = PodRef(migration.metadata.namespace, move.pod, move.uid)
+                self._ground.out.append(EvictPod(migration.key, pod, force))
+        if waits:
+            # What the kubelet or a person must do comes before what only takes its time.
+            waits.sort(key=lambda one: one[0] == "Terminating")
+            self._ground.write(known, now, None, None, Condition("Evicted", False, *waits[0]))
+
+    def _awaits(self, move: Move, *, force: bool) -> tuple[str, str]:
+        dead = self._dead(move.from_)
+        if not dead or force:
+            return "Terminating", f"pod {move.pod} is terminating"
+        return (
+            "KubeletDead",
+            f"pod {move.pod} terminates on node {move.from_}, whose kubelet does not answer. It waits for the kubelet,"
+            " for the taint node.kubernetes.io/out-of-service on the node, for the node to be deleted, or for"
+            " recovery.forceDelete",
+        )
+
+    def _may_force(self, move: Move) -> bool:
+        health = self._ground.detection.health(move.from_)
+        out = health is not None and health.out_of_service
+        return self._dead(move.from_) and (out or self._ground.spec.force_delete)
+
+    def _dead(self, node: str) -> bool:
+        if self._ground.detection.health(node) is None:
+            # Not told of yet, unless the other watch does not know it either.
+            return node not in self._ground.engine.world.nodes.row_of
+        problem = self._ground.detection.problem(node)
+        return problem is not None and problem.cause.dead
+
+    def _unexpired(self, known: Tracked, now: float) -> list[Move] | None:
+        """Return the moves with the seats they still have; None where that is written first."""
+        migration, moves = known.migration, known.migration.status.moves
+        if migration.shrinks:
+            return moves
+        row_of = self._ground.engine.world.nodes.row_of
+        kept = with_targets(moves, {move.uid: move.to for move in moves if move.to in row_of})
+        reason = "SeatLost"
+        if self._ground.since(migration, Phase.RESERVING, now) > self._ground.spec.seats_expire:
+            kept, reason = with_targets(moves, {}), "Expired"
+        if kept == moves:
+            return moves
+        self._ground.release(migration.key)
+        text = "seats are held no longer; replacements are placed as any other pod is"
+        self._ground.write(known, now, None, kept, Condition("Reserved", status=False, reason=reason, message=text))
+        return None
+
+    # ------------------------------------------------------------ placing
+
+    def place(self, known: Tracked, now: float) -> None:
+        """Keep seats until replacements are bound."""
+        migration, key = known.migration, known.migration.key
+        if migration.shrinks:
+            count = len(migration.status.moves)
+            placed = Condition("Placed", status=True, reason="Shrinks", message="the gang goes on with fewer members")
+            self._ground.end(
+                known, Phase.DONE, "", f"{count} pods gone, the gang goes on without them", now, None, placed
+            )
+            return
+        found = self._replacements(migration)
+        if len(found) == len(migration.status.moves):
+            moves = [
+                msgspec.structs.replace(move, replacement=found[move.uid].uid, replacement_name=found[move.uid].name)
+                for move in migration.status.moves
+            ]
+            for move in moves:
+                by = PodRef(migration.metadata.namespace, move.replacement_name, move.replacement)
+                self._ground.engine.seat_taken(key, move.uid, by, move.from_, found[move.uid].node)
+            placed = Condition("Placed", status=True, reason="Bound", message=f"{len(moves)} replacements are bound")
+            self._ground.end(known, Phase.DONE, "", f"{len(moves)} pods moved", now, moves, placed)
+            return
+        if self._ground.since(migration, Phase.PLACING, now) > self._ground.spec.seats_expire:
+            missing = [move.pod for move in migration.status.moves if move.uid not in found]
+            text = f"no pod took the place of {', '.join(missing[:3])} in time; its controller made none that was bound"
+            self._ground.end(known, Phase.FAILED, "NoReplacement", text, now)
+            return
+        self._ground.keep(migration, [move for move in migration.status.moves if move.uid not in found])
+        if strangers := [pod for pod in self._strangers(migration, found) if pod.uid not in known.learned]:
+            self._ground.learn(known, strangers)
+
+    def _strangers(self, migration: Migration, found: Collection[str]) -> list[PodRef]:
+        """Return pods on the nodes of seats of which it is not known whose they are: an earlier process placed them."""
+        workloads, ledger, namespace = (
+            self._ground.engine.workloads,
+            self._ground.engine.world.ledger,
+            migration.metadata.namespace,
+        )
+        nodes = {move.to for move in migration.status.moves if move.uid not in found and not move.gang and move.to}
+        there = [(uid, ledger.get(uid)) for node in sorted(nodes) for uid in sorted(ledger.on_node(node))]
+        occupants = [entry.occupant for uid, entry in there if entry is not None and workloads.of_pod(uid) is None]
+        return [PodRef(one.namespace, one.name, one.uid) for one in occupants if one and one.namespace == namespace]
+
+    def _replacements(self, migration: Migration) -> dict[str, Member]:
+        """Return the bound member that took the place of each pod, by the uid of the pod."""
+        old = {move.uid for move in migration.status.moves}
+        taken = self._ground.engine.preempting.replacements.taken
+        found: dict[str, Member] = {}
+        used: set[str] = set(old)
+        begun = moment(migration.status.times.get(Phase.EVICTING, "")) or 0.0
+        for move in migration.status.moves:
+            seat = seat_of(migration.key, migration.metadata.namespace, move).id
+            for member in self._candidates(migration, move, taken.get(seat, "")):
+                fits = member.uid == taken.get(seat) or (move.index is not None and member.index == move.index)
+                fits |= member.index in (None, move.index) and (member.node == move.to or member.created >= int(begun))
+                if member.uid not in used and member.stage is Stage.BOUND and fits:
+                    found[move.uid] = member
+                    used.add(member.uid)
+                    break
+        return found
+
+    def _candidates(self, migration: Migration, move: Move, taken: str) -> list[Member]:
+        """Return the members that may have taken the place of a pod, the likeliest first."""
+        workloads, ledger = self._ground.engine.workloads, self._ground.engine.world.ledger
+        likely = [one[1] for one in [workloads.of_pod(taken)] if one is not None]
+        if move.gang:
+            gang = workloads.get(move.workload)
+            members = sorted(gang.members.values(), key=lambda one: one.name) if gang is not None else []
+            return [*likely, *members]
+        for uid in sorted(ledger.on_node(move.to)) if move.to else ():
+            one = workloads.of_pod(uid)
+            same = one is not None and (one[0].namespace, one[0].controller) == (
+                migration.metadata.namespace,
+                move.controller,
+            )
+            if one is not None and same:
+                likely.append(one[1])
+        return likely

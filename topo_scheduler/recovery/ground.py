@@ -1,0 +1,128 @@
+"""What planning and execution of Migrations share: the facts, the seats, and how a status is written."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from topo_scheduler.api.migrations import Migration, Move, Phase
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.detection import Detection
+from topo_scheduler.recovery.instructions import Instruction, LearnPods, TellMigration
+from topo_scheduler.recovery.limits import Limits
+from topo_scheduler.recovery.seating import Leaver, leaver, seat_of
+from topo_scheduler.recovery.tracked import Condition, Tracked, changed_status, moment, spent, write
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.state.workloads import Stage
+
+LEARNING: Final = "learning"
+"""State of one for which pods are being read."""
+
+
+class Ground:
+    """All Migrations that are not over, by namespace and name, and what they are looked at with."""
+
+    def __init__(self, engine: Engine, detection: Detection, spec: RecoverySpec, epoch: float) -> None:
+        """``epoch``: what makes seconds since the epoch of the times that are passed."""
+        self.engine = engine
+        self.detection = detection
+        self.spec = spec
+        self.epoch = epoch
+        self.limits = Limits()
+        self.tracked: dict[str, Tracked] = {}
+        self.out: list[Instruction] = []
+        """What is to be carried out."""
+
+    # ------------------------------------------------------------ seats
+
+    def keep(self, migration: Migration, moves: Sequence[Move]) -> None:
+        """Hold the seats of moves which nobody took yet."""
+        replacements = self.engine.preempting.replacements
+        seats = [seat_of(migration.key, migration.metadata.namespace, move) for move in moves if move.to]
+        wanted = [seat for seat in seats if not self._sits(replacements.taken.get(seat.id, ""))]
+        if any(not replacements.holds(seat.id) for seat in wanted):
+            self.engine.seats_kept(migration.key, wanted)
+
+    def _sits(self, uid: str) -> bool:
+        found = self.engine.workloads.of_pod(uid)
+        return found is not None and found[1].stage is not Stage.PENDING
+
+    def release(self, key: str) -> None:
+        """Give the seats of a Migration back."""
+        replacements = self.engine.preempting.replacements
+        if replacements.knows(key):
+            self.engine.seats_kept(key, [])
+
+    # ------------------------------------------------------------ inside
+
+    def leavers(self, migration: Migration) -> list[Leaver]:
+        """Return the pods of a Migration that are still there, and of which anything is known."""
+        found = (leaver(self.engine, move.uid) for move in migration.status.moves)
+        return [one for one in found if one is not None]
+
+    def is_there(self, move: Move) -> bool:
+        """Whether a pod still holds its place."""
+        return self.engine.world.ledger.get(move.uid) is not None
+
+    def others(self, known: Tracked) -> dict[str, str]:
+        """Return which pods other Migrations move already, with the names of those."""
+        return {
+            move.uid: one.migration.key
+            for one in self.tracked.values()
+            if one is not known
+            for move in one.migration.status.moves
+        }
+
+    def since(self, migration: Migration, phase: Phase, now: float) -> float:
+        """Return for how many seconds a Migration has been in a phase, or beyond it."""
+        begun = moment(migration.status.times.get(phase, ""))
+        return 0.0 if begun is None else self.epoch + now - begun
+
+    def end(
+        self,
+        known: Tracked,
+        phase: Phase,
+        reason: str,
+        message: str,
+        now: float,
+        moves: Sequence[Move] | None = None,
+        condition: Condition | None = None,
+    ) -> None:
+        """Let a Migration be over."""
+        told = condition or Condition("Placed", status=False, reason=reason or phase.value, message=message)
+        self.tell(known, warning=phase is Phase.FAILED, reason=f"Migration{phase.value}", message=message)
+        self.release(known.migration.key)
+        self.write(known, now, phase, moves, told, message=message)
+
+    def write(
+        self,
+        known: Tracked,
+        now: float,
+        phase: Phase | None,
+        moves: Sequence[Move] | None,
+        *conditions: Condition,
+        message: str | None = None,
+        policy: str | None = None,
+    ) -> None:
+        """Write what changed in a status, if anything did."""
+        wall = self.epoch + now
+        migration = known.migration
+        status = changed_status(
+            migration, wall, phase=phase, moves=moves, message=message, policy=policy, conditions=conditions
+        )
+        if status is None:
+            return
+        if phase is not None and phase != migration.status.phase:
+            self.out += spent(migration, phase, wall)
+        known.writing = True
+        self.out.append(write(migration, status))
+
+    def tell(self, known: Tracked, *, warning: bool, reason: str, message: str) -> None:
+        """Write an event on a Migration."""
+        meta = known.migration.metadata
+        self.out.append(TellMigration(meta.namespace, meta.name, meta.uid, warning, reason, message))
+
+    def learn(self, known: Tracked, pods: Sequence[PodRef]) -> None:
+        """Have pods read that an earlier process placed, unless that is under way."""
+        if known.state != LEARNING:
+            known.state = LEARNING
+            self.out.append(LearnPods(tuple(pods)))

@@ -1,0 +1,196 @@
+"""From a Migration that is new to seats that are held: nobody is evicted meanwhile."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from topo_scheduler.api.annotations import OnFailure
+from topo_scheduler.api.migrations import Cause, Migration, Phase
+from topo_scheduler.recovery.ground import LEARNING, Ground
+from topo_scheduler.recovery.reading import (
+    Refused,
+    Unlearned,
+    avoided_nodes,
+    may_move,
+    policy_of,
+    read_pods,
+    rest_of_gang,
+)
+from topo_scheduler.recovery.room import find_room, helpers_of, neighbours_unread, restart_cost
+from topo_scheduler.recovery.seating import Leaver, find_seats, moves_of, vacant
+from topo_scheduler.recovery.tracked import Condition, Tracked, with_targets
+from topo_scheduler.scheduling.instructions import PodRef
+
+HELP_SECONDS: Final = 30.0
+"""Seconds in which those who make room must have appeared."""
+LOOK_AGAIN: Final = 1.0
+"""Seconds between two searches for seats, at least."""
+
+
+class Planning:
+    """The first phases."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    def plan(self, known: Tracked, now: float) -> None:
+        """Plan a Migration that is new."""
+        migration = known.migration
+        try:
+            leavers = read_pods(self._ground.engine, migration, known.learned, self._ground.others(known))
+        except Unlearned as error:
+            self._ground.learn(known, error.pods)
+            return
+        except Refused as error:
+            self._ground.end(known, error.phase, error.reason, str(error), now)
+            return
+        moves = moves_of(self._ground.engine, leavers)
+        policy = policy_of(leavers, migration)
+        targets = self._seats(known, leavers, now) if policy != OnFailure.SHRINK else {}
+        found = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
+        reserved = found if targets or policy == OnFailure.SHRINK else self._no_room(leavers)
+        moves, cause = with_targets(moves, targets), migration.spec.cause
+        self._ground.write(known, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy)
+
+    def begin(self, known: Tracked, now: float) -> None:
+        """Hold seats for a planned one, if its turn has come and there is room."""
+        migration = known.migration
+        if self._ends_before(known, now):
+            return
+        leavers = self._ground.leavers(migration)
+        understood = {one.member.uid for one in leavers if one.member.cls.amounts}
+        unread = [move for move in migration.status.moves if self._ground.is_there(move) and move.uid not in understood]
+        if strange := next((move for move in unread if move.uid in known.learned), None):
+            text = f"pod {strange.pod} is not one that this scheduler placed"
+            self._ground.end(known, Phase.FAILED, "NotOurs", text, now)
+        elif unread:
+            self._ground.learn(known, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
+        elif self._ground.spec.dry_run:
+            self._hold_back(known, "DryRun", "recovery.dryRun is set: it is planned and reported only", now)
+        elif self._ground.detection.held and migration.cause.dead:
+            self._hold_back(known, "HeldBack", self._ground.detection.held, now)
+        elif wait := self._ground.limits.lacking(migration, self._ground.spec.limits, self._ground.epoch + now):
+            self._hold_back(known, "Limited", wait, now)
+        elif migration.shrinks:
+            text = "the gang goes on with fewer members: no seats are held"
+            self._ground.write(known, now, Phase.RESERVING, None, Condition("Reserved", False, "Shrinks", text))
+        else:
+            state = (self._ground.engine.world.improvements, frozenset(self._ground.detection.avoided(now)))
+            if known.state == state:
+                return
+            targets = self._seats(known, leavers, now)
+            text = f"{len(leavers)} seats are held"
+            if not targets and not self._helpers(migration):
+                targets, text = self._make_room(known, leavers, now)
+            if not targets:
+                if not text:  # all of the gang moves now
+                    known.state = None
+                    return
+                if known.state != LEARNING:
+                    known.state, known.not_before = state, now + LOOK_AGAIN
+                self._ground.write(known, now, None, with_targets(migration.status.moves, {}), self._no_room(leavers))
+                return
+            moves = with_targets(moves_of(self._ground.engine, leavers), targets)
+            self._ground.keep(migration, moves)
+            held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
+            self._ground.limits.begin(migration, self._ground.epoch + now)
+            self._ground.write(known, now, Phase.RESERVING, moves, held)
+
+    def _make_room(self, known: Tracked, leavers: Sequence[Leaver], now: float) -> tuple[dict[str, str], str]:
+        """Return seats that others must leave first, and what is to be said of them; or have the whole gang move.
+
+        Whatever is cheaper: see `room`. No seats and no text where the whole gang moves.
+        """
+        migration, wall = known.migration, self._ground.epoch + now
+        if migration.spec.makes_room_for:
+            return {}, "nothing"
+        if strangers := [
+            pod for pod in neighbours_unread(self._ground.engine, leavers) if pod.uid not in known.learned
+        ]:
+            self._ground.learn(known, strangers)
+            return {}, "nothing"
+        avoided, taken = self._avoided(migration, leavers, now), set(self._ground.others(known))
+        room = find_room(self._ground.engine, leavers, avoided, taken, migration.key, now, wall)
+        rest = rest_of_gang(self._ground.engine, leavers)
+        may_restart = migration.cause is not Cause.REQUESTED and all(may_move(one) for one in rest)
+        if rest and may_restart and (room is None or restart_cost(rest) < room.cost):
+            whole = [*leavers, *rest]
+            if targets := dict(find_seats(self._ground.engine, whole, avoided, migration.key, now)):
+                moves = with_targets(moves_of(self._ground.engine, whole), targets)
+                text = "there is no room near: all of the gang moves"
+                found = Condition("Reserved", status=False, reason="Planned", message=text)
+                self._ground.write(known, now, None, moves, found, policy=OnFailure.RESTART_GANG)
+                return {}, ""
+        if room is None:
+            return {}, "nothing"
+        for create in helpers_of(migration, room):
+            self._ground.out.append(create)
+        names = ", ".join(one.member.key for one in room.others[:4])
+        more = f" and {len(room.others) - 4} more" if len(room.others) > 4 else ""
+        return room.seats, f"{len(leavers)} seats are held, which {names}{more} leave first"
+
+    def _helpers(self, migration: Migration) -> bool:
+        """Whether Migrations are under way that make room for one."""
+        return any(one.migration.spec.makes_room_for == migration.key for one in self._ground.tracked.values())
+
+    def reserve(self, known: Tracked, now: float) -> None:
+        """Let evictions begin, once the seats are good."""
+        migration = known.migration
+        if self._ends_before(known, now):
+            return
+        moves = migration.status.moves
+        avoided = self._ground.detection.avoided(now)
+        lost = (
+            []
+            if migration.shrinks
+            else [
+                move.to for move in moves if move.to not in self._ground.engine.world.nodes.row_of or move.to in avoided
+            ]
+        )
+        if lost:
+            self._ground.release(migration.key)
+            gone = Condition("Reserved", status=False, reason="SeatLost", message=f"node {lost[0]} can't be used now")
+            self._ground.write(known, now, Phase.PLANNED, with_targets(moves, {}), gone)
+            return
+        self._ground.keep(migration, moves)
+        if migration.shrinks or vacant(self._ground.engine, moves):
+            self._ground.write(known, now, Phase.EVICTING, None)
+            return
+        waited = self._ground.since(migration, Phase.RESERVING, now)
+        if waited > self._ground.spec.seats_expire or (waited > HELP_SECONDS and not self._helpers(migration)):
+            self._ground.release(migration.key)
+            taken = Condition("Reserved", status=False, reason="SeatLost", message="others did not leave the seats")
+            self._ground.write(known, now, Phase.PLANNED, with_targets(moves, {}), taken)
+
+    def _ends_before(self, known: Tracked, now: float) -> bool:
+        """End a Migration that has evicted nobody, and need not."""
+        migration = known.migration
+        if not any(self._ground.is_there(move) for move in migration.status.moves):
+            self._ground.end(known, Phase.CANCELLED, "NothingToMove", "the pods are gone already", now)
+            return True
+        if migration.spec.makes_room_for and migration.spec.makes_room_for not in self._ground.tracked:
+            text = f"{migration.spec.makes_room_for}, for which it makes room, is over"
+            self._ground.end(known, Phase.CANCELLED, "NotNeeded", text, now)
+            return True
+        nodes = {move.from_ for move in migration.status.moves}
+        if migration.cause is not Cause.REQUESTED and all(self._ground.detection.well(node) for node in nodes):
+            self._ground.end(known, Phase.CANCELLED, "Healed", "the nodes are well again", now)
+            return True
+        return False
+
+    def _seats(self, known: Tracked, leavers: Sequence[Leaver], now: float) -> dict[str, str]:
+        migration = known.migration
+        avoided = self._avoided(migration, leavers, now)
+        return dict(find_seats(self._ground.engine, leavers, avoided, migration.key, now))
+
+    def _avoided(self, migration: Migration, leavers: Sequence[Leaver], now: float) -> set[str]:
+        """Return the nodes that are no target."""
+        named = (one for one in leavers if migration.names(one.member.name, one.member.uid))
+        avoided = self._ground.detection.avoided(now) | {one.entry.node for one in named}
+        return avoided | avoided_nodes(self._ground.engine, migration.spec.avoid)
+
+    def _no_room(self, leavers: Sequence[Leaver]) -> Condition:
+        text = f"no room for {len(leavers)} pods where the rules allow them; it is looked for again when room comes"
+        return Condition("Reserved", status=False, reason="NoRoom", message=text)
+
+    def _hold_back(self, known: Tracked, reason: str, message: str, now: float) -> None:
+        self._ground.write(known, now, None, None, Condition("Reserved", status=False, reason=reason, message=message))
