@@ -11,10 +11,11 @@ from .core import core
 from .gap import gap
 from .load import load
 from .race import gangs, plain
+from .recovery import recovery
 from .server import facts_of_machine
 
 parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-NAMES = ("core", "gap", "plain", "gangs", "load", "record")
+NAMES = ("core", "gap", "plain", "gangs", "load", "record", "recovery")
 parser.add_argument("names", nargs="*", choices=(*NAMES, []), help="what to measure")
 parser.add_argument("--out", type=Path, help="also write the JSON here")
 arguments = parser.parse_args()
@@ -33,6 +34,8 @@ for name in arguments.names or NAMES:
             result[name] = asyncio.run(gangs())
         case "load":
             result[name] = asyncio.run(load())
+        case "recovery":
+            result[name] = recovery()
         case "record":
             result[name] = {
                 "core": recording.core(),

@@ -110,7 +110,7 @@ class World:
 
     def settle(self) -> None:
         """Carry out everything there is to do now."""
-        for _ in range(200):
+        for _ in range(20_000):
             out = self.recovery.step(self.now)  # first: what Migrations hold is nobody's to take
             for one in out:
                 self.carry_out(one)

@@ -6,6 +6,7 @@ object says Evicting.
 """
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration, Phase
@@ -66,8 +67,10 @@ class Migrations:
             return
         if known is None:
             self._ground.tracked[key] = known = Tracked(migration)
-        elif known.migration.phase is not phase:
-            known.state = None
+        elif version != known.migration.metadata.resource_version:
+            # It got on, whatever was answered to those who wrote it.
+            known.failures, known.not_before = 0, -inf
+            known.state = None if known.migration.phase is not phase else known.state
         known.migration = migration
 
     def gone(self, namespace: str, name: str, uid: str) -> None:

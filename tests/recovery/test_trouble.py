@@ -1,0 +1,162 @@
+"""Answers that get lost, views that are old, two who believe that they lead, and rights that are missing."""
+
+import pytest
+
+from tests.recovery.world import World, copy_of
+from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.instructions import (
+    EvictPod,
+    Instruction,
+    TellMigration,
+    Warn,
+    WriteOutcome,
+    WriteStatus,
+)
+
+FORCED = RecoverySpec(enabled=True, force_delete=True)
+LEAVES = {"s1/l1": 4, "s1/l2": 4}
+
+
+def _failed(world: World) -> str:
+    world.gang("g", 3)
+    world.run()
+    lost = world.nodes_of("g")["g-1"]
+    world.fail(lost)
+    return lost
+
+
+def _healed(world: World, lost: str) -> None:
+    assert world.phases() == [Phase.DONE]
+    where = world.nodes_of("g")
+    assert len(where) == 3 and lost not in where.values()
+    assert {name for name, _ in world.evictions} == {"g-1"}
+    world.check()
+
+
+class Lossy(World):
+    """An API server whose answers to writes of a status get lost; the watch tells what became of them, or not."""
+
+    watch_works = True
+
+    def carry_out(self, one: Instruction) -> None:
+        if not isinstance(one, WriteStatus):
+            super().carry_out(one)
+            return
+        written = self._patch(one)
+        self.recovery.written(one.namespace, one.name, WriteOutcome.FAILED, "no answer", None, self.now)
+        if written is not None and self.watch_works:
+            self.recovery.migration_seen(written, self.now)
+
+
+def test_answers_that_get_lost_cost_time_only() -> None:
+    world = Lossy(FORCED, LEAVES)
+    lost = _failed(world)
+    world.run(60)
+    _healed(world, lost)
+
+
+def test_without_watch_and_answers_it_stands_still_and_writes_no_storm() -> None:
+    world = Lossy(FORCED, LEAVES)
+    _failed(world)
+    world.watch_works = False
+    before = world.revision
+    world.run(600, step=5)
+    assert world.revision - before <= 3, "its view is old, so what it writes is refused"
+    assert not world.evictions, "nothing is evicted on what was not confirmed"
+    world.watch_works = True
+    world.recovery.migration_seen(copy_of(world.one()), world.now)
+    world.run(120)
+    assert world.phases() == [Phase.DONE]
+
+
+def test_events_that_come_again_change_nothing() -> None:
+    world = World(FORCED, LEAVES)
+    lost = _failed(world)
+    views: list[Migration] = []
+    for _ in range(40):
+        world.run(0.5, step=0.5)
+        views += [copy_of(migration) for migration in world.migrations.values()]
+    _healed(world, lost)
+    evictions, revision = list(world.evictions), world.revision
+    for view in views:
+        world.recovery.migration_seen(view, world.now)
+        world.run(1)
+    assert (world.evictions, world.revision) == (evictions, revision)
+    _healed(world, lost)
+
+
+@pytest.mark.parametrize("late", range(1, 25, 3))
+def test_a_former_leader_that_wakes_up_late_does_no_harm(late: int) -> None:
+    world = World(FORCED, LEAVES)
+    lost = _failed(world)
+    world.run(10.5, step=0.5)
+    # What it had decided when it fell asleep.
+    asleep, engine = world.recovery, world.d
+    world.start()
+    world.run(late * 0.5, step=0.5)
+    leading, world.recovery = world.recovery, asleep
+    for one in asleep.step(world.now):
+        if isinstance(one, WriteStatus | EvictPod):
+            world.carry_out(one)
+    world.recovery = leading
+    assert engine is not world.d
+    for pod in list(world.pods):
+        world.tell_pod(pod)
+    for migration in world.migrations.values():
+        world.recovery.migration_seen(copy_of(migration), world.now)
+    world.run(40)
+    _healed(world, lost)
+
+
+class Forbidding(World):
+    """An API server that allows no evictions."""
+
+    tries = 0
+
+    def carry_out(self, one: Instruction) -> None:
+        if isinstance(one, EvictPod):
+            Forbidding.tries += 1
+            self.recovery.evicted(
+                one.migration,
+                one.pod.uid,
+                goes=False,
+                reason="Forbidden",
+                message='pods "g-1" is forbidden: cannot create resource "pods/eviction"',
+                now=self.now,
+            )
+        else:
+            super().carry_out(one)
+
+
+def test_without_the_right_to_evict_it_says_so_once_and_asks_seldom() -> None:
+    world = Forbidding(FORCED, LEAVES)
+    _failed(world)
+    Forbidding.tries = 0
+    world.run(3600, step=10)
+    assert world.condition("Evicted")[:2] == ("False", "Forbidden")
+    assert Forbidding.tries <= 13
+    assert len([one for one in world.told if isinstance(one, TellMigration) and one.reason == "Forbidden"]) == 1
+
+
+class Unwritable(World):
+    """An API server that lets nobody write the status of Migrations."""
+
+    asked_status = 0
+
+    def carry_out(self, one: Instruction) -> None:
+        if isinstance(one, WriteStatus):
+            Unwritable.asked_status += 1
+            self.recovery.written(one.namespace, one.name, WriteOutcome.FORBIDDEN, "forbidden", None, self.now)
+        else:
+            super().carry_out(one)
+
+
+def test_without_the_right_to_write_a_status_nothing_is_begun() -> None:
+    world = Unwritable(FORCED, LEAVES)
+    _failed(world)
+    Unwritable.asked_status = 0
+    world.run(3600, step=10)
+    assert not world.evictions
+    assert Unwritable.asked_status <= 13
+    assert any(isinstance(one, Warn) and "is not carried on" in one.message for one in world.told)
