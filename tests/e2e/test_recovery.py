@@ -1,5 +1,6 @@
 """Nodes fail, and gangs are whole again: kopf watches, Migrations tell, the manifests' rights suffice."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import yaml
 from tests.ship.manifests import BASE
 from topo_scheduler.api.config import Configuration, TopologySchedulerConfig
 from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.simulation.apiserver.faults import Refuse
 
 from . import objects
 from .api import Json
@@ -178,6 +180,37 @@ async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_i
     await cluster.wait_until(gone, 20, "the pod deleted")
     done = await _wait_phase(cluster, "Done")
     assert done["status"]["toNodes"] == free
+
+
+async def test_an_api_server_that_is_away_in_mid_migration(
+    cluster: Cluster, migrations: None, start_replica: StartReplica
+) -> None:
+    """On the real control plane the server is killed and started again; on the embedded one it refuses everything."""
+    replica = await start_replica(recovering())
+    replica.may_be_refused = True  # a server that has just started answers 403 for a moment, to everybody
+    await cluster.add_fabric({"s1": [4, 4]})
+    waits = cluster.let_pods_end_slowly(3.0)
+    await cluster.apply(objects.gang("team", 3, pod_annotations=waits, terminationGracePeriodSeconds=5))
+    pods = await cluster.wait_bound("team", 3)
+    await cluster.api.create("migrations", _migration("move", pods[1]["metadata"]["name"]))
+    evicting = await _wait_phase(cluster, "Evicting")
+    if cluster.embedded:
+        faults = cluster.server.faults
+        rules = [
+            faults.add(Refuse(503), verb=verb, resource=resource)
+            for resource in ("migrations", "migrations/status", "pods/eviction", "pods/binding", "nodes")
+            for verb in ("get", "list", "watch", "create", "update")
+        ]
+        await asyncio.sleep(4.0)
+        for rule in rules:
+            faults.remove(rule)
+    else:
+        await asyncio.to_thread(cluster.plane.restart, "kube-apiserver", grace=0)
+    assert (await replica.get("/livez"))[0] == 200
+    done = await _wait_phase(cluster, "Done")
+    assert done["status"]["toNodes"] == evicting["status"]["toNodes"]
+    now = await _alive(cluster, "team")
+    assert len(now) == 3 and done["status"]["toNodes"] in nodes_of(now)
 
 
 def _migration(name: str, *pods: str) -> Json:
