@@ -10,6 +10,7 @@ import yaml
 from tests.ship.manifests import BASE
 from topo_scheduler.api.config import Configuration, TopologySchedulerConfig
 from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery import runner
 from topo_scheduler.simulation.apiserver.faults import Refuse
 
 from . import objects
@@ -123,6 +124,24 @@ async def test_without_the_definition_it_says_that_recovery_is_off(
     await cluster.wait_bound("team", 2)
     assert "recovery is off: the definition migrations.topology.scheduler is not installed" in caplog.text
     assert (await replica.get("/livez"))[0] == 200
+
+
+async def test_a_definition_that_is_deleted_turns_recovery_off_and_one_that_comes_again_on(
+    cluster: Cluster, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "LOOK_AGAIN", 0.5)
+    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    await cluster.define(definition)
+    replica = await start_replica(recovering())
+    await cluster.add_fabric({"s1": [4]})
+    await cluster.apply(objects.gang("team", 2))
+    pods = await cluster.wait_bound("team", 2)
+    await cluster.undefine(definition["metadata"]["name"])
+    await cluster.define(definition)
+    await cluster.api.create("migrations", _migration("move", pods[0]["metadata"]["name"]))
+    await _wait_phase(cluster, "Done")
+    assert (await replica.get("/livez"))[0] == 200
+    await cluster.undefine(definition["metadata"]["name"])
 
 
 async def test_a_daemon_killed_in_mid_migration_is_followed_by_one_that_goes_on(

@@ -160,3 +160,16 @@ def test_without_the_right_to_write_a_status_nothing_is_begun() -> None:
     assert not world.evictions
     assert Unwritable.asked_status <= 13
     assert any(isinstance(one, Warn) and "is not carried on" in one.message for one in world.told)
+
+
+def test_what_was_deleted_while_nobody_watched_is_given_back() -> None:
+    world = World(FORCED, LEAVES)
+    _failed(world)
+    world.controllers_stand = True
+    world.run(15)
+    assert world.phases() == [Phase.PLACING] and world.d.engine.preempting.replacements
+    world.migrations.clear()
+    world.d.drop_node("s1-l2-4")
+    world.recovery.relisted([], world.now)
+    assert not world.d.engine.preempting.replacements
+    assert "s1-l2-4" not in world.recovery.detection.names()

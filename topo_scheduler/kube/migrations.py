@@ -97,8 +97,11 @@ class MigrationWriter:
     async def _write(self, method: str, path: str, body: bytes) -> Result:
         try:
             return Result(Written.WRITTEN, migration=decode(_migration, await self._send(method, path, body)))
-        except (Conflict, NotFound) as error:
+        except Conflict as error:
             return Result(Written.STALE, str(error))
+        except NotFound as error:
+            # To create one fails so where the kind, or its namespace, is gone.
+            return Result(Written.FAILED if method == "POST" else Written.STALE, str(error))
         except Forbidden as error:
             return Result(Written.FORBIDDEN, error.message)
         except KubeError as error:

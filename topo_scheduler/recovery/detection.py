@@ -128,6 +128,10 @@ class Detection:
         known = self._nodes.get(name)
         return known.problem if known is not None else Problem(Cause.DELETED, "was deleted")
 
+    def names(self) -> set[str]:
+        """Return the nodes that are known."""
+        return set(self._nodes)
+
     def well(self, name: str) -> bool:
         """Return whether a node is there, and nothing is wrong with it."""
         known = self._nodes.get(name)

@@ -39,6 +39,10 @@ class Migrations:
     def __len__(self) -> int:
         return len(self._ground.tracked)
 
+    def keys(self) -> set[str]:
+        """Return namespace and name of those that are not over."""
+        return set(self._ground.tracked)
+
     def configure(self, spec: RecoverySpec) -> None:
         """Take over a new configuration."""
         self._ground.spec = spec

@@ -43,6 +43,9 @@ LOOK_AGAIN: Final = 30.0
 """Seconds after which it is looked again whether Migrations are defined."""
 LIST_SECONDS: Final = 5.0
 """Longest wait for the first list of Migrations, before decisions are made without what they hold."""
+MOST_DEATHS: Final = 5
+"""How often the thread is started again within some time, before it is left dead."""
+DEATHS_WITHIN: Final = 600.0
 READ_SECONDS: Final = 10.0
 READ_AGAIN: Final = 5.0
 """Seconds after which a pod is read again that could not be."""
@@ -118,6 +121,8 @@ class RecoveryRunner:
         self._watcher: Watcher | None = None
         self._machine: Recovery | None = None
         self._said = ""
+        self._deaths: list[float] = []
+        self._dead = ""
 
     # ------------------------------------------------------------ from the term
 
@@ -138,7 +143,9 @@ class RecoveryRunner:
             if not self._spec.enabled:
                 await self._reconfigured.wait()
             elif self._machine is None and not await self._begin():
-                await self._pause()
+                await self._pause(LOOK_AGAIN)
+            elif self._dead:
+                await self._reconfigured.wait()
             else:
                 await self._serve()
 
@@ -156,7 +163,7 @@ class RecoveryRunner:
 
     def wrong(self) -> str:
         """Return what is wrong with the thread that watches."""
-        return self._watcher.wrong() if self._watcher is not None else ""
+        return self._dead or (self._watcher.wrong() if self._watcher is not None else "")
 
     @property
     def under_way(self) -> int:
@@ -192,7 +199,7 @@ class RecoveryRunner:
         self._watcher = Watcher(self._spec, self._gpu_resources, self._client.connection, self._wake.set)
         self._watcher.start()
         try:
-            while not self._reconfigured.is_set():
+            while not self._reconfigured.is_set() and not self._watcher.wrong():
                 self._wake.clear()
                 self._hear()
                 self._step()
@@ -205,16 +212,46 @@ class RecoveryRunner:
                     pass
         finally:
             watcher, self._watcher = self._watcher, None
+            wrong = watcher.wrong()
             await watcher.stop()
-        if not self._spec.enabled:
+        if wrong:
+            await self._start_again(wrong)
+        elif not self._spec.enabled:
             self._machine.let_go()
             self._machine = None
             self._changed()
             log.info("recovery is off")
 
-    async def _pause(self) -> None:
+    async def _start_again(self, wrong: str) -> None:
+        """Look anew at what there is after the thread has ended; a few times, then it stays dead and `/livez` fails.
+
+        kopf ends for good when its watch is refused: by a server that has just started and not read its roles, or when
+        the definition of Migrations is deleted.
+        """
+        now = self._clock()
+        self._deaths = [*(at for at in self._deaths if now - at < DEATHS_WITHIN), now]
+        if len(self._deaths) > MOST_DEATHS:
+            self._dead = wrong
+            log.error("%s, for the %d. time: it is not started again", wrong, len(self._deaths))
+            return
+        log.warning("%s; it is started again", wrong)
+        await self._pause(min(10.0, 2.0 ** len(self._deaths)))
+        machine = self._machine
         try:
-            async with asyncio.timeout(LOOK_AGAIN):
+            found = await self._writer.list()
+        except NotFound:
+            found = []
+            self._machine = None
+        except KubeError as error:
+            log.warning("Migrations can't be listed: %s", error)
+            return
+        if machine is not None:
+            machine.relisted(found, self._clock())
+            self._changed()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
                 await self._reconfigured.wait()
         except TimeoutError:
             pass
