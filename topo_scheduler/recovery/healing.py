@@ -15,6 +15,8 @@ from topo_scheduler.scheduling.instructions import PodRef
 
 RETRY: Final = 2.0
 RETRY_MOST: Final = 300.0
+BELIEVED: Final = 4
+"""Refusals by RBAC in a row until that is told: a server that has just started refuses everybody for a moment."""
 
 
 @dataclass(slots=True)
@@ -59,8 +61,8 @@ class Healing:
             return []
         wanted.times += 1
         forbidden = outcome is WriteOutcome.FORBIDDEN
-        wanted.until = now + (RETRY_MOST if forbidden else min(RETRY_MOST, RETRY * 2 ** min(wanted.times - 1, 8)))
-        told = wanted.times == 1
+        wanted.until = now + min(RETRY_MOST, RETRY * 2 ** min(wanted.times - 1, 8))
+        told = wanted.times == (BELIEVED if forbidden else 1)
         return [Warn(f"Migration {namespace}/{name} is not created: {message}")] if told else []
 
     def step(self, now: float) -> list[Instruction]:

@@ -23,7 +23,9 @@ RETRY: Final = 10.0
 """Seconds after which an eviction that was refused is tried again, doubled each time."""
 RETRY_MOST: Final = 300.0
 NO_RIGHTS: Final = 300.0
-"""Seconds after which it is tried again what RBAC does not allow."""
+"""Seconds after which it is tried again at most what RBAC does not allow."""
+BELIEVED: Final = 4
+"""Refusals by RBAC in a row until that is told: a server that has just started refuses everybody for a moment."""
 
 
 class Migrations:
@@ -97,9 +99,9 @@ class Migrations:
                 known.failures = 0
             else:
                 known.failures += 1
-                pause = min(60.0, 2.0 ** min(known.failures, 6))
-                known.not_before = now + (NO_RIGHTS if outcome is WriteOutcome.FORBIDDEN else pause)
-            if outcome is WriteOutcome.FORBIDDEN:
+                most = NO_RIGHTS if outcome is WriteOutcome.FORBIDDEN else 60.0
+                known.not_before = now + min(most, 2.0 ** min(known.failures, 9))
+            if outcome is WriteOutcome.FORBIDDEN and known.failures == BELIEVED:
                 self._ground.out.append(Warn(f"Migration {key} is not carried on: {message}"))
                 self._ground.tell(known, warning=True, reason="StatusNotWritten", message=message)
         if migration is not None:
@@ -123,9 +125,11 @@ class Migrations:
             eviction.until = now + RETRY  # the watch has not told yet that it is going
             return
         eviction.times += 1
-        pause = NO_RIGHTS if reason == "Forbidden" else min(RETRY_MOST, RETRY * 2 ** min(eviction.times - 1, 6))
+        forbidden = reason == "Forbidden"
+        first, most = (2.0, NO_RIGHTS) if forbidden else (RETRY, RETRY_MOST)
+        pause = min(most, first * 2 ** min(eviction.times - 1, 9))
         eviction.until, eviction.reason, eviction.message = now + pause, reason, message
-        if eviction.times == 1:
+        if eviction.times == (BELIEVED if forbidden else 1):
             self._ground.tell(known, warning=True, reason=reason, message=message)
 
     def moves_pod(self, uid: str) -> bool:
