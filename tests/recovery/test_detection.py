@@ -198,7 +198,8 @@ def _node(**parts: Any) -> dict[str, Any]:
     ],
 )
 def test_what_is_wrong_with_a_node(parts: dict[str, Any], cause: Cause | None, text: str) -> None:
-    spec = RecoverySpec(conditions=("XIDError",), link_labels=(LinkLabels(current="now", expected="should"),))
+    links = (LinkLabels(current="now", expected="should"),)
+    spec = RecoverySpec(conditions=("XIDError",), link_labels=links, unhealthyGPUs=True)
     problem = problem_of(read_health(_node(**parts), spec, ("nvidia.com/gpu",)), spec)
     assert (problem.cause if problem else None) is cause
     assert not text or (problem is not None and text in problem.text)

@@ -68,7 +68,7 @@ def read_health(node: Mapping[str, Any], spec: RecoverySpec, gpu_resources: tupl
                 if one.get("status") == "True" and one.get("type") in spec.conditions
             )
         ),
-        missing=tuple(_missing(status, gpu_resources)),
+        missing=tuple(_missing(status, gpu_resources)) if spec.unhealthy_gpus else (),
         links="; ".join(links),
     )
 
