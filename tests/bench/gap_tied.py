@@ -42,7 +42,7 @@ class Tied:
         self.zone = self._zones(draw)
         self.free = [draw.choice((0, 0, 1, 2, 2, 4, 6, 8)) for _ in self.leaf]
         self.gpus = draw.choice((1, 1, 2))
-        most = 8 if self.tie == "apart by zone" else 16
+        most = 8 if self.tie in ("apart by zone", "launcher") else 16
         self.size = draw.choice((2, 3, 4)) if segments else 1
         self.members = self.size * draw.randint(2, max(2, most // self.size))
         self.skew = draw.randint(1, 2)
@@ -55,7 +55,7 @@ class Tied:
     def _zones(self, draw: random.Random) -> list[int]:
         across, zones = draw.random() < 0.5, draw.randint(4, 10)
         if across:
-            return [draw.randrange(zones) for _ in self.leaf]
+            return [draw.randrange(3 if self.tie == "launcher" else zones) for _ in self.leaf]
         if self.tie in ("together in a zone", "launcher"):
             return [leaf // 2 for leaf in self.leaf]
         return [leaf * 2 + at % 2 for at, leaf in enumerate(self.leaf)]

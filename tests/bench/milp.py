@@ -39,4 +39,5 @@ class Model:
         if found.status == 2:
             return None
         assert found.status == 0, found.message
-        return round(found.fun)
+        least: float = found.fun
+        return round(least)

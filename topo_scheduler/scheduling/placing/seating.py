@@ -25,8 +25,8 @@ CHOICES: Final = 6
 
 Step = tuple[int, int, int]
 """Group, row, and position in the group of one member."""
-Left = dict[tuple[int, int], list[int]]
-"""Positions that are not seated yet, for each group and leaf they must be in, the last one first."""
+Left = dict[tuple[int, int, int], list[int]]
+"""Positions that are not seated yet, for each group, leaf and zone they must be in, the last one first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +74,32 @@ class Ground:
         return int(np.minimum(room, np.maximum(0, constraint.max_skew + least - skew.sums)).sum())
 
 
+@dataclass(frozen=True, slots=True)
+class Spots:
+    """Where members must be, as far as that is settled.
+
+    ``places`` for each member of each group the leaf, -1 for any of ``leaves``, all of which may be used. ``zones`` for
+    each member the domain of a topology key, none where that is left open; ``zone_of`` int64[rows] that of each row, -1
+    for none; ``there`` int64[zones] pods there that count as members do.
+    """
+
+    places: Sequence[Sequence[int]]
+    leaves: Sequence[int]
+    zones: Sequence[Sequence[int]] = ()
+    zone_of: Int64 | None = None
+    there: Int64 | None = None
+
+
+NO_SPOTS: Final = Spots((), ())
+
+
 @dataclass(slots=True)
 class Turn:
-    """A member that was seated: its group, the leaf it must be in, where, and where else it could have been."""
+    """A member that was seated: its group, leaf and zone it must be in, where, and where else it could have been."""
 
     group: int
     place: int
+    zone: int
     position: int
     at: int
     others: list[int]
@@ -99,9 +119,9 @@ class Seating:
         most: int,
         start: int,
         home: set[int],
-        places: Sequence[Sequence[int]] = (),
+        spots: Spots = NO_SPOTS,
     ) -> None:
-        """``places`` for each member of each group the leaf in which it must be, where that is settled."""
+        """Prepare to seat members in a domain, in so many leaves at most, from the leaf ``start`` or ``home`` on."""
         low, high = domain
         nodes = site.nodes
         self.looks = 0
@@ -115,8 +135,10 @@ class Seating:
         limited = layout.inner or layout
         self._limited_leaf = limited.leaf_of_row[self._rows]
         self._gpus = np.zeros(len(limited.paths), np.int64)
-        self._places = places
-        self._choices = len(self._rows) if places and len(self._rows) <= FEW_NODES else CHOICES
+        self._spots = spots
+        self._zone = spots.zone_of[self._rows] if spots.zone_of is not None else None
+        self._filled = spots.there.copy() if spots.there is not None else None
+        self._choices = len(self._rows) if spots.places and len(self._rows) <= FEW_NODES else CHOICES
         self._most = max(most, len(home))
         self._start, self._home = start, home
         self._runs_here: Bool = np.isin(self._rows, np.asarray(ask.running, np.int64))
@@ -152,31 +174,38 @@ class Seating:
         left: Left = {}
         for group, (_, count) in enumerate(self._ask.groups):
             for position in range(count - 1, -1, -1):
-                place = self._places[group][position] if self._places else -1
-                left.setdefault((group, place), []).append(position)
+                place = self._spots.places[group][position] if self._spots.places else -1
+                zone = self._spots.zones[group][position] if self._spots.zones else -1
+                left.setdefault((group, place, zone), []).append(position)
         return left
 
     def _next(self, left: Left) -> Turn | None:
-        """Return where the next member may go; of the first group, and leaf it must be in, where one may go now."""
-        for (group, place), positions in left.items():
+        """Return where the next member may go; of the first group, and leaf it must be in, where one may go now.
+
+        Where zones are settled, one of the emptiest is next: that breaks no spread.
+        """
+        order = list(left.items())
+        if (filled := self._filled) is not None:
+            order.sort(key=lambda item: int(filled[item[0][2]]))
+        for (group, place, zone), positions in order:
             if positions:
                 profile = self._ask.profiles[group][positions[-1]] if self._ask.profiles else None
-                options = self._options(group, profile, place)
+                options = self._options(group, profile, place, zone)
                 if options:
-                    return Turn(group, place, positions[-1], options[0], options[1:], profile)
+                    return Turn(group, place, zone, positions[-1], options[0], options[1:], profile)
         return None
 
     def _do(self, turn: Turn, left: Left) -> None:
         self._turns.append(turn)
         self._charge(turn, 1)
-        left[turn.group, turn.place].pop()
+        left[turn.group, turn.place, turn.zone].pop()
         if turn.profile is not None:
             self._extra.append((int(self._rows[turn.at]), turn.profile))
 
     def _undo(self, left: Left) -> None:
         turn = self._turns.pop()
         self._charge(turn, -1)
-        left[turn.group, turn.place].append(turn.position)
+        left[turn.group, turn.place, turn.zone].append(turn.position)
         if turn.profile is not None:
             self._extra.pop()
 
@@ -186,12 +215,18 @@ class Seating:
             self._free[turn.at, column] -= sign * amount
         self._members[turn.at] += sign
         self._gpus[self._limited_leaf[turn.at]] += sign * cls.gpus
+        if self._filled is not None:
+            self._filled[turn.zone] += sign
 
-    def _options(self, group: int, profile: Profile | None, place: int) -> list[int]:
+    def _options(self, group: int, profile: Profile | None, place: int, zone: int) -> list[int]:
         self.looks += 1
         used = sorted(self._home | {int(leaf) for leaf in self._leaf[self._members > 0]}) or [self._start]
         room = self._has_room(group, np.array(used, np.int64))
-        candidates = np.flatnonzero(room if place < 0 else room & (self._leaf == place))
+        if place >= 0:
+            room &= self._leaf == place
+        if self._zone is not None:
+            room &= self._zone == zone
+        candidates = np.flatnonzero(room)
         if not len(candidates):
             return []
         around, cls = self._ground.around, self._ground.classes[group]

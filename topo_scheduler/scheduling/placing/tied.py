@@ -9,7 +9,7 @@ such a gang may wait where an exact search would place it; what is placed always
 search finds in an empty cluster.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -24,9 +24,10 @@ from topo_scheduler.scheduling.placing.mixed import bound, common_score, variant
 from topo_scheduler.scheduling.placing.packer import FEW_NODES
 from topo_scheduler.scheduling.placing.packer import Found as Placed
 from topo_scheduler.scheduling.placing.repair import distance
-from topo_scheduler.scheduling.placing.seating import Ground, Seating, Step
+from topo_scheduler.scheduling.placing.seating import Ground, Seating, Spots, Step
 from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.size_rule import make_rule, named_at
+from topo_scheduler.scheduling.placing.tied_zones import Zones, zones_of
 from topo_scheduler.scheduling.placing.validation import holds_in_turn
 from topo_scheduler.scheduling.rules.neighbours import Surroundings
 from topo_scheduler.state.classes import PodClass
@@ -226,20 +227,18 @@ class _Search:
                         continue
                     found = _judge(self._layout, depth, steps, self._home)
                     best = found if best is None else min(best, found, key=lambda one: one.order)
-                    if isinstance(start, list) and self._few:
+                    if isinstance(start, Spots) and self._few:
                         break  # of this domain there is none that is better
                     if not found.order[0]:
                         return best  # others may be nearer to each other; looking for them is not worth the time
         return best
 
-    def _try(
-        self, ground: Ground, domain: tuple[int, int], most: int, start: int | tied_segments.Places
-    ) -> list[Step] | None:
+    def _try(self, ground: Ground, domain: tuple[int, int], most: int, start: int | Spots) -> list[Step] | None:
         ask, layout = self._ask, self._layout
         if isinstance(start, int):
             seating = Seating(self._site, ground, ask, layout, domain, most, start, self._home)
         else:
-            used = {leaf for part in start for leaf in part} | self._home
+            used = {*start.leaves} | self._home
             seating = Seating(self._site, ground, ask, layout, domain, len(used), -1, used, start)
         steps = seating.run(self._looks)
         self._looks -= seating.looks if steps is None else 0
@@ -266,16 +265,40 @@ class _Search:
 
     def _starts(
         self, ground: Ground, ceilings: Sequence[Int64], domain: tuple[int, int], most: int
-    ) -> Iterable[int | tied_segments.Places]:
-        """Return the leaves to begin in: labelled ones, then those that hold most of the gang, then the tightest.
-
-        Of a gang in segments, the leaf of each member.
-        """
+    ) -> Iterator[int | Spots]:
+        """Yield leaves to begin in, or what is settled of where members go, where it can be counted before."""
+        zones = None if self._home else zones_of(ground, self._ask, self._layout, domain)
         if self._ask.segments.parts:
-            leaves, home = list(range(*domain)), sorted(self._home)
-            if home:
-                leaves.sort(key=lambda leaf: (*distance(self._layout, leaf, home), leaf))
-            return tied_segments.ways(self._ask, tied_segments.Ground(ceilings, leaves, home), most, self._steps)
+            yield from self._of_segments(ceilings, domain, most, zones)
+            return
+        if zones is not None:
+            found = False
+            for spots in zones.sets(self._ask.members, most, self._steps):
+                found = True
+                yield spots
+            if not found and zones.whole and self._steps.left >= 0:
+                return  # there is no place
+        yield from self._leaves(ground, ceilings, domain)
+
+    def _of_segments(
+        self, ceilings: Sequence[Int64], domain: tuple[int, int], most: int, zones: Zones | None
+    ) -> Iterator[Spots]:
+        leaves, home = list(range(*domain)), sorted(self._home)
+        if home:
+            leaves.sort(key=lambda leaf: (*distance(self._layout, leaf, home), leaf))
+        if zones is not None:
+            low, high = domain
+            ceilings = [ceilings[0].copy()]
+            held = [np.minimum(zones.room, share.most).sum(axis=1) for share in zones.shares]
+            ceilings[0][low:high] = np.minimum(ceilings[0][low:high], np.max(held, axis=0)) if held else 0
+        for places in tied_segments.ways(self._ask, tied_segments.Ground(ceilings, leaves, home), most, self._steps):
+            if zones is None:
+                yield Spots(places, sorted({leaf for part in places for leaf in part}))
+            else:
+                yield from zones.shared(places[0], self._steps)
+
+    def _leaves(self, ground: Ground, ceilings: Sequence[Int64], domain: tuple[int, int]) -> list[int]:
+        """Return the leaves to begin in: labelled ones, then those that hold most of the gang, then the tightest."""
         if self._home:
             return [min(self._home)]
         low, high = domain

@@ -66,7 +66,7 @@ def ways(ask: Ask, ground: Ground, most: int, steps: Steps) -> Iterator[Places]:
         return
     others = [leaf for leaf in ground.leaves if leaf not in ground.free and any(room[leaf])]
     for size in range(min(most, len(others), sum(kinds.counts)) + 1):
-        for chosen in _sets(others, size):
+        for chosen in narrowest_sets(others, size):
             if not steps.take():
                 return
             leaves = [*ground.free, *chosen]
@@ -87,7 +87,7 @@ def _room(ask: Ask, ground: Ground, fixed: dict[int, list[Place]]) -> dict[int, 
     return {leaf: tuple(left) for leaf, left in room.items()}
 
 
-def _sets(leaves: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
+def narrowest_sets(leaves: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
     """Yield sets of leaves, the narrowest first."""
     if size < 2:
         yield from combinations(leaves, size)

@@ -1,0 +1,225 @@
+"""Gangs whose members look at each other, on up to 12 nodes: against every way to share them between racks and leaves.
+
+Who of a class sits on which node of a leaf and rack makes no difference to the others, so ways are counted in members
+of each leaf and rack: that is every placement there is, with as many members as the nodes hold.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations, product
+
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import make_node
+from tests.scheduling.driver import Driver, configured
+from tests.scheduling.test_neighbours import HOST, away, gang, near, spec, web
+from tests.scheduling.test_segments_tied import ranked
+from tests.scheduling.test_tied import LAUNCHER, spread
+from topo_scheduler.api.objects import Pod
+
+PREFERRED = configured("{topologyConstraints: {enforcement: preferred}}")
+LEAVES = ("s1/l1", "s1/l2", "s2/l3")
+RACKS = ("a", "b", "c", "d")
+TIES = ("apart", "apart and by node", "together", "together and by node", "spread", "launcher")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A node of so many GPUs, of which some are free, and pods of others on it that count as members do."""
+
+    leaf: str
+    rack: str
+    free: int
+    strangers: int
+
+
+@dataclass(frozen=True)
+class Case:
+    """A gang of so many segments of a size, and how its members are tied."""
+
+    machines: tuple[Machine, ...]
+    segments: int
+    size: int
+    tie: str
+    skew: int
+
+    @property
+    def members(self) -> int:
+        return self.segments * self.size
+
+    # ------------------------------------------------------------ every way
+
+    def best(self) -> tuple[int, int, int] | None:
+        """The lowest level, fewest leaves and least width of all ways to place the gang."""
+        leaves = sorted({machine.leaf for machine in self.machines})
+        found = []
+        for count in range(1, len(leaves) + 1):
+            for used in combinations(range(len(leaves)), count):
+                if any(self._holds([leaves[at] for at in used], dealt) for dealt in _parts(self.segments, count)):
+                    outward = int(len({leaves[at][:2] for at in used}) > 1)
+                    found.append((outward, count, used[-1] - used[0]))
+        return min(found, default=None)
+
+    def _holds(self, leaves: Sequence[str], dealt: Sequence[int]) -> bool:
+        """Whether these leaves hold so many segments each, at least one."""
+        if not all(dealt):
+            return False
+        room = {(leaf, rack): self._room(leaf, rack) for leaf in leaves for rack in RACKS}
+        for launcher in leaves if self.tie == "launcher" else [""]:
+            workers = [count * self.size - (leaf == launcher) for leaf, count in zip(leaves, dealt, strict=True)]
+            for ways in product(
+                *(
+                    _fill(count, [room[leaf, rack] for rack in RACKS])
+                    for leaf, count in zip(leaves, workers, strict=True)
+                )
+            ):
+                by_rack = [sum(counts) for counts in zip(*ways, strict=True)]
+                if self._tied(by_rack, launcher):
+                    return True
+        return False
+
+    def _room(self, leaf: str, rack: str) -> int:
+        here = [machine for machine in self.machines if (machine.leaf, machine.rack) == (leaf, rack)]
+        alone = self.tie.endswith("by node") or self.tie == "launcher"
+        return sum(min(machine.free, 1) if alone else machine.free for machine in here)
+
+    def _tied(self, by_rack: Sequence[int], launcher: str) -> bool:
+        there = [sum(m.strangers for m in self.machines if m.rack == rack) for rack in RACKS]
+        told = [any(m.rack == rack for m in self.machines) for rack in RACKS]
+        used = [at for at, count in enumerate(by_rack) if count]
+        if self.tie.startswith("apart"):
+            return max(by_rack) <= 1
+        if self.tie.startswith("together"):
+            return len(used) == 1
+        if self.tie == "launcher":
+            mine = {m.rack for m in self.machines if m.leaf == launcher}
+            return len(used) <= 1 and all(RACKS[at] in mine for at in used)
+        now, left = list(there), list(by_rack)
+        while any(left):
+            at = min((at for at, count in enumerate(left) if count), key=lambda at: now[at])
+            if now[at] + 1 - min(count for count, is_told in zip(now, told, strict=True) if is_told) > self.skew:
+                return False
+            now[at] += 1
+            left[at] -= 1
+        return True
+
+    # ------------------------------------------------------------ as it is placed
+
+    def pods(self) -> list[Pod]:
+        affinity = None
+        if self.tie.startswith("apart"):
+            affinity = away("rack")
+        elif self.tie.startswith("together"):
+            affinity = near("rack")
+        elif self.tie == "launcher":
+            affinity = near("rack", LAUNCHER)
+        if affinity is not None and (self.tie.endswith("by node") or self.tie == "launcher"):
+            by_node = away(HOST).pod_anti_affinity
+            assert by_node is not None
+            if affinity.pod_anti_affinity is None:
+                affinity.pod_anti_affinity = by_node
+            else:
+                affinity.pod_anti_affinity.required.extend(by_node.required)
+        constraints = [spread("rack", self.skew)] if self.tie == "spread" else []
+        pods = gang(self.members, spec(affinity=affinity, topology_spread_constraints=constraints))
+        if self.tie == "launcher":
+            pods[0] = web("g-0", spec(), annotations={"gang-name": "g", "gang-size": str(self.members)})
+            pods[0].metadata.labels = {"role": "launcher"}
+            pods[0].spec.containers[0].resources.requests = {"cpu": "1"}
+            pods[0].spec.containers[0].resources.limits = {}
+        for pod in pods:
+            if self.size > 1:
+                pod.metadata.annotations["topology.scheduler/segment-size"] = str(self.size)
+        return pods
+
+    def cluster(self) -> Driver:
+        d = Driver(
+            [
+                make_node(f"n{at}", m.leaf, gpus=5, labels={HOST: f"n{at}", "rack": m.rack})
+                for at, m in enumerate(self.machines)
+            ],
+            PREFERRED,
+        )
+        for at, machine in enumerate(self.machines):
+            taken = 5 - machine.free
+            for number in range(taken):
+                pod = web(f"there-{at}-{number}", node=f"n{at}")
+                if number >= machine.strangers:
+                    pod.metadata.labels.clear()
+                d.apply(pod)
+        return d
+
+    def placed(self, nodes: Sequence[str]) -> tuple[int, int, int]:
+        """The same as `best` of what was chosen, which must hold."""
+        chosen = [int(node[1:]) for node in nodes]
+        workers = chosen[1:] if self.tie == "launcher" else chosen
+        assert all(count <= self.machines[at].free for at, count in Counter(workers).items())
+        for number in range(self.segments):
+            assert len({self.machines[at].leaf for at in chosen[number * self.size : (number + 1) * self.size]}) == 1
+        if self.tie.endswith("by node") or self.tie == "launcher":
+            assert len(set(workers)) == len(workers)
+        racks = Counter(self.machines[at].rack for at in workers)
+        by_rack = [racks[rack] for rack in RACKS]
+        if self.tie == "launcher":
+            assert {self.machines[at].rack for at in chosen} == {self.machines[chosen[0]].rack}
+        else:
+            assert self._tied(by_rack, "")
+        leaves = sorted({machine.leaf for machine in self.machines})
+        used = sorted({leaves.index(self.machines[at].leaf) for at in chosen})
+        outward = int(len({leaves[at][:2] for at in used}) > 1)
+        return outward, len(used), used[-1] - used[0]
+
+
+@cache
+def _parts(total: int, places: int) -> list[tuple[int, ...]]:
+    """Every way to write a number as a sum of so many."""
+    return [some for some in product(range(total + 1), repeat=places) if sum(some) == total]
+
+
+def _fill(count: int, room: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every way to put so many into racks with so much room."""
+    return (some for some in product(*(range(min(count, most) + 1) for most in room)) if sum(some) == count)
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, segments: bool) -> Case:
+    tie = draw(st.sampled_from(TIES))
+    counted = tie == "spread"
+    machines = []
+    for _ in range(draw(st.integers(2, 12))):
+        free = draw(st.integers(0, 5))
+        strangers = draw(st.sampled_from([0, 0, 0, 1])) if counted and free < 5 else 0
+        machines.append(Machine(draw(st.sampled_from(LEAVES)), draw(st.sampled_from(RACKS)), free, strangers))
+    if segments:
+        size = draw(st.integers(2, 4))
+        return Case(tuple(machines), draw(st.integers(1, 12 // size)), size, tie, draw(st.integers(1, 2)))
+    return Case(tuple(machines), draw(st.integers(2, 12)), 1, tie, draw(st.integers(1, 2)))
+
+
+def compare(case: Case) -> None:
+    d, pods = case.cluster(), case.pods()
+    d.run(*pods)
+    best = case.best()
+    nodes = [pod.spec.node_name for pod in pods if pod.spec.node_name]
+    if best is None:
+        assert not nodes
+        event("no place")
+        return
+    assert len(nodes) == len(pods), f"{best} would do"
+    assert case.placed(ranked(pods) if case.size > 1 else nodes) == best
+    event(f"{case.tie}, {best[1]} leaves")
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases(segments=False))
+def test_on_few_nodes_tied_gangs_of_up_to_twelve_are_placed_as_well_as_can_be(case: Case) -> None:
+    compare(case)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cases(segments=True))
+def test_so_are_their_segments(case: Case) -> None:
+    compare(case)
