@@ -307,3 +307,19 @@ def _only_elsewhere(d: Driver, members: Sequence[Pod]) -> bool:
     assert isinstance(found, tuple)
     assert isinstance(found[0], Workload)
     return found[1].cls.gpus < 8
+
+
+def test_moves_are_looked_for_at_the_level_to_which_it_has_loosened() -> None:
+    """No leaf can be freed, as one of its pods may not move; one node of each can."""
+    d = driver({"s1/a": 2, "s1/b": 2})
+    runs(d, small("x"), small("y", movable="false"), small("z", movable="false"), on=["s1-a-2", "s1-a-1", "s1-b-1"])
+    pods = gang(2, name="large")
+    for pod in pods:
+        pod.metadata.annotations["topology.scheduler/relax-after"] = "10m"
+    d.apply(*pods)
+    d.step()
+    d.step(300)
+    assert not any("Moving" in text for text in d.told(pods[0]))
+    d.settle(300)
+    d.settle(60)
+    assert d.told(pods[0])[-1].endswith("Moving 1 pod (default/x from s1-a-2 to s1-a-1) would make room in s1/a, s1/b.")

@@ -29,11 +29,11 @@ class DurationError(ValueError):
 
 
 @lru_cache(maxsize=4096)
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, most: int = MOST_SECONDS) -> float:
     """Return a duration such as ``10m`` or ``1h30m`` in seconds: Go's form, without a sign.
 
     Raises:
-        DurationError: malformed, zero, negative, or longer than ten years; the message says what to write.
+        DurationError: malformed, zero, negative, or longer than ``most`` seconds; the message says what to write.
     """
     told = text.strip()
     if told.startswith("-"):
@@ -41,8 +41,8 @@ def parse_duration(text: str) -> float:
     if len(told) > _LONGEST or _WHOLE.fullmatch(told.removeprefix("+")) is None:
         raise DurationError(f"{told[:_LONGEST]!r} is not a duration such as 90s, 10m or 1h30m")
     exact = sum((Fraction(number) * _UNITS[unit] for number, unit in _PART.findall(told)), Fraction(0))
-    if not 0 < exact <= MOST_SECONDS:
-        raise DurationError(f"{told!r} is not between 1ns and {MOST_SECONDS // 3600}h")
+    if not 0 < exact <= most:
+        raise DurationError(f"{told!r} is not between 1ns and {most // 3600}h")
     return float(exact)
 
 

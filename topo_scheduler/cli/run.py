@@ -23,11 +23,11 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Turn the text into seconds."""
-        from topo_scheduler.api.models import parse_duration
+        from topo_scheduler.api.durations import DurationError, parse_duration
 
         try:
-            return float(str(parse_duration(value)))
-        except ValueError as error:
+            return parse_duration(str(value))
+        except DurationError as error:
             self.fail(str(error), param, ctx)
 
 

@@ -18,6 +18,7 @@ from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.moving.plan import MovePlan, plan_moves, unbroken
 from topo_scheduler.scheduling.parts import More, Parts, always, whole
 from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.levels import wish_of
 from topo_scheduler.scheduling.placing.segments import has_segments
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.preemption.victims import PART, Candidate, Candidates, collecting
@@ -127,12 +128,11 @@ class Moving:
         """Begin to look for moves for one gang; return whether there is one for which to look."""
         if not self._wanted or now < self._not_before:
             return False
-        state = self._state()
         for id_, one in sorted(self._wanted.items(), key=lambda item: (item[1].since, item[0])):
             workload = self._workloads.get(id_)
             if workload is None or not workload.at(Stage.PENDING):
                 del self._wanted[id_]
-            elif one.since + self._spec.after <= now and one.state != state:
+            elif one.since + self._spec.after <= now and one.state != (state := self._state(id_)):
                 one.state = state
                 self._looking = one
                 self._parts.begin(self._told_anew(workload, one))
@@ -156,8 +156,7 @@ class Moving:
         """Return when `due` must be asked next."""
         if self._parts.going:
             return self._now
-        state = self._state() if self._wanted else None
-        waits = [one.since + self._spec.after for one in self._wanted.values() if one.state != state]
+        waits = [one.since + self._spec.after for id_, one in self._wanted.items() if one.state != self._state(id_)]
         return max(min(waits), self._not_before) if waits else None
 
     # ------------------------------------------------------------ plans
@@ -201,7 +200,7 @@ class Moving:
                 return None, 0, None
             candidates = yield from self._candidates(workload)
             yield
-            ask = self._attempts.ask(workload, groups, (), layout)
+            ask = self._attempts.ask_by_now(workload, groups, layout, now)
             layout = crossed(layout, ask.woven)
             members = [pod for _, some in groups for pod in some]
             seen = [[member.profile for member in some] for _, some in groups]
@@ -304,5 +303,9 @@ class Moving:
         ]
         return replace(ask, running=sorted(rows))
 
-    def _state(self) -> Hashable:
-        return self._world.improvements, self._preempting.budgets.changes
+    def _state(self, id_: str) -> Hashable:
+        """Return what a look for a gang depends on: a new one is worth its price when any of it changed."""
+        workload, steps = self._workloads.get(id_), 0
+        if workload is not None and workload.request.relax_after:
+            steps = wish_of(workload, workload.at(Stage.PENDING), self._world.layout, self._now).steps
+        return self._world.improvements, self._preempting.budgets.changes, steps
