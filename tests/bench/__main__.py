@@ -9,6 +9,7 @@ from pathlib import Path
 from . import recording
 from .core import core
 from .gap import gap
+from .gap_tied import gap_tied
 from .load import load
 from .race import gangs, plain
 from .recovery import recovery
@@ -27,7 +28,7 @@ for name in arguments.names or NAMES:
         case "core":
             result[name] = core()
         case "gap":
-            result[name] = gap()
+            result[name] = {**gap(), **gap_tied()}
         case "plain":
             result[name] = asyncio.run(plain())
         case "gangs":

@@ -202,7 +202,7 @@ def _spec(gpus: int, affinity: Affinity | None = None, spread: Sequence[Topology
     return PodSpec(containers=[container], affinity=affinity, topology_spread_constraints=list(spread))
 
 
-def gap_tied(instances: int = 120) -> Json:
+def gap_tied(instances: int = 240) -> Json:
     """Compare both on so many instances, of gangs as such and of gangs in segments, by what ties them."""
     return {"tied": _gap(instances, segments=False), "tied_in_segments": _gap(instances, segments=True)}
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import permutations, product
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, event, given, settings
@@ -36,13 +37,13 @@ def halves(members: Sequence[Pod]) -> list[bool]:
     return [int(pod.spec.node_name[-1]) > 2 for pod in sorted(members, key=rank_of)]
 
 
-def launched(**annotations: str) -> list[Pod]:
+def launched(**annotations: Any) -> list[Pod]:
     """Two segments of a launcher without GPUs and two workers."""
     many, few = asking(6, gpus=4, **annotations), asking(6, gpus=0, **annotations)
     return [few[at] if at % 3 == 0 else many[at] for at in range(6)]
 
 
-def apart(**annotations: str) -> list[Pod]:
+def apart(**annotations: Any) -> list[Pod]:
     members = asking(6, gpus=1, **annotations)
     for pod in members:
         pod.metadata.labels |= {"app": "web"}

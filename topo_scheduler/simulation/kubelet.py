@@ -31,6 +31,7 @@ from .apiserver.objects import (
 )
 from .controllers.nodes import tainted
 from .fit import Amounts, Refusal, add, refusal, requests_of
+from .tending import Tending
 
 _log = logging.getLogger(__name__)
 RUN_SECONDS: Final = "simulation.topology.scheduler/run-seconds"
@@ -62,7 +63,7 @@ class _Node:
     answers: bool = True
 
 
-class Kubelet:
+class Kubelet(Tending[Key]):
     """Runs the pods of every node of a store.
 
     ``run_seconds`` is how long the pod of a Job runs that doesn't say so itself (None is for ever), ``start_seconds``
@@ -83,41 +84,11 @@ class Kubelet:
         self.start_seconds = start_seconds
         self.stop_seconds = stop_seconds
         self.refuse = refuse
-        self._store = store
+        super().__init__(store, "kubelet", ("nodes", "pods"))
         self._nodes: dict[str, _Node] = {}
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
-        self._due: dict[Key, None] = {}
-        self._wake = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
         self._addresses = 0
 
     # Life
-
-    async def start(self) -> None:
-        """Take over every node and pod there is, and all that come."""
-        self._store.observe(self._notice)
-        for table in ("nodes", "pods"):
-            for record in self._store.list(table):
-                self._notice(table, Event(None, record, record.revision))
-        self._task = asyncio.create_task(self._run(), name="kubelet")
-
-    async def stop(self) -> None:
-        """Leave everything as it is."""
-        self._store.ignore(self._notice)
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
-
-    async def __aenter__(self) -> Kubelet:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.stop()
 
     def _notice(self, table: str, event: Event) -> None:
         """Remember whose turn it is: nothing is written within somebody else's write."""
@@ -128,10 +99,6 @@ class Kubelet:
                 self._forget(event.record)
             elif spec(event.after.obj).get("nodeName"):
                 self._enqueue(event.key)
-
-    def _enqueue(self, key: Key) -> None:
-        self._due[key] = None
-        self._wake.set()
 
     async def _run(self) -> None:
         while True:

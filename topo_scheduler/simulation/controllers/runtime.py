@@ -15,6 +15,7 @@ from typing import Final
 from topo_scheduler.simulation.apiserver import APIError, Event, Key, Record, Store
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.objects import Json, controller_of
+from topo_scheduler.simulation.tending import Tending
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0
@@ -114,51 +115,17 @@ def carry_out(store: Store, owner: Record, plan: Plan, *, table: str = "pods") -
         store.modify(kind, *owner.key.address, lambda obj: {**obj, "status": plan.status}, subresource="status")
 
 
-class Runner:
-    """Runs controllers on a store, from ``start`` to ``stop``, on the running event loop."""
+class Runner(Tending[tuple[int, Key]]):
+    """Runs controllers on a store."""
 
     def __init__(self, store: Store, controllers: Sequence[Controller]) -> None:
-        self._store = store
+        super().__init__(store, "controllers")
         self._controllers = controllers
-        self._due: dict[tuple[int, Key], None] = {}
-        self._wake = asyncio.Event()
-        self._timers: dict[tuple[int, Key], asyncio.TimerHandle] = {}
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        """Look at everything that is there, and from then on at what changes."""
-        self._store.observe(self._notice)
-        for kind in {kind.table: kind for kind in self._store.kinds}.values():
-            for record in self._store.list(kind):
-                self._notice(kind.table, Event(None, record, record.revision))
-        self._task = asyncio.create_task(self._run(), name="controllers")
-
-    async def stop(self) -> None:
-        """Stop looking."""
-        self._store.ignore(self._notice)
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-            self._task = None
-
-    async def __aenter__(self) -> Runner:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.stop()
 
     def _notice(self, table: str, event: Event) -> None:
         for number, controller in enumerate(self._controllers):
             for key in controller.concerns(self._store, table, event):
-                self._enqueue(number, key)
-
-    def _enqueue(self, number: int, key: Key) -> None:
-        self._due[number, key] = None
-        self._wake.set()
+                self._enqueue((number, key))
 
     async def _run(self) -> None:
         while True:
@@ -184,4 +151,4 @@ class Runner:
             _log.exception("%s of %s", controller.name, key)
         if again is not None:
             loop = asyncio.get_running_loop()
-            self._timers[number, key] = loop.call_later(again, self._enqueue, number, key)
+            self._timers[number, key] = loop.call_later(again, self._enqueue, (number, key))

@@ -1,0 +1,67 @@
+"""What kubelets and controllers have in common: they look at all there is, then at what changes, in a task."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Hashable
+from typing import Generic, Self, TypeVar
+
+from topo_scheduler.simulation.apiserver import Event, Store
+
+Turn = TypeVar("Turn", bound=Hashable)
+
+
+class Tending(ABC, Generic[Turn]):
+    """Looks after objects of a store, from ``start`` to ``stop``, on the running event loop.
+
+    ``tables`` that it looks at, all where none is named. Whose turn comes later has a timer.
+    """
+
+    def __init__(self, store: Store, name: str, tables: Collection[str] = ()) -> None:
+        self._store = store
+        self._name = name
+        self._tables = tables
+        self._due: dict[Turn, None] = {}
+        self._wake = asyncio.Event()
+        self._timers: dict[Turn, asyncio.TimerHandle] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look at everything that is there, and from then on at what changes."""
+        self._store.observe(self._notice)
+        for kind in {kind.table: kind for kind in self._store.kinds}.values():
+            if not self._tables or kind.table in self._tables:
+                for record in self._store.list(kind):
+                    self._notice(kind.table, Event(None, record, record.revision))
+        self._task = asyncio.create_task(self._run(), name=self._name)
+
+    async def stop(self) -> None:
+        """Leave everything as it is."""
+        self._store.ignore(self._notice)
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            self._task = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.stop()
+
+    def _enqueue(self, turn: Turn) -> None:
+        self._due[turn] = None
+        self._wake.set()
+
+    @abstractmethod
+    def _notice(self, table: str, event: Event) -> None:
+        """Remember whose turn it is: nothing is written within somebody else's write."""
+
+    @abstractmethod
+    async def _run(self) -> None:
+        """Take turns for ever."""
