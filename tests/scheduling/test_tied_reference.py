@@ -6,7 +6,7 @@ of each leaf and rack: that is every placement there is, with as many members as
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, product
 
@@ -14,15 +14,18 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import make_node
+from tests.kernels.arrays import grid, ints
 from tests.scheduling.driver import Driver, configured
 from tests.scheduling.test_neighbours import HOST, away, gang, near, spec, web
 from tests.scheduling.test_segments_tied import ranked
 from tests.scheduling.test_tied import LAUNCHER, spread
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.placing.tied_zones import Share, flow_of
 
 PREFERRED = configured("{topologyConstraints: {enforcement: preferred}}")
 LEAVES = ("s1/l1", "s1/l2", "s2/l3")
-RACKS = ("a", "b", "c", "d")
+RACKS = ("a", "b", "c", "d", "")
+"""The last stands for nodes that do not tell theirs."""
 TIES = ("apart", "apart and by node", "together", "together and by node", "spread", "launcher")
 
 
@@ -83,15 +86,17 @@ class Case:
 
     def _room(self, leaf: str, rack: str) -> int:
         here = [machine for machine in self.machines if (machine.leaf, machine.rack) == (leaf, rack)]
+        if not rack and not self.tie.startswith("apart"):
+            return 0
         alone = self.tie.endswith("by node") or self.tie == "launcher"
         return sum(min(machine.free, 1) if alone else machine.free for machine in here)
 
     def _tied(self, by_rack: Sequence[int], launcher: str) -> bool:
         there = [sum(m.strangers for m in self.machines if m.rack == rack) for rack in RACKS]
-        told = [any(m.rack == rack for m in self.machines) for rack in RACKS]
+        told = [bool(rack) and any(m.rack == rack for m in self.machines) for rack in RACKS]
         used = [at for at, count in enumerate(by_rack) if count]
         if self.tie.startswith("apart"):
-            return max(by_rack) <= 1
+            return max(by_rack[:-1]) <= 1
         if self.tie.startswith("together"):
             return len(used) == 1
         if self.tie == "launcher":
@@ -138,7 +143,7 @@ class Case:
     def cluster(self) -> Driver:
         d = Driver(
             [
-                make_node(f"n{at}", m.leaf, gpus=5, labels={HOST: f"n{at}", "rack": m.rack})
+                make_node(f"n{at}", m.leaf, gpus=5, labels={HOST: f"n{at}", **({"rack": m.rack} if m.rack else {})})
                 for at, m in enumerate(self.machines)
             ],
             PREFERRED,
@@ -192,11 +197,13 @@ def cases(draw: st.DrawFn, *, segments: bool) -> Case:
     for _ in range(draw(st.integers(2, 12))):
         free = draw(st.integers(0, 5))
         strangers = draw(st.sampled_from([0, 0, 0, 1])) if counted and free < 5 else 0
-        machines.append(Machine(draw(st.sampled_from(LEAVES)), draw(st.sampled_from(RACKS)), free, strangers))
+        rack = draw(st.sampled_from(RACKS * 2)) if draw(st.booleans()) else draw(st.sampled_from("ab"))
+        machines.append(Machine(draw(st.sampled_from(LEAVES)), rack, free, strangers))
     if segments:
         size = draw(st.integers(2, 4))
-        return Case(tuple(machines), draw(st.integers(1, 12 // size)), size, tie, draw(st.integers(1, 2)))
-    return Case(tuple(machines), draw(st.integers(2, 12)), 1, tie, draw(st.integers(1, 2)))
+        most = draw(st.sampled_from([4, 12]))
+        return Case(tuple(machines), draw(st.integers(1, most // size)), size, tie, draw(st.integers(1, 2)))
+    return Case(tuple(machines), draw(st.integers(2, draw(st.sampled_from([4, 12])))), 1, tie, draw(st.integers(1, 2)))
 
 
 def compare(case: Case) -> None:
@@ -204,22 +211,43 @@ def compare(case: Case) -> None:
     d.run(*pods)
     best = case.best()
     nodes = [pod.spec.node_name for pod in pods if pod.spec.node_name]
-    if best is None:
-        assert not nodes
+    empty = tuple(replace(machine, free=5, strangers=0) for machine in case.machines)
+    if best is None or replace(case, machines=empty).best() is None:
+        assert not nodes  # what not even the empty cluster could hold is refused, though others might make it possible
         event("no place")
         return
     assert len(nodes) == len(pods), f"{best} would do"
-    assert case.placed(ranked(pods) if case.size > 1 else nodes) == best
+    exact = 2 if case.tie == "launcher" else 3  # of several classes not the narrowest are looked for
+    assert case.placed(ranked(pods) if case.size > 1 else nodes)[:exact] == best[:exact]
     event(f"{case.tie}, {best[1]} leaves")
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(segments=False))
 def test_on_few_nodes_tied_gangs_of_up_to_twelve_are_placed_as_well_as_can_be(case: Case) -> None:
     compare(case)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(cases(segments=True))
 def test_so_are_their_segments(case: Case) -> None:
     compare(case)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1, 3), st.integers(1, 3), st.data())
+def test_a_flow_is_found_wherever_there_is_one(leaves: int, zones: int, data: st.DataObject) -> None:
+    number = st.integers(0, 3)
+    room = [data.draw(st.lists(number, min_size=zones, max_size=zones)) for _ in range(leaves)]
+    demand = data.draw(st.lists(number, min_size=leaves, max_size=leaves))
+    least = data.draw(st.lists(st.integers(0, 2), min_size=zones, max_size=zones))
+    most = [low + data.draw(number) for low in least]
+    found = flow_of(grid(room, zones), ints(demand), Share(ints(least), ints(most)))
+    ways = [
+        way
+        for way in product(*(_fill(count, here) for count, here in zip(demand, room, strict=True)))
+        if all(low <= sum(some) <= high for low, some, high in zip(least, zip(*way, strict=True), most, strict=True))
+    ]
+    assert (found is not None) == bool(ways)
+    if found is not None:
+        assert tuple(tuple(row) for row in found.tolist()) in ways

@@ -52,7 +52,9 @@ class Ground:
         nodes = self.around.nodes
         usable = rows[fit > 0]
         for key in cls.constraints.apart:
-            most = min(most, len(set(nodes.label_column(key)[usable].tolist()) - {UNKNOWN}))
+            column = nodes.label_column(key)[usable]
+            free = int(fit[fit > 0][column == UNKNOWN].sum())  # nodes without the label keep nobody apart
+            most = min(most, len(set(column.tolist()) - {UNKNOWN}) + free)
         for constraint in cls.constraints.spread if all_here else ():
             if constraint.self_match:
                 most = min(most, self._by_skew(cls, constraint, usable, fit[fit > 0]))
