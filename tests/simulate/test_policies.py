@@ -20,9 +20,14 @@ def test_best_fit_takes_the_node_that_has_least_left_over() -> None:
     assert where(run("best-fit", of(nodes), [job("a", gpus=2, cpu="8")])) == {"a": ["small"]}
 
 
-def test_best_fit_takes_the_first_by_name_among_equals() -> None:
-    nodes = [make_node(name, gpus=8) for name in ("n-10", "n-9", "n-2")]
-    assert where(run("best-fit", of(nodes), [job("a", gpus=1)])) == {"a": ["n-2"]}
+@pytest.mark.parametrize("policy", ["best-fit", "dot-product", "fgd"])
+def test_equals_are_taken_in_one_order_that_the_seed_draws(policy: str) -> None:
+    nodes = [make_node(f"n-{number}", gpus=1) for number in range(6)]
+    arrivals = [job(f"j{number}", at=number, gpus=1) for number in range(6)]
+    orders = [list(where(run(policy, of(nodes), arrivals, seed=seed)).values()) for seed in range(40)]
+    again = [list(where(run(policy, of(list(reversed(nodes))), arrivals, seed=seed)).values()) for seed in range(40)]
+    assert orders == again, "the order of the nodes in the source has no say"
+    assert len({tuple(order[0]) for order in orders}) == 6
 
 
 def test_the_dot_product_takes_the_node_whose_free_room_is_least_like_the_pod() -> None:

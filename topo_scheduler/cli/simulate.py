@@ -35,6 +35,14 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Time from a decision until its pods run; none by default.",
 )
+@click.option(
+    "--communication",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.3,
+    show_default=True,
+    metavar="SHARE",
+    help="Share of a training step that is all-reduce; the slow-down of gangs is estimated for it.",
+)
 @cluster_options
 @config_option
 def command(
@@ -45,6 +53,7 @@ def command(
     fill: float | None,
     out: Path | None,
     bind_latency: float,
+    communication: float,
     kubeconfig: str | None,
     context: str | None,
     config_path: Path | None,
@@ -68,7 +77,7 @@ def command(
 
     try:
         read = read_cluster(cluster, kubeconfig=kubeconfig, context=context) if cluster == LIVE else cluster
-        tasks = _tasks(read, workload, policy, seeds, fill, bind_latency, config_path)
+        tasks = _tasks(read, workload, policy, seeds, fill, bind_latency, communication, config_path)
         _simulate(tasks, out)
     except CaseError as error:
         raise Failure(str(error), USAGE) from error
@@ -81,11 +90,13 @@ def _tasks(
     seeds: str,
     fill: float | None,
     latency: float,
+    communication: float,
     config_path: Path | None,
 ) -> "list[Task]":
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.daemon import read_configuration
     from topo_scheduler.simulation.policies.names import read_policies, seeds_of
+    from topo_scheduler.simulation.slowdown import Assumed
     from topo_scheduler.simulation.tasks import Task
 
     try:
@@ -93,8 +104,11 @@ def _tasks(
     except ConfigError as error:
         raise Failure(str(error), USAGE) from error
     numbers = seeds_of(seeds)
+    assumed = Assumed(communication=communication)
     return [
-        Task(one, seed, cluster, workload, fill, base, latency) for one in read_policies(policy) for seed in numbers
+        Task(one, seed, cluster, workload, fill, base, latency, assumed)
+        for one in read_policies(policy)
+        for seed in numbers
     ]
 
 

@@ -18,8 +18,9 @@ from topo_scheduler.simulation.policies.names import (
     understood,
 )
 from topo_scheduler.simulation.results import figures
-from topo_scheduler.simulation.results.model import Run
+from topo_scheduler.simulation.results.model import Run, Slowdown
 from topo_scheduler.simulation.results.placements import encode, file_of
+from topo_scheduler.simulation.slowdown import Assumed, network_of, slowdowns
 from topo_scheduler.simulation.virtual.history import History
 from topo_scheduler.simulation.virtual.objects import EPOCH, Owners
 from topo_scheduler.simulation.virtual.runner import Runner
@@ -31,7 +32,7 @@ class Task:
 
     ``cluster`` and ``workload`` as specs, read where the task runs, or as what was read of them. ``fill`` GPUs asked
     for in the end as a share of those there are; None lets workloads come at their times. ``base`` configuration of
-    all policies. ``latency`` seconds from a decision until its pods run.
+    all policies. ``latency`` seconds from a decision until its pods run. ``assumed`` of the network and of training.
     """
 
     policy: Policy
@@ -41,6 +42,7 @@ class Task:
     fill: float | None = None
     base: Configuration = field(default_factory=Configuration)
     latency: float = 0.0
+    assumed: Assumed = field(default_factory=Assumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: No
 
 def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: History, wall: float) -> Run:
     spans = figures.spans(history)
+    slow = _slowdown(task, cluster, history)
     last = max((one.arrived for one in history.outcomes), default=0.0)
     placed = {one.job for one in history.stays}
     return Run(
@@ -117,12 +120,24 @@ def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: 
         wait=[] if history.order else figures.waits(history),
         span=spans.pop(figures.ALL),
         span_by_gpus=spans,
+        slowdown=slow.pop(figures.ALL, None),
+        slowdown_by_gpus=slow,
+        slowdown_assumes=figures.assumptions(task.assumed),
         decisions=history.decisions,
         decisions_per_s=round(history.decisions / history.busy, 1) if history.busy else 0.0,
         wall_s=round(wall, 3),
         file=file_of(task.policy.name, task.seed),
         complaints=history.complaints,
     )
+
+
+def _slowdown(task: Task, cluster: ClusterCase, history: History) -> dict[str, Slowdown]:
+    if history.order:
+        return {}
+    # The fabric is the same for all policies, whatever each is configured with.
+    told = task.base.topology.spec.links or (cluster.topology.links if cluster.topology is not None else ())
+    network = network_of(cluster.nodes, task.base.scheduler, told, task.assumed)
+    return figures.slowdown(history, slowdowns(history, network, task.assumed))
 
 
 # ---------------------------------------------------------------- what is read once in a process

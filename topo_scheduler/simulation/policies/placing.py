@@ -34,8 +34,8 @@ _NOWHERE: Final = -(1 << 62)
 class Ties(StrEnum):
     """Which of several nodes that score alike is taken."""
 
-    NAME = "name"
-    """The first by name, as the authors of FGD have it."""
+    SHUFFLED = "shuffled"
+    """The first in an order of all nodes that the seed draws once, as the authors of FGD have it."""
     RANDOM = "random"
     """Any, as kube-scheduler has it."""
 
@@ -55,7 +55,7 @@ class Rule:
 
     name: str
     score: scores.NodeScore | None
-    ties: Ties = Ties.NAME
+    ties: Ties = Ties.SHUFFLED
     shares: Shares = Shares.TIGHTEST
     rack: bool = False
 
@@ -156,7 +156,7 @@ class ByScore:
 
     def _choose(self, site: Site) -> Callable[[Int64, Int64 | None], int]:
         """Return what chooses a row: the best with room, -1 where none has any."""
-        order = self._by_name(site)
+        order = self._shuffled(site)
 
         def choose(fit: Int64, score: Int64 | None) -> int:
             if score is not None:
@@ -175,13 +175,16 @@ class ByScore:
 
         return choose
 
-    def _by_name(self, site: Site) -> Int64:
-        """Return the place of each row in the order of names (int64[rows])."""
+    def _shuffled(self, site: Site) -> Int64:
+        """Return the place of each row in an order that the seed draws (int64[rows])."""
         nodes = site.nodes
         if self._order_at != nodes.facts_changes.position or len(self._order) != nodes.rows:
             self._order_at = nodes.facts_changes.position
             self._order = np.zeros(nodes.rows, np.int64)
-            for place, name in enumerate(sorted(nodes.row_of, key=natural_key)):
+            names = sorted(nodes.row_of, key=natural_key)
+            # Drawn apart from all else, so that a seed has one order of nodes however often it is asked for.
+            Random(f"nodes {self.seed}").shuffle(names)
+            for place, name in enumerate(names):
                 self._order[nodes.row_of[name]] = place
         return self._order
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from math import ceil, inf
 from typing import Final
 
-from topo_scheduler.simulation.results.model import Span, Wait
+from topo_scheduler.simulation.results.model import Assumptions, Slowdown, Span, Wait
+from topo_scheduler.simulation.slowdown import Assumed, Slow
 from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome
 from topo_scheduler.state.fabric import Path
 
@@ -91,6 +92,39 @@ def _span(found: Sequence[tuple[int, int]], *, above: bool) -> Span:
         spines_max=max(spines) if told else None,
         crossing_leaf=sum(one > 1 for one in leaves),
         leaves={str(number): count for number, count in sorted(Counter(leaves).items())},
+    )
+
+
+def slowdown(history: History, found: Sequence[Slow]) -> dict[str, Slowdown]:
+    """Return what the network cost gangs, of all sizes and by size."""
+    groups: dict[str, list[Slow]] = {ALL: list(found)}
+    for one in found:
+        groups.setdefault(size_of(history.outcomes[one.job].milli), []).append(one)
+    return {size: _slowdown(history, groups[size]) for size in sorted(groups, key=order_of_size)}
+
+
+def _slowdown(history: History, found: Sequence[Slow]) -> Slowdown:
+    if not found:
+        return Slowdown(gangs=0, mean=None, p95=None, most=None, by_gpu_seconds=None, job_seconds=None)
+    factors = sorted(round(one.factor, 6) for one in found)
+    weights = [history.outcomes[one.job].milli * one.seconds for one in found]
+    held = sum(weight * one.factor for weight, one in zip(weights, found, strict=True))
+    return Slowdown(
+        gangs=len(found),
+        mean=round(sum(factors) / len(factors), 6),
+        p95=percentile(factors, 95),
+        most=factors[-1],
+        by_gpu_seconds=round(held / sum(weights), 6) if sum(weights) else None,
+        job_seconds=round(sum(one.seconds * one.factor for one in found) / len(found), 3),
+    )
+
+
+def assumptions(assumed: Assumed) -> Assumptions:
+    """Return what the slow-down is estimated by, as it is told."""
+    return Assumptions(
+        communication=assumed.communication,
+        network_gbits=assumed.network / 1000,
+        oversubscription=assumed.oversubscription,
     )
 
 

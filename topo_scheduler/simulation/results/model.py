@@ -45,6 +45,33 @@ class Span(Record):
     """How many gangs span so many leaves, by that number."""
 
 
+class Slowdown(Record):
+    """By how much longer training steps of gangs are estimated to take than if each had the network to itself.
+
+    Of gangs that ran whole: each counts with the mean of its time, 1 where nobody was in its way.
+    """
+
+    gangs: int
+    mean: float | None
+    p95: float | None
+    most: float | None
+    by_gpu_seconds: float | None
+    """The mean weighted by GPU-seconds: by how much more GPU time gangs would need."""
+    job_seconds: float | None
+    """Mean of the times that gangs would run for."""
+
+
+class Assumptions(Record):
+    """What the slow-down is estimated by, where the cluster and its configuration don't tell."""
+
+    communication: float
+    """Share of a training step that all-reduce takes of many GPUs that nobody is in the way of."""
+    network_gbits: float
+    """Of each node."""
+    oversubscription: float
+    """What comes up to a domain from below by what its uplink carries."""
+
+
 class Run(Record):
     """One policy with one seed."""
 
@@ -72,6 +99,10 @@ class Run(Record):
     """The first of all sizes, then by size."""
     span: Span
     span_by_gpus: dict[str, Span]
+    slowdown: Slowdown | None
+    """Null in a fill."""
+    slowdown_by_gpus: dict[str, Slowdown]
+    slowdown_assumes: Assumptions
     decisions: int
     decisions_per_s: float
     """Decisions by second of the machine's clock that the scheduling core took; differs from run to run."""

@@ -27,6 +27,10 @@ _GANGS: Final[Sequence[tuple[str, Callable[[Run], float | None], str]]] = (
     ("spines", lambda run: run.span.spines_mean, ".2f"),
     ("gangs across leaves", lambda run: run.span.crossing_leaf, ",.0f"),
 )
+_SLOWDOWN: Final[Sequence[tuple[str, Callable[[Run], float | None], str]]] = (
+    ("slow-down", lambda run: run.slowdown.mean if run.slowdown else None, ".3f"),
+    ("p95", lambda run: run.slowdown.p95 if run.slowdown else None, ".3f"),
+)
 _ALWAYS: Final[Sequence[tuple[str, Callable[[Run], float | None], str]]] = (
     ("decisions/s", lambda run: run.decisions_per_s, ",.0f"),
     ("wall s", lambda run: run.wall_s, ".1f"),
@@ -37,13 +41,17 @@ def comparison(runs: Sequence[Run]) -> Table:
     """Return a table with a row for each policy: means over its seeds, as its caption says."""
     columns = [*(_FILL if runs and runs[0].fill is not None else _STREAM)]
     columns += _GANGS if any(run.span.gangs for run in runs) else ()
+    estimated = any(run.slowdown is not None and run.slowdown.gangs for run in runs)
+    columns += _SLOWDOWN if estimated else ()
     columns += _ALWAYS
     first = runs[0]
     fill = f", filled to {first.fill:g} of its GPUs" if first.fill is not None else ""
     seeds = len({run.seed for run in runs})
-    table = Table(
-        title=f"{first.workload} on {first.cluster}{fill}", caption=f"means of {seeds} seeds" if seeds > 1 else None
-    )
+    told = [f"means of {seeds} seeds"] if seeds > 1 else []
+    if estimated:
+        share = first.slowdown_assumes.communication
+        told.append(f"slow-down: estimated for steps that are {share:.0%} all-reduce")
+    table = Table(title=f"{first.workload} on {first.cluster}{fill}", caption="; ".join(told) or None)
     table.add_column("policy")
     for name, _, _ in columns:
         table.add_column(name, justify="right")
