@@ -41,7 +41,10 @@ POLICIES: Final = ("topo", *CONFIGURED, "rack", "best-fit", "random")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One stream under one load. ``gangs`` so many times the GPUs."""
+    """One stream under one load. ``gangs`` so many times the GPUs.
+
+    All jobs have one priority: else who waits is given room by preemption, which only some of the policies know.
+    """
 
     stream: str
     load: float
@@ -52,7 +55,8 @@ class Case:
     def workload(self, data: Path) -> str:
         """Return what the simulator is asked to read."""
         jobs = f"jobs={self.jobs}," if self.jobs else ""
-        return f"{data / 'gangs' / self.stream}@{jobs}gangs={self.gangs},durations={self.durations},load={self.load:g}"
+        told = f"durations={self.durations},priorities=ignored,load={self.load:g}"
+        return f"{data / 'gangs' / self.stream}@{jobs}gangs={self.gangs},{told}"
 
 
 @dataclass(frozen=True, slots=True)

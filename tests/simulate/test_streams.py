@@ -1,0 +1,84 @@
+"""Gangs in the fewest leaves there are, by brute force; and the runner for real streams."""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.e2e.real_input import data
+from tests.simulate import streams
+from tests.simulate.cases import cluster, job, run, where
+from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
+from topo_scheduler.simulation.virtual.history import History
+
+
+def fewest(free: dict[str, int], members: int) -> int:
+    """Return in how few leaves of one spine, or else of any, so many whole nodes are free: every choice is tried."""
+    for same_spine in (True, False):
+        for count in range(1, len(free) + 1):
+            for leaves in combinations(sorted(free), count):
+                if same_spine and len({leaf.split("/")[0] for leaf in leaves}) > 1:
+                    continue
+                if sum(free[leaf] for leaf in leaves) >= members:
+                    return count
+    return 0
+
+
+def spanned(history: History, name: str) -> set[str]:
+    """Return the leaves in which a gang lies, by path."""
+    path = {node: "/".join(path) for node, path in zip(history.nodes, history.paths, strict=True)}
+    return {path[node] for node in where(history).get(name, [])}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    leaves=st.lists(st.integers(1, 4), min_size=2, max_size=6),
+    split=st.integers(1, 5),
+    sizes=st.lists(st.integers(2, 7), min_size=1, max_size=3),
+)
+def test_every_gang_lies_in_as_few_leaves_as_could_hold_it(leaves: list[int], split: int, sizes: list[int]) -> None:
+    shape = {f"s{1 + (number >= split)}/l{number}": nodes for number, nodes in enumerate(leaves)}
+    case, gangs = _gangs(shape, sizes)
+    history = run("topo", case, gangs)
+    for number, size in enumerate(sizes):
+        found, least = spanned(history, f"g{number}"), fewest(shape, size)
+        # One after the other on an empty cluster: each has what the empty cluster could give it.
+        assert len(found) == least, (shape, sizes, found)
+        if least and _in_one_spine(shape, size):
+            assert len({leaf.split("/")[0] for leaf in found}) == 1
+
+
+def _gangs(shape: dict[str, int], sizes: Sequence[int]) -> tuple[ClusterCase, list[Arrival]]:
+    return cluster(shape), [
+        job(f"g{number}", at=100.0 * number, seconds=50.0, pods=size, gpus=8) for number, size in enumerate(sizes)
+    ]
+
+
+def _in_one_spine(shape: dict[str, int], size: int) -> bool:
+    spines = {leaf.split("/")[0] for leaf in shape}
+    return any(sum(nodes for leaf, nodes in shape.items() if leaf.startswith(f"{spine}/")) >= size for spine in spines)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_on_the_real_fabric_ours_crosses_fewer_leaves_than_all_others() -> None:
+    folder = data("lingjun", "topo.csv").parent.parent
+    case = streams.Case("muri/trace2.csv", 1.1, 8, 150, "told")
+    found = {row.policy: row for row in streams.rows(folder, case, ("topo", "rack", "best-fit", "random"), (42,), 64)}
+    ours = found.pop("topo").run
+    assert ours.span.gangs and ours.span.leaves_mean is not None and ours.slowdown is not None
+    for row in found.values():
+        assert row.run.span.leaves_mean is not None and row.run.slowdown is not None
+        assert ours.span.leaves_mean < row.run.span.leaves_mean
+        assert ours.span.crossing_leaf <= row.run.span.crossing_leaf
+        assert (ours.slowdown.mean or 0) <= (row.run.slowdown.mean or 0)
+        assert streams.line(row)
+
+
+def test_what_reservations_bring_and_cost_is_told_of_both_utilisations() -> None:
+    case = streams.Case("x", 1.1, 8, 2, "told")
+    history = run("topo", cluster({"s/l": 1}), [job("a", seconds=10.0, gpus=8)])
+    assert streams.waits_of_large(history, 8) == (0.0, 0.0, 0.0)
+    assert case.workload(data("lingjun", "topo.csv").parent).endswith("@jobs=2,gangs=8,durations=told,priorities=ignored,load=1.1")
