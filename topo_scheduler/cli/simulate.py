@@ -1,18 +1,34 @@
 """``topo-scheduler simulate``: what this scheduler, and others, would have done with jobs, in virtual time."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_option
+from topo_scheduler.cli.progress import progress
 
 if TYPE_CHECKING:
     from topo_scheduler.simulation.cases.model import ClusterCase
     from topo_scheduler.simulation.results.model import Run
-    from topo_scheduler.simulation.tasks import Task
+    from topo_scheduler.simulation.sweep import Lost
+    from topo_scheduler.simulation.tasks import Done, Task
+
+
+def _write_report(context: click.Context, _: click.Parameter, folder: Path | None) -> None:
+    """Write a report anew and end: nothing that is needed to simulate is needed for it."""
+    if folder is None or context.resilient_parsing:
+        return
+    from topo_scheduler.simulation.cases.model import CaseError
+    from topo_scheduler.simulation.results.writing import write_report
+
+    try:
+        click.echo(write_report(folder))
+    except CaseError as error:
+        raise Failure(str(error), USAGE) from error
+    context.exit()
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,7 +43,24 @@ if TYPE_CHECKING:
     help="Shuffle the workload and repeat of it until GPUs asked for reach this share of those there are; nobody"
     " leaves. By default workloads come and go at their times.",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Write result.json and all placements.")
+@click.option(
+    "--what-if",
+    multiple=True,
+    metavar="CHANGE[,...]",
+    help="Run everything again after this change, and show the difference; repeated, each is tried alone; see below.",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write result.json, report.html and all placements."
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    is_eager=True,
+    expose_value=False,
+    callback=_write_report,
+    help="Write report.html of a result in DIR anew, and do nothing else.",
+)
 @click.option(
     "--bind-latency",
     type=click.FloatRange(0, 3600),
@@ -43,21 +76,11 @@ if TYPE_CHECKING:
     metavar="SHARE",
     help="Share of a training step that is all-reduce; the slow-down of gangs is estimated for it.",
 )
+@click.option("--workers", type=click.IntRange(1, 1024), metavar="N", help="Run in N processes; needs Dask.")
+@click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster whose scheduler is there: tcp://HOST:8786.")
 @cluster_options
 @config_option
-def command(
-    cluster: str,
-    workload: str,
-    policy: str,
-    seeds: str,
-    fill: float | None,
-    out: Path | None,
-    bind_latency: float,
-    communication: float,
-    kubeconfig: str | None,
-    context: str | None,
-    config_path: Path | None,
-) -> None:
+def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
     """Schedule a workload on a cluster in virtual time, and compare policies.
 
     The decisions are those of the very code that `run` schedules with. Same input and seed, same result.
@@ -71,105 +94,132 @@ def command(
     P:  topo, topo:FILE (another configuration), blind-gang (gangs without topology),
         rack (a gang in one leaf, if any has room), and pod by pod: random, best-fit,
         least-allocated (kube-scheduler's default), most-allocated, dot-product, fgd
+    CHANGE:
+        add-leaf:4x8 (nodes x GPUs; @spine-2 below that one), drain:spine-1/leaf-3,
+        job.yaml (arrives at the start); with commas between them: all at once
     """  # noqa: D301 - click reads the backspace
     from topo_scheduler.simulation.cases.model import CaseError
     from topo_scheduler.simulation.cases.reading import LIVE, read_cluster
 
+    asked = _Asked(**given)
+    if asked.workers and asked.dask:
+        raise Failure("--workers and --dask: name one; a Dask cluster has workers of its own", USAGE)
     try:
-        read = read_cluster(cluster, kubeconfig=kubeconfig, context=context) if cluster == LIVE else cluster
-        tasks = _tasks(read, workload, policy, seeds, fill, bind_latency, communication, config_path)
-        _simulate(tasks, out)
+        live = asked.cluster == LIVE
+        read = read_cluster(LIVE, kubeconfig=kubeconfig, context=context) if live else asked.cluster
+        lost = _simulate(asked, _tasks(asked, read))
     except CaseError as error:
         raise Failure(str(error), USAGE) from error
+    if lost:
+        raise Failure(f"{lost} {'run was' if lost == 1 else 'runs were'} lost; what is shown is of the others")
 
 
-def _tasks(
-    cluster: "str | ClusterCase",
-    workload: str,
-    policy: str,
-    seeds: str,
-    fill: float | None,
-    latency: float,
-    communication: float,
-    config_path: Path | None,
-) -> "list[Task]":
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the command line asks for, by the names of its options."""
+
+    cluster: str
+    workload: str
+    policy: str
+    seeds: str
+    fill: float | None
+    what_if: tuple[str, ...]
+    out: Path | None
+    bind_latency: float
+    communication: float
+    workers: int | None
+    dask: str | None
+    config_path: Path | None
+
+
+def _tasks(asked: _Asked, cluster: "str | ClusterCase") -> "list[Task]":
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.daemon import read_configuration
+    from topo_scheduler.simulation.cases.what_if import changes_of
     from topo_scheduler.simulation.policies.names import read_policies, seeds_of
     from topo_scheduler.simulation.slowdown import Assumed
-    from topo_scheduler.simulation.tasks import Task
+    from topo_scheduler.simulation.tasks import Task, cases_of, check_files
 
     try:
-        base = read_configuration(config_path)
+        base = read_configuration(asked.config_path)
     except ConfigError as error:
         raise Failure(str(error), USAGE) from error
-    numbers = seeds_of(seeds)
-    assumed = Assumed(communication=communication)
-    return [
-        Task(one, seed, cluster, workload, fill, base, latency, assumed)
-        for one in read_policies(policy)
+    numbers, policies = seeds_of(asked.seeds), read_policies(asked.policy)
+    assumed = Assumed(communication=asked.communication)
+    scenarios = [("", ()), *((one, changes_of(one)) for one in asked.what_if)]
+    tasks = [
+        Task(one, seed, cluster, asked.workload, asked.fill, base, asked.bind_latency, assumed, changes, name)
+        for name, changes in scenarios
+        for one in policies
         for seed in numbers
     ]
+    check_files(tasks)
+    for task in tasks[:: len(policies) * len(numbers)]:
+        cases_of(task)  # what is wrong with the last change is told before hours are spent on the first
+    return tasks
 
 
-def _simulate(tasks: "Sequence[Task]", out: Path | None) -> None:
-    from topo_scheduler.cli import render
+def _simulate(asked: _Asked, tasks: "Sequence[Task]") -> int:
+    """Run tasks, show and write what came of them; return how many were lost."""
+    from topo_scheduler.simulation.results.writing import check_folder, lost_run, write_result
+    from topo_scheduler.simulation.tasks import Done
+
+    if asked.out is not None:
+        check_folder(asked.out)
+    outcomes = dict(_outcomes(asked, tasks))
+    done = [one for at in range(len(tasks)) if isinstance(one := outcomes[at], Done)]
+    lost = [one for at in range(len(tasks)) if not isinstance(one := outcomes[at], Done)]
+    runs = [one.run for one in done]
+    if asked.out is not None:
+        files = {one.run.file: one.placements for one in done}
+        write_result(asked.out, runs, files, [lost_run(one.task, one.why) for one in lost])
+    _show(runs)
+    for gone in lost:
+        click.echo(f"lost: {_name(gone.task)}, seed {gone.task.seed}: {gone.why}", err=True)
+    if asked.out is not None:
+        click.echo(f"{asked.out / 'result.json'}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}")
+        click.echo(f"{asked.out / 'report.html'}: what happened, in pictures")
+    return len(lost)
+
+
+def _outcomes(asked: _Asked, tasks: "Sequence[Task]") -> "Iterator[tuple[int, Done | Lost]]":
+    """Yield the position and the outcome of each task, here one after another, in processes as they end."""
     from topo_scheduler.simulation import tasks as running
-    from topo_scheduler.simulation.results.table import comparison
-    from topo_scheduler.simulation.results.writing import check_folder, write_result
+    from topo_scheduler.simulation.sweep import sweep
 
-    if out is not None:
-        check_folder(out)
-    runs: list[Run] = []
-    files: dict[str, bytes] = {}
-    with _progress(len(tasks)) as progress:
+    with progress(len(tasks)) as shown:
+        if asked.workers or asked.dask:
+            shown(0, f"0 of {len(tasks)} runs", 0, 1)
+            for count, (at, outcome) in enumerate(sweep(tasks, workers=asked.workers or 0, address=asked.dask or "")):
+                shown(count + 1, f"{count + 1} of {len(tasks)} runs", 0, 1)
+                yield at, outcome
+            return
         for number, task in enumerate(tasks):
-            progress(number, f"{task.policy.name}, seed {task.seed}", 0, 1)
+            shown(number, f"{_name(task)}, seed {task.seed}", 0, 1)
             arrived = 0
 
-            def tell(count: int, total: int, number: int = number, name: str = task.policy.name) -> None:
+            def tell(count: int, total: int, number: int = number, task: "Task" = task) -> None:
                 nonlocal arrived
                 arrived += count
-                progress(number, name, arrived, total)
+                shown(number, f"{_name(task)}, seed {task.seed}", arrived, total)
 
-            done = running.run(task, tell)
-            runs.append(done.run)
-            files[done.run.file] = done.placements
-    if out is not None:
-        write_result(out, runs, files)
+            yield number, running.run(task, tell)
+
+
+def _name(task: "Task") -> str:
+    return f"{task.policy.name}, what if {task.what_if}" if task.what_if else task.policy.name
+
+
+def _show(runs: "Sequence[Run]") -> None:
+    from topo_scheduler.cli import render
+    from topo_scheduler.simulation.results.table import by_change, comparison, differences
+
     screen = render.console()
-    screen.print(comparison(runs))
+    groups = by_change(runs)
+    before = groups.pop(None, [])
+    if before:
+        screen.print(comparison(before))
+    for after in groups.values():
+        screen.print(differences(before, after))
     for complaint in dict.fromkeys(one for run in runs for one in run.complaints):
         click.echo(f"warning: {complaint}", err=True)
-    if out is not None:
-        click.echo(f"{out / 'result.json'}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}")
-
-
-class _Silent:
-    def __call__(self, number: int, name: str, arrived: int, total: int) -> None:
-        """Show nothing."""
-
-
-class _Shown:
-    def __init__(self, bar: "object", task: int) -> None:
-        self._bar, self._task = bar, task
-
-    def __call__(self, number: int, name: str, arrived: int, total: int) -> None:
-        """Show how many runs are done, the current one by its arrivals."""
-        done = number + arrived / max(1, total)
-        self._bar.update(self._task, completed=done, description=name)  # type: ignore[attr-defined]
-
-
-@contextmanager
-def _progress(runs: int) -> "Iterator[_Silent | _Shown]":
-    """Show a bar on a terminal, nothing elsewhere."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    screen = Console(stderr=True)
-    if not screen.is_terminal:
-        yield _Silent()
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
-    with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True) as bar:
-        yield _Shown(bar, bar.add_task("", total=runs))

@@ -77,14 +77,14 @@ def carry_out(parcel: Parcel) -> Done:
 def _packed(tasks: Sequence[Task]) -> Iterator[Parcel]:
     closed: dict[tuple[object, ...], bytes] = {}
     for task in tasks:
-        read = (task.cluster, task.workload, task.seed) if _by_name(task) else (id(task.cluster), id(task.workload))
+        read = (*_name(task.cluster), *_name(task.workload), task.seed, task.changes)
         if read not in closed:
             closed[read] = zstandard.compress(pickle.dumps(running.cases_of(task)))
-        yield Parcel(__version__, replace(task, cluster="", workload=""), closed[read])
+        yield Parcel(__version__, replace(task, cluster="", workload="", changes=()), closed[read])
 
 
-def _by_name(task: Task) -> bool:
-    return isinstance(task.cluster, str) and isinstance(task.workload, str)
+def _name(case: str | ClusterCase | WorkloadCase) -> tuple[object, ...]:
+    return ("spec", case) if isinstance(case, str) else ("value", id(case))
 
 
 @lru_cache(maxsize=2)

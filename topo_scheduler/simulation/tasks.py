@@ -2,13 +2,14 @@
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
-from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
+from topo_scheduler.simulation.cases.reading import check_sizes, read_cluster, read_workload
+from topo_scheduler.simulation.cases.what_if import what_if
 from topo_scheduler.simulation.fill import Asked, asked_of, filled
 from topo_scheduler.simulation.policies.names import (
     Policy,
@@ -33,6 +34,8 @@ class Task:
     ``cluster`` and ``workload`` as specs, read where the task runs, or as what was read of them. ``fill`` GPUs asked
     for in the end as a share of those there are; None lets workloads come at their times. ``base`` configuration of
     all policies. ``latency`` seconds from a decision until its pods run. ``assumed`` of the network and of training.
+    ``changes`` are still to be made to the cases, as `cases.what_if` reads them; ``what_if`` is what the result calls
+    them, empty for the cases as they are.
     """
 
     policy: Policy
@@ -43,6 +46,8 @@ class Task:
     base: Configuration = field(default_factory=Configuration)
     latency: float = 0.0
     assumed: Assumed = field(default_factory=Assumed)
+    changes: tuple[str, ...] = ()
+    what_if: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,21 @@ def run(task: Task, progress: Callable[[int, int], None] = lambda _, __: None) -
     history = simulate(task, progress)
     cluster, workload = cases_of(task)
     return Done(_summary(task, cluster, workload, history, time.perf_counter() - began), encode(history))
+
+
+def check_files(tasks: Iterable[Task]) -> None:
+    """See that no two tasks would be written to one file.
+
+    Raises:
+        CaseError: names both.
+    """
+    found: dict[str, Task] = {}
+    for task in tasks:
+        other = found.setdefault(file_of(task.policy.name, task.seed, task.what_if), task)
+        if other is not task:
+            names = [" after ".join(filter(None, (one.policy.name, one.what_if))) for one in (other, task)]
+            what = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
+            raise CaseError(f"{what}: two runs would be written to one file; keep one, or rename its file")
 
 
 def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: None) -> History:
@@ -108,6 +128,7 @@ def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: 
         cluster=cluster.name,
         seed=task.seed,
         fill=task.fill,
+        what_if=task.what_if or None,
         arrived=len(history.outcomes),
         started=sum(one.started < float("inf") for one in history.outcomes),
         ended=sum(one.ended < float("inf") for one in history.outcomes),
@@ -126,7 +147,7 @@ def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: 
         decisions=history.decisions,
         decisions_per_s=round(history.decisions / history.busy, 1) if history.busy else 0.0,
         wall_s=round(wall, 3),
-        file=file_of(task.policy.name, task.seed),
+        file=file_of(task.policy.name, task.seed, task.what_if),
         complaints=history.complaints,
     )
 
@@ -144,26 +165,31 @@ def _slowdown(task: Task, cluster: ClusterCase, history: History) -> dict[str, S
 
 
 def cases_of(task: Task) -> tuple[ClusterCase, WorkloadCase]:
-    """Return the cases of a task, read if they are specs; raises as `run`."""
-    return _cluster(task.cluster), _workload(task)
-
-
-def _cluster(given: str | ClusterCase) -> ClusterCase:
-    return _read_cluster(given) if isinstance(given, str) else given
-
-
-def _workload(task: Task) -> WorkloadCase:
-    if not isinstance(task.workload, str):
-        return task.workload
-    if isinstance(task.cluster, str):
-        return _read_workload(task.workload, task.seed, task.cluster)
-    return read_workload(task.workload, task.seed, cluster=task.cluster)
+    """Return the cases of a task, read if they are specs, with its changes made; raises as `run`."""
+    if isinstance(task.cluster, str) and isinstance(task.workload, str):
+        return _cases_of_specs(task.cluster, task.workload, task.seed, task.changes)
+    cluster = _read_cluster(task.cluster) if isinstance(task.cluster, str) else task.cluster
+    if isinstance(task.workload, str):
+        return _changed(task.changes, cluster, read_workload(task.workload, task.seed, cluster=cluster))
+    return _changed(task.changes, cluster, task.workload)
 
 
 def _asked(task: Task) -> Asked:
     if isinstance(task.workload, str) and isinstance(task.cluster, str):
-        return _asked_of_specs(task.workload, task.seed, task.cluster)
-    return asked_of(_workload(task))
+        return _asked_of_specs(task.cluster, task.workload, task.seed, task.changes)
+    return asked_of(cases_of(task)[1])
+
+
+def _changed(
+    changes: tuple[str, ...], cluster: ClusterCase, workload: WorkloadCase
+) -> tuple[ClusterCase, WorkloadCase]:
+    for change in changes:
+        try:
+            cluster, workload = what_if(change, cluster, workload)
+            check_sizes(workload, cluster)
+        except CaseError as error:
+            raise CaseError(f"--what-if: {error}") from error
+    return cluster, workload
 
 
 @lru_cache(maxsize=2)
@@ -177,5 +203,12 @@ def _read_workload(spec: str, seed: int, cluster: str) -> WorkloadCase:
 
 
 @lru_cache(maxsize=2)
-def _asked_of_specs(spec: str, seed: int, cluster: str) -> Asked:
-    return asked_of(_read_workload(spec, seed, cluster))
+def _cases_of_specs(
+    cluster: str, workload: str, seed: int, changes: tuple[str, ...]
+) -> tuple[ClusterCase, WorkloadCase]:
+    return _changed(changes, _read_cluster(cluster), _read_workload(workload, seed, cluster))
+
+
+@lru_cache(maxsize=2)
+def _asked_of_specs(cluster: str, workload: str, seed: int, changes: tuple[str, ...]) -> Asked:
+    return asked_of(_cases_of_specs(cluster, workload, seed, changes)[1])

@@ -28,6 +28,20 @@ _ADD: Final = re.compile(r"add-leaf:(\d{1,5})x(\d{1,2})(?:@(.+))?")
 _LEVELS: Final = ("fabric", "core", "spine", "leaf")
 
 
+def changes_of(text: str) -> tuple[str, ...]:
+    """Return the changes of a list with commas.
+
+    Raises:
+        CaseError: it has an empty part.
+    """
+    if Path(text).suffix in SUFFIXES and Path(text).is_file():
+        return (text,)  # a comma may be part of its name
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise CaseError(f"--what-if: {quoted(text)} has an empty change; write such as add-leaf:4x8,drain:leaf-3")
+    return found
+
+
 def what_if(change: str, cluster: ClusterCase, workload: WorkloadCase) -> tuple[ClusterCase, WorkloadCase]:
     """Return cluster and workload as they would be after a change.
 

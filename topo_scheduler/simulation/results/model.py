@@ -80,6 +80,8 @@ class Run(Record):
     cluster: str
     seed: int
     fill: float | None
+    what_if: str | None = None
+    """Changes that were made to the cluster or the workload before, as `--what-if` tells them; null where none was."""
     arrived: int
     """Workloads."""
     started: int
@@ -114,6 +116,15 @@ class Run(Record):
     """What the scheduler could not make sense of."""
 
 
+class Lost(Record):
+    """A run that a sweep gave up: no figure of it is known."""
+
+    policy: str
+    seed: int
+    what_if: str | None
+    why: str
+
+
 class Result(Record):
     """Everything that one command found."""
 
@@ -121,6 +132,7 @@ class Result(Record):
     version: str
     """Of topo-scheduler."""
     runs: list[Run]
+    lost: list[Lost] = Field(default_factory=list)
 
 
 def json_schema() -> dict[str, Any]:

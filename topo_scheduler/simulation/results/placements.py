@@ -49,7 +49,7 @@ class Placements(msgspec.Struct):
 class RunFile(msgspec.Struct):
     """The whole file. ``paths`` domains of each node, one a level; ``capacity`` thousandths of GPUs of each node.
 
-    ``order``: nobody leaves, and times are numbers of arrivals.
+    ``cordoned``: positions of nodes that take no new pods. ``order``: nobody leaves, and times are numbers of arrivals.
     """
 
     schema_version: int
@@ -57,6 +57,7 @@ class RunFile(msgspec.Struct):
     nodes: list[str]
     paths: list[list[str]]
     capacity: list[int]
+    cordoned: list[int]
     order: bool
     end: float
     jobs: Jobs
@@ -72,6 +73,7 @@ def encode(history: History) -> bytes:
         list(history.nodes),
         [list(path) for path in history.paths],
         list(history.capacity),
+        list(history.cordoned),
         history.order,
         history.end,
         Jobs(
@@ -112,6 +114,7 @@ def decode(data: bytes) -> History:
         tuple(found.capacity),
         found.order,
         end=found.end,
+        cordoned=tuple(found.cordoned),
     )
     columns: Any = zip(
         jobs.name, jobs.pods, jobs.arrived, jobs.milli, jobs.started, jobs.ended, jobs.restarts, strict=True
@@ -131,10 +134,10 @@ def read(path: Path) -> History:
     return decode(path.read_bytes())
 
 
-def file_of(policy: str, seed: int) -> str:
+def file_of(policy: str, seed: int, what_if: str = "") -> str:
     """Return the name of a run's file, relative to the result."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", policy).strip("-.")
-    return f"{FOLDER}/{name}.{seed}.json.zst"
+    parts = (re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("-.") for part in (policy, what_if) if part)
+    return f"{FOLDER}/{'+'.join(parts)}.{seed}.json.zst"
 
 
 def _finite(seconds: float) -> float | None:

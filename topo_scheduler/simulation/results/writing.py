@@ -7,14 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+import zstandard
 from pydantic import ValidationError
 
 from topo_scheduler import __version__
 from topo_scheduler.simulation.cases.model import CaseError
-from topo_scheduler.simulation.results.model import Result, Run
+from topo_scheduler.simulation.report.page import report
+from topo_scheduler.simulation.results.model import Lost, Result, Run
+from topo_scheduler.simulation.results.placements import FOLDER, decode, read
+from topo_scheduler.simulation.tasks import Task
+from topo_scheduler.simulation.virtual.history import History
 
 RESULT: Final = "result.json"
-_OURS: Final = frozenset((RESULT, "runs", "report.html"))
+REPORT: Final = "report.html"
+_OURS: Final = frozenset((RESULT, REPORT, FOLDER))
 """What a folder may contain that is written anew."""
 
 
@@ -40,28 +47,31 @@ def check_folder(folder: Path) -> None:
         raise CaseError(f"--out: can't write beside {folder}: {error.strerror}; name another folder") from error
 
 
-def write_result(folder: Path, runs: Sequence[Run], files: Mapping[str, bytes]) -> Path:
-    """Write a result in place of the one that may be there; return its ``result.json``.
+def write_result(folder: Path, runs: Sequence[Run], files: Mapping[str, bytes], lost: Sequence[Lost] = ()) -> Path:
+    """Write a result, and the report of it, in place of the one that may be there; return its ``result.json``.
 
     It is written beside the folder and renamed, so that nobody ever sees half of it.
 
     Args:
         folder: to be made.
         runs: in order.
-        files: what else belongs to it, by path within the folder.
+        files: the placements of each run, by path within the folder.
+        lost: runs that were given up.
 
     Raises:
         CaseError: it can't be written.
     """
     check_folder(folder)
+    result = Result(version=__version__, runs=list(runs), lost=list(lost))
+    page = report(result, lambda run: decode(files[run.file]))
     made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
     try:
         for name, data in files.items():
             path = made / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        text = Result(version=__version__, runs=list(runs)).model_dump_json(indent=2)
-        (made / RESULT).write_text(text + "\n", encoding="utf-8")
+        (made / RESULT).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        (made / REPORT).write_bytes(page)
         made.chmod(0o755)
         _put_in_place(made, folder)
     except OSError as error:
@@ -84,6 +94,39 @@ def read_result(folder: Path) -> Result:
         raise CaseError(f"{path}: {error.strerror}; name a folder that `simulate --out` wrote") from error
     except (ValueError, ValidationError) as error:
         raise CaseError(f"{path}: is not a result this version can read: {error}") from error
+
+
+def lost_run(task: Task, why: str) -> Lost:
+    """Return what a result says of a task that was given up."""
+    return Lost(policy=task.policy.name, seed=task.seed, what_if=task.what_if or None, why=why)
+
+
+def write_report(folder: Path) -> Path:
+    """Write the report of a result that is there anew; return its path.
+
+    Raises:
+        CaseError: there is no result, a file of it is missing or broken, or the report can't be written.
+    """
+    result = read_result(folder)
+    path = folder / REPORT
+    try:
+        page = report(result, lambda run: _read_run(folder / run.file))
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{REPORT}-", delete=False) as made:
+            made.write(page)
+        Path(made.name).chmod(0o644)
+        Path(made.name).replace(path)
+    except OSError as error:
+        raise CaseError(f"--report: can't write {path}: {error.strerror}") from error
+    return path
+
+
+def _read_run(path: Path) -> History:
+    try:
+        return read(path)
+    except OSError as error:
+        raise CaseError(f"{path}: {error.strerror}; simulate again with --out") from error
+    except (msgspec.MsgspecError, zstandard.ZstdError, ValueError) as error:
+        raise CaseError(f"{path}: is no file of placements: {error}; simulate again with --out") from error
 
 
 def _put_in_place(made: Path, folder: Path) -> None:

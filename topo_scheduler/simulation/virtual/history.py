@@ -48,6 +48,7 @@ class Outcome:
 class History:
     """A whole run. ``nodes`` names, ``paths`` of the leaf of each, ``capacity`` thousandths of GPUs of each.
 
+    ``cordoned`` indexes of nodes that take no new pods.
     ``busy`` seconds of the machine's clock that decisions took, ``decisions`` how many there were. ``end`` of the run
     in virtual seconds. ``order`` whether times are numbers of arrivals: nobody leaves, and no time passes.
     """
@@ -64,3 +65,4 @@ class History:
     end: float = 0.0
     busy: float = 0.0
     complaints: list[str] = field(default_factory=list)
+    cordoned: tuple[int, ...] = ()

@@ -361,4 +361,5 @@ def _history_of(cluster: ClusterCase, levels: SchedulerConfig, engine: Engine) -
         tuple(layout.paths[leaf] for leaf in layout.leaf_of_row.tolist()),
         layout.levels,
         tuple(capacity),
+        cordoned=tuple(number for number, node in enumerate(cluster.nodes) if node.spec.unschedulable),
     )

@@ -1,0 +1,38 @@
+"""How far a simulation is, on a terminal."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Silent:
+    """Nobody looks."""
+
+    def __call__(self, number: int, name: str, arrived: int, total: int) -> None:
+        """Show nothing."""
+
+
+class Shown:
+    """A bar."""
+
+    def __init__(self, bar: "object", task: int) -> None:
+        self._bar, self._task = bar, task
+
+    def __call__(self, number: int, name: str, arrived: int, total: int) -> None:
+        """Show how many runs are done, the current one by its arrivals."""
+        done = number + arrived / max(1, total)
+        self._bar.update(self._task, completed=done, description=name)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def progress(runs: int) -> Iterator[Silent | Shown]:
+    """Show a bar on a terminal, nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    screen = Console(stderr=True)
+    if not screen.is_terminal:
+        yield Silent()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True) as bar:
+        yield Shown(bar, bar.add_task("", total=runs))
