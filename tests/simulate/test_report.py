@@ -1,0 +1,130 @@
+"""The report of a simulation, what-if, and runs in processes, as the command line has them."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import run
+from topo_scheduler.simulation import sweep as sweeping
+from topo_scheduler.simulation import tasks as running
+from topo_scheduler.simulation.sweep import Lost
+from topo_scheduler.simulation.tasks import Done, Task
+
+CASE = ("--cluster", "leaf-spine:spines=1,leaves=2,nodes=2,gpus=8")
+JOBS = ("--workload", "poisson:rate=60/h,jobs=20,sizes=1:0.5|16:0.5,duration=10m")
+
+
+def simulate(out: Path, *more: str) -> dict[str, object]:
+    answer = run("simulate", *CASE, *JOBS, *more, "--out", str(out))
+    assert answer.exit_code == 0, answer.output
+    found: dict[str, object] = json.loads((out / "result.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report") / "out"
+    simulate(folder, "--policy", "topo,best-fit", "--seeds", "1,2", "--what-if", "add-leaf:2x8")
+    return folder
+
+
+def test_a_page_needs_nothing_from_elsewhere(out: Path) -> None:
+    page = (out / "report.html").read_text()
+    for heading in ("Utilisation over time", "Queue wait by gang size", "Leaves a gang spans", "Fragmentation"):
+        assert f"<h2>{heading}</h2>" in page
+    assert "The fabric at any moment" in page
+    links = re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?([^"')\s>]+)""", page)
+    assert [link for link in links if not link.startswith("#")] == []
+    assert "best-fit, add-leaf:2x8" in page
+
+
+def test_a_report_is_the_same_again_from_what_was_written(out: Path) -> None:
+    page = (out / "report.html").read_bytes()
+    (out / "report.html").unlink()
+    answer = run("simulate", "--report", str(out))
+    assert answer.exit_code == 0, answer.output
+    assert (out / "report.html").read_bytes() == page
+
+
+def test_a_fill_has_pictures_of_its_own(tmp_path: Path) -> None:
+    simulate(tmp_path / "out", "--fill", "1.2", "--policy", "topo,random")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "GPUs allocated against GPUs asked for" in page
+    assert "Queue wait" not in page
+
+
+def test_names_are_text_and_not_markup(tmp_path: Path) -> None:
+    config = tmp_path / "<b>&.yaml"
+    config.write_text("apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\n")
+    simulate(tmp_path / "out", "--policy", f"topo:{config}")
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "&lt;b&gt;&amp;.yaml" in page
+    assert "<b>&" not in page
+
+
+def test_a_folder_without_a_result_has_no_report(tmp_path: Path) -> None:
+    answer = run("simulate", "--report", str(tmp_path))
+    assert answer.exit_code == 2
+    assert "name a folder that `simulate --out` wrote" in answer.output
+
+
+def test_what_if_runs_everything_with_and_without_the_change(out: Path) -> None:
+    runs = json.loads((out / "result.json").read_text())["runs"]
+    told = [(one["policy"], one["seed"], one["what_if"]) for one in runs]
+    assert sorted(told, key=str) == sorted(
+        (
+            (policy, seed, change)
+            for change in (None, "add-leaf:2x8")
+            for policy in ("topo", "best-fit")
+            for seed in (1, 2)
+        ),
+        key=str,
+    )
+    assert len({one["file"] for one in runs}) == len(runs)
+
+
+def test_what_cannot_be_changed_is_told_before_anything_runs(tmp_path: Path) -> None:
+    answer = run("simulate", *CASE, *JOBS, "--what-if", "drain:spine-9", "--out", str(tmp_path / "out"))
+    assert answer.exit_code == 2
+    assert "spine-9" in answer.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_in_processes_are_written_like_those_of_one(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def backwards(tasks: Sequence[Task], **_: object) -> Iterator[tuple[int, Done]]:
+        for at in reversed(range(len(tasks))):
+            yield at, running.run(tasks[at])
+
+    monkeypatch.setattr(sweeping, "sweep", backwards)
+    more = ("--policy", "topo,best-fit", "--seeds", "1,2", "--what-if", "add-leaf:2x8", "--workers", "2")
+    simulate(tmp_path / "out", *more)
+    clocks = re.compile(r'"(?:wall_s|decisions_per_s)": [0-9.]+')
+    one, other = (clocks.sub("", (folder / "result.json").read_text()) for folder in (out, tmp_path / "out"))
+    assert one == other
+    assert (tmp_path / "out" / "report.html").read_bytes() == (out / "report.html").read_bytes()
+
+
+def test_a_lost_run_is_told_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def losing(tasks: Sequence[Task], **_: object) -> Iterator[tuple[int, Done | Lost]]:
+        yield 1, Lost(tasks[1], "4 workers died of it")
+        yield 0, running.run(tasks[0])
+
+    monkeypatch.setattr(sweeping, "sweep", losing)
+    folder = tmp_path / "out"
+    answer = run("simulate", *CASE, *JOBS, "--seeds", "1,2", "--dask", "tcp://somewhere:8786", "--out", str(folder))
+    assert answer.exit_code == 1
+    assert "topo, seed 2: 4 workers died of it" in answer.output
+    found = json.loads((folder / "result.json").read_text())
+    assert [one["seed"] for one in found["runs"]] == [1]
+    assert [(one["seed"], one["why"]) for one in found["lost"]] == [(2, "4 workers died of it")]
+
+
+def test_one_of_processes_and_a_cluster() -> None:
+    answer = run("simulate", *CASE, *JOBS, "--workers", "2", "--dask", "tcp://somewhere:8786")
+    assert answer.exit_code == 2
+    assert "name one" in answer.output
