@@ -93,7 +93,7 @@ def cluster() -> Iterator[tuple[Any, str]]:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50) as started,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as started,
         Client(started) as client,
     ):
         yield client, started.scheduler_address

@@ -119,7 +119,7 @@ def _client(workers: int, address: str) -> Iterator[Any]:
         if not address:
             with (
                 LocalCluster(
-                    n_workers=workers, threads_per_worker=1, dashboard_address=None, silence_logs=50
+                    n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50
                 ) as cluster,
                 Client(cluster) as client,
             ):
