@@ -41,7 +41,7 @@ class Cluster:
         job = self._jobs[controller.uid]
         meta = job.metadata
         owner = SimpleNamespace(
-            kind="Job", namespace="default", name=meta.name, uid=meta.uid, annotations=meta.annotations, job=job
+            kind="Job", namespace=meta.namespace, name=meta.name, uid=meta.uid, annotations=meta.annotations, job=job
         )
         return Lineage((owner,))
 
@@ -56,16 +56,23 @@ class Cluster:
         self.engine.pods_applied(pods, 0.0)
 
     def gang(
-        self, name: str, members: int, gpus: int, annotations: dict[str, str] | None = None, *, without: int = 0
+        self,
+        name: str,
+        members: int,
+        gpus: int,
+        annotations: dict[str, str] | None = None,
+        *,
+        without: int = 0,
+        namespace: str = "default",
     ) -> None:
         """Let a gang appear; ``without``: every so many pods, the first among them, one asks for no GPU."""
         body = objects.job(name, members)
-        body["metadata"] |= {"uid": name, "annotations": annotations or {}}
+        body["metadata"] |= {"uid": name, "namespace": namespace, "annotations": annotations or {}}
         self._jobs[name] = msgspec.convert(body, Job)
         pods = []
         for index in range(members):
             member = objects.member_of_job(body, index)
-            member["metadata"]["uid"] = f"{name}-{index}"
+            member["metadata"] |= {"uid": f"{name}-{index}", "namespace": namespace}
             asked = 0 if without and index % without == 0 else gpus
             member["spec"]["containers"] = objects.pod("", asked, "")["spec"]["containers"]
             pods.append(msgspec.convert(member, Pod))

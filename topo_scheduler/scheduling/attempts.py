@@ -1,7 +1,7 @@
 """One attempt to place a workload: from its pending members to a Decision, with the state as it is."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +46,12 @@ class Known:
     room_helps: bool
 
 
+class Demand:
+    """All that a decision depends on beside the state of the cluster: one object for all that ask alike."""
+
+    __slots__ = ()
+
+
 class Attempts:
     """Makes decisions. Remembers failures: asks that are equal fail alike until something improves."""
 
@@ -60,7 +66,10 @@ class Attempts:
         self.replacements: Replacements | None = None
         """Seats held for members that take the place of others."""
         self._decisions = 0
-        self._failures: dict[object, Known] = {}
+        self.refused: tuple[Demand, Known] | None = None
+        """What the last decision, if it found no place, was made for and came to."""
+        self._asked: dict[object, Demand] = {}
+        self._failures: dict[tuple[tuple[Hashable, ...], Demand], Known] = {}
         self._domains: dict[tuple[int, tuple[str, ...], str], tuple[tuple[int, int] | None, str]] = {}
 
     def decide(
@@ -91,14 +100,17 @@ class Attempts:
         ask = self.ask(workload, groups, siblings, layout)
         wish = wish_of(workload, members, layout, now)
         within = (ask.within, ask.woven)
-        wanted = (self.kept, ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, within, ask.demands)
+        wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, within, ask.demands)
         # What a gang has reserved already matters to none but its own members.
         traffic = ask.traffic if ask.traffic is None or ask.running else ask.traffic.bandwidth
-        key = (wanted, wish, ask.segments, tuple(ask.running), tuple(ask.groups), ask.profiles, traffic)
+        demand = self._demand(
+            (wanted, wish, ask.segments, tuple(ask.running), tuple(ask.groups), ask.profiles, traffic)
+        )
         stamp = (improvements, tuple(around.position_for(cls) for cls, _ in groups if looks_around(cls)))
+        self.refused = None
         if self.replacements and (found := self._in_seats(workload, groups, ask, layout, now)) is not None:
             return found
-        known = self._failures.get(key)
+        known = self._failures.get((self.kept, demand))
         if known is None or known.stamp != stamp:
             ask, outcome, told = plan_by_levels(self.planner, ask, layout, now, wish)
             if isinstance(outcome, Placement):
@@ -114,19 +126,33 @@ class Attempts:
             known = self._explain(ask, outcome, layout, stamp)
             if len(self._failures) > 4096:
                 self._failures.clear()
-            self._failures[key] = known
+            self._failures[self.kept, demand] = known
+        self.refused = demand, known
+        decision = self.refuse(known, workload.id, f"{workload.namespace}/{workload.name}", len(members))
+        if not (lack or never):
+            return decision
+        text = " ".join(filter(None, ("" if never else known.sentence, lack)))
+        return replace(decision, sentence=text, room_helps=not never)
+
+    def known(self, kept: tuple[Hashable, ...], demand: Demand, stamp: Stamp) -> Known | None:
+        """Return the failure that a demand comes to as things are; None where it must be tried."""
+        known = self._failures.get((kept, demand))
+        return known if known is not None and known.stamp == stamp else None
+
+    def refuse(self, known: Known, id_: str, name: str, members: int) -> Decision:
+        """Return the decision on so many members of a workload that a failure comes to."""
         return Decision(
             id=self._next(),
-            workload=workload.id,
-            name=f"{workload.namespace}/{workload.name}",
+            workload=id_,
+            name=name,
             generation=self.planner.nodes.capacity_changes.position,
             verdict=Verdict.UNSCHEDULABLE,
-            members=len(members),
+            members=members,
             nodes=len(self.planner.nodes),
             reasons=known.reasons,
             domain_reasons=known.domains,
-            sentence=" ".join(filter(None, ("" if never else known.sentence, lack))),
-            room_helps=not never and (known.room_helps or bool(lack)),
+            sentence=known.sentence,
+            room_helps=known.room_helps,
         )
 
     def remember(self, workload: Workload, decision: Decision) -> None:
@@ -231,6 +257,14 @@ class Attempts:
         except ClaimError:
             return None
         return self._placed(workload, groups, ask, found, layout, volumes, "in the seats that were held for them")
+
+    def _demand(self, asked: object) -> Demand:
+        found = self._asked.get(asked)
+        if found is None:
+            if len(self._asked) > 4096:
+                self._asked.clear()
+            found = self._asked[asked] = Demand()
+        return found
 
     def _next(self) -> int:
         self._decisions += 1

@@ -32,6 +32,7 @@ from topo_scheduler.scheduling.placing.levels import next_loosening
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
+from topo_scheduler.scheduling.queueing.rechecks import Rechecks
 from topo_scheduler.scheduling.queueing.setting_aside import SettingAside
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.queueing.standing import lacking, least_of, order_of
@@ -83,6 +84,20 @@ class Engine:
             resolve,
         )
         self._aside = SettingAside(self.queue, self.outcomes, self._told, config.scheduler)
+        self.why = Why(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
+        self._rechecks = Rechecks(
+            self.world,
+            self.queue,
+            self.attempts,
+            self.sharing,
+            self.outcomes,
+            self._aside,
+            self.preempting,
+            self.contested,
+            self.reserving,
+            self.moving,
+            self.why,
+        )
         self.waking = Waking(
             self.queue,
             self.world,
@@ -92,8 +107,8 @@ class Engine:
             self.sharing,
             self.preempting,
             self.contested,
+            self._rechecks,
         )
-        self.why = Why(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
         self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels: tuple[str, ...] = ()
 
@@ -111,6 +126,7 @@ class Engine:
         self._levels = ()
         self.world.links.configure(config.topology.spec.links)
         self.planner.forget_rules()
+        self._rechecks.clear()
         self.preempting.enabled = config.topology.spec.preemption.enabled
         self.contested.config = config.topology.spec.other_schedulers
         self.reserving.configure(config.topology.spec.reservation)
@@ -271,6 +287,7 @@ class Engine:
         for workload, why in news:
             text = " ".join(filter(None, (why, self.reserving.told(workload.id), self.moving.told(workload.id))))
             self._out += self._aside.tell(workload, workload.at(Stage.PENDING), text, again=True)
+            self._rechecks.forget(workload.id)
 
     def next_due(self) -> float | None:
         """Return when `step` must be called next, if nothing happens before."""
@@ -303,6 +320,9 @@ class Engine:
 
     def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload; return whether it was placed."""
+        if (again := self._rechecks.again(workload, now, clock)) is not None:
+            self._out += again
+            return False
         pending = workload.at(Stage.PENDING)
         if not pending:
             return False
@@ -361,7 +381,10 @@ class Engine:
         text = " ".join(filter(None, (text, held, moves)))
         if not preempt:  # otherwise others give way already
             self.why.failed(workload, text, decision.members, now)
-        return [*self._aside.tell(workload, pending, text), *preempt]
+        told = [*self._aside.tell(workload, pending, text), *preempt]
+        if not why_not and not preempt:
+            self._rechecks.remember(workload, pending, decision, text, now)
+        return told
 
     def _decide_beside_others(self, workload: Workload, pending: list[Member], now: float) -> tuple[Decision, str]:
         """Decide with the room that is left for others, or without it once the workload has waited long enough.

@@ -57,6 +57,8 @@ class Ledger:
         """How many pods hold so many GPUs."""
         self.occupied = 0
         """Counts what became known of who holds room."""
+        self.changes = 0
+        """Counts entries that came and went."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -132,6 +134,7 @@ class Ledger:
         entry = self._entries.pop(uid, None)
         if entry is None:
             return None
+        self.changes += 1
         self._count(entry.occupant, -1)
         self.sizes[entry.amount(GPU)] -= 1
         self.assumed -= entry.assumed
@@ -157,6 +160,7 @@ class Ledger:
             self._entries[uid].row = -1
 
     def _add(self, uid: str, entry: Entry) -> None:
+        self.changes += 1
         self._entries[uid] = entry
         self.sizes[entry.amount(GPU)] += 1
         self._by_node.setdefault(entry.node, set()).add(uid)

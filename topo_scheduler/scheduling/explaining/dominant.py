@@ -66,10 +66,11 @@ def largest_block(planner: Planner, view: ClassView, ask: Ask, layout: Layout, r
     depth = layout.depth if rule.leaves == 1 else rule.depth
     best = Block(0, depth, 0, (), (), False)
     offsets = layout.domains[depth].tolist()
+    sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(fits, dtype=np.int64)))[offsets].tolist()
     for index, (first, last) in enumerate(pairwise(offsets)):
-        inside = fits[first:last]
-        if int(inside.sum()) <= best.members:
+        if sums[index + 1] - sums[index] <= best.members:
             continue
+        inside = fits[first:last]
         most = np.argsort(-inside, kind="stable")[: rule.leaves]
         held = int(inside[most].sum())
         if held > best.members:

@@ -7,7 +7,6 @@ state changed.
 """
 
 import heapq
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -25,6 +24,7 @@ from topo_scheduler.scheduling.explaining.ways_text import NOTE_BYTES, say_all
 from topo_scheduler.scheduling.explaining.what_if import WhatIf
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import Complain, Instruction, MarkUnschedulable, Tell
+from topo_scheduler.scheduling.intake.pending import worded
 from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.second_tree import seen_fabric
 from topo_scheduler.scheduling.placing.tied import is_tied
@@ -146,7 +146,7 @@ class Why:
             self._cases[workload.id] = _Case(text, members)
             self._queue.setdefault(workload.id, now)
             return
-        alike = case.text == text or _worded(case.text) == _worded(text)
+        alike = case.text == text or worded(case.text) == worded(text)
         case.text, case.count = text, members
         if not alike:
             case.told, case.told_at = "", -inf
@@ -354,7 +354,7 @@ class Why:
         text = found.told()
         if workload is None or not found.ways or text == case.told:
             return []
-        if _worded(text) == _worded(case.told) and now < case.told_at + AS_BEFORE:
+        if worded(text) == worded(case.told) and now < case.told_at + AS_BEFORE:
             return []
         case.told, case.told_at = text, now
         out: list[Instruction] = []
@@ -378,10 +378,3 @@ def _key(workload: Workload, ask: Ask) -> object:
     wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands, ask.preferred)
     whose = (workload.namespace, workload.priority, workload.level, workload.tiers, workload.group is None)
     return whose, wanted, ask.segments, ask.woven, tuple(ask.running), tuple(ask.groups), ask.profiles
-
-
-def _worded(text: str) -> str:
-    return _NUMBER.sub("#", text)
-
-
-_NUMBER: Final = re.compile(r"\d+")

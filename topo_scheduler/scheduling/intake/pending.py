@@ -97,7 +97,7 @@ class Told:
         Unless ``exact``, numbers do not count: on a busy cluster they differ with every attempt, and the reason is the
         same.
         """
-        reason = message if exact else _worded(message)
+        reason = message if exact else worded(message)
         if self._failed.get(uid) == reason:
             return False
         self._failed[uid] = reason
@@ -110,6 +110,6 @@ class Told:
 
 
 @lru_cache(maxsize=1024)
-def _worded(message: str) -> str:
+def worded(message: str) -> str:
     """Return a message without its numbers. All pods of a gang are told the same."""
     return _NUMBER.sub("#", message)

@@ -187,6 +187,13 @@ class Preempting:
         """Lowest priority of a pod that could give way; None where none does."""
         return min(self._world.ledger.priorities, default=None) if self.enabled and self.budgets.known else None
 
+    def idle_for(self, id_: str, priority: int) -> bool:
+        """Return whether nobody is nominated, and others neither give way to a workload nor could."""
+        if len(self.nominations) or self._claims.get(id_) is not None:
+            return False
+        lowest = self.lowest
+        return lowest is None or lowest >= priority
+
     def nudge(self, workload: Workload, now: float) -> None:
         """Note that something changed which could make room for a workload that waits, if others gave way."""
         if workload.id in self._again or not all(member.preempts for member in workload.members.values()):

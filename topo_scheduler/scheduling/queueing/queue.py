@@ -58,6 +58,10 @@ class Queue:
         self._put(order, Place.ACTIVE)
         self._turns.put(order)
 
+    def wake(self, id_: str) -> None:
+        """Make a workload ready to be tried that was set aside, in the turn it had then."""
+        self.activate(self._orders[id_])
+
     def back_off(self, order: Order, until: float) -> None:
         """Try a workload again at a time in seconds."""
         self._put(order, Place.BACKOFF, until)

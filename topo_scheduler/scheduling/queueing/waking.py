@@ -11,6 +11,7 @@ from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
+from topo_scheduler.scheduling.queueing.rechecks import Rechecks
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.queueing.standing import lacking, order_of
 from topo_scheduler.scheduling.rules.volumes import concerned
@@ -36,6 +37,7 @@ class Waking:
         sharing: Sharing,
         preempting: Preempting,
         contested: Contested,
+        rechecks: Rechecks,
     ) -> None:
         self._queue = queue
         self._world = world
@@ -45,12 +47,14 @@ class Waking:
         self._sharing = sharing
         self._preempting = preempting
         self._contested = contested
+        self._rechecks = rechecks
         self._guard = planner.extensions.guard
 
     def settle(self, now: float) -> None:
         """Give each workload that changed its place in the queue."""
         for id_ in self._arrivals.take_touched():
             workload = self._workloads.get(id_)
+            self._rechecks.forget(id_)
             if workload is None:
                 self._queue.remove(id_)
                 self._preempting.forget(id_)
@@ -81,6 +85,7 @@ class Waking:
         index = np.array(rows, np.int64)
         self._guard.begin()
         helped: dict[PodClass, bool] = {}
+        known: dict[int, bool] = {}
         lowest = self._preempting.lowest
         for id_ in self._queue.parked():
             workload = self._workloads.get(id_)
@@ -90,16 +95,20 @@ class Waking:
             beside = arrived and waiting.looks_around
             carried = freed and workload.gang and any(cls.bandwidth for cls in waiting.classes)
             if repelling or beside or carried or workload.namespace in fallen:
-                self._queue.activate(order_of(workload))
+                self._queue.wake(id_)
                 continue
             if (claims or stored) and any(concerned(cls, claims, stored) for cls in waiting.classes):
-                self._queue.activate(order_of(workload))
+                self._queue.wake(id_)
                 continue
+            room, rules = workload.room_helps or not workload.gang, everything and workload.gang
             for cls in waiting.classes:
-                if cls not in helped:
-                    helped[cls] = self._helps(cls, index)
-                if (helped[cls] and (workload.room_helps or not workload.gang)) or (everything and workload.gang):
-                    self._queue.activate(order_of(workload))
+                helps = known.get(id(cls))  # classes take long to compare
+                if helps is None:
+                    if cls not in helped:
+                        helped[cls] = self._helps(cls, index)
+                    helps = known[id(cls)] = helped[cls]
+                if (helps and room) or rules:
+                    self._queue.wake(id_)
                     break
             else:
                 if lowest is not None and lowest < workload.priority:

@@ -5,17 +5,37 @@ those who would use held nodes meanwhile the longest of these: who is let in on 
 whoever the nodes are held for.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger import Entry
 from topo_scheduler.state.resources import GPU
-from topo_scheduler.state.runs import SHARE, likeness_of
+from topo_scheduler.state.runs import SHARE, Run, likeness_of
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
 
 LATE: Final = 60.0
 """Seconds that a pod which runs longer than expected is expected to go on at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """What tells how long members of a workload of a ``size`` will run, of those that are alike once.
+
+    ``members``: seconds from the start, the moment (seconds since the epoch) it ends by at the latest, what it is a run
+    of, and its GPUs.
+    """
+
+    members: tuple[tuple[float, float, Run | None, int], ...]
+    size: int
+
+
+def lasting_of(members: Iterable[Member], size: int) -> Lasting:
+    """Return what tells how long members of a workload of this size will run."""
+    told = dict.fromkeys((one.lasts, one.ends_by, one.run, one.cls.gpus) for one in members)
+    return Lasting(tuple(told), size)
 
 
 class Ends:
@@ -40,7 +60,10 @@ class Ends:
         occupant = entry.occupant
         if occupant is None:
             found = self._workloads.of_pod(uid)  # its bind is on its way
-            return inf if found is None else now + self._seconds(*found, now)
+            if found is None:
+                return inf
+            workload, one = found
+            return now + self._seconds(one.lasts, one.ends_by, one.run, one.cls.gpus, size_of(workload), now)
         if occupant.fixed:
             return inf
         if occupant.terminating:
@@ -60,14 +83,19 @@ class Ends:
 
     def if_started(self, workload: Workload, now: float) -> float:
         """Return when the last waiting member of a workload would end if all were started now."""
-        pending = workload.at(Stage.PENDING)
-        return now + max((self._seconds(workload, member, now, share=1.0) for member in pending), default=0.0)
+        return self.after(lasting_of(workload.at(Stage.PENDING), size_of(workload)), now)
 
-    def _seconds(self, workload: Workload, member: Member, now: float, share: float = SHARE) -> float:
-        seconds = min(member.lasts, member.ends_by - self._world.epoch - now)
-        if seconds == inf and member.run is not None:
-            seconds = self._world.runs.longest(member.run)
+    def after(self, lasting: Lasting, now: float) -> float:
+        """Return when the last of some members would end if all were started now."""
+        size = lasting.size
+        return now + max([self._seconds(*one, size, now, share=1.0) for one in lasting.members], default=0.0)
+
+    def _seconds(
+        self, lasts: float, ends_by: float, run: Run | None, gpus: int, size: int, now: float, share: float = SHARE
+    ) -> float:
+        seconds = min(lasts, ends_by - self._world.epoch - now)
+        if seconds == inf and run is not None:
+            seconds = self._world.runs.longest(run)
             if seconds == inf:
-                likeness = likeness_of(member.run, size_of(workload), member.cls.gpus)
-                seconds = self._world.runs.usual(likeness, share)
+                seconds = self._world.runs.usual(likeness_of(run, size, gpus), share)
         return seconds

@@ -99,12 +99,16 @@ class Holds:
         reservation.waits[uid] = (node, name)
         self._changes += 1
 
+    def tells(self, applying: Sequence[Reservation]) -> Hashable:
+        """Return what tells these reservations from any other set of them; None for no reservation."""
+        return (self._changes, *(one.number for one in applying)) if applying else None
+
     def count_for(self, applying: Sequence[Reservation]) -> Hashable:
         """Charge these reservations and no other; return what tells them from any other set of them."""
-        if not applying:
+        told = self.tells(applying)
+        if told is None:
             self.count_nobody()
             return None
-        told = (self._changes, *(one.number for one in applying))
         stamp = (told, self._world.improvements)
         if stamp != self._stamp:
             self.count_nobody()

@@ -26,8 +26,9 @@ from topo_scheduler.scheduling.placing.levels import next_loosening, wish_of
 from topo_scheduler.scheduling.preemption.claims import doubled
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.standing import least_of, order_of
+from topo_scheduler.scheduling.queueing.turns import Order
 from topo_scheduler.scheduling.reserving.choosing import Choosing, waits
-from topo_scheduler.scheduling.reserving.ends import LATE, Ends
+from topo_scheduler.scheduling.reserving.ends import LATE, Ends, Lasting
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.scheduling.reserving.outlook import Endings
 from topo_scheduler.scheduling.reserving.words import holds_what, kept_off
@@ -79,6 +80,11 @@ class _Look:
     plans: int = 0
     pods: int = 0
     at: float = inf
+
+
+def is_large(workload: Workload) -> bool:
+    """Return whether nodes may be held for a workload that waits."""
+    return workload.gang or any(member.cls.gpus > 1 for member in workload.at(Stage.PENDING))
 
 
 class Reserving:
@@ -155,14 +161,7 @@ class Reserving:
         """Note that a workload has no room; return what there is to add to the reason why it waits."""
         if not self._spec.enabled:
             return ""
-        large = workload.gang or any(member.cls.gpus > 1 for member in workload.at(Stage.PENDING))
-        if large and decision.room_helps:
-            order = order_of(workload)
-            if workload.id not in self._waiting:
-                self._arrived += 1
-            self._waiting[workload.id] = _Waiting(order.priority, order.since, workload.id, text)
-        else:
-            self.forget(workload.id)
+        self.refused(workload.id, order_of(workload) if decision.room_helps and is_large(workload) else None, text)
         if not self.holds:
             return ""
         held = self.holds.get(workload.id)
@@ -176,6 +175,23 @@ class Reserving:
         if not applying or not pending:
             return ""
         return kept_off(self._world.nodes, self.holds, applying, pending[0].cls, self._world.epoch)
+
+    def refused(self, id_: str, order: Order | None, text: str) -> None:
+        """Note that a workload has no room; ``order`` its turn, None where nothing is to be held for it."""
+        if not self._spec.enabled:
+            return
+        if order is None:
+            self.forget(id_)
+            return
+        if id_ not in self._waiting:
+            self._arrived += 1
+        self._waiting[id_] = _Waiting(order.priority, order.since, id_, text)
+
+    def applying(self, order: Order, lasting: Lasting, now: float) -> list[Reservation]:
+        """Return what is held from a workload none of whose members runs, if it is started now. Changes nothing."""
+        others = [one for one in self.holds if one.workload != order.id and one.priority >= order.priority]
+        end = self.ends.after(lasting, now) if others else now
+        return [held for held in others if end > held.latest]
 
     def told(self, id_: str) -> str:
         """Return what is held for a workload, in words; empty where nothing is."""

@@ -167,14 +167,19 @@ def _walk(
         yield [(rule.reason, ~rule.accepts(around.nodes, cls, rows))]
 
 
+def _looked_at(cls: PodClass) -> set[int]:
+    return {GPU, *(column for column, _ in cls.amounts)}
+
+
 def _lacking(
     around: Surroundings, cls: PodClass, rows: Int64, nominated: Sequence[Nominated], ours: bool
 ) -> list[tuple[str, Bool]]:
     nodes = around.nodes
-    free = nodes.allocatable[rows] - nodes.requested[rows]
+    free = {column: nodes.allocatable[rows, column] - nodes.requested[rows, column] for column in _looked_at(cls)}
     for one in nominated:
         for column, amount in one.amounts:
-            free[rows == one.row, column] -= amount
+            if column in free:
+                free[column][rows == one.row] -= amount
     names = nodes.resources.names
     found: dict[str, Bool] = {}
     for column, amount in cls.amounts:
@@ -184,11 +189,11 @@ def _lacking(
                 continue  # the account of all GPUs together, those promised by annotation included
             # Said of the resource the pod names, where it names one.
             name = next((names[c] for c, _ in cls.amounts if names[c] in nodes.resources.gpu_resources), "GPUs")
-        short = free[:, column] < amount
+        short = free[column] < amount
         if column == GPU_SHARE:
             if not ours:
                 continue
-            name, short = "GPU shares", nodes.devices.fit(rows, amount, free[:, GPU]) == 0
+            name, short = "GPU shares", nodes.devices.fit(rows, amount, free[GPU]) == 0
         found[name] = found[name] | short if name in found else short
     return [(insufficient(name), short) for name, short in found.items()]
 

@@ -108,6 +108,11 @@ class Surroundings:
         repelled, attracted = self._meant_for(profile)
         return replace(cls, repelled=repelled, attracted=attracted) if repelled or attracted else cls
 
+    @property
+    def terms_changed(self) -> tuple[int, int]:
+        """Tells what affinity of residents is meant for whom from what it was before."""
+        return self.residents.terms_changed, self._namespace_changes
+
     def _meant_for(self, profile: Profile) -> Towards:
         at = (self.residents.terms_changed, self._namespace_changes)
         known = self._towards.get(profile)
