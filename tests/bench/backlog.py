@@ -32,7 +32,8 @@ def backlog(nodes: int = 5000, gangs: int = 1000, seconds: int = 60, *, dated: b
         body = objects.pod(f"r{number}", 8, "another", uid=f"r{number}")
         body["metadata"]["creationTimestamp"] = "1970-01-01T00:00:00Z"
         if dated:
-            body["metadata"]["annotations"] = {"topology.scheduler/expected-duration": f"{1000 + 37 * number % 90_000}s"}
+            lasts = 1000 + 37 * number % 90_000
+            body["metadata"]["annotations"] = {"topology.scheduler/expected-duration": f"{lasts}s"}
         body["spec"] |= {"nodeName": f"node-{number}", "restartPolicy": "Never"}
         body["status"] = {"phase": "Running", "startTime": "1970-01-01T00:00:00Z"}
         running.append(msgspec.convert(body, Pod))

@@ -26,7 +26,7 @@ from topo_scheduler.scheduling.reserving.ends import LATE
 from topo_scheduler.scheduling.reserving.holds import Reservation
 
 Told = Literal["exact", "wrong", "learned", "not"]
-"""What is told of how long jobs run: by themselves, by earlier jobs that train the same, or by nobody."""
+"""What is told of how long jobs run: by themselves, by earlier jobs of as many GPUs, or by nobody."""
 WRONG: Final = (0.1, 0.5, 1.0, 2.0, 10.0)
 """What a job says over what it takes, where it says so wrongly."""
 AFTER, BLIND, LOOK = 30.0, 600.0, 30.0
@@ -52,6 +52,11 @@ class Outcome:
 
     jobs: int
     waited: int = 0
+    wait: float = 0.0
+    """What all of them waited together."""
+    longest_wait: float = 0.0
+    most: int = 0
+    """How many waited at once."""
     held: int = 0
     moves: int = 0
     longest: float = 0.0
@@ -133,17 +138,17 @@ class Proof:
         job = self._jobs[number]
         # Letters only, so that none is taken for another run of the same.
         name = "job-" + "".join(chr(ord("a") + int(digit)) for digit in str(number))
-        pods = gang(job.members, name=name, gpus=GPUS) if job.members > 1 else [make_pod(name, gpus=job.gpus)]
+        pods = gang(job.members, name=name, gpus=job.each) if job.members > 1 else [make_pod(name, gpus=job.gpus)]
         factor = dice.choice(WRONG) if self._told == "wrong" else 1.0
         for pod in pods:
             pod.metadata.creation_timestamp, pod.spec.restart_policy = timestamp(job.at), "Never"
             pod.spec.priority = self._priority[number]
             if self._told == "learned":
-                pod.spec.containers[0].image = job.model
+                pod.spec.containers[0].image = "train"  # alike are those of as many pods and GPUs
             elif self._told != "not":
                 seconds = max(1, round(job.seconds * factor))
                 pod.metadata.annotations["topology.scheduler/expected-duration"] = f"{seconds}s"
-        return Run(pods, job.at, job.seconds, min(job.gpus, GPUS))
+        return Run(pods, job.at, job.seconds, job.each)
 
     # ------------------------------------------------------------ watching
 
@@ -153,6 +158,7 @@ class Proof:
         for number in [number for run in stream.begun for number in [self._number[run.pods[0].metadata.uid]]]:
             self._judge(number)
         stream.begun.clear()
+        self._out.most = max(self._out.most, len(stream.driver.engine.queue))
         for line in self._lines.values():
             while line and line[0] not in self._open:
                 line.popleft()
@@ -180,7 +186,10 @@ class Proof:
         self._open.discard(number)
         out, job, started = self._out, self._jobs[number], self._runs[number].started
         assert started is not None
-        out.waited += started > job.at + TICK
+        if (wait := started - job.at) > TICK:
+            out.waited += 1
+            out.wait += wait
+            out.longest_wait = max(out.longest_wait, wait)
         since = started - self._headed.get(number, started)
         out.slowest = max(out.slowest, since)
         kept = self._told == "exact"

@@ -1,46 +1,39 @@
-"""Jobs of the Gavel and Muri traces, and the hosts of the Lingjun fabric.
+"""Jobs of the Gavel and Muri traces as numbers, and the hosts of the Lingjun fabric, as the simulator reads them."""
 
-Gavel tells steps, not seconds. One of its streams is the same tenant's as Muri's first trace: where arrival and GPUs
-match, the seconds of Muri over the steps of Gavel are what a step of that model takes, and these hold for all streams.
-"""
-
-import csv
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Final
 
-from tests.helpers import make_node
+from topo_scheduler.api.fractions import WHOLE
 from topo_scheduler.api.objects import Node
+from topo_scheduler.simulation.cases.amounts import arrival_milli
+from topo_scheduler.simulation.cases.making import shape
+from topo_scheduler.simulation.cases.model import ClusterCase
+from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
 
 GPUS: Final = 8
 """Of each host."""
-COMMON: Final = ("7f04ca.trace", "trace1.csv")
-"""The stream that both have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A line of a trace. ``at`` when it comes and ``seconds`` how long it runs, whole seconds."""
+    """A job of a trace. ``at`` when it comes and ``seconds`` how long it runs, whole seconds."""
 
     gpus: int
     at: float
     seconds: float
     priority: int = 0
-    model: str = ""
-    """What it trains."""
 
     @property
     def members(self) -> int:
-        """Pods: one, or as many whole hosts."""
-        return max(1, self.gpus // GPUS)
+        """How many pods it has."""
+        return shape(self.gpus, GPUS)[0]
 
     @property
-    def large(self) -> bool:
-        """Whether nodes may be held for it."""
-        return self.gpus > 1
+    def each(self) -> int:
+        """GPUs of each pod."""
+        return shape(self.gpus, GPUS)[1]
 
 
 def names(data: Path) -> list[str]:
@@ -51,67 +44,25 @@ def names(data: Path) -> list[str]:
     ]
 
 
-def read(data: Path, name: str) -> list[Job]:
-    """Return the jobs of a stream in order of arrival, by its own clock."""
-    family, _, stem = name.partition("/")
-    if family == "muri":
-        jobs = _muri(data / "gangs" / "muri" / f"{stem}.csv")
-    else:
-        pace = _seconds_per_step(data)
-        jobs = [
-            Job(gpus, at, float(max(1, round(steps * pace[model]))), model=model)
-            for model, steps, at, gpus in _gavel(data / "gangs" / "gavel" / f"{stem}.trace")
-        ]
-    return sorted(jobs, key=lambda job: job.at)
+def read(data: Path, name: str, nodes: Sequence[Node] = (), options: str = "") -> list[Job]:
+    """Return the jobs of a stream in order of arrival.
 
-
-def loaded(jobs: Sequence[Job], gpus: int, load: float, times: int = 1) -> list[Job]:
-    """Return jobs of so many times the GPUs, which come so fast that they ask for ``load`` times what there is.
-
-    Offered load is the GPU-seconds of all jobs over those that so many GPUs have until the last comes.
+    Args:
+        data: where the data sets are.
+        name: of the stream.
+        nodes: of which a load is.
+        options: of `read_workload`, such as ``jobs=250,gangs=8,load=1.1``.
     """
-    work = sum(times * job.gpus * job.seconds for job in jobs)
-    pace = work / (load * gpus) / max(job.at for job in jobs)
-    return [replace(job, gpus=times * job.gpus, at=job.at * pace) for job in jobs]
+    family, _, stem = name.partition("/")
+    path = data / "gangs" / family / f"{stem}{'.csv' if family == 'muri' else '.trace'}"
+    cluster = ClusterCase("part", tuple(nodes)) if nodes else None
+    workload = read_workload(f"{path}@{options}" if options else str(path), cluster=cluster)
+    return [
+        Job(arrival_milli(one) // WHOLE, one.at, float(max(1, round(one.seconds or 1.0))), one.pods[0].spec.priority)
+        for one in workload.arrivals
+    ]
 
 
-def hosts(data: Path, count: int | None = None) -> list[Node]:
-    """Return the first hosts of the fabric, leaf by leaf; names of leaves repeat, so that their path counts."""
-    leaves = defaultdict(list)
-    with (data / "lingjun" / "topo.csv").open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            leaves[f"{row['DSW']}/{row['PSW']}/{row['ASW']}"].append(row["ip"][:12])
-    nodes = [make_node(name, path, gpus=GPUS) for path, some in sorted(leaves.items()) for name in some]
-    return nodes[:count]
-
-
-def _muri(path: Path) -> list[Job]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return [
-            Job(
-                int(row["num_gpu"]),
-                int(row["submit_time"]) / 1000,
-                float(max(1, round(int(row["duration"]) / 1000))),
-                int(row["priority"]),
-                f"{row['model_name']}-{row['batch_size']}",
-            )
-            for row in csv.DictReader(file)
-        ]
-
-
-def _gavel(path: Path) -> list[tuple[str, int, float, int]]:
-    """Return model, steps, arrival and GPUs of each job."""
-    lines = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
-    return [(line[0], int(line[4]), float(line[-2]), int(line[-1])) for line in lines]
-
-
-def _seconds_per_step(data: Path) -> dict[str, float]:
-    steps, seconds = COMMON
-    runs = defaultdict(list)
-    for job in _muri(data / "gangs" / "muri" / seconds):
-        runs[int(job.at), job.gpus].append(job.seconds)
-    found = defaultdict(list)
-    for model, count, at, gpus in _gavel(data / "gangs" / "gavel" / steps):
-        if len(same := runs[int(at), gpus]) == 1:
-            found[model].append(same[0] / count)
-    return {model: median(some) for model, some in found.items()}
+def hosts(data: Path) -> list[Node]:
+    """Return the hosts of the fabric, leaf by leaf, with 8 GPUs each."""
+    return list(read_cluster(str(data / "lingjun" / "topo.csv")).nodes)

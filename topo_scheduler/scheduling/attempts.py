@@ -46,7 +46,7 @@ class Known:
     room_helps: bool
 
 
-class Demand:
+class Wanted:
     """All that a decision depends on beside the state of the cluster: one object for all that ask alike."""
 
     __slots__ = ()
@@ -66,10 +66,10 @@ class Attempts:
         self.replacements: Replacements | None = None
         """Seats held for members that take the place of others."""
         self._decisions = 0
-        self.refused: tuple[Demand, Known] | None = None
+        self.refused: tuple[Wanted, Known] | None = None
         """What the last decision, if it found no place, was made for and came to."""
-        self._asked: dict[object, Demand] = {}
-        self._failures: dict[tuple[tuple[Hashable, ...], Demand], Known] = {}
+        self._asked: dict[object, Wanted] = {}
+        self._failures: dict[tuple[tuple[Hashable, ...], Wanted], Known] = {}
         self._domains: dict[tuple[int, tuple[str, ...], str], tuple[tuple[int, int] | None, str]] = {}
 
     def decide(
@@ -134,7 +134,7 @@ class Attempts:
         text = " ".join(filter(None, ("" if never else known.sentence, lack)))
         return replace(decision, sentence=text, room_helps=not never)
 
-    def known(self, kept: tuple[Hashable, ...], demand: Demand, stamp: Stamp) -> Known | None:
+    def known(self, kept: tuple[Hashable, ...], demand: Wanted, stamp: Stamp) -> Known | None:
         """Return the failure that a demand comes to as things are; None where it must be tried."""
         known = self._failures.get((kept, demand))
         return known if known is not None and known.stamp == stamp else None
@@ -258,12 +258,12 @@ class Attempts:
             return None
         return self._placed(workload, groups, ask, found, layout, volumes, "in the seats that were held for them")
 
-    def _demand(self, asked: object) -> Demand:
+    def _demand(self, asked: object) -> Wanted:
         found = self._asked.get(asked)
         if found is None:
             if len(self._asked) > 4096:
                 self._asked.clear()
-            found = self._asked[asked] = Demand()
+            found = self._asked[asked] = Wanted()
         return found
 
     def _next(self) -> int:

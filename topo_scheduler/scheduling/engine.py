@@ -86,25 +86,14 @@ class Engine:
         self._aside = SettingAside(self.queue, self.outcomes, self._told, config.scheduler)
         self.why = Why(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
         self._rechecks = Rechecks(
-            self.world,
-            self.queue,
-            self.attempts,
-            self.sharing,
-            self.outcomes,
-            self._aside,
-            self.preempting,
-            self.contested,
-            self.reserving,
-            self.moving,
-            self.why,
+            self.world, self.attempts, self._aside, self.preempting, self.reserving, self.moving, self.why
         )
         self.waking = Waking(
             self.queue,
             self.world,
             self.workloads,
             self.arrivals,
-            self.planner,
-            self.sharing,
+            self.attempts,
             self.preempting,
             self.contested,
             self._rechecks,
@@ -320,8 +309,9 @@ class Engine:
 
     def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload; return whether it was placed."""
-        if (again := self._rechecks.again(workload, now, clock)) is not None:
-            self._out += again
+        if (known := self._rechecks.again(workload, now, clock)) is not None:
+            self._out += known
+            self.contested.failed(workload.id, now)
             return False
         pending = workload.at(Stage.PENDING)
         if not pending:
@@ -381,10 +371,10 @@ class Engine:
         text = " ".join(filter(None, (text, held, moves)))
         if not preempt:  # otherwise others give way already
             self.why.failed(workload, text, decision.members, now)
-        told = [*self._aside.tell(workload, pending, text), *preempt]
+        out = [*self._aside.tell(workload, pending, text), *preempt]
         if not why_not and not preempt:
             self._rechecks.remember(workload, pending, decision, text, now)
-        return told
+        return out
 
     def _decide_beside_others(self, workload: Workload, pending: list[Member], now: float) -> tuple[Decision, str]:
         """Decide with the room that is left for others, or without it once the workload has waited long enough.
@@ -416,13 +406,8 @@ class Engine:
         if layout.every_level != self._levels:
             self._levels = layout.every_level
             self._out += [Complain(wrong) for wrong in unknown_levels(self.config, self._levels)]
-        row_of = self.world.nodes.row_of
-        siblings: list[int] = []
-        if not workload.gang and self.extensions.strategy(workload.request.strategy).apart:
-            pod = self.arrivals.pending(pending[0].uid)
-            controller = pod.metadata.controller if pod else None
-            nodes = self.arrivals.siblings.nodes(controller.uid) if controller else []
-            siblings = sorted(row_of[node] for node in nodes if node in row_of)
+        apart = not workload.gang and self.extensions.strategy(workload.request.strategy).apart
+        siblings = self.arrivals.rows_of_siblings(pending[0].uid) if apart else []
         decision = self.attempts.decide(workload, pending, siblings, layout, improvements, now)
         # More pods than the gang's size, or lost by one that ran whole: place the size, the rest as room comes.
         least = least_of(workload)

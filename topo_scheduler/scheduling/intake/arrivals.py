@@ -75,6 +75,13 @@ class Arrivals:
         """Return a pod that is to be placed."""
         return self._pods.get(uid)
 
+    def rows_of_siblings(self, uid: str) -> list[int]:
+        """Return the rows where bound pods of a pending pod's controller run, one entry a pod."""
+        pod, row_of = self._pods.get(uid), self._world.nodes.row_of
+        controller = pod.metadata.controller if pod else None
+        nodes = self.siblings.nodes(controller.uid) if controller else []
+        return sorted(row_of[node] for node in nodes if node in row_of)
+
     def unresolved(self) -> list[Pod]:
         """Return the pending pods whose owners are not all known."""
         return list(self._unresolved.values())

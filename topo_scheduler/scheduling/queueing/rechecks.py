@@ -1,26 +1,22 @@
 """Workloads that were refused and are tried again: what was found for one holds for all that ask the same.
 
-Of a backlog most ask what others ask. The first of them is tried, with all that belongs to it; of the others it is known
-how they fare until something improves. What is decided and told of them is what an attempt would come to, in the same
-turn; it is only not worked out again. For this nothing may have changed of the workload itself (who changes is active,
-and `forget` is called), nor of what its demand is made on beside.
+Of a backlog most ask what others ask. The first of them is tried, with all that belongs to it; of the others it is
+known how they fare until something improves. What is decided and told of them is what an attempt would come to, in the
+same turn; it is only not worked out again. For this nothing may have changed of the workload itself (who changes is
+active, and `forget` is called), nor of what its demand is made on beside.
 """
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.scheduling.attempts import Attempts, Demand, Known
-from topo_scheduler.scheduling.binding.contested import Contested
-from topo_scheduler.scheduling.binding.outcomes import Outcomes
+from topo_scheduler.scheduling.attempts import Attempts, Known, Wanted
 from topo_scheduler.scheduling.explaining.why import Why
 from topo_scheduler.scheduling.instructions import Announce, Instruction
 from topo_scheduler.scheduling.intake.pending import worded
 from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.preemption.machine import Preempting
-from topo_scheduler.scheduling.queueing.queue import Queue
 from topo_scheduler.scheduling.queueing.setting_aside import SettingAside
-from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.queueing.standing import least_of, order_of
 from topo_scheduler.scheduling.queueing.turns import Order
 from topo_scheduler.scheduling.reserving.ends import Lasting, lasting_of
@@ -42,11 +38,12 @@ class _Refused:
     """A workload that found no place, and has none for any of its members.
 
     ``layout`` and ``terms`` (the affinity of others that is meant for pods like its own) its ``demand`` was made on;
-    ``first`` the class of its first member where they are not all alike; ``large`` whether nodes may be held for it; ``told`` its reason without numbers.
+    ``first`` the class of its first member where they are not all alike; ``large`` whether nodes may be held for it;
+    ``told`` its reason without numbers.
     """
 
     order: Order
-    demand: Demand
+    demand: Wanted
     layout: Layout
     terms: Hashable
     first: PodClass | None
@@ -77,30 +74,22 @@ class Rechecks:
     def __init__(
         self,
         world: World,
-        queue: Queue,
         attempts: Attempts,
-        sharing: Sharing,
-        outcomes: Outcomes,
         aside: SettingAside,
         preempting: Preempting,
-        contested: Contested,
         reserving: Reserving,
         moving: Moving,
         why: Why,
     ) -> None:
         self._world = world
-        self._queue = queue
         self._attempts = attempts
-        self._sharing = sharing
-        self._outcomes = outcomes
         self._aside = aside
         self._preempting = preempting
-        self._contested = contested
         self._reserving = reserving
         self._moving = moving
         self._why = why
         self._refused: dict[str, _Refused] = {}
-        self._words: dict[tuple[Demand, Hashable, PodClass | None], _Words] = {}
+        self._words: dict[tuple[Wanted, Hashable, PodClass | None], _Words] = {}
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -176,8 +165,7 @@ class Rechecks:
         announced = Announce(decision, clock() - before)
         workload.plugin_failures = 0
         workload.room_helps = known.room_helps
-        self._queue.park(one.order)
-        self._contested.failed(workload.id, now)
+        self._aside.queue.park(one.order)
         self._reserving.refused(workload.id, one.order if one.large and known.room_helps else None, words.message)
         moves = self._moving.parked(workload, words.message, one.order.since, room_helps=known.room_helps)
         text, told = words.text, words.told
@@ -199,7 +187,8 @@ class Rechecks:
 
     def _alone(self, order: Order) -> bool:
         """Return whether nothing is kept, promised or granted that is meant for single workloads."""
-        if self._world.kept or self._sharing.configured or self._outcomes.held_back or self._world.around.shunned:
+        sharing, held_back = self._attempts.sharing, self._aside.outcomes.held_back
+        if self._world.kept or held_back or self._world.around.shunned or (sharing is not None and sharing.configured):
             return False
         return self._reserving.holds.get(order.id) is None and self._preempting.idle_for(order.id, order.priority)
 

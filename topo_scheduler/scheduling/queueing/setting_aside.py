@@ -27,17 +27,17 @@ class SettingAside:
     """Each method sets one workload aside for one cause and returns what is to be done."""
 
     def __init__(self, queue: Queue, outcomes: Outcomes, told: Told, config: SchedulerConfig) -> None:
-        self._queue = queue
-        self._outcomes = outcomes
+        self.queue = queue
+        self.outcomes = outcomes
         self._told = told
         self._config = config
 
     def park(self, workload: Workload, now: float, until: float | None, *, room_helps: bool) -> None:
         """Set a workload aside that has no place now; it is tried again at a time in seconds, if not before."""
-        self._queue.park(order_of(workload), until)
+        self.queue.park(order_of(workload), until)
         workload.set_aside = SetAside(distinct(member.cls for member in workload.at(Stage.PENDING)))
         workload.room_helps = room_helps
-        self._outcomes.hindered(workload, now)
+        self.outcomes.hindered(workload, now)
 
     def tell(
         self, workload: Workload, pending: Sequence[Member], text: str, *, again: bool = False
@@ -56,8 +56,8 @@ class SettingAside:
         self, workload: Workload, pending: Sequence[Member], until: float, why: str, now: float
     ) -> list[Instruction]:
         """Set a workload aside of which a pod would be refused: nobody else waits for it."""
-        self._queue.back_off(order_of(workload), until)
-        self._outcomes.hindered(workload, now)
+        self.queue.back_off(order_of(workload), until)
+        self.outcomes.hindered(workload, now)
         text = f"Held back: the API server refused to bind a pod like this one: {why}. It is tried again."
         news = [member for member in pending if self._told.changed(member.uid, text)]
         out: list[Instruction] = [Tell(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in news]
@@ -71,8 +71,8 @@ class SettingAside:
         """Try the workload again after a pause that grows: nobody else waits for it."""
         workload.plugin_failures += 1
         pause = self._config.pod_initial_backoff_seconds * 2 ** min(20, workload.plugin_failures - 1)
-        self._queue.back_off(order_of(workload), now + min(self._config.pod_max_backoff_seconds, pause))
-        self._outcomes.hindered(workload, now)
+        self.queue.back_off(order_of(workload), now + min(self._config.pod_max_backoff_seconds, pause))
+        self.outcomes.hindered(workload, now)
         text = f"{str(error)[0].upper()}{str(error)[1:]}. It is tried again."
         return [
             Tell(reference(member), True, Reason.FAILED_SCHEDULING, text)
@@ -82,7 +82,7 @@ class SettingAside:
 
     def refuse(self, workload: Workload, pending: Sequence[Member]) -> list[Instruction]:
         """Set a workload aside that can't be placed whatever is free."""
-        self._queue.park(order_of(workload))
+        self.queue.park(order_of(workload))
         workload.set_aside = SetAside(refused=True)
         out = mark_group(workload, GroupReason.ERROR, f"Refused: {workload.problem}")
         for member in pending:
@@ -93,7 +93,7 @@ class SettingAside:
 
     def incomplete(self, workload: Workload, pending: Sequence[Member], lack: int) -> list[Instruction]:
         """Set a gang aside of which pods must yet appear."""
-        self._queue.wait(order_of(workload), None)
+        self.queue.wait(order_of(workload), None)
         text = f"Gang {workload.name} is waiting for {lack} of {workload.size} pods"
         if workload.awaits:
             text = f"Gang {workload.name} is waiting: {workload.awaits}"

@@ -4,15 +4,14 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.binding.contested import Contested
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import Instruction
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
-from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.rechecks import Rechecks
-from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.queueing.standing import lacking, order_of
 from topo_scheduler.scheduling.rules.volumes import concerned
 from topo_scheduler.scheduling.world import World
@@ -33,8 +32,7 @@ class Waking:
         world: World,
         workloads: Workloads,
         arrivals: Arrivals,
-        planner: Planner,
-        sharing: Sharing,
+        attempts: Attempts,
         preempting: Preempting,
         contested: Contested,
         rechecks: Rechecks,
@@ -43,12 +41,11 @@ class Waking:
         self._world = world
         self._workloads = workloads
         self._arrivals = arrivals
-        self._planner = planner
-        self._sharing = sharing
+        self._attempts = attempts
         self._preempting = preempting
         self._contested = contested
         self._rechecks = rechecks
-        self._guard = planner.extensions.guard
+        self._guard = attempts.planner.extensions.guard
 
     def settle(self, now: float) -> None:
         """Give each workload that changed its place in the queue."""
@@ -78,7 +75,8 @@ class Waking:
         rows, everything = self._world.take_improved()
         arrived, repelling = self._world.take_neighbours()
         claims, stored = self._world.around.storage.take_changes()
-        fallen, stirred = self._sharing.take_fallen(), self._preempting.stirred()
+        sharing = self._attempts.sharing
+        fallen, stirred = sharing.take_fallen() if sharing is not None else (), self._preempting.stirred()
         freed = self._world.links.take_freed()
         if not (rows or everything or arrived or claims or stored or fallen or stirred or freed):
             return
@@ -125,7 +123,7 @@ class Waking:
 
     def _helps(self, cls: PodClass, improved: Int64) -> bool:
         try:
-            view = self._planner.views.get(cls)
+            view = self._attempts.planner.views.get(cls)
         except PluginError:
             return True  # the attempt tells it
         return bool(len(improved) and (view.fit[improved] > 0).any())
