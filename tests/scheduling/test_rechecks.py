@@ -1,0 +1,139 @@
+"""Who is refused once more without an attempt is told and placed as if it had been tried."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import make_pod, timestamp
+from tests.scheduling.driver import Driver, configured, fabric, gang
+from topo_scheduler.scheduling.instructions import Announce, Instruction
+from topo_scheduler.scheduling.queueing.rechecks import Rechecks
+
+SPEC = "{preemption: {enabled: %s}, reservation: {after: 10s, afterWithoutEstimates: 30s}}"
+
+
+@contextmanager
+def attempts_only() -> Iterator[None]:
+    """Try every workload whenever its turn comes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Rechecks, "again", lambda *_: None)
+        yield
+
+
+@contextmanager
+def counted(counts: list[str]) -> Iterator[None]:
+    """Note who is refused without an attempt."""
+    again = Rechecks.again
+
+    def noted(self: Rechecks, workload: object, now: float, clock: Callable[[], float]) -> list[Instruction] | None:
+        found = again(self, workload, now, clock)  # type: ignore[arg-type]
+        if found is not None:
+            counts.append(workload.id)  # type: ignore[attr-defined]
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Rechecks, "again", noted)
+        yield
+
+
+def comparable(said: list[Instruction]) -> list[Instruction]:
+    """Return what was said, but for what charges for the time of an attempt leave in the counter of the state."""
+    return [
+        replace(one, decision=replace(one.decision, generation=0)) if isinstance(one, Announce) else one for one in said
+    ]
+
+
+Moves = list[tuple[str, int, int, int]]
+
+
+def play(moves: Moves, *, preemption: bool) -> list[Instruction]:
+    """Let jobs come, end and be deleted, nodes be cordoned and time pass; return all that was said."""
+    nodes = fabric({"s1/l1": 2, "s1/l2": 2, "s2/l3": 3})
+    d = Driver(nodes, configured(SPEC % str(preemption).lower()))
+    d.engine.budgets_known()
+    for number, (what, one, two, three) in enumerate(moves):
+        bound = sorted((pod for pod in d.pods.values() if pod.spec.node_name), key=lambda pod: pod.metadata.name)
+        waiting = sorted((pod for pod in d.pods.values() if not pod.spec.node_name), key=lambda pod: pod.metadata.name)
+        if what == "come":
+            name = f"job-{number}"
+            pods = gang(one, name=name, gpus=(2, 4, 8)[two]) if one > 1 else [make_pod(name, gpus=(1, 2, 8)[two])]
+            for pod in pods:
+                pod.metadata.uid = f"uid-{pod.metadata.name}"
+                pod.metadata.namespace = f"team-{three % 2}"
+                pod.metadata.creation_timestamp, pod.spec.restart_policy = timestamp(d.now), "Never"
+                pod.spec.priority = 10 * (three // 2)
+                if three % 3:
+                    pod.metadata.annotations["topology.scheduler/expected-duration"] = f"{20 * three}s"
+            d.apply(*pods)
+        elif what == "end" and bound:
+            pod = bound[one % len(bound)]
+            d.finish(pod)
+            d.delete(pod)
+        elif what == "delete" and waiting:
+            d.delete(waiting[one % len(waiting)])
+        elif what == "cordon":
+            node = nodes[one % len(nodes)]
+            node.spec.unschedulable = not node.spec.unschedulable
+            d.nodes(node)
+        elif what == "other":
+            pod = make_pod(
+                f"other-{number}",
+                gpus=1 + one % 4,
+                scheduler="another",
+                node=nodes[two].metadata.name,
+                uid=f"uid-{number}",
+            )
+            d.apply(pod)
+        d.settle(3.0 * three)
+        for said in d.preempted():
+            d.evict(*(pod for pod in list(d.pods.values()) if pod.metadata.name == said))
+    return comparable(d.said)
+
+
+MOVES = st.lists(
+    st.tuples(
+        st.sampled_from(["come", "come", "come", "end", "end", "delete", "cordon", "other"]),
+        st.integers(1, 5),
+        st.integers(0, 2),
+        st.integers(0, 5),
+    ),
+    min_size=5,
+    max_size=40,
+)
+
+
+@settings(max_examples=40)
+@given(moves=MOVES, preemption=st.booleans())
+def test_what_is_said_and_done_is_as_if_each_had_been_tried(moves: Moves, preemption: bool) -> None:
+    with attempts_only():
+        expected = play(moves, preemption=preemption)
+    assert play(moves, preemption=preemption) == expected
+
+
+def test_of_many_that_ask_the_same_one_is_tried() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    running = [make_pod(f"r{n}", gpus=8, created=n) for n in range(4)]
+    d.run(*running)
+    for number in range(50):
+        d.apply(*gang(2, name=f"job-{number}"))
+    d.settle()
+    known: list[str] = []
+    with counted(known):
+        d.forget()
+        d.finish(running[0])
+        d.delete(running[0])
+        d.settle(1.0)
+        assert len(d.decisions()) == 50
+        assert len(known) == 49
+        # Room for one of them: the first is placed, and it is found once that there is none for the others.
+        d.forget()
+        known.clear()
+        d.finish(running[1])
+        d.delete(running[1])
+        d.settle(1.0)
+        assert len(d.binds()) == 2
+        assert len(known) >= 47
