@@ -18,6 +18,7 @@ from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 from topo_scheduler.state.decision import Verdict
 
 from . import objects, waiting
+from .backlog import backlog
 from .objects import Json
 from .placing import accelerators, growth, recheck, segments, targets
 from .small import small_pods
@@ -262,6 +263,7 @@ def core() -> Json:
         "mixed_segments": segments(mixed=True),
         "recheck": recheck(),
         "growth": growth(),
+        "backlog": [backlog(gangs=gangs) for gangs in (100, 1000, 4000)],
         "with_bandwidth": [
             decisions(5000, 600, members, bandwidth) for members in (8, 32) for bandwidth in ("", "100Gb")
         ],
