@@ -194,6 +194,10 @@ class Preempting:
         lowest = self.lowest
         return lowest is None or lowest >= priority
 
+    def rest(self, id_: str) -> None:
+        """Look for no victims for a workload again unless something happens: it was refused, and nobody could go."""
+        self._again.pop(id_, None)
+
     def nudge(self, workload: Workload, now: float) -> None:
         """Note that something changed which could make room for a workload that waits, if others gave way."""
         if workload.id in self._again or not all(member.preempts for member in workload.members.values()):

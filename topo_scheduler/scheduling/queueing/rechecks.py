@@ -166,6 +166,7 @@ class Rechecks:
         workload.plugin_failures = 0
         workload.room_helps = known.room_helps
         self._aside.queue.park(one.order)
+        self._preempting.rest(workload.id)
         self._reserving.refused(workload.id, one.order if one.large and known.room_helps else None, words.message)
         moves = self._moving.parked(workload, words.message, one.order.since, room_helps=known.room_helps)
         text, told = words.text, words.told
