@@ -20,6 +20,7 @@ PLURALS = {
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
     "ConfigMap": "configmaps",
+    "CustomResourceDefinition": "customresourcedefinitions",
     "Deployment": "deployments",
     "Job": "jobs",
     "NetworkPolicy": "networkpolicies",
@@ -31,7 +32,7 @@ PLURALS = {
     "Service": "services",
     "ServiceAccount": "serviceaccounts",
 }
-CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "Node"}
+CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Node"}
 WORKLOADS = sorted(EXAMPLES.glob("0*.yaml"))
 
 
