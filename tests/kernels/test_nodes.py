@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.arrays import fits, grid, ints, small
-from topo_scheduler.kernels.nodes import deal, fill_nodes, pack_nodes, spread_nodes
+from topo_scheduler.kernels.filling import fill_nodes
+from topo_scheduler.kernels.nodes import deal, pack_nodes, spread_nodes
 
 member_counts = st.integers(0, 14)
 node_limits = st.integers(0, 4)

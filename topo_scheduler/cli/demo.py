@@ -39,8 +39,10 @@ def command(serve: bool, port: int, log_level: str | None) -> None:
     A leaf-spine cluster is built, the files of examples/ are submitted one after the other, and the very daemon of
     `run` places them over HTTP. Shown is where everything stands, and why.
     """
+    from topo_scheduler.kernels.warm import warm_beside
     from topo_scheduler.observability import logs
 
+    warm_beside()
     # What the daemon warns about is part of what it shows; in the demo its tables say the same.
     logs.configure(log_level or "error", "text")
     try:

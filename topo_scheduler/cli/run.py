@@ -92,6 +92,9 @@ def command(config_path: Path | None, **flags: Any) -> None:
     Flags override the file given with --config. SIGTERM and SIGINT end it orderly: binds in flight are waited for and
     the Lease is given back.
     """
+    from topo_scheduler.kernels.warm import warm_beside
+
+    warm_beside()
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.daemon import read_configuration
     from topo_scheduler.kube.errors import Misconfigured

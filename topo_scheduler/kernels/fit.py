@@ -114,7 +114,11 @@ def sum_domains(values: Int64, domains: Int64, out: Int64) -> None:
     """
     for domain in range(domains.shape[0] - 1):
         low, high = domains[domain], domains[domain + 1]
-        out[low:high] = values[low:high].sum()
+        total = np.int64(0)
+        for leaf in range(low, high):
+            total += values[leaf]
+        for leaf in range(low, high):
+            out[leaf] = total
 
 
 @kernel("void(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
@@ -142,7 +146,8 @@ def fit_leaves(
                 total += fit[order[p]]
         else:
             # The largest max_nodes values, kept ascending.
-            best[:] = 0
+            for i in range(max_nodes):
+                best[i] = 0
             for p in range(low, high):
                 value = fit[order[p]]
                 if value <= best[0]:

@@ -11,7 +11,7 @@ problem: Gilmore and Gomory, "A Linear Programming Approach to the Cutting-Stock
 import numpy as np
 import numpy.typing as npt
 
-from topo_scheduler.kernels.fragmentation import quantised
+from topo_scheduler.kernels.alone import quantised
 from topo_scheduler.kernels.jit import kernel
 
 Int64 = npt.NDArray[np.int64]
@@ -101,7 +101,7 @@ def small_pod_scores(
 ) -> None:
     """Write the score of a pod on some rows, and which GPU a share takes there.
 
-    The score is `fragmentation.quantised` of how much less is unusable with it, less eight times the misfit. Of several
+    The score is `alone.quantised` of how much less is unusable with it, less eight times the misfit. Of several
     GPUs that score alike a share takes the one with least free, then the lowest. Where it has no room the score is 0
     and the GPU -1; what else keeps it from the row is not looked at.
 
@@ -121,7 +121,7 @@ def small_pod_scores(
         access: as of `unusable`.
         worth: as of `misfit`.
         price: as of `misfit`.
-        thresholds: as of `fragmentation.quantised`.
+        thresholds: as of `alone.quantised`.
         out: int64[n, 2], score and GPU.
     """
     parts, index = np.empty(free.shape[1] + 1, np.int64), np.empty(free.shape[1] + 1, np.int64)

@@ -1,10 +1,11 @@
 """Compile every kernel, or fill a folder with compiled ones for an image.
 
 ``python -m topo_scheduler.kernels.warm DIR`` fills DIR; ``--check`` tells where kernels would be kept and whether
-they work.
+they work; ``--only MODULE...`` compiles some, for another process that waits for them.
 """
 
 import os
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Final
 from topo_scheduler import kernels
 from topo_scheduler.kernels.cache import OWN_VARIABLE, prepare
 
-MODULES: Final = ("fit", "windows", "nodes", "links", "fragmentation", "small_pods")
+MODULES: Final = ("fit", "windows", "nodes", "alone", "small_pods")
 """What every decision needs: ready before the first."""
 OF_PREEMPTION: Final = ("victims",)
 """What only preemption needs: compiled when the first workload would preempt, where no cache has it."""
@@ -22,7 +23,13 @@ OF_WIDE: Final = ("sets",)
 """What only gangs of three leaves and more need, where leaves between them are full."""
 OF_PLUGINS: Final = ("added",)
 """What only plugins with scores need: compiled with them."""
-ALL: Final = MODULES + OF_PREEMPTION + OF_WIDE + OF_PLUGINS
+OF_LINKS: Final = ("links",)
+"""What only gangs that ask for bandwidth need."""
+OF_MIXED: Final = ("filling",)
+"""What only gangs of different pods need."""
+OF_FGD: Final = ("fragmentation",)
+"""What only the published score of pods alone needs, which ours is compared with."""
+ALL: Final = MODULES + OF_PREEMPTION + OF_WIDE + OF_LINKS + OF_MIXED + OF_FGD + OF_PLUGINS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +41,49 @@ class Warmth:
     folder: str
 
 
+BESIDE: Final = ("nodes", "alone", "small_pods")
+"""What another process compiles meanwhile, where there are two CPUs and nothing is in the cache."""
+_MOST_BESIDE: Final = 60
+"""Seconds that are waited for it."""
+_beside: list[subprocess.Popen[bytes]] = []
+
+
+def warm_beside() -> None:
+    """Have another process compile a part of what every decision needs, while this one imports the rest.
+
+    Where that is no use, or fails, `warm` compiles it.
+    """
+    cache, jit = kernels.CACHE, os.environ.get("NUMBA_DISABLE_JIT") != "1"
+    if cache.folder is None or cache.warm or not jit or _beside or _cpus() < 2:
+        return
+    command = [sys.executable, "-m", __name__, "--only", *BESIDE]
+    env = os.environ | {OWN_VARIABLE: str(cache.folder.parent)}
+    try:
+        _beside.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+    except OSError:
+        return
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _wait_beside() -> None:
+    while _beside:
+        other = _beside.pop()
+        try:
+            other.wait(_MOST_BESIDE)
+        except subprocess.TimeoutExpired:
+            other.kill()
+            other.wait()
+
+
 def warm(modules: tuple[str, ...] = MODULES) -> Warmth:
     """Import modules of kernels, which compiles their kernels or loads them from the cache."""
     started = time.perf_counter()
     for module in modules:
+        if module in BESIDE:
+            _wait_beside()
         import_module(f"topo_scheduler.kernels.{module}")
     return Warmth(time.perf_counter() - started, kernels.CACHE.warm, str(kernels.CACHE.folder or ""))
 
@@ -47,12 +93,15 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case ["--check"]:
             pass
+        case ["--only", *modules] if modules and set(modules) <= set(ALL):
+            warm(tuple(modules))
+            return 0
         case [folder] if not folder.startswith("-"):
             # The package chose a folder when it was imported; no kernel is declared yet, so choose again.
             os.environ[OWN_VARIABLE] = folder
             kernels.CACHE = prepare()
         case _:
-            sys.stderr.write("usage: python -m topo_scheduler.kernels.warm DIR | --check\n")
+            sys.stderr.write("usage: python -m topo_scheduler.kernels.warm DIR | --check | --only MODULE...\n")
             return 2
     result = warm(ALL)
     where = result.folder or "nowhere (no writable folder)"

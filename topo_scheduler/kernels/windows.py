@@ -42,7 +42,8 @@ def narrowest_windows(
             if leaf_fit[first] == 0:
                 continue
             # The largest fits of the window, ascending; the first leaf is always among them.
-            chosen[:] = 0
+            for i in range(leaves):
+                chosen[i] = 0
             total = leaf_fit[first]
             others = leaves - 1
             stop = min(high, first + width)
@@ -228,7 +229,10 @@ def score_sets(
     Returns:
         Index of the best set.
     """
-    weight = max(weights.sum(), np.int64(1))
+    weight = np.int64(0)
+    for part in range(weights.shape[0]):
+        weight += weights[part]
+    weight = max(weight, np.int64(1))
     best = 0
     for w in range(count):
         chosen = sets[w]

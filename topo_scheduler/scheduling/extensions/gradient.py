@@ -22,7 +22,15 @@ HUNDREDTHS: Final = WHOLE // 100
 
 @cache
 def kernels() -> ModuleType:
-    """Return the module of kernels."""
+    """Return the module of kernels that every score needs."""
+    from topo_scheduler.kernels import alone as module
+
+    return module
+
+
+@cache
+def published_kernels() -> ModuleType:
+    """Return the module of kernels of FGD's score."""
     from topo_scheduler.kernels import fragmentation as module
 
     return module
@@ -42,7 +50,7 @@ def scored(name: str, nodes: Nodes, cls: PodClass, typical: Typical, rows: Int64
     of_node = (nodes.allocatable, nodes.requested, CPU, GPU, nodes.gpu_free, nodes.gpu_sharing, nodes.model, rows)
     of_pod = (cls.amount(CPU), cls.gpus, cls.share, typical.pods, typical.access)
     if name == FGD:
-        kernels().fragmentation(*of_node, *of_pod, THRESHOLDS, out)
+        published_kernels().fragmentation(*of_node, *of_pod, THRESHOLDS, out)
     else:
         shares = typical.shares
         small_pod_kernels().small_pod_scores(*of_node, *of_pod, shares.left, shares.price, THRESHOLDS, out)

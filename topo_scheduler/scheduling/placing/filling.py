@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topo_scheduler.kernels.nodes import fill_nodes
 from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.views import ClassView
@@ -44,6 +43,8 @@ class Filler:
         Returns:
             int64[classes, n].
         """
+        from topo_scheduler.kernels.filling import fill_nodes  # few gangs are of different pods
+
         rows = np.ascontiguousarray(rows)
         out = np.zeros((len(counts), len(rows)), np.int64)
         if fill_nodes(rows, self._allocatable, self._used, self._requests, self._eligible, counts, 0, out):

@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.kernels.links import keep_roomiest
 from topo_scheduler.scheduling.placing.ask import Traffic
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.links import UNLIMITED, Links
@@ -135,6 +134,8 @@ def _narrowed(room: Room, fit: Int64, depth: int, spared: tuple[int, ...] | list
 
     ``spared`` domains that may have any number, by depth from 1 on.
     """
+    from topo_scheduler.kernels.links import keep_roomiest  # most clusters have no gangs that ask for bandwidth
+
     wiring, layout = room.wiring, room.wiring.layout
     out = fit.copy()
     out[room.home] = 0

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from topo_scheduler.scheduling.extensions.extension import Bool, Request
-from topo_scheduler.scheduling.extensions.gradient import kernels
+from topo_scheduler.scheduling.extensions.gradient import published_kernels
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.resources import CPU, GPU, MEMORY
 from topo_scheduler.state.typical import THRESHOLDS
@@ -114,7 +114,7 @@ def gradient_and_gpu(nodes: Accounts, request: Request, rows: Int64) -> Int64:
     """Return the same, and which GPU a share takes there (int64[n, 2])."""
     assert request.typical is not None
     cls, out = request.cls, np.empty((len(rows), 2), np.int64)
-    kernels().fragmentation(
+    published_kernels().fragmentation(
         nodes.allocatable,
         nodes.requested,
         CPU,
