@@ -18,5 +18,6 @@ def kernel(signature: str) -> Callable[[F], F]:
 
     No ``parallel`` and no ``fastmath``: the same input must give the same decision on every machine.
     """
-    compiled: Callable[[F], F] = numba.njit(signature, nogil=True, cache=CACHE.enabled)
+    # Nobody calls kernels from C: without the wrappers for it they compile faster.
+    compiled: Callable[[F], F] = numba.njit(signature, nogil=True, cache=CACHE.enabled, no_cfunc_wrapper=True)
     return compiled
