@@ -1,10 +1,12 @@
 """The demo from one end to the other, and the cluster it serves."""
 
 import json
+import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,6 +75,20 @@ def test_it_shows_the_placement_and_ends() -> None:
         assert workload in out
     assert out.count("Successfully assigned default/") >= 9
     assert "Every pod of every workload has a node." in out
+
+
+def test_kernels_that_nobody_compiled_yet_are_interpreted_and_decide_the_same(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "topo_scheduler", "demo"]
+    shown = {}
+    for folder in (tmp_path, None):
+        environment = os.environ | {"COLUMNS": "200"} | ({"TOPO_SCHEDULER_CACHE_DIR": str(folder)} if folder else {})
+        done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", timeout=90, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        shown[folder] = done.stdout
+    assert "kernels were interpreted" in " ".join(shown[tmp_path].split())
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()], "it compiled something"
+    tree, _, _ = shown[tmp_path].partition("\n\n")
+    assert tree.startswith("cluster") and tree == shown[None].partition("\n\n")[0]
 
 
 def test_every_example_is_placed_as_it_wishes(demo: str) -> None:

@@ -37,16 +37,19 @@ def command(serve: bool, port: int, log_level: str | None) -> None:
     """Schedule the examples on a cluster inside this process: nothing else is needed, and nothing is left behind.
 
     A leaf-spine cluster is built, the files of examples/ are submitted one after the other, and the very daemon of
-    `run` places them over HTTP. Shown is where everything stands, and why.
+    `run` places them over HTTP. Shown is where everything stands, and why. Kernels that were never compiled on this
+    machine run as plain Python, which decides the same; with --serve they are compiled.
     """
-    from topo_scheduler.kernels.warm import warm_beside
+    from topo_scheduler.kernels.warm import interpret_unless_compiled, warm_beside
     from topo_scheduler.observability import logs
 
-    warm_beside()
+    interpreted = not serve and interpret_unless_compiled()
+    if not interpreted:
+        warm_beside()
     # What the daemon warns about is part of what it shows; in the demo its tables say the same.
     logs.configure(log_level or "error", "text")
     try:
-        run_async(_demo(serve, port))
+        run_async(_demo(serve, port, interpreted))
     except OSError as error:
         raise _unusable(error, port) from error
     except BaseExceptionGroup as group:
@@ -62,7 +65,7 @@ def _unusable(error: OSError, port: int) -> Failure:
     return Failure(str(error))
 
 
-async def _demo(serve: bool, port: int) -> None:
+async def _demo(serve: bool, port: int, interpreted: bool) -> None:
     from topo_scheduler.cli import render, report
     from topo_scheduler.simulation import demo
     from topo_scheduler.simulation.cluster import ClusterDescription
@@ -80,7 +83,7 @@ async def _demo(serve: bool, port: int) -> None:
         configuration = _configuration(config, kubeconfig)
         demo.release_lease(server.store, configuration.scheduler.leader_election)
         async with _scheduling(configuration, stop) as leading:
-            with screen.status("starting: the first time, kernels are compiled") as status:
+            with screen.status("starting: kernels are loaded, or compiled the first time") as status:
                 await _or_stop(leading.wait(), stop, LEAD_SECONDS, "the scheduler did not start to lead")
                 ready = time.perf_counter()
                 await _place(server.store, manifests, configuration.scheduler.scheduler_name, status.update)
@@ -88,7 +91,8 @@ async def _demo(serve: bool, port: int) -> None:
             await report.show(screen, server, configuration)
             screen.print(
                 f"\nscheduler ready in {ready - started:.1f} s, {len(manifests)} files placed in"
-                f" {placed - ready:.2f} s: the daemon of `topo-scheduler run`, over HTTP on {server.url}",
+                f" {placed - ready:.2f} s: the daemon of `topo-scheduler run`, over HTTP on {server.url}"
+                + ("; its kernels were interpreted, as none is compiled yet" if interpreted else ""),
                 style="dim",
             )
             if serve:

@@ -64,6 +64,20 @@ def warm_beside() -> None:
         return
 
 
+def interpret_unless_compiled() -> bool:
+    """Run kernels as plain Python in this process where no cache has them; return whether it is so.
+
+    They decide the same, thousands of times slower: enough for a process that ends after a few decisions on a small
+    cluster, and sooner than they would be compiled. Without effect once Numba is imported.
+    """
+    if kernels.CACHE.warm or "numba" in sys.modules:
+        return False
+    import numba
+
+    numba.config.DISABLE_JIT = True
+    return True
+
+
 def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
