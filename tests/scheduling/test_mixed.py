@@ -1,7 +1,8 @@
 """Gangs whose members ask for different things: placed as one, within the rules, or not at all."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, product
 
@@ -9,7 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import make_node
-from tests.scheduling.planning import Small, grid, pods, small_of
+from tests.scheduling.planning import WEIGHTS, Small, grid, pods, small_of
 from tests.scheduling.reference import Machine, Path, Want
 from tests.scheduling.test_planner_reference import clusters
 from topo_scheduler.api.annotations import Enforcement, Strategy
@@ -207,26 +208,97 @@ class Every:
 
         return place(0, members, 0, 0)
 
-    def best(self, depth: int, most: int, *, empty: bool = False) -> tuple[int, int] | None:
-        """The fewest leaves of one domain of a level, and how far apart they are at least."""
+    def sets(self, depth: int, size: int, *, empty: bool, labelled: bool) -> Iterator[tuple[Path, ...]]:
+        """The sets of so many leaves of one domain of a level that hold the gang."""
+        leaves = [leaf for leaf in self.leaves if not labelled or UNLABELLED not in leaf]
+        for some in combinations(leaves, size):
+            if len({leaf[:depth] for leaf in some}) == 1 and any(
+                self.holds(some, model, empty=empty) for model in self.models
+            ):
+                yield some
+
+    def _within(self, depth: int, most: int, *, empty: bool, labelled: bool) -> "Best | None":
         at = {leaf: number for number, leaf in enumerate(self.leaves)}
         for size in range(1, min(most, len(self.leaves)) + 1):
-            widths = [
-                at[some[-1]] - at[some[0]]
-                for some in combinations(self.leaves, size)
-                if len({leaf[:depth] for leaf in some}) == 1
-                and any(self.holds(some, model, empty=empty) for model in self.models)
-            ]
-            if widths:
-                return size, min(widths)
+            found = list(self.sets(depth, size, empty=empty, labelled=labelled))
+            if found:
+                width = min(at[some[-1]] - at[some[0]] for some in found)
+                return Best(depth, size, width, [some for some in found if at[some[-1]] - at[some[0]] == width])
         return None
 
-    def lowest(self, *, empty: bool = False) -> tuple[int, int, int] | None:
-        """The lowest level of which a domain holds the gang, the fewest leaves, and how far apart they are."""
+    def _lowest(self, *, empty: bool, labelled: bool) -> "Best | None":
         for depth in range(self.depth - 1, -1, -1):
-            if (found := self.best(depth, len(self.leaves), empty=empty)) is not None:
-                return depth, *found
+            if (found := self._within(depth, len(self.leaves), empty=empty, labelled=labelled)) is not None:
+                return found
         return None
+
+    def rule(self) -> "Best | None":
+        """The lowest level of which a domain holds the gang when empty, and the fewest leaves."""
+        return next((one for some in (True, False) if (one := self._lowest(empty=True, labelled=some))), None)
+
+    def now(self, rule: "Best", *, required: bool) -> "Best | None":
+        """What may be taken now; where nobody says that it is required, further out if need be."""
+        for labelled in (True, False):
+            found = self._within(rule.depth, rule.size, empty=False, labelled=labelled)
+            if found is None and not required:
+                found = self._lowest(empty=False, labelled=labelled)
+            if found is not None:
+                return found
+        return None
+
+    def score(self, leaves: Sequence[Path], now: "Best", rule: "Best") -> int:
+        """The score of some leaves, as docs/explanation/placement.md has it, for gangs that are balanced."""
+        by_gpus = any(cls.gpus for cls, _ in self.groups)
+        asked = sum((cls.gpus if by_gpus else cls.amount(CPU)) * count for cls, count in self.groups)
+
+        def sums(machines: Iterable[Machine]) -> tuple[int, int]:
+            has = [(m.gpus, m.used_gpus) if by_gpus else (m.cpu, m.used_cpu) for m in machines]
+            return sum(one for one, _ in has), sum(one for _, one in has)
+
+        all_has, all_used = sums(self.machines)
+        whole, whole_used = sums(m for m in self.machines if m.place[: now.depth] == leaves[0][: now.depth])
+        has, used = sums(m for m in self.machines if m.place in leaves)
+        alignment = (1000 * rule.size // now.size) >> max(0, rule.depth - now.depth)
+        off = abs(1000 * (used + asked) // max(has, 1) - 1000 * all_used // max(1, all_has))
+        parts = (
+            max(0, 1000 * (whole - whole_used - asked) // max(whole, 1)),
+            sum(alignment * (UNLABELLED not in leaf) for leaf in leaves) // len(leaves),
+            min(1000, max(0, 1000 - off)),
+            1000,
+        )
+        return sum(weight * part for weight, part in zip(WEIGHTS, parts, strict=True)) // sum(WEIGHTS)
+
+
+@dataclass(frozen=True)
+class Best:
+    """A level, how many leaves, how far they are apart at least, and the sets of leaves of which that holds."""
+
+    depth: int
+    size: int
+    width: int
+    sets: list[tuple[Path, ...]]
+
+
+def compare(every: Every, small: Small, ask: Ask) -> None:
+    """Nothing is missed, and nothing that could be had is better by what is looked at before a usual gang's room."""
+    rule = every.rule()
+    now = every.now(rule, required=ask.enforcement is Enforcement.REQUIRED) if rule else None
+    found = small.plan(ask)
+    if rule is None or now is None:
+        assert isinstance(found, Failure), "there is no place"
+        assert (found.rule is None) == (rule is None)
+        event("no place")
+        return
+    assert isinstance(found, Placement), f"{now} would do"
+    assert (found.rule.depth, found.rule.leaves) == (rule.depth, rule.size)
+    layout = small.world.layout
+    assert check(small.world.around, layout, ask, found, Limits(ask.enforcement, *every.limits)) == ""
+    paths = tuple(layout.paths[leaf] for leaf in found.leaves)
+    assert paths in now.sets
+    scores = {some: every.score(some, now, rule) for some in now.sets}
+    assert found.score.total == scores[paths] == max(scores.values())
+    assert paths == next(some for some in now.sets if scores[some] == scores[paths]), "of equals the first"
+    event(f"{len(paths)} leaves, {min(3, len(now.sets))} sets or more")
 
 
 @settings(deadline=None, max_examples=150)
@@ -240,26 +312,14 @@ class Every:
 def test_on_small_clusters_no_place_is_missed_and_none_is_better(
     machines: list[Machine], groups: Groups, required: bool, any_model: bool, limits: tuple[int, int]
 ) -> None:
-    every = Every(machines, groups, limits, any_model=any_model)
-    rule = every.lowest(empty=True)
-    now = None
-    if rule is not None:
-        found_now = every.best(rule[0], rule[1])
-        now = (rule[0], *found_now) if found_now else None if required else every.lowest()
+    every = Every(machines, by_demand(groups), limits, any_model=any_model)
     small = small_of(machines, Want(1, 1, max_nodes=limits[0], max_gpus=limits[1]))
-    found = small.plan(mixed(groups, required=required, any_model=any_model))
-    if now is None:
-        assert isinstance(found, Failure), "there is no place"
-        assert (found.rule is None) == (rule is None)
-        event("no place")
-        return
-    assert rule is not None
-    assert isinstance(found, Placement), f"{now} would do"
-    assert (found.rule.depth, found.rule.leaves) == rule[:2]
-    paths = [small.world.layout.paths[leaf] for leaf in found.leaves]
-    assert len({path[: now[0]] for path in paths}) == 1
-    assert (len(paths), found.leaves[-1] - found.leaves[0]) == now[1:]
-    event(f"{len(paths)} leaves")
+    compare(every, small, mixed(by_demand(groups), required=required, any_model=any_model))
+
+
+def by_demand(groups: Groups) -> Groups:
+    """As the engine hands groups over: the most demanding class first."""
+    return sorted(groups, key=lambda group: (-group[0].gpus, -group[0].amount(CPU)))
 
 
 @settings(deadline=None, max_examples=60)

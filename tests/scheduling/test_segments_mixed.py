@@ -6,7 +6,7 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import make_pod
@@ -14,14 +14,14 @@ from tests.scheduling.driver import Driver, configured, fabric
 from tests.scheduling.planning import Small, grid, pods, small_of
 from tests.scheduling.reference import Machine, Path, Want
 from tests.scheduling.test_levels import asking, busy
-from tests.scheduling.test_mixed import Every, classes
+from tests.scheduling.test_mixed import Every, classes, compare
 from tests.scheduling.test_planner_reference import clusters
 from tests.scheduling.test_segments import leaf_by_rank, rank_of
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.objects import ContainerPort, Pod
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Limits, Placement, Segments
-from topo_scheduler.scheduling.placing.validation import check
+from topo_scheduler.scheduling.placing.ask import Ask, Placement, Segments
 from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.resources import CPU
 
 LWS = "leaderworkerset.sigs.k8s.io/"
 
@@ -206,6 +206,7 @@ def gangs(draw: st.DrawFn) -> tuple[list[tuple[PodClass, int]], list[list[int]]]
             unique_by=lambda one: one[0],
         )
     )
+    parts.sort(key=lambda one: (-one[0].gpus, -one[0].amount(CPU)))  # as the engine hands them over
     return [(cls, len(part)) for cls, part in parts], [sorted(part) for _, part in parts]
 
 
@@ -219,27 +220,7 @@ def test_on_small_clusters_segments_are_placed_as_well_as_can_be(
 ) -> None:
     ask = in_parts(*gang, required=required)
     every = EverySegment(machines, ask, limits)
-    rule = every.lowest(empty=True)
-    now = None
-    if rule is not None:
-        found_now = every.best(rule[0], rule[1])
-        now = (rule[0], *found_now) if found_now else None if required else every.lowest()
-    small = small_of(machines, Want(1, 1, max_nodes=limits[0], max_gpus=limits[1]))
-    found = small.plan(ask)
-    if now is None:
-        assert isinstance(found, Failure), "there is no place"
-        assert (found.rule is None) == (rule is None)
-        event("no place")
-        return
-    assert rule is not None
-    assert isinstance(found, Placement), f"{now} would do"
-    assert (found.rule.depth, found.rule.leaves) == rule[:2]
-    layout = small.world.layout
-    assert check(small.world.around, layout, ask, found, Limits(ask.enforcement, *limits)) == ""
-    paths = [layout.paths[leaf] for leaf in found.leaves]
-    assert len({path[: now[0]] for path in paths}) == 1
-    assert (len(paths), found.leaves[-1] - found.leaves[0]) == now[1:]
-    event(f"{len(paths)} leaves")
+    compare(every, small_of(machines, Want(1, 1, max_nodes=limits[0], max_gpus=limits[1])), ask)
 
 
 def test_many_segments_on_many_leaves_are_found_quickly_enough_to_be_placed() -> None:

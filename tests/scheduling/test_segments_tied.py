@@ -12,6 +12,7 @@ from tests.scheduling.driver import Driver, configured
 from tests.scheduling.test_neighbours import HOST, away, gang, near, spec, web
 from tests.scheduling.test_tied import TIES, possible, racks, spread
 from topo_scheduler.api.objects import Pod, PodSpec
+from topo_scheduler.scheduling.instructions import Announce
 
 
 def in_segments(members: int, size: int, of: PodSpec, **annotations: str) -> list[Pod]:
@@ -67,6 +68,19 @@ def test_where_what_ties_them_tears_segments_they_wait_and_say_so() -> None:
     assert d.flight == {}
     told = d.told(pods[0])[0]
     assert "pods in segments that must each share one leaf have required pod anti-affinity" in told
+
+
+def test_how_many_a_domain_holds_counts_what_ties_them() -> None:
+    d = racks(("s1/a", "a"), ("s1/a", "b"), ("s1/b", "a"), ("s1/b", "b"), ("s1/b", "c"))
+    d.apply(web("there", node="n4"))
+    pods = in_segments(3, 3, spec(affinity=away("rack")))
+    d.apply(*pods)
+    (decision,) = [one.decision for one in d.step() if isinstance(one, Announce)]
+    assert {"/".join(path): told for path, told in decision.domain_reasons} == {
+        "s1/a": "holds at most 1 of 3 pods",
+        "s1/b": "holds at most 2 of 3 pods",
+    }
+    assert decision.sentence.endswith("; the most free is s1/b with room for at most 2.")
 
 
 def test_tied_segments_of_an_outer_level_keep_the_limits_per_leaf() -> None:

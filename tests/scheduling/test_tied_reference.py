@@ -5,7 +5,7 @@ of each leaf and rack: that is every placement there is, with as many members as
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, product
@@ -19,6 +19,7 @@ from tests.scheduling.driver import Driver, configured
 from tests.scheduling.test_neighbours import HOST, away, gang, near, spec, web
 from tests.scheduling.test_segments_tied import ranked
 from tests.scheduling.test_tied import LAUNCHER, spread
+from topo_scheduler.api.config import ScoringWeights
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.placing.tied_zones import Share, flow_of
 
@@ -39,6 +40,10 @@ class Machine:
     strangers: int
 
 
+Place = tuple[int, int, int, int, tuple[int, ...]]
+"""How far out, how many leaves, how wide, minus the score, which leaves."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A gang of so many segments of a size, and how its members are tied."""
@@ -55,16 +60,41 @@ class Case:
 
     # ------------------------------------------------------------ every way
 
-    def best(self) -> tuple[int, int, int] | None:
-        """The lowest level, fewest leaves and least width of all ways to place the gang."""
+    def best(self, rule: tuple[int, int] = (0, 1)) -> Place | None:
+        """The lowest level, fewest leaves, least width, highest score and first leaves of all ways to place the gang.
+
+        ``rule`` how far out and in how many leaves it would be on an empty cluster.
+        """
         leaves = sorted({machine.leaf for machine in self.machines})
-        found = []
-        for count in range(1, len(leaves) + 1):
-            for used in combinations(range(len(leaves)), count):
-                if any(self._holds([leaves[at] for at in used], dealt) for dealt in _parts(self.segments, count)):
-                    outward = int(len({leaves[at][:2] for at in used}) > 1)
-                    found.append((outward, count, used[-1] - used[0]))
+        sets = [used for count in range(1, len(leaves) + 1) for used in combinations(range(len(leaves)), count)]
+        found = (
+            self._place(leaves, used, rule)
+            for used in sets
+            if any(self._holds([leaves[at] for at in used], dealt) for dealt in _parts(self.segments, len(used)))
+        )
         return min(found, default=None)
+
+    def _place(self, leaves: Sequence[str], used: tuple[int, ...], rule: tuple[int, int]) -> Place:
+        outward = int(len({leaves[at][:2] for at in used}) > 1)
+        score = self._score([leaves[at] for at in used], max(outward, rule[0]), rule)
+        return outward, len(used), used[-1] - used[0], -score, used
+
+    def _score(self, leaves: Sequence[str], outward: int, rule: tuple[int, int]) -> int:
+        """The score as docs/explanation/placement.md has it."""
+        asked = self.members - (self.tie == "launcher")
+
+        def sums(machines: Iterable[Machine]) -> tuple[int, int]:
+            taken = [5 - machine.free for machine in machines]
+            return 5 * len(taken), sum(taken)
+
+        all_has, all_used = sums(self.machines)
+        whole, whole_used = sums(m for m in self.machines if outward or m.leaf[:2] == leaves[0][:2])
+        has, used = sums(m for m in self.machines if m.leaf in leaves)
+        available = max(0, 1000 * (whole - whole_used - asked) // whole)
+        balanced = 1000 - abs(1000 * (used + asked) // has - 1000 * all_used // all_has)
+        parts = (available, (1000 * rule[1] // len(leaves)) >> (outward - rule[0]), max(0, balanced), 1000)
+        weights = ScoringWeights().milli()
+        return sum(weight * part for weight, part in zip(weights, parts, strict=True)) // sum(weights)
 
     def _holds(self, leaves: Sequence[str], dealt: Sequence[int]) -> bool:
         """Whether these leaves hold so many segments each, at least one."""
@@ -157,7 +187,7 @@ class Case:
                 d.apply(pod)
         return d
 
-    def placed(self, nodes: Sequence[str]) -> tuple[int, int, int]:
+    def placed(self, nodes: Sequence[str], rule: tuple[int, int]) -> Place:
         """The same as `best` of what was chosen, which must hold."""
         chosen = [int(node[1:]) for node in nodes]
         workers = chosen[1:] if self.tie == "launcher" else chosen
@@ -174,8 +204,7 @@ class Case:
             assert self._tied(by_rack, "")
         leaves = sorted({machine.leaf for machine in self.machines})
         used = sorted({leaves.index(self.machines[at].leaf) for at in chosen})
-        outward = int(len({leaves[at][:2] for at in used}) > 1)
-        return outward, len(used), used[-1] - used[0]
+        return self._place(leaves, tuple(used), rule)
 
 
 @cache
@@ -209,16 +238,16 @@ def cases(draw: st.DrawFn, *, segments: bool) -> Case:
 def compare(case: Case) -> None:
     d, pods = case.cluster(), case.pods()
     d.run(*pods)
-    best = case.best()
     nodes = [pod.spec.node_name for pod in pods if pod.spec.node_name]
     empty = tuple(replace(machine, free=5, strangers=0) for machine in case.machines)
-    if best is None or replace(case, machines=empty).best() is None:
+    rule = replace(case, machines=empty).best()
+    best = case.best(rule[:2]) if rule is not None else None
+    if best is None or rule is None:
         assert not nodes  # what not even the empty cluster could hold is refused, though others might make it possible
         event("no place")
         return
     assert len(nodes) == len(pods), f"{best} would do"
-    exact = 2 if case.tie == "launcher" else 3  # of several classes not the narrowest are looked for
-    assert case.placed(ranked(pods) if case.size > 1 else nodes)[:exact] == best[:exact]
+    assert case.placed(ranked(pods) if case.size > 1 else nodes, rule[:2]) == best
     event(f"{case.tie}, {best[1]} leaves")
 
 

@@ -11,7 +11,7 @@ from topo_scheduler.scheduling.placing.ask import Ask, Failure
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.segments import in_one_piece, seen_by
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits
-from topo_scheduler.scheduling.placing.tied import is_tied
+from topo_scheduler.scheduling.placing.tied import is_tied, most_held
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.rules.feasible import rejections
 from topo_scheduler.state.decision import SizeRule
@@ -51,17 +51,24 @@ def domain_reasons(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -
     order = np.argsort(-held, kind="stable")[:MOST_DOMAINS]
     depth = _depth(layout, rule)
     size, what = (ask.segment, "segments") if ask.segment > 1 else (1, "pods")
+    # Of members that are tied it is known how many can't be there together, not how many can.
+    holds = "holds at most" if is_tied(ask.groups) else "holds"
     return tuple(
-        (layout.domain_path(depth, int(index)), f"holds {int(held[index]) // size} of {ask.members // size} {what}")
+        (layout.domain_path(depth, int(index)), f"{holds} {int(held[index]) // size} of {ask.members // size} {what}")
         for index in order
     )
 
 
 def sentence(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> str:
     """Return the reason in one sentence."""
-    if failure.sentence:
-        return f"{failure.sentence[0].upper()}{failure.sentence[1:]}."
     rule = failure.rule
+    if failure.sentence:
+        told = f"{failure.sentence[0].upper()}{failure.sentence[1:]}"
+        if rule is None or ask.running or not is_tied(ask.groups):
+            return f"{told}."
+        layout = seen_by(ask, layout)
+        held = _held(planner, ask, layout, rule)
+        return f"{told}; {_most_free(layout, rule, held, 'at most ')}."
     if rule is None or not ask.gang:
         return ""
     gpus = ask.groups[0][0].gpus if len(ask.groups) == 1 else 0
@@ -81,10 +88,16 @@ def sentence(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> st
     if BLOCK in short:
         return f"{short}. {needed}."
     held = _held(planner, ask, layout, rule)
-    best = int(held.argmax()) if len(held) else 0
-    where = "/".join(layout.domain_path(_depth(layout, rule), best)) or "the cluster"
-    most = f"the most free is {where} with room for {int(held[best])}" if len(held) and held[best] else "none has room"
+    most = _most_free(layout, rule, held)
     return f"{short}. {needed}; {most}." if short else f"{needed}; {most}."
+
+
+def _most_free(layout: Layout, rule: SizeRule, held: Int64, at_most: str = "") -> str:
+    best = int(held.argmax()) if len(held) else 0
+    if not len(held) or not held[best]:
+        return "none has room"
+    where = "/".join(layout.domain_path(_depth(layout, rule), best)) or "the cluster"
+    return f"the most free is {where} with room for {at_most}{int(held[best])}"
 
 
 def _depth(layout: Layout, rule: SizeRule) -> int:
@@ -93,6 +106,8 @@ def _depth(layout: Layout, rule: SizeRule) -> int:
 
 def _held(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> Int64:
     """Members each domain of the rule holds now in as many leaves as the rule allows (int64[domains])."""
+    if is_tied(ask.groups):
+        return most_held(planner, ask, layout, _depth(layout, rule), rule.leaves)
     best: Int64 | None = None
     for view in planner.views_for(ask):
         held = _held_by(planner, view, ask, layout, rule)

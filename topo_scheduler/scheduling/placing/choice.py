@@ -12,13 +12,13 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.fit import fewest_leaves
-from topo_scheduler.kernels.windows import choose_sets, narrowest_windows, score_sets
+from topo_scheduler.kernels.windows import choose_sets, narrowest_windows
 from topo_scheduler.scheduling.placing.ask import Ask
-from topo_scheduler.scheduling.placing.leaf_facts import leaf_facts
 from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.size_rule import named_at, spread_needed
 from topo_scheduler.scheduling.placing.stranding import least_stranding
 from topo_scheduler.scheduling.placing.views import ClassView
+from topo_scheduler.scheduling.placing.weighing import LOAD, Sets, Weighed, weigh
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
@@ -117,14 +117,14 @@ def _window(site: Site, ground: Ground, ask: Ask, layout: Layout, rule: SizeRule
     if count == 0:
         return None
     count = _scored(site, layout, first, last, count)
-    sets, sizes, listed = _sets(fits, first, last, count, leaves, ask.units)
-    scored = _score(site, ground, ask, layout, (depth, leaves, rule), sets, sizes, listed, last[:count], fits, now)
-    availability, alignment, utilization, history, total, load = scored.parts
-    score = ScoreParts(availability, alignment, utilization, history, total, scored.added)
-    chosen = sets[scored.best, : sizes[scored.best]].copy()
+    listed, sizes, listed_count = _sets(fits, first, last, count, leaves, ask.units)
+    sets = Sets(listed, sizes, listed_count, depth, leaves, rule, last[:count])
+    best, weighed = _best_set(site, ground, ask, layout, sets, fits, now)
+    score = weighed.score(best)
+    chosen = listed[best, : sizes[best]].copy()
     width = int(chosen[-1] - chosen[0])
-    load = load if ask.latency else 0
-    place = (ground.unlabelled, -depth, leaves, ground.modest, width, load, -total, ground.number)
+    load = int(weighed.parts[best, LOAD]) if ask.latency else 0
+    place = (ground.unlabelled, -depth, leaves, ground.modest, width, load, -score.total, ground.number)
     return Window(place, ground.view, chosen, ground.fit, fits, score, count)
 
 
@@ -159,67 +159,32 @@ def _scored(site: Site, layout: Layout, first: Int64, last: Int64, count: int) -
     return max(1, int(np.searchsorted(nodes, site.policy.most_scored, side="right")))
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """The best set of leaves: its index, its parts (four, the score, the load), and those of plugins by name."""
-
-    best: int
-    parts: list[int]
-    added: tuple[tuple[str, int], ...]
-
-
-def _score(
-    site: Site,
-    ground: Ground,
-    ask: Ask,
-    layout: Layout,
-    spread: tuple[int, int, SizeRule],
-    sets: Int64,
-    sizes: Int64,
-    count: int,
-    last: Int64,
-    fits: Int64,
-    now: float,
-) -> Scored:
-    depth, leaves, rule = spread
-    view, column = ground.view, ground.view.cls.scarce
-    totals = site.totals(column, layout)
-    capacity, used = totals.domains(layout, depth)
-    aligned = alignment_of(rule, depth, leaves)
-    across = depth if leaves > 1 else None
-    facts = leaf_facts(site, ask, view, ground.fit, layout, totals, aligned, now, last, across)
-    parts = np.empty((count, 6), np.int64)
-    strategy = site.extensions.strategy(ask.strategy)
+def _best_set(
+    site: Site, ground: Ground, ask: Ask, layout: Layout, sets: Sets, fits: Int64, now: float
+) -> tuple[int, Weighed]:
+    """Return the best of some sets of leaves: by their score, then by what they leave for others."""
+    view = ground.view
+    column = view.cls.scarce
     amount = view.cls.amount(column) * ask.segment
-    mean = 1000 * int(totals.used.sum()) // max(1, int(totals.capacity.sum()))
-    about = (facts, capacity, used, site.policy.weights, int(strategy.prefers), int(ask.latency), mean, parts)
-    best = int(score_sets(sets, sizes, count, ask.units, amount, *about))
-    added = np.empty((count, len(facts) - 5), np.int64)
-    if site.extensions.added_scores:
-        # Not above: only those who have such plugins wait until it is compiled.
-        from topo_scheduler.kernels.added import weigh_added
-
-        weights = np.concatenate((site.policy.weights, site.policy.added))
-        best = int(weigh_added(sets, sizes, count, facts[5:], weights, int(ask.latency), parts, added))
-    if ask.gang and count > 1 and (usual := site.history.gangs.sizes(column)):
-        equal = parts[:, 4] == parts[best, 4]
-        if ask.latency:
-            equal &= parts[:, 5] == parts[best, 5]
-        ties = np.flatnonzero(equal)
-        if len(ties) > 1:
-            best = least_stranding(
-                ties,
-                sets,
-                sizes,
-                fits,
-                usual,
-                totals,
-                capacity - used,
-                ask.units * amount,
-                lambda leaves: amount * strategy.leaves(np.ascontiguousarray(fits[leaves]), ask.units),
-            )
-    names = (score.name for score in site.extensions.added_scores)
-    return Scored(best, parts[best].tolist(), tuple(zip(names, added[best].tolist(), strict=True)))
+    weighed = weigh(site, ask, layout, view, ground.fit, sets, ask.units * amount, now)
+    if not ask.gang or sets.count == 1 or not (usual := site.history.gangs.sizes(column)):
+        return weighed.best, weighed
+    ties = weighed.ties(weighed.best, latency=ask.latency)
+    if len(ties) == 1:
+        return weighed.best, weighed
+    strategy = site.extensions.strategy(ask.strategy)
+    best = least_stranding(
+        ties,
+        sets.leaves,
+        sets.sizes,
+        fits,
+        usual,
+        weighed.totals,
+        weighed.outside,
+        ask.units * amount,
+        lambda leaves: amount * strategy.leaves(np.ascontiguousarray(fits[leaves]), ask.units),
+    )
+    return best, weighed
 
 
 def _liked(view: ClassView, fit: Int64) -> list[Int64]:
@@ -228,8 +193,3 @@ def _liked(view: ClassView, fit: Int64) -> list[Int64]:
         return [fit]
     best = view.liking == view.liking[room].max()
     return [np.where(best, fit, 0), fit]
-
-
-def alignment_of(rule: SizeRule, depth: int, leaves: int) -> int:
-    """Return the alignment in thousandths: 1000 at the rule's level and number of leaves, less beyond."""
-    return (1000 * rule.leaves // max(leaves, 1)) >> max(0, rule.depth - depth)

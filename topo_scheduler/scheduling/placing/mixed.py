@@ -15,10 +15,12 @@ import numpy.typing as npt
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.placing.ask import Ask, Bounds, Failure, Placement
 from topo_scheduler.scheduling.placing.carried import carried, links_key
+from topo_scheduler.scheduling.placing.equals import Search as EqualSearch
+from topo_scheduler.scheduling.placing.equals import best_of_equals
 from topo_scheduler.scheduling.placing.filling import Filler
 from topo_scheduler.scheduling.placing.kinds import Bounds as SegmentBounds
 from topo_scheduler.scheduling.placing.kinds import kinds_of
-from topo_scheduler.scheduling.placing.packer import Found, Packer
+from topo_scheduler.scheduling.placing.packer import FEW_NODES, Found, Packer
 from topo_scheduler.scheduling.placing.segment_packing import SegmentFiller, SegmentPacker
 from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits, make_rule, named_at
@@ -40,18 +42,29 @@ def plan_mixed(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | 
         return Failure(_too_large(ask))
     rule = empty
     if home:
-        now_found = _search(site, views, ask, layout, near=home)
-    else:
-        now_found = _search(site, views, ask, layout, rule=rule)
-        if now_found is None and ask.enforcement is Enforcement.PREFERRED:
-            now_found = _search(site, views, ask, layout)
-    if now_found is None:
-        return Failure("", rule)
-    _, _, rows = now_found
-    used = sorted(home | layout.leaves_of(row for group in rows for row in group))
-    if home and 0 < ask.bounds.leaves < len(used) > len(home):
-        return Failure("", rule)
-    return Placement(rows, used, rule, common_score(site, ask, layout, used, rule), 1)
+        near = _look(_Ground(site, views, ask, layout), near=home)
+        if near is None:
+            return Failure("", rule)
+        used = sorted(home | layout.leaves_of(row for group in near[2] for row in group))
+        if 0 < ask.bounds.leaves < len(used) > len(home):
+            return Failure("", rule)
+        return Placement(near[2], used, rule, common_score(site, ask, layout, used, rule), 1)
+    for labelled in labelled_first(layout):
+        ground = _Ground(site, views, ask, layout, labelled=labelled)
+        found = _look(ground, rule=rule)
+        if found is None and ask.enforcement is Enforcement.PREFERRED:
+            found = _look(ground)
+        if found is not None:
+            search = ground.among(found[0], rule)
+            (_, _, rows), score, compared = best_of_equals(site, ask, layout, search, found, now)
+            return Placement(rows, sorted(layout.leaves_of(itertools.chain(*rows))), rule, score, compared)
+    return Failure("", rule)
+
+
+def labelled_first(layout: Layout) -> tuple[bool, ...]:
+    """Return in which turns to look for a place: without leaves that lack a label, then with them."""
+    some = bool(layout.aligned.any())
+    return (True, False) if some and not layout.aligned.all() else (some,)
 
 
 def _too_large(ask: Ask) -> str:
@@ -80,7 +93,8 @@ def _rule_of(site: Site, variants: list[list[ClassView]], ask: Ask, layout: Layo
 
     def compute() -> tuple[SizeRule | None, int]:
         def find(ask: Ask, depth: int | None) -> Found | None:
-            return _search(site, variants, ask, layout, empty=True, at=depth)
+            grounds = (_Ground(site, variants, ask, layout, labelled=one, empty=True) for one in labelled_first(layout))
+            return next((found for ground in grounds if (found := _look(ground, at=depth)) is not None), None)
 
         fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants], axis=0)
         found = carried(site, ask, layout, find, fit)
@@ -107,81 +121,108 @@ def variants(site: Site, ask: Ask) -> list[list[ClassView]]:
     return [[site.views.get(cls, model if cls.gpus else ANY_MODEL) for cls in classes] for model in models]
 
 
-def _search(
-    site: Site,
-    variants: list[list[ClassView]],
-    ask: Ask,
-    layout: Layout,
-    *,
-    empty: bool = False,
-    rule: SizeRule | None = None,
-    near: set[int] | None = None,
-    at: int | None = None,
+class _Ground:
+    """The nodes as one gang sees them: as they are or empty, all of them or those whose leaf has all labels."""
+
+    def __init__(
+        self,
+        site: Site,
+        variants: list[list[ClassView]],
+        ask: Ask,
+        layout: Layout,
+        *,
+        labelled: bool = False,
+        empty: bool = False,
+    ) -> None:
+        limits = site.limits_for(ask)
+        self.variants, self.ask, self.layout = variants, ask, layout
+        self.fit = [[ask.within_links(view.empty_fit if empty else view.fit) for view in views] for views in variants]
+        fits = [
+            np.stack([leaf_fits(view, layout, limits, fit=fit) for view, fit in zip(views, some, strict=True)])
+            for views, some in zip(variants, self.fit, strict=True)
+        ]
+        open_ = named_at(layout, ask.within) if ask.within else np.ones(len(layout.paths), np.int64)
+        self.fits = [fit * (open_ * layout.aligned if labelled else open_) for fit in fits]
+        self.needed = np.array([count for _, count in ask.groups], np.int64)
+        used = site.nodes.daemons if empty else site.nodes.requested
+        self._fillers = [Filler(site, views, ask, layout, used, empty=empty) for views in variants]
+        self._segments: tuple[SegmentFiller, SegmentBounds] | None = None
+        self._packer = Packer(site, ask, layout, used, empty=empty)
+        if ask.segments.parts:
+            kinds = kinds_of(ask)
+            self._segments = SegmentFiller(kinds, ask, layout), SegmentBounds(kinds)
+            self._packer = SegmentPacker(site, ask, layout, used, kinds, empty=empty)
+
+    def at_width(self, depth: int, width: int, near: set[int] | None) -> Found | None:
+        """Fill in windows of so many leaves of a level."""
+        for number, held in enumerate(self.fits):
+            bounds, needed = held, self.needed[:, None]
+            if self._segments is not None:
+                bounds, needed = self._segments[1].of(held), self._segments[1].wanted
+            windows = _windows(self.layout, depth, width, bounds, needed, near)
+            for first in itertools.islice(windows, TRIES):
+                if (rows := self._filled(number, first, width)) is not None:
+                    return depth, width, rows
+        return None
+
+    def fewest(self, depth: int, most: int, leaves: Sequence[int] | None = None) -> Found | None:
+        """Search a level completely, for a place in so many leaves at most; ``leaves``: in no others."""
+        fits = self.fits
+        if leaves is not None:
+            mask = np.zeros(len(self.layout.paths), np.int64)
+            mask[list(leaves)] = 1
+            fits = [fit * mask for fit in fits]
+        return self._packer.fewest(self.variants, fits, depth, most)
+
+    def among(self, depth: int, rule: SizeRule) -> EqualSearch[Found]:
+        """Return how the places of a level are compared."""
+
+        def hold(leaves: Sequence[int]) -> Found | None:
+            if leaves[-1] - leaves[0] == len(leaves) - 1:
+                for number in range(len(self.fits)):
+                    if (rows := self._filled(number, leaves[0], len(leaves))) is not None:
+                        return depth, len(leaves), rows
+            return self.fewest(depth, len(leaves), leaves)
+
+        few = max(int((np.max(fit, axis=0) > 0).sum()) for fit in self.fit) <= FEW_NODES
+        held = np.max(self.fits, axis=0)
+        view, fit = self.variants[0][0], self.fit[0][0]
+        return EqualSearch(depth, rule, view, fit, held, few, hold, lambda found: found[2])
+
+    def _filled(self, number: int, first: int, width: int) -> list[list[int]] | None:
+        """Return rows of each group in a window, the most demanding class before the others; None where that fails."""
+        layout, filler, held = self.layout, self._fillers[number], self.fits[number]
+        if self._segments is not None:
+            return self._segments[0].fill(filler, held, first, width)
+        inside = layout.order[layout.offsets[first] : layout.offsets[first + width]]
+        room = held[:, first : first + width].max(axis=0)
+        if not room.all():
+            inside = inside[room[layout.leaf_of_row[inside] - first] > 0]
+        filled = filler.fill(inside, self.needed)
+        return None if filled is None else [np.repeat(inside, group).tolist() for group in filled]
+
+
+def _look(
+    ground: _Ground, *, rule: SizeRule | None = None, near: set[int] | None = None, at: int | None = None
 ) -> Found | None:
     """Return the lowest level that holds the gang, the fewest leaves of it, and the rows of each group.
 
     ``rule`` whose level and leaves are kept to; ``near`` leaves where some of it run; ``at`` the only level to look at.
     """
-    limits = site.limits_for(ask)
-    by_row = [[ask.within_links(view.empty_fit if empty else view.fit) for view in views] for views in variants]
-    fits = [
-        np.stack([leaf_fits(view, layout, limits, fit=fit) for view, fit in zip(views, some, strict=True)])
-        for views, some in zip(variants, by_row, strict=True)
-    ]
-    if ask.within:
-        named = named_at(layout, ask.within)
-        fits = [fit * named for fit in fits]
-    needed = np.array([[count] for _, count in ask.groups], np.int64)
-    used = site.nodes.daemons if empty else site.nodes.requested
-    fillers = [Filler(site, views, ask, layout, used, empty=empty) for views in variants]
-    segments: tuple[SegmentFiller, SegmentBounds] | None = None
-    packer = Packer(site, ask, layout, used, empty=empty)
-    if ask.segments.parts:
-        kinds = kinds_of(ask)
-        segments = SegmentFiller(kinds, ask, layout), SegmentBounds(kinds)
-        packer = SegmentPacker(site, ask, layout, used, kinds, empty=empty)
+    ask, layout = ground.ask, ground.layout
     for depth, widths in _spreads(layout, rule, bound(layout, ask.within, near), ask.bounds):
         if at is not None and depth != at:
             continue
         found = None
         for width in widths:
-            found = _at_width(fillers, segments, fits, ask, layout, depth, width, needed, near)
+            found = ground.at_width(depth, width, near)
             if found is not None:
                 break
         most = widths[-1] if found is None else found[1] - 1
         if not near and most > 0:
-            found = packer.fewest(variants, fits, depth, most) or found
+            found = ground.fewest(depth, most) or found
         if found is not None:
             return found
-    return None
-
-
-def _at_width(
-    fillers: Sequence[Filler],
-    segments: tuple[SegmentFiller, SegmentBounds] | None,
-    fits: Sequence[Int64],
-    ask: Ask,
-    layout: Layout,
-    depth: int,
-    width: int,
-    needed: Int64,
-    near: set[int] | None,
-) -> Found | None:
-    """Fill in windows of so many leaves."""
-    counts = np.ascontiguousarray(needed[:, 0])
-    for filler, held in zip(fillers, fits, strict=True):
-        if segments is not None:
-            segment_filler, bounds = segments
-            windows = _windows(layout, depth, width, bounds.of(held), bounds.wanted, near)
-            for first in itertools.islice(windows, TRIES):
-                if (rows := segment_filler.fill(filler, held, first, width)) is not None:
-                    return depth, width, rows
-            continue
-        for first in itertools.islice(_windows(layout, depth, width, held, needed, near), TRIES):
-            inside = layout.order[layout.offsets[first] : layout.offsets[first + width]]
-            filled = filler.fill(inside, counts)
-            if filled is not None:
-                return depth, width, [np.repeat(inside, group).tolist() for group in filled]
     return None
 
 

@@ -87,7 +87,7 @@ class Planner(Site):
         if ask.in_segments and (wrong := not_in_segments(ask)):
             return Failure(wrong)
         if tied:
-            return plan_tied(self, ask, layout)
+            return plan_tied(self, ask, layout, now)
         if len(ask.groups) > 1 or ask.segments.parts:
             if ask.segments.parts and ask.running:
                 return plan_parts_again(self, ask, layout)

@@ -1,6 +1,6 @@
 """What a placement takes from the gangs that the cluster usually sees: the last thing that decides between equals."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -49,11 +49,34 @@ def least_stranding(
     lost = np.zeros(len(ties), np.int64)
     for number, tie in enumerate(ties.tolist()):
         leaves = sets[tie, : sizes[tie]]
-        inside = _fewer(size, totals.capacity[leaves] - totals.used[leaves], deal(leaves)).sum(axis=1)
-        outside = _fewer(size[:, 0], parent_free[leaves[0]], asked)
-        holds = (totals.capacity[leaves] >= size).any(axis=1)
-        lost[number] = int((weight * np.where(holds, inside, outside)).sum())
+        lost[number] = _lost(leaves, deal(leaves), asked, size, weight, totals, parent_free)
     return int(ties[int(lost.argmin())])
+
+
+def stranded(
+    leaves: Int64, taken: Int64, asked: int, usual: Sequence[tuple[int, int]], totals: LeafTotals, parent_free: Int64
+) -> int:
+    """Return how many of the usual gangs, by weight, fit no more once so much is taken of some leaves.
+
+    Args:
+        leaves: int64[n], of one domain.
+        taken: int64[n], what is taken of each.
+        asked: what is taken in all.
+        usual: (size, weight) of usual gangs.
+        totals: capacity and use of leaves.
+        parent_free: int64[leaves of the fabric], what is free in the domain each leaf lies in.
+    """
+    want = np.array(usual, np.int64)
+    return _lost(leaves, taken, asked, want[:, :1], want[:, 1], totals, parent_free)
+
+
+def _lost(
+    leaves: Int64, taken: Int64, asked: int, size: Int64, weight: Int64, totals: LeafTotals, parent_free: Int64
+) -> int:
+    inside = _fewer(size, totals.capacity[leaves] - totals.used[leaves], taken).sum(axis=1)
+    outside = _fewer(size[:, 0], parent_free[leaves[0]], asked)
+    holds = (totals.capacity[leaves] >= size).any(axis=1)
+    return int((weight * np.where(holds, inside, outside)).sum())
 
 
 def _different(ties: Int64, sets: Int64, sizes: Int64, fits: Int64, totals: LeafTotals, parent_free: Int64) -> Int64:

@@ -4,41 +4,39 @@ Each member is tried with those before it counted as if they ran, so what is fou
 found. Who can't be placed yet (a worker that wants to be near the launcher) is tried again after the others. Members
 go where the gang is already: same leaf, then the nearest one, same node, then the node they prefer.
 
-Where a member finds no place, the last choices are taken back and made otherwise. The search is bounded: beyond that
-such a gang may wait where an exact search would place it; what is placed always holds. The size rule is what the same
-search finds in an empty cluster.
+How they are searched for is told in `tied_search`. The size rule is what the same search finds in an empty cluster.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.kernels.fit import fit_rows, sum_ranges
-from topo_scheduler.scheduling.placing import tied_segments
+from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
 from topo_scheduler.scheduling.placing.carried import carried, links_key
-from topo_scheduler.scheduling.placing.mixed import bound, common_score, variants
-from topo_scheduler.scheduling.placing.packer import FEW_NODES
+from topo_scheduler.scheduling.placing.equals import best_of_equals
+from topo_scheduler.scheduling.placing.mixed import common_score, labelled_first, variants
 from topo_scheduler.scheduling.placing.packer import Found as Placed
-from topo_scheduler.scheduling.placing.repair import distance
-from topo_scheduler.scheduling.placing.seating import Ground, Seating, Spots, Step
+from topo_scheduler.scheduling.placing.seating import Ground, Step
 from topo_scheduler.scheduling.placing.site import Site
-from topo_scheduler.scheduling.placing.size_rule import make_rule, named_at
-from topo_scheduler.scheduling.placing.tied_zones import Zones, zones_of
+from topo_scheduler.scheduling.placing.size_rule import make_rule
+from topo_scheduler.scheduling.placing.tied_search import Found, Search, ceilings_of, look
 from topo_scheduler.scheduling.placing.validation import holds_in_turn
-from topo_scheduler.scheduling.rules.neighbours import Surroundings
+from topo_scheduler.scheduling.rules.neighbours import NEIGHBOUR_FILTERS, Surroundings, looks_around
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 
-LOOKS: Final = 400
-"""Looks around that may lead nowhere in one search."""
-LOOKS_ON_FEW: Final = 4000
-"""The same for a gang in segments where few nodes could take a member."""
+MET_LATER: Final = frozenset((NodeReason.SPREAD, NodeReason.POD_AFFINITY))
+"""What a member that can't meet it yet may meet when others are seated."""
+MOST_LOOKED_AT: Final = 64
+"""Domains of which it is told how many members they hold with what ties these."""
 
 
 def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
@@ -50,7 +48,7 @@ def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
     return constraints is not None and members > 1 and constraints.mutual
 
 
-def plan_tied(site: Site, ask: Ask, layout: Layout) -> Placement | Failure:
+def plan_tied(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
     """Place the members of a tied gang."""
     home = layout.leaves_of(ask.running)
     if home:
@@ -62,16 +60,29 @@ def plan_tied(site: Site, ask: Ask, layout: Layout) -> Placement | Failure:
             f"the gang's {ask.total} pods{_split(ask)} have {_tie(ask)}: no domain could hold them together even if it"
             " were empty"
         )
-    found = _search(site, _now(site, ask), ask, layout, rule=rule, home=home)
-    if found is None and ask.enforcement is Enforcement.PREFERRED:
-        found = _search(site, _now(site, ask), ask, layout)
-    if found is None:
-        needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} leaves in 1 {rule.domain}"
-        where = f"near the {len(ask.running)} members that run" if home else f"in {needs}"
-        return Failure(f"no room {where} for {ask.members} pods{_split(ask)} that have {_tie(ask)}", rule)
+    for labelled in (False,) if home else labelled_first(layout):
+        search = Search(site, list(_now(site, ask, layout, labelled=labelled)), ask, layout, home)
+        found = look(search, rule=rule)
+        if found is None and ask.enforcement is Enforcement.PREFERRED:
+            found = look(search)
+        if found is not None:
+            return _placed(site, ask, layout, rule, search, found, now)
+    needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} leaves in 1 {rule.domain}"
+    where = f"near the {len(ask.running)} members that run" if home else f"in {needs}"
+    return Failure(f"no room {where} for {ask.members} pods{_split(ask)} that have {_tie(ask)}", rule)
+
+
+def _placed(
+    site: Site, ask: Ask, layout: Layout, rule: SizeRule, search: Search, found: Found, now: float
+) -> Placement:
+    if search.home:
+        used = sorted(search.home | layout.leaves_of(row for _, row, _ in found.steps))
+        score, compared = common_score(site, ask, layout, used, rule), 1
+    else:
+        found, score, compared = best_of_equals(site, ask, layout, search.among(found.depth, rule), found, now)
+        used = sorted(layout.leaves_of(row for _, row, _ in found.steps))
     rows, seated = _in_order(site.around, ask, layout, found.steps)
-    used = sorted(home | layout.leaves_of(row for _, row, _ in found.steps))
-    return Placement(rows, used, rule, common_score(site, ask, layout, used, rule), 1, seated)
+    return Placement(rows, used, rule, score, compared, seated)
 
 
 def _split(ask: Ask) -> str:
@@ -95,8 +106,8 @@ def _tie(ask: Ask) -> str:
 # ---------------------------------------------------------------- where a search looks
 
 
-def _now(site: Site, ask: Ask) -> Iterator[Ground]:
-    """The cluster as it is, once a GPU model that the gang may keep to."""
+def _now(site: Site, ask: Ask, layout: Layout, *, labelled: bool) -> Iterator[Ground]:
+    """The cluster as it is, once a GPU model that the gang may keep to; of leaves only those with all labels."""
     nodes = site.nodes
     everything = np.arange(nodes.rows, dtype=np.int64)
     for views in variants(site, ask):
@@ -107,16 +118,23 @@ def _now(site: Site, ask: Ask) -> Iterator[Ground]:
             if (shut := site.around.shut(view.cls, everything)) is not None:
                 usable = usable & ~shut
             fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, everything, fit)
-            fits.append(ask.within_links(fit))
+            fits.append(_labelled(layout, ask.within_links(fit)) if labelled else ask.within_links(fit))
         yield Ground(site.around, nodes.requested, [cls for cls, _ in ask.groups], views, fits)
 
 
-def _empty(site: Site, ask: Ask) -> Iterator[Ground]:
+def _labelled(layout: Layout, fit: Int64) -> Int64:
+    leaves = layout.leaf_of_row
+    return np.where((leaves >= 0) & (layout.aligned[leaves] > 0), fit, 0)
+
+
+def _empty(site: Site, ask: Ask, layout: Layout, *, labelled: bool) -> Iterator[Ground]:
     """The cluster with nobody in it but what DaemonSets hold."""
     around = replace(site.around, residents=site.nobody)
     for views in variants(site, ask):
         classes = [_among_themselves(cls, ask) for cls, _ in ask.groups]
         fits = [ask.within_links(view.empty_fit) for view in views]
+        if labelled:
+            fits = [_labelled(layout, fit) for fit in fits]
         yield Ground(around, site.nodes.daemons, classes, views, fits)
 
 
@@ -140,8 +158,11 @@ def rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
 
 def _rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
     def find(ask: Ask, depth: int | None) -> Placed | None:
-        found = _search(site, _empty(site, ask), ask, layout, at=depth)
-        return None if found is None else (found.depth, found.leaves, [[row for _, row, _ in found.steps]])
+        for labelled in labelled_first(layout):
+            search = Search(site, list(_empty(site, ask, layout, labelled=labelled)), ask, layout, set())
+            if (found := look(search, at=depth)) is not None:
+                return found.depth, found.leaves, [[row for _, row, _ in found.steps]]
+        return None
 
     fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants(site, ask)], axis=0)
     found = carried(site, ask, layout, find, fit)
@@ -149,187 +170,6 @@ def _rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
         return None
     depth, leaves, rows = found
     return make_rule(layout, depth, leaves, len({row for group in rows for row in group}))
-
-
-# ---------------------------------------------------------------- searching
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Where the members went, in turn."""
-
-    order: tuple[int, int, int, int]
-    depth: int
-    leaves: int
-    steps: list[Step]
-
-
-def _search(
-    site: Site,
-    grounds: Iterator[Ground],
-    ask: Ask,
-    layout: Layout,
-    *,
-    rule: SizeRule | None = None,
-    home: set[int] | None = None,
-    at: int | None = None,
-) -> Found | None:
-    """Look domain by domain, the innermost level first; the best of a level is taken. ``at`` the only level to look."""
-    search = _Search(site, list(grounds), ask, layout, home or set())
-    search.allow()
-    if rule is not None and not home:
-        return search.within(rule.depth, rule.leaves)
-    within = bound(layout, ask.within, home)
-    if within >= layout.depth:
-        return search.within(layout.depth - 1, 1)
-    for depth in range(layout.depth - 1, max(within, ask.bounds.depth) - 1, -1):
-        if at is not None and depth != at:
-            continue
-        search.allow()
-        found = search.within(depth, ask.bounds.leaves or len(layout.paths))
-        if found is not None:
-            search.allow()  # the first that does may use more leaves than it must
-            fewer = (search.within(depth, most) for most in range(1, found.leaves if not home else 1))
-            return next((one for one in fewer if one is not None), found)
-    return None
-
-
-class _Search:
-    """One search with its bounds."""
-
-    def __init__(self, site: Site, grounds: Sequence[Ground], ask: Ask, layout: Layout, home: set[int]) -> None:
-        self._site = site
-        self._grounds = [(ground, _ceilings(ground, ask, layout)) for ground in grounds]
-        self._ask = ask
-        self._layout = layout
-        self._home = home
-        self._looks = 0
-        self._steps = tied_segments.Steps()
-        usable = [(np.max(ground.fit, axis=0) > 0).sum() for ground in grounds]
-        self._few = max(usable, default=0) <= FEW_NODES
-
-    def allow(self) -> None:
-        """Allow so many looks from now on."""
-        self._steps = tied_segments.Steps()
-        in_segments = self._few and self._ask.in_segments
-        self._looks = (LOOKS_ON_FEW if in_segments else LOOKS) + 2 * self._ask.members
-
-    def within(self, depth: int, most: int) -> Found | None:
-        """Return the best place in so many leaves of one domain of a level."""
-        best: Found | None = None
-        for ground, ceilings in self._grounds:
-            for domain in self._domains(depth, most, ground, ceilings):
-                for start in self._starts(ground, ceilings, domain, most):
-                    if self._looks <= 0:
-                        return best
-                    steps = self._try(ground, domain, most, start)
-                    if steps is None:
-                        continue
-                    found = _judge(self._layout, depth, steps, self._home)
-                    best = found if best is None else min(best, found, key=lambda one: one.order)
-                    if isinstance(start, Spots) and self._few:
-                        break  # of this domain there is none that is better
-                    if not found.order[0]:
-                        return best  # others may be nearer to each other; looking for them is not worth the time
-        return best
-
-    def _try(self, ground: Ground, domain: tuple[int, int], most: int, start: int | Spots) -> list[Step] | None:
-        ask, layout = self._ask, self._layout
-        if isinstance(start, int):
-            seating = Seating(self._site, ground, ask, layout, domain, most, start, self._home)
-        else:
-            used = {*start.leaves} | self._home
-            seating = Seating(self._site, ground, ask, layout, domain, len(used), -1, used, start)
-        steps = seating.run(self._looks)
-        self._looks -= seating.looks if steps is None else 0
-        return steps
-
-    def _domains(self, depth: int, most: int, ground: Ground, ceilings: Sequence[Int64]) -> Iterator[tuple[int, int]]:
-        """Yield the domains that may hold every group alone: preferred ones first, then those with least room."""
-        layout, groups = self._layout, self._ask.groups
-        offsets = layout.domains[depth]
-        room = np.add.reduceat(np.sum(ceilings, axis=0), offsets[:-1])
-        low, high = self._ask.preferred or (0, 0)
-        for index in sorted(range(len(room)), key=lambda at: (not low <= offsets[at] < high, int(room[at]), at)):
-            first, last = int(offsets[index]), int(offsets[index + 1])
-            if not all(first <= leaf < last for leaf in self._home):
-                continue
-            if any(
-                int(np.sort(ceiling[first:last])[-most:].sum()) < count
-                for ceiling, (_, count) in zip(ceilings, groups, strict=True)
-            ):
-                continue
-            rows = layout.order[layout.offsets[first] : layout.offsets[last]]
-            if all(ground.ceiling(group, rows, all_here=True) >= count for group, (_, count) in enumerate(groups)):
-                yield first, last
-
-    def _starts(
-        self, ground: Ground, ceilings: Sequence[Int64], domain: tuple[int, int], most: int
-    ) -> Iterator[int | Spots]:
-        """Yield leaves to begin in, or what is settled of where members go, where it can be counted before."""
-        zones = None if self._home else zones_of(ground, self._ask, self._layout, domain)
-        if self._ask.segments.parts:
-            yield from self._of_segments(ceilings, domain, most, zones)
-            return
-        if zones is not None:
-            found = False
-            for spots in zones.sets(self._ask.members, most, self._steps):
-                found = True
-                yield spots
-            if not found and zones.whole and self._steps.left >= 0:
-                return  # there is no place
-        yield from self._leaves(ground, ceilings, domain)
-
-    def _of_segments(
-        self, ceilings: Sequence[Int64], domain: tuple[int, int], most: int, zones: Zones | None
-    ) -> Iterator[Spots]:
-        leaves, home = list(range(*domain)), sorted(self._home)
-        if home:
-            leaves.sort(key=lambda leaf: (*distance(self._layout, leaf, home), leaf))
-        if zones is not None:
-            low, high = domain
-            ceilings = [ceilings[0].copy()]
-            held = [np.minimum(zones.room, share.most).sum(axis=1) for share in zones.shares]
-            ceilings[0][low:high] = np.minimum(ceilings[0][low:high], np.max(held, axis=0)) if held else 0
-        for places in tied_segments.ways(self._ask, tied_segments.Ground(ceilings, leaves, home), most, self._steps):
-            if zones is None:
-                yield Spots(places, sorted({leaf for part in places for leaf in part}))
-            else:
-                yield from zones.shared(places[0], self._steps)
-
-    def _leaves(self, ground: Ground, ceilings: Sequence[Int64], domain: tuple[int, int]) -> list[int]:
-        """Return the leaves to begin in: labelled ones, then those that hold most of the gang, then the tightest."""
-        if self._home:
-            return [min(self._home)]
-        low, high = domain
-        held = np.sum(ceilings, axis=0)[low:high]
-        room = np.sum([_by_leaf(self._layout, fit) for fit in ground.fit], axis=0)[low:high]
-        order = np.lexsort((np.arange(high - low), room, -held, 1 - self._layout.aligned[low:high]))
-        return [low + int(at) for at in order if held[at]]
-
-
-def _ceilings(ground: Ground, ask: Ask, layout: Layout) -> list[Int64]:
-    """How many of each group a leaf holds at most (int64[leaves] each)."""
-    found = []
-    for group, (_, count) in enumerate(ask.groups):
-        ceiling = np.minimum(_by_leaf(layout, ground.fit[group]), count)
-        for leaf in np.flatnonzero(ceiling).tolist():
-            rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
-            ceiling[leaf] = min(int(ceiling[leaf]), ground.ceiling(group, rows, all_here=False))
-        found.append(ceiling * named_at(layout, ask.within) if ask.within else ceiling)
-    return found
-
-
-def _judge(layout: Layout, depth: int, steps: list[Step], home: set[int]) -> Found:
-    leaves = sorted(layout.leaves_of(row for _, row, _ in steps) | home)
-    unlabelled = int(not layout.aligned[leaves].all())
-    return Found((unlabelled, len(leaves), leaves[-1] - leaves[0], leaves[0]), depth, len(leaves), steps)
-
-
-def _by_leaf(layout: Layout, values: Int64) -> Int64:
-    out = np.zeros(len(layout.paths), np.int64)
-    sum_ranges(np.ascontiguousarray(values), layout.order, layout.offsets, out)
-    return out
 
 
 def _in_order(
@@ -353,3 +193,36 @@ def _in_order(
     if holds_in_turn(around, ask, rows, seated):
         return tried, turns
     return rows, seated
+
+
+def _close(ground: Ground) -> None:
+    """Take away the rows that pods which are there keep the members from, whoever of them comes first."""
+    everything = np.arange(ground.around.nodes.rows, dtype=np.int64)
+    for group, cls in enumerate(ground.classes):
+        for rule in NEIGHBOUR_FILTERS if looks_around(cls) else ():
+            if rule.reason not in MET_LATER:
+                accepted = rule.accepts(ground.around, cls, everything, ())
+                ground.fit[group] = np.where(accepted, ground.fit[group], 0)
+
+
+def most_held(site: Site, ask: Ask, layout: Layout, depth: int, leaves: int) -> Int64:
+    """Return how many members each domain of a level holds at most, in so many of its leaves (int64[domains]).
+
+    No more than that can be there together; whether so many can, only the search tells. What ties members over a key is
+    looked at in the domains that hold most otherwise, 64 of them.
+    """
+    offsets = layout.domains[depth]
+    best = np.zeros(len(offsets) - 1, np.int64)
+    for ground in _now(site, ask, layout, labelled=False):
+        _close(ground)
+        by_group = np.zeros((len(ask.groups), len(best)), np.int64)
+        for group, ((_, count), ceiling) in enumerate(zip(ask.groups, ceilings_of(ground, ask, layout), strict=True)):
+            for at, (first, last) in enumerate(pairwise(offsets.tolist())):
+                by_group[group, at] = min(count, int(np.sort(ceiling[first:last])[-leaves:].sum()))
+        for at in np.argsort(-by_group.sum(axis=0), kind="stable")[:MOST_LOOKED_AT].tolist():
+            rows = layout.order[layout.offsets[offsets[at]] : layout.offsets[offsets[at + 1]]]
+            for group in range(len(ask.groups)):
+                together = ground.ceiling(group, rows, all_here=not ask.running)
+                by_group[group, at] = min(int(by_group[group, at]), together)
+        best = np.maximum(best, by_group.sum(axis=0))
+    return best
