@@ -6,29 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import EPOCH, controlled_by, make_pod
+from tests.helpers import EPOCH
 from tests.recovery.world import Kill, World
 from topo_scheduler.api.migrations import Phase
-from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.room import RESTART, find_room
 from topo_scheduler.recovery.seating import find_seats, leaver
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
-
-
-def _put(world: World, name: str, node: str, gpus: int, *, ran: float = 0.0, **annotations: str) -> Pod:
-    """A pod of a controller of its own, where it runs already."""
-    pod = make_pod(
-        name, gpus=gpus, uid=name, owner=controlled_by("ReplicaSet", name), annotations=annotations, created=-ran
-    )
-    world.add(pod)
-    world.d.step()
-    world.d.flight.clear()
-    world.d.tried.clear()
-    pod.spec.node_name = node
-    world.tell_pod(name)
-    return pod
 
 
 def _full_leaf() -> World:
@@ -38,7 +23,7 @@ def _full_leaf() -> World:
     world.run()
     assert {node.rpartition("-")[0] for node in world.nodes_of("g").values()} == {"s1-l1"}
     (free,) = {f"s1-l1-{n}" for n in range(1, 5)} - set(world.nodes_of("g").values())
-    _put(world, "small", free, 8)
+    world.put("small", free, 8)
     return world
 
 
@@ -97,7 +82,7 @@ def test_the_cheaper_of_moving_others_and_restarting_is_done() -> None:
         where = world.nodes_of("g")
         leaf = where["g-0"].rpartition("-")[0]
         (free,) = {f"{leaf}-{n}" for n in range(1, 5)} - set(where.values())
-        _put(world, "small", free, 8, ran=ran)
+        world.put("small", free, 8, ran=ran)
         world.fail(where["g-1"])
         world.run(40)
         first = next(one for one in world.migrations.values() if not one.spec.makes_room_for)
@@ -138,7 +123,7 @@ def test_it_costs_no_more_than_the_best_of_all_there_are(
             continue
         free[node] -= gpus
         said = {"checkpoint-interval": f"{interval}s"} if interval else {}
-        _put(world, f"p{number}", node, gpus, ran=float(ran), **said)
+        world.put(f"p{number}", node, gpus, ran=float(ran), **said)
         there[f"p{number}"] = (node, gpus, _cost(ran, interval, gpus))
     one = leaver(world.d.engine, "g-0")
     assert one is not None

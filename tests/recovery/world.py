@@ -288,6 +288,25 @@ class World:
         for pod in pods:
             self.d.apply(copies([pod])[0])
 
+    def put(self, name: str, node: str, gpus: int, *, ran: float = 0.0, priority: int = 0, **said: str) -> Pod:
+        """A pod of a controller of its own, where it runs already."""
+        pod = make_pod(
+            name,
+            gpus=gpus,
+            uid=name,
+            owner=controlled_by("ReplicaSet", name),
+            annotations={key.replace("_", "-"): value for key, value in said.items()},
+            priority=priority,
+            created=self.now - ran,
+        )
+        self.add(pod)
+        self.d.step()
+        self.d.flight.clear()
+        self.d.tried.clear()
+        pod.spec.node_name = node
+        self.tell_pod(name)
+        return pod
+
     def tell_node(self, name: str) -> None:
         """The watch of nodes tells of a node."""
         node = self.node_objects[name]

@@ -52,7 +52,27 @@ class Cause(StrEnum):
     CONDITION = "NodeCondition"
     LINKS = "LinksDegraded"
     DOMAIN = "DomainFailed"
+    SCALE_DOWN = "ScaleDown"
+    PENDING_GANG = "PendingGang"
+    """Holds seats for a gang that waits while ``status.others`` leave them; it moves nobody itself."""
+    DEFRAGMENTATION = "Defragmentation"
+    IMPROVEMENT = "Improvement"
     REQUESTED = "Requested"
+
+    @property
+    def of_node(self) -> bool:
+        """Whether it is over when the nodes are well again."""
+        return not self.by_choice and self is not Cause.REQUESTED
+
+    @property
+    def by_choice(self) -> bool:
+        """Whether nothing failed and nobody asked: it is done because it is worth it, or not at all."""
+        return self in (Cause.PENDING_GANG, Cause.DEFRAGMENTATION, Cause.IMPROVEMENT)
+
+    @property
+    def moves_others(self) -> bool:
+        """Whether it is reason enough to move other pods first, where there is no room."""
+        return not self.by_choice and self is not Cause.SCALE_DOWN
 
     @property
     def dead(self) -> bool:
@@ -104,6 +124,14 @@ class Move(Value, frozen=True):
     replacement_name: str = ""
 
 
+class OtherPod(Value, frozen=True):
+    """``status.others[]``."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
 class MigrationCondition(Value, frozen=True):
     """``status.conditions[]``."""
 
@@ -117,7 +145,9 @@ class MigrationCondition(Value, frozen=True):
 class MigrationStatus(Base):
     """``status`` of a Migration. ``from_nodes`` and ``to_nodes`` for people; ``times`` when each phase began.
 
-    ``policy`` what the gang asked for: ``replace``, ``restart-gang`` or ``shrink``.
+    ``policy`` what the gang asked for: ``replace``, ``restart-gang`` or ``shrink``. ``others`` pods that must move as
+    well, by Migrations of their own: nobody is evicted before all of them have seats. They stand here, where only the
+    scheduler writes, as they may be of other namespaces.
     """
 
     phase: str = ""
@@ -128,6 +158,7 @@ class MigrationStatus(Base):
     moves: list[Move] = []  # noqa: RUF012
     conditions: list[MigrationCondition] = []  # noqa: RUF012
     times: dict[str, str] = {}  # noqa: RUF012
+    others: list[OtherPod] = []  # noqa: RUF012
 
 
 class Migration(Base):

@@ -17,6 +17,10 @@ class RecoveryLimits(Model):
     """At the same time in one namespace."""
     per_hour: Annotated[int, Field(ge=1, le=100_000)] = 120
     """Begun within an hour."""
+    moves_per_hour: Annotated[int, Field(ge=1, le=100_000)] = 30
+    """Pods that are moved within an hour though nothing failed: by ``defragmentation`` and ``improvement``."""
+    rest: Seconds = 3600.0
+    """How long a workload of which pods were moved, for whatever reason, is left alone by these two."""
 
 
 class LinkLabels(Model):
@@ -26,6 +30,27 @@ class LinkLabels(Model):
     """Key of the label that tells what is."""
     expected: str
     """Key of the label that tells what should be."""
+
+
+class DefragmentationSpec(Model):
+    """Whether pods are moved to make large blocks of free GPUs out of small ones."""
+
+    enabled: bool = False
+    """Move the fewest pods whose move makes room for a gang that has waited ``repair.after``. Off by default, as it
+    evicts running pods though nothing failed."""
+    largest_block: bool = False
+    """Where no gang waits, move pods off nodes also where that makes the largest block of free nodes in one leaf
+    larger."""
+
+
+class ImprovementSpec(Model):
+    """Whether gangs that had to spread return to fewer leaves when these are free."""
+
+    enabled: bool = False
+    """Move members of a gang where that leaves it in fewer leaves and is worth its cost. Off by default, as it evicts
+    running pods though nothing failed."""
+    slowdown: Share = 0.1
+    """How much slower a gang is taken to run while it lies in more leaves than it could, as a share."""
 
 
 class RecoverySpec(Model):
@@ -57,4 +82,9 @@ class RecoverySpec(Model):
     """Take a node that offers fewer GPUs than it has for failed. All its pods move, as nobody tells whose GPU it is."""
     link_labels: tuple[LinkLabels, ...] = ()
     """Labels that tell degraded links where they differ."""
+    scale_down_taints: tuple[str, ...] = ()
+    """Keys of taints which say that a node is to be removed, so that its pods should leave, cordoned or not:
+    ``DeletionCandidateOfClusterAutoscaler``, for example."""
+    defragmentation: DefragmentationSpec = DefragmentationSpec()
+    improvement: ImprovementSpec = ImprovementSpec()
     limits: RecoveryLimits = RecoveryLimits()

@@ -169,7 +169,10 @@ class Detection:
         return not node.told and node.since + self.spec.debounce <= now
 
     def _confirm(self, name: str, now: float) -> None:
-        self._failing[name].told = True
+        node = self._failing[name]
+        node.told = True
+        if node.problem is not None and node.problem.cause is Cause.SCALE_DOWN:
+            return  # nothing is wrong with it, if it stays after all
         record = self._records.setdefault(name, _Record())
         record.times += 1
         record.until = now + self.spec.quarantine * 2 ** min(MOST_DOUBLINGS, record.times - 1)

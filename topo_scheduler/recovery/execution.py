@@ -5,6 +5,7 @@ from collections.abc import Collection
 import msgspec
 
 from topo_scheduler.api.migrations import Migration, Move, Phase
+from topo_scheduler.recovery.choosing import no_use_now
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import EvictPod
 from topo_scheduler.recovery.seating import seat_of
@@ -24,6 +25,8 @@ class Execution:
     def evict(self, known: Tracked, now: float) -> None:
         """Have pods evicted, until all of them are gone."""
         migration = known.migration
+        if migration.cause.by_choice and self._cut_short(known, now):
+            return
         moves = self._unexpired(known, now)
         if moves is None:
             return
@@ -51,6 +54,30 @@ class Execution:
             # What the kubelet or a person must do comes before what only takes its time.
             waits.sort(key=lambda one: one[0] == "Terminating")
             self._ground.write(known, now, None, None, Condition("Evicted", False, *waits[0]))
+
+    def _cut_short(self, known: Tracked, now: float) -> bool:
+        """Let those stay that nobody asked to go yet, where a move by choice has no use any more, or lost a seat."""
+        migration, engine = known.migration, self._ground.engine
+        why = no_use_now(self._ground, migration, now)
+        if not why:
+            return False
+        going: list[Move] = []
+        for move in migration.status.moves:
+            entry, eviction = engine.world.ledger.get(move.uid), known.evictions.get(move.uid, Eviction())
+            if eviction.flying:
+                return True  # its answer tells
+            accepted = eviction.until > now and not eviction.reason
+            if entry is None or accepted or (entry.occupant is not None and entry.occupant.terminating):
+                going.append(move)
+        if not going:
+            self._ground.end(known, Phase.CANCELLED, *why, now)
+        elif len(going) < len(migration.status.moves):
+            stays = len(migration.status.moves) - len(going)
+            text = f"{why[1]}: {stays} pods stay where they are"
+            self._ground.write(known, now, None, going, Condition("Evicted", status=False, reason=why[0], message=text))
+        else:
+            return False
+        return True
 
     def _awaits(self, move: Move, *, force: bool) -> tuple[str, str]:
         dead = self._dead(move.from_)

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
-from topo_scheduler.api.migrations import Migration, Move, Phase
+from topo_scheduler.api.migrations import Migration, Move, OtherPod, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.detection import Detection
 from topo_scheduler.recovery.instructions import Instruction, LearnPods, TellMigration
 from topo_scheduler.recovery.limits import Limits
+from topo_scheduler.recovery.moved import Moved
 from topo_scheduler.recovery.seating import Leaver, leaver, seat_of
 from topo_scheduler.recovery.tracked import Condition, Tracked, changed_status, moment, spent, write
 from topo_scheduler.scheduling.engine import Engine
@@ -28,7 +29,10 @@ class Ground:
         self.spec = spec
         self.epoch = epoch
         self.limits = Limits()
+        self.moved = Moved()
         self.tracked: dict[str, Tracked] = {}
+        self.intended: dict[str, tuple[OtherPod, ...]] = {}
+        """Pods that are to move as well, by Migrations that are being created: namespace and name."""
         self.out: list[Instruction] = []
         """What is to be carried out."""
 
@@ -72,6 +76,29 @@ class Ground:
             for move in one.migration.status.moves
         }
 
+    def moved_for(self, key: str) -> dict[str, tuple[Migration, Move]]:
+        """Return the moves of Migrations that make room for one, by the uid of the pod."""
+        return {
+            move.uid: (one.migration, move)
+            for one in self.tracked.values()
+            if one.migration.spec.makes_room_for == key
+            for move in one.migration.status.moves
+        }
+
+    def holds_back(self, migration: Migration, leavers: Sequence[Leaver], now: float) -> Condition | None:
+        """Return why a Migration must not begin now, as a condition. ``leavers`` pods that are moved by it."""
+        cause, spec, wall = migration.cause, self.spec, self.epoch + now
+        by_choice = cause.by_choice and not migration.spec.makes_room_for
+        reason, text = "Limited", self.limits.lacking(migration, spec.limits, wall)
+        if spec.dry_run:
+            reason, text = "DryRun", "recovery.dryRun is set: it is planned and reported only"
+        elif self.detection.held and (cause.dead or cause.by_choice):
+            reason, text = "HeldBack", self.detection.held
+        elif by_choice and not text:
+            text = self.moved.lacking(len(leavers), migration.key, spec.limits, wall)
+            text = text or self.moved.resting(leavers, spec.limits, wall)
+        return Condition("Reserved", status=False, reason=reason, message=text) if text else None
+
     def since(self, migration: Migration, phase: Phase, now: float) -> float:
         """Return for how many seconds a Migration has been in a phase, or beyond it."""
         begun = moment(migration.status.times.get(phase, ""))
@@ -102,12 +129,20 @@ class Ground:
         *conditions: Condition,
         message: str | None = None,
         policy: str | None = None,
+        others: Sequence[OtherPod] | None = None,
     ) -> None:
         """Write what changed in a status, if anything did."""
         wall = self.epoch + now
         migration = known.migration
         status = changed_status(
-            migration, wall, phase=phase, moves=moves, message=message, policy=policy, conditions=conditions
+            migration,
+            wall,
+            phase=phase,
+            moves=moves,
+            message=message,
+            policy=policy,
+            others=others,
+            conditions=conditions,
         )
         if status is None:
             return

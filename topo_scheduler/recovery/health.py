@@ -92,6 +92,8 @@ def problem_of(health: NodeHealth, spec: RecoverySpec) -> Problem | None:
     named = [taint for taint in health.taints if taint in spec.maintenance_taints]
     if health.cordoned and named:
         return Problem(Cause.MAINTENANCE, f"is cordoned with the taint {named[0]}")
+    if leaving := [taint for taint in health.taints if taint in spec.scale_down_taints]:
+        return Problem(Cause.SCALE_DOWN, f"is to be removed: it has the taint {leaving[0]}")
     return None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from topo_scheduler.api.migrations import Migration
 from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.defragmenting import Defragmenting
 from topo_scheduler.recovery.detection import Detection, Path
 from topo_scheduler.recovery.healing import Healing
 from topo_scheduler.recovery.health import NodeHealth
@@ -24,6 +25,7 @@ class Recovery:
         self.detection = Detection(spec, self._domains_of)
         self.migrations = Migrations(engine, self.detection, spec, epoch)
         self.healing = Healing(engine, epoch, self.migrations.moves_pod)
+        self.defragmenting = Defragmenting(self.migrations.ground)
         self._out: list[Instruction] = []
         self._held = ""
 
@@ -68,6 +70,8 @@ class Recovery:
         self._out += self.healing.created(namespace, name, outcome, message, now)
         if migration is not None:
             self.migrations.seen(migration, now)
+        else:
+            self.migrations.ground.intended.pop(f"{namespace}/{name}", None)
 
     def written(
         self, namespace: str, name: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float
@@ -96,12 +100,18 @@ class Recovery:
         if self.detection.held != self._held:
             self._held = self.detection.held
             self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))
-        out, self._out = [*self._out, *self.healing.step(now), *self.migrations.step(now)], []
+        made = [*self.healing.step(now), *self.defragmenting.step(now)]
+        out, self._out = [*self._out, *made, *self.migrations.step(now)], []
         return out
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next, if nothing happens before."""
-        times = (self.detection.next_due(), self.healing.next_due(), self.migrations.next_due(now))
+        times = (
+            self.detection.next_due(),
+            self.healing.next_due(),
+            self.defragmenting.next_due(now),
+            self.migrations.next_due(now),
+        )
         return min((at for at in times if at is not None), default=None)
 
     def _domains_of(self, node: str) -> list[Path]:

@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final
 
-from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.detection import Detection
 from topo_scheduler.recovery.execution import Execution
+from topo_scheduler.recovery.gang_room import GangRoom
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.planning import LOOK_AGAIN, Planning
@@ -24,6 +25,8 @@ RETRY: Final = 10.0
 RETRY_MOST: Final = 300.0
 NO_RIGHTS: Final = 300.0
 """Seconds after which it is tried again at most what RBAC does not allow."""
+WAITS: Final = 10.0
+"""Seconds after which it is looked again at those that have not begun to evict, as their time may have come."""
 BELIEVED: Final = 4
 """Refusals by RBAC in a row until that is told: a server that has just started refuses everybody for a moment."""
 
@@ -32,9 +35,10 @@ class Migrations:
     """All Migrations that are not over."""
 
     def __init__(self, engine: Engine, detection: Detection, spec: RecoverySpec, epoch: float) -> None:
-        self._ground = Ground(engine, detection, spec, epoch)
+        self.ground = self._ground = Ground(engine, detection, spec, epoch)
         self._planning = Planning(self._ground)
         self._execution = Execution(self._ground)
+        self._gang_room = GangRoom(self._ground)
         self._over: dict[str, tuple[str, str]] = {}
         """Uid and version of those that are over, so that no older view brings them back."""
 
@@ -64,6 +68,7 @@ class Migrations:
         if over is not None and over[0] == uid and _older(version, over[1]):
             return
         self._ground.limits.note(migration, self._ground.epoch + now)
+        self._ground.moved.note(migration)
         phase = migration.phase
         if phase is not None and phase.over:
             if known is not None:
@@ -154,12 +159,17 @@ class Migrations:
         times: list[float] = []
         for known in self._ground.tracked.values():
             times += [at for at in (known.not_before, *(one.until for one in known.evictions.values())) if at > now]
+            if known.migration.phase in (None, Phase.PLANNED, Phase.RESERVING):
+                times.append(now + WAITS)
             begun = moment(known.migration.status.times.get(_clock_of(known.migration), ""))
             if begun is not None:
                 times.append(max(now + LOOK_AGAIN, begun - self._ground.epoch + self._ground.spec.seats_expire))
         return min(times, default=None)
 
     def _advance(self, known: Tracked, now: float) -> None:
+        if known.migration.cause is Cause.PENDING_GANG:
+            self._gang_room.advance(known, now)
+            return
         match known.migration.phase:
             case None:
                 self._planning.plan(known, now)

@@ -6,15 +6,20 @@ from collections.abc import Sequence
 from typing import Final
 
 from topo_scheduler.recovery.seating import Leaver
+from topo_scheduler.state.workloads import Workload
 
 _NAME: Final = re.compile(r"[^a-z0-9-]+")
 
 
-def name_for(pods: Sequence[Leaver]) -> str:
-    """Return the name of the Migration of these pods."""
-    uids = sorted({one.member.uid for one in pods})
-    digest = hashlib.sha256("\n".join(uids).encode()).hexdigest()[:10]
-    workload = pods[0].workload
+def name_for(pods: Sequence[Leaver], occasion: str = "") -> str:
+    """Return the name of the Migration of these pods. ``occasion`` tells it from others of the same pods."""
+    uids = {one.member.uid for one in pods}
+    return name_of(pods[0].workload, [*sorted(uids), *filter(None, [occasion])])
+
+
+def name_of(workload: Workload, told_by: Sequence[str]) -> str:
+    """Return the name of a Migration for a workload. ``told_by`` what tells it from others."""
+    digest = hashlib.sha256("\n".join(told_by).encode()).hexdigest()[:10]
     plain = workload.name if workload.gang else workload.controller.rpartition(" ")[2]
     name = _NAME.sub("-", plain.lower()).strip("-")[:50].strip("-")
     return f"{name or 'pods'}-{digest}"

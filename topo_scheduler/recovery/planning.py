@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from topo_scheduler.api.annotations import OnFailure
-from topo_scheduler.api.migrations import Cause, Migration, Phase
+from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.recovery.choosing import ALONE, all_have_seats, kept_free, useless
 from topo_scheduler.recovery.ground import LEARNING, Ground
 from topo_scheduler.recovery.reading import (
     Refused,
@@ -49,7 +50,8 @@ class Planning:
         found = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         reserved = found if targets or policy == OnFailure.SHRINK else self._no_room(leavers)
         moves, cause = with_targets(moves, targets), migration.spec.cause
-        self._ground.write(known, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy)
+        others = self._ground.intended.pop(migration.key, ())
+        self._ground.write(known, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
 
     def begin(self, known: Tracked, now: float) -> None:
         """Hold seats for a planned one, if its turn has come and there is room."""
@@ -64,12 +66,8 @@ class Planning:
             self._ground.end(known, Phase.FAILED, "NotOurs", text, now)
         elif unread:
             self._ground.learn(known, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
-        elif self._ground.spec.dry_run:
-            self._hold_back(known, "DryRun", "recovery.dryRun is set: it is planned and reported only", now)
-        elif self._ground.detection.held and migration.cause.dead:
-            self._hold_back(known, "HeldBack", self._ground.detection.held, now)
-        elif wait := self._ground.limits.lacking(migration, self._ground.spec.limits, self._ground.epoch + now):
-            self._hold_back(known, "Limited", wait, now)
+        elif waits := self._ground.holds_back(migration, leavers, now):
+            self._ground.write(known, now, None, None, waits)
         elif migration.shrinks:
             text = "the gang goes on with fewer members: no seats are held"
             self._ground.write(known, now, Phase.RESERVING, None, Condition("Reserved", False, "Shrinks", text))
@@ -79,6 +77,9 @@ class Planning:
                 return
             targets = self._seats(known, leavers, now)
             text = f"{len(leavers)} seats are held"
+            if why := useless(self._ground, migration, leavers, targets):
+                self._ground.end(known, Phase.CANCELLED, "NoUse", why, now)
+                return
             if not targets and not self._helpers(migration):
                 targets, text = self._make_room(known, leavers, now)
             if not targets:
@@ -93,6 +94,7 @@ class Planning:
             self._ground.keep(migration, moves)
             held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
             self._ground.limits.begin(migration, self._ground.epoch + now)
+            self._ground.moved.begin(migration, len(moves), self._ground.epoch + now)
             self._ground.write(known, now, Phase.RESERVING, moves, held)
 
     def _make_room(self, known: Tracked, leavers: Sequence[Leaver], now: float) -> tuple[dict[str, str], str]:
@@ -101,7 +103,7 @@ class Planning:
         Whatever is cheaper: see `room`. No seats and no text where the whole gang moves.
         """
         migration, wall = known.migration, self._ground.epoch + now
-        if migration.spec.makes_room_for:
+        if migration.spec.makes_room_for or not migration.cause.moves_others:
             return {}, "nothing"
         if strangers := [
             pod for pod in neighbours_unread(self._ground.engine, leavers) if pod.uid not in known.learned
@@ -111,7 +113,7 @@ class Planning:
         avoided, taken = self._avoided(migration, leavers, now), set(self._ground.others(known))
         room = find_room(self._ground.engine, leavers, avoided, taken, migration.key, now, wall)
         rest = rest_of_gang(self._ground.engine, leavers)
-        may_restart = migration.cause is not Cause.REQUESTED and all(may_move(one) for one in rest)
+        may_restart = migration.cause.of_node and all(may_move(one) for one in rest)
         if rest and may_restart and (room is None or restart_cost(rest) < room.cost):
             whole = [*leavers, *rest]
             if targets := dict(find_seats(self._ground.engine, whole, avoided, migration.key, now)):
@@ -152,6 +154,10 @@ class Planning:
             self._ground.write(known, now, Phase.PLANNED, with_targets(moves, {}), gone)
             return
         self._ground.keep(migration, moves)
+        if not all_have_seats(self._ground, migration):
+            if self._ground.since(migration, Phase.RESERVING, now) > ALONE:
+                self._ground.end(known, Phase.CANCELLED, "NoUse", "others have no seats that must move as well", now)
+            return
         if migration.shrinks or vacant(self._ground.engine, moves):
             self._ground.write(known, now, Phase.EVICTING, None)
             return
@@ -172,7 +178,7 @@ class Planning:
             self._ground.end(known, Phase.CANCELLED, "NotNeeded", text, now)
             return True
         nodes = {move.from_ for move in migration.status.moves}
-        if migration.cause is not Cause.REQUESTED and all(self._ground.detection.well(node) for node in nodes):
+        if migration.cause.of_node and all(self._ground.detection.well(node) for node in nodes):
             self._ground.end(known, Phase.CANCELLED, "Healed", "the nodes are well again", now)
             return True
         return False
@@ -186,11 +192,8 @@ class Planning:
         """Return the nodes that are no target."""
         named = (one for one in leavers if migration.names(one.member.name, one.member.uid))
         avoided = self._ground.detection.avoided(now) | {one.entry.node for one in named}
-        return avoided | avoided_nodes(self._ground.engine, migration.spec.avoid)
+        return avoided | avoided_nodes(self._ground.engine, migration.spec.avoid) | kept_free(self._ground, migration)
 
     def _no_room(self, leavers: Sequence[Leaver]) -> Condition:
         text = f"no room for {len(leavers)} pods where the rules allow them; it is looked for again when room comes"
         return Condition("Reserved", status=False, reason="NoRoom", message=text)
-
-    def _hold_back(self, known: Tracked, reason: str, message: str, now: float) -> None:
-        self._ground.write(known, now, None, None, Condition("Reserved", status=False, reason=reason, message=message))

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from topo_scheduler.api.annotations import OnFailure
-from topo_scheduler.api.migrations import Cause, Migration, Phase
+from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.recovery.seating import Leaver, leaver
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
@@ -74,8 +74,7 @@ def read_pods(engine: Engine, migration: Migration, learned: Collection[str], ta
 
 def _rest_of_gang(engine: Engine, found: Sequence[Leaver], learned: Collection[str]) -> list[Leaver]:
     """Return the other bound members of a gang that can't go on with a new one."""
-    gang = found[0].workload
-    if not gang.gang or gang.request.on_failure != OnFailure.RESTART_GANG:
+    if not restarts(found[0]):
         return []
     rest = rest_of_gang(engine, found)
     unlearned = [one.member for one in rest if not one.member.cls.amounts and one.member.uid not in learned]
@@ -85,6 +84,11 @@ def _rest_of_gang(engine: Engine, found: Sequence[Leaver], learned: Collection[s
         text = f"the gang restarts whole, but nobody would make pod {bare.member.name} again: it stays"
         raise Refused(Phase.FAILED, "BarePod", text)
     return rest
+
+
+def restarts(one: Leaver) -> bool:
+    """Whether all of a pod's gang must start again when it goes."""
+    return one.workload.gang and one.workload.request.on_failure == OnFailure.RESTART_GANG
 
 
 def rest_of_gang(engine: Engine, found: Sequence[Leaver]) -> list[Leaver]:
@@ -105,8 +109,8 @@ def policy_of(leavers: Sequence[Leaver], migration: Migration) -> str:
     """Return what becomes of the places of pods: `OnFailure`. Who asks for a move does not ask to shrink."""
     gang = leavers[0].workload
     wanted = gang.request.on_failure if gang.gang else OnFailure.REPLACE
-    requested = migration.cause is Cause.REQUESTED
-    return OnFailure.REPLACE if requested and wanted == OnFailure.SHRINK else wanted
+    lost = migration.cause.of_node
+    return OnFailure.REPLACE if wanted == OnFailure.SHRINK and not lost else wanted
 
 
 def _check(one: Leaver, migration: Migration) -> None:

@@ -5,7 +5,7 @@ leaves where the others are, then to the nearest that the size rule allows, and 
 holds. Nothing of the state is changed.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -96,17 +96,13 @@ def find_seats(
         now: seconds.
     """
     found: dict[str, str] = {}
-    with_place: list[tuple[Candidate, int]] = []
     neighbours = any(looks_around(one.member.cls) for one in leavers) or bool(engine.world.residents.repelling)
     trial = trial_without(engine, leavers, avoided, migration, now, neighbours=neighbours)
     for group in _together(leavers):
-        rows = _place(engine, trial, group)
+        rows = place_group(engine, trial, group)
         if rows is None:
             return {}
-        for one, row in zip(group, rows, strict=True):
-            found[one.member.uid] = engine.world.nodes.names[row]
-            with_place.append((_candidate(one), row))
-        trial.restore(replace(one, row=row) for one, row in with_place[-len(group) :])
+        found |= {one.member.uid: engine.world.nodes.names[row] for one, row in zip(group, rows, strict=True)}
     return found
 
 
@@ -129,20 +125,30 @@ def trial_without(
     """Return a copy of the state in which pods are gone, avoided nodes are full, and what is promised counts."""
     workload = leavers[0].workload
     trial = Trial(engine.planner, engine.world.layout, now, neighbours=neighbours)
-    trial.remove(_candidate(one) for one in leavers if one.entry.row >= 0)
-    nodes, row_of = trial.planner.nodes, engine.world.nodes.row_of
+    trial.remove(as_candidate(one) for one in leavers if one.entry.row >= 0)
     own = f"seat:{migration}:"
-    for promised in engine.preempting.nominations:
-        mine = promised.uid.startswith(own) or promised.uid in workload.members
-        if promised.priority >= workload.priority and not mine and (row := row_of.get(promised.node)) is not None:
-            nodes.charge(row, promised.amounts)
-    rows = [row_of[name] for name in avoided if name in row_of]
-    nodes.requested[rows] = np.maximum(nodes.requested[rows], nodes.allocatable[rows])
+    count_promised(engine, trial, workload.priority, lambda uid: uid.startswith(own) or uid in workload.members)
+    shut(engine, trial, avoided)
     return trial
 
 
-def _place(engine: Engine, trial: Trial, group: Sequence[Leaver]) -> list[int] | None:
-    """Return the row of each of some pods that are placed together."""
+def count_promised(engine: Engine, trial: Trial, priority: int, mine: Callable[[str], bool]) -> None:
+    """Let what is promised to pods of this priority or a higher one be held, but for those that are one's own."""
+    row_of = engine.world.nodes.row_of
+    for promised in engine.preempting.nominations:
+        if promised.priority >= priority and not mine(promised.uid) and (row := row_of.get(promised.node)) is not None:
+            trial.planner.nodes.charge(row, promised.amounts)
+
+
+def shut(engine: Engine, trial: Trial, names: Collection[str]) -> None:
+    """Let nodes be full."""
+    nodes, row_of = trial.planner.nodes, engine.world.nodes.row_of
+    rows = [row_of[name] for name in names if name in row_of]
+    nodes.requested[rows] = np.maximum(nodes.requested[rows], nodes.allocatable[rows])
+
+
+def place_group(engine: Engine, trial: Trial, group: Sequence[Leaver]) -> list[int] | None:
+    """Return the row of each of some pods that are placed together, and let them be there; None without room."""
     try:
         groups, ask = asked_again(engine, group)
         placement = trial.place(ask)
@@ -150,8 +156,10 @@ def _place(engine: Engine, trial: Trial, group: Sequence[Leaver]) -> list[int] |
         return None
     if placement is None:
         return None
-    rows = place_members(groups, placement)
-    return [rows[one.member.uid] for one in group]
+    seats = place_members(groups, placement)
+    rows = [seats[one.member.uid] for one in group]
+    trial.restore(replace(as_candidate(one), row=row) for one, row in zip(group, rows, strict=True))
+    return rows
 
 
 def asked_again(engine: Engine, group: Sequence[Leaver]) -> tuple[Groups, Ask]:
@@ -203,7 +211,8 @@ def ask_without(
     return replace(ask, running=sorted(rows))
 
 
-def _candidate(one: Leaver) -> Candidate:
+def as_candidate(one: Leaver) -> Candidate:
+    """Return a pod as trials know pods."""
     occupant = one.entry.occupant or replace(_NOBODY, uid=one.member.uid)
     return Candidate(occupant, one.entry.row, one.entry.amounts, one.entry.profile, 0, NO_GANG, -1)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from topo_scheduler.api.migrations import Migration, MigrationCondition, MigrationStatus, Move, Phase
+from topo_scheduler.api.migrations import Migration, MigrationCondition, MigrationStatus, Move, OtherPod, Phase
 from topo_scheduler.recovery.instructions import Spent, WriteStatus
 
 LONGEST_MESSAGE: Final = 2048
@@ -78,6 +78,7 @@ def changed_status(
     moves: Sequence[Move] | None = None,
     message: str | None = None,
     policy: str | None = None,
+    others: Sequence[OtherPod] | None = None,
     conditions: Sequence[Condition] = (),
 ) -> MigrationStatus | None:
     """Return the status with changes; None where nothing would change. ``wall`` seconds since the epoch."""
@@ -101,6 +102,7 @@ def changed_status(
         moves=there,
         conditions=kept,
         times=times,
+        others=old.others if others is None else list(others),
     )
     return None if status == old else status
 

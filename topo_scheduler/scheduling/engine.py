@@ -39,7 +39,7 @@ from topo_scheduler.scheduling.queueing.standing import lacking, least_of, order
 from topo_scheduler.scheduling.queueing.waking import Waking
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
-from topo_scheduler.scheduling.settings import fairness_of, policy_of, unknown_levels, unknown_scores
+from topo_scheduler.scheduling.settings import fairness_of, policy_of, repair_of, unknown_levels, unknown_scores
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
@@ -72,7 +72,7 @@ class Engine:
         self.reserving = Reserving(
             self.world, self.workloads, self.attempts, self.preempting, config.topology.spec.reservation
         )
-        self.moving = Moving(self.world, self.workloads, self.attempts, self.preempting, config.topology.spec.repair)
+        self.moving = Moving(self.world, self.workloads, self.attempts, self.preempting, repair_of(config))
         self._told = Told()
         self.arrivals = Arrivals(
             config.scheduler.scheduler_name,
@@ -119,7 +119,7 @@ class Engine:
         self.preempting.enabled = config.topology.spec.preemption.enabled
         self.contested.config = config.topology.spec.other_schedulers
         self.reserving.configure(config.topology.spec.reservation)
-        self.moving.configure(config.topology.spec.repair)
+        self.moving.configure(repair_of(config))
         self.world.improve_all()
 
     def nodes_applied(self, nodes: Iterable[Node], now: float) -> None:
@@ -173,6 +173,8 @@ class Engine:
         """Understand pods that were found bound, so that they can be planned with: `Arrivals.learn`."""
         for pod in pods:
             self.arrivals.learn(pod, now)
+        if pods:
+            self.moving.look_again()
 
     def seats_kept(self, migration: str, seats: Sequence[ReservedSeat]) -> None:
         """Hold these seats for replacements that a Migration awaits, and no other for it."""

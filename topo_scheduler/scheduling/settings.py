@@ -6,6 +6,7 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.waiting import RepairSpec
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.placing.ask import Limits
 from topo_scheduler.scheduling.placing.policy import Policy, configured_rules
@@ -32,6 +33,13 @@ def fairness_of(config: Configuration) -> Fairness:
     """Return from the configuration whose turn it is."""
     fairness = config.topology.spec.fairness
     return Fairness(fairness.overdue_after, fairness.decisions_per_second, fairness.decision_burst)
+
+
+def repair_of(config: Configuration) -> RepairSpec:
+    """Return from the configuration whether moves are looked for: also where they are not only told but made."""
+    spec = config.topology.spec
+    makes = spec.recovery.enabled and spec.recovery.defragmentation.enabled
+    return spec.repair.model_copy(update={"enabled": spec.repair.enabled or makes})
 
 
 def unknown_scores(config: Configuration, extensions: Extensions) -> list[str]:

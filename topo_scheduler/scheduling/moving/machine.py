@@ -47,11 +47,12 @@ class GoneError(Exception):
 
 @dataclass(slots=True)
 class _Wanted:
-    """A gang that waits. ``text`` why, as it was told; ``sentence`` the plan, as it was told last."""
+    """A gang that waits. ``text`` why, as it was told; ``plan`` found last, ``sentence`` as it was told."""
 
     since: float
     text: str
     state: Hashable = None
+    plan: MovePlan | None = None
     sentence: str = ""
 
 
@@ -98,6 +99,22 @@ class Moving:
         """Return the moves that would make room for a workload, in words; empty where none are known."""
         wanted = self._wanted.get(id_)
         return wanted.sentence if wanted is not None else ""
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a gang waits for which moves are looked for."""
+        return bool(self._wanted)
+
+    def plans(self) -> list[tuple[Workload, MovePlan]]:
+        """Return the gangs that wait and the plans found last, which may have become impossible; longest wait first."""
+        ordered = sorted(self._wanted.items(), key=lambda item: (item[1].since, item[0]))
+        found = [(self._workloads.get(id_), one.plan) for id_, one in ordered]
+        return [(workload, plan) for workload, plan in found if workload is not None and plan is not None]
+
+    def look_again(self) -> None:
+        """More is known of pods than when it was looked last."""
+        for one in self._wanted.values():
+            one.state = None
 
     def forget(self, id_: str) -> None:
         """Forget a workload that is placed or gone."""
@@ -148,6 +165,7 @@ class Moving:
         if state is GONE or (plan is not None and state != self._taken() and not self._possible(plan, workload)):
             one.state = None  # what was found can no longer be had
             return
+        one.plan = plan
         before, one.sentence = one.sentence, "" if plan is None else self.sentence(plan)
         if before != one.sentence:
             yield workload, one.text

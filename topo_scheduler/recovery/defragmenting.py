@@ -1,0 +1,107 @@
+"""From gangs that wait for room, though enough is free, to the Migrations that make it: one for each such gang.
+
+The moves are those the engine found and told (`moving`); here they are tried again, and made unless a workload was
+moved lately. What is made of them is `gang_room`.
+"""
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
+from topo_scheduler.recovery.by_choice import gang_seats, unread
+from topo_scheduler.recovery.ground import Ground
+from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods
+from topo_scheduler.recovery.naming import name_of
+from topo_scheduler.recovery.reading import may_move
+from topo_scheduler.recovery.seating import Leaver, leaver
+from topo_scheduler.recovery.tracked import stamp
+from topo_scheduler.scheduling.moving.plan import MovePlan
+from topo_scheduler.scheduling.queueing.standing import least_of, order_of
+from topo_scheduler.state.workloads import Member, Stage, Workload
+
+LOOK: Final = 5.0
+"""Seconds between two looks while gangs wait."""
+AGAIN: Final = 300.0
+"""Seconds after which it is tried again for a gang."""
+
+
+@dataclass(slots=True)
+class Defragmenting:
+    """Gangs for which room is to be made."""
+
+    ground: Ground
+    _at: float = -inf
+    _not_before: dict[str, float] = field(default_factory=dict)
+    """By gang."""
+    _read: set[str] = field(default_factory=set)
+    """Uids of pods that were read, or are being read."""
+
+    def step(self, now: float) -> list[Instruction]:
+        """Return the Migrations to create, and the pods to be read before it is known who may move."""
+        moving = self.ground.engine.moving
+        if not self._on or not moving.awaited or now < self._at + LOOK:
+            return []
+        self._at = now
+        self._not_before = {id_: at for id_, at in self._not_before.items() if at > now}
+        ledger = self.ground.engine.world.ledger
+        self._read = {uid for uid in self._read if ledger.get(uid) is not None}
+        out: list[Instruction] = []
+        if strangers := unread(self.ground.engine, (uid for uid, _ in ledger.items()), self._read):
+            self._read.update(pod.uid for pod in strangers)
+            out.append(LearnPods(strangers))
+        for workload, plan in moving.plans():
+            if workload.id not in self._not_before and (create := self._made(workload, plan, now)) is not None:
+                self._not_before[workload.id] = now + AGAIN
+                out.append(create)
+        return out
+
+    def next_due(self, now: float) -> float | None:
+        """Return when `step` must be called next."""
+        return max(now, self._at + LOOK) if self._on and self.ground.engine.moving.awaited else None
+
+    @property
+    def _on(self) -> bool:
+        return self.ground.spec.defragmentation.enabled
+
+    def _made(self, workload: Workload, plan: MovePlan, now: float) -> CreateMigration | None:
+        """Return the Migration that holds a gang's seats; None where there is one, or moves would do no good now."""
+        ground = self.ground
+        members = workload.at(Stage.PENDING)[: least_of(workload)]
+        found = [leaver(ground.engine, move.pod.occupant.uid) for move in plan.moves]
+        others = [one for one in found if one is not None and may_move(one)]
+        if not members or len(others) < len(found) or self._under_way(members, others):
+            return None
+        wall = ground.epoch + now
+        if ground.moved.resting(others, ground.spec.limits, wall):
+            return None
+        avoided = ground.detection.avoided(now)
+        if not gang_seats(ground.engine, workload, members, others, avoided, "", now):
+            return None
+        since = stamp(ground.epoch + order_of(workload).since)
+        name = name_of(workload, [*(one.uid for one in members), *(one.member.uid for one in others), stamp(wall)])
+        key = f"{workload.namespace}/{name}"
+        ground.intended[key] = tuple(
+            OtherPod(one.member.namespace, one.member.name, one.member.uid) for one in others
+        )
+        spec = MigrationSpec(
+            cause=f"gang {workload.namespace}/{workload.name} waits. {ground.engine.moving.sentence(plan)}",
+            reason=Cause.PENDING_GANG.value,
+            since=since,
+            pods=[MigrationPod(one.name, one.uid) for one in members],
+        )
+        return CreateMigration(workload.namespace, name, spec)
+
+    def _under_way(self, members: list[Member], others: list[Leaver]) -> bool:
+        """Whether a Migration holds seats for these members, or moves one of these pods."""
+        uids = {one.uid for one in members} | {one.member.uid for one in others}
+        return any(
+            not uids.isdisjoint(
+                [
+                    *(move.uid for move in one.migration.status.moves),
+                    *(pod.uid for pod in one.migration.spec.pods),
+                    *(other.uid for other in one.migration.status.others),
+                ]
+            )
+            for one in self.ground.tracked.values()
+        )
