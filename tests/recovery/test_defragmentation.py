@@ -1,23 +1,27 @@
 """A gang waits though enough is free: others move, the fewest that make room, and the gang gets that room."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from tests.recovery.world import Kill, World
 from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.recovery import DefragmentationSpec, RecoveryLimits, RecoverySpec
+from topo_scheduler.recovery.instructions import Instruction, WriteStatus
 
 ON = RecoverySpec(enabled=True, defragmentation=DefragmentationSpec(enabled=True))
+STAYS = {"movable": "false"}
 CONFIG = (
     "{recovery: {enabled: true, defragmentation: {enabled: true}},"
     " preemption: {enabled: false}, reservation: {enabled: false}}"
 )
 
 
-def _scattered(spec: RecoverySpec = ON, **said: str) -> World:
+def _scattered(spec: RecoverySpec = ON, said: Mapping[str, str] | None = None) -> World:
     """Two leaves of two nodes; one small pod in the first leaf, two in the second, and a gang that wants a leaf."""
     world = World(spec, {"s1/l1": 2, "s1/l2": 2}, CONFIG)
     for name, node in (("a", "s1-l1-1"), ("b", "s1-l2-1"), ("c", "s1-l2-2")):
-        world.put(name, node, 2, **said)
+        world.put(name, node, 2, said=said)
     world.gang("g", 2)
     return world
 
@@ -58,3 +62,180 @@ def test_it_is_off_by_default() -> None:
     world = _scattered(RecoverySpec(enabled=True))
     world.run(300)
     assert not world.migrations and not world.evictions
+
+
+def test_a_dry_run_plans_and_touches_nobody() -> None:
+    world = _scattered(RecoverySpec(enabled=True, dry_run=True, defragmentation=DefragmentationSpec(enabled=True)))
+    world.run(120)
+    assert world.phases() == [Phase.PLANNED]
+    assert world.one().status.to_nodes == "s1-l1-1,s1-l1-2"
+    assert world.condition("Reserved")[1] == "DryRun"
+    assert not world.evictions and not world.d.engine.preempting.replacements
+    world.recovery.configure(ON, world.now)
+    world.run(20)
+    assert world.phases() == [Phase.DONE, Phase.DONE] and len(world.nodes_of("g")) == 2
+
+
+def test_pods_that_do_not_allow_it_stay() -> None:
+    world = _scattered(said=STAYS)
+    world.run(300)
+    assert not world.migrations and not world.evictions and not world.nodes_of("g")
+
+
+def test_others_do_not_take_the_room_that_is_made() -> None:
+    world = _scattered()
+    world.blocked = {"a"}
+    world.run(65)
+    assert set(world.phases()) == {Phase.EVICTING, Phase.RESERVING}
+    world.gang("thief", 1)
+    world.run(5)
+    assert not world.nodes_of("thief"), "s1-l1-2 is free, and kept for the gang"
+    world.blocked = set()
+    world.run(30)
+    assert world.nodes_of("g") == {"g-0": "s1-l1-1", "g-1": "s1-l1-2"}
+    world.check()
+
+
+def _drop(world: World, *uids: str) -> None:
+    """Somebody deletes pods whose controllers are gone."""
+    for uid in uids:
+        del world.pods[uid]
+        world.tell_pod(uid)
+
+
+@pytest.mark.parametrize("how", ["gang deleted", "gang's Migration deleted", "other's Migration deleted"])
+def test_when_it_is_of_no_use_any_more_nobody_is_evicted(how: str) -> None:
+    world = _scattered()
+    world.blocked = {"a"}
+    world.run(65)
+    asked = len(world.evictions)
+    assert asked and set(world.phases()) == {Phase.EVICTING, Phase.RESERVING}
+    if how == "gang deleted":
+        _drop(world, "g-0", "g-1")
+    else:
+        (helper,) = _helpers(world)
+        world.cancel(helper.key if how.startswith("other") else _of_gang(world).key)
+    world.blocked = set()
+    world.run(60)
+    assert set(world.phases()) == {Phase.CANCELLED}
+    assert len(world.evictions) == asked and world.nodes_of("a") == {"a": "s1-l1-1"}
+    world.check()
+
+
+def test_a_gang_that_is_placed_elsewhere_needs_nobody_to_leave() -> None:
+    world = World(ON, {"s1/l1": 2, "s1/l2": 2, "s1/l3": 2}, CONFIG)
+    for name, node in (("a", "s1-l1-1"), ("b", "s1-l2-1"), ("c", "s1-l2-2")):
+        world.put(name, node, 2)
+    for name, node in (("x", "s1-l3-1"), ("y", "s1-l3-2")):
+        world.put(name, node, 8)
+    world.gang("g", 2)
+    world.blocked = {"a"}
+    world.run(65)
+    asked = len(world.evictions)
+    assert asked and set(world.phases()) == {Phase.EVICTING, Phase.RESERVING}
+    _drop(world, "x", "y")
+    world.blocked = set()
+    world.run(60)
+    assert world.nodes_of("g") == {"g-0": "s1-l3-1", "g-1": "s1-l3-2"}
+    assert world.nodes_of("a") == {"a": "s1-l1-1"} and len(world.evictions) == asked
+    assert _of_gang(world).phase is Phase.DONE
+    assert _helpers(world)[0].phase is Phase.CANCELLED
+    world.check()
+
+
+def test_what_would_make_no_room_any_more_is_not_begun() -> None:
+    world = _scattered(RecoverySpec(enabled=True, dry_run=True, defragmentation=DefragmentationSpec(enabled=True)))
+    world.run(70)
+    assert world.phases() == [Phase.PLANNED]
+    for node in ("s1-l2-1", "s1-l2-2"):
+        world.put(f"full-{node}", node, 6)
+    world.recovery.configure(ON, world.now)
+    world.run(30)
+    assert world.phases() == [Phase.CANCELLED]
+    assert "would not make room" in world.one().status.message
+    assert not world.evictions
+    world.check()
+
+
+def test_none_is_evicted_before_all_have_seats() -> None:
+    """Two must leave; when the second has lost its room by then, the first stays as well."""
+    world = World(ON, {"s1/l1": 2, "s1/l2": 2}, CONFIG)
+    for name, node, gpus in (("a", "s1-l1-1", 2), ("d", "s1-l1-2", 4), ("b", "s1-l2-1", 6), ("c", "s1-l2-2", 4)):
+        world.put(name, node, gpus)
+    world.gang("g", 2)
+    carry_out = world.carry_out
+
+    def taken_meanwhile(one: Instruction) -> None:
+        carry_out(one)
+        if isinstance(one, WriteStatus) and one.status.phase == Phase.RESERVING and "e" not in world.pods:
+            world.put("e", "s1-l2-2", 4)  # by another scheduler, which knows of no seats
+
+    world.carry_out = taken_meanwhile  # type: ignore[method-assign]
+    world.run(130)
+    assert "e" in world.pods and not world.evictions
+    assert _of_gang(world).phase is Phase.CANCELLED
+    assert {one.phase for one in _helpers(world)} == {Phase.CANCELLED}
+    world.check()
+
+
+def test_so_many_pods_move_within_an_hour() -> None:
+    spec = RecoverySpec(
+        enabled=True, defragmentation=DefragmentationSpec(enabled=True), limits=RecoveryLimits(moves_per_hour=1)
+    )
+    world = World(spec, {"s1/l1": 2, "s1/l2": 2, "s1/l3": 2}, CONFIG)
+    for name, node in (("a", "s1-l1-1"), ("d", "s1-l2-1"), ("b", "s1-l3-1"), ("c", "s1-l3-2")):
+        world.put(name, node, 2)
+    world.gang("g", 2)
+    world.gang("h", 2)
+    world.run(400, step=5.0)
+    assert len(world.evictions) == 1
+    waits = [one for one in world.migrations.values() if one.phase is Phase.PLANNED]
+    assert [one.status.conditions[0].reason for one in waits] == ["Limited"]
+    assert "limits.movesPerHour is 1" in waits[0].status.conditions[0].message
+    world.start()
+    world.run(600, step=10.0)
+    assert len(world.evictions) == 1, "who comes after a crash counts as well"
+    world.run(3600, step=30.0)
+    assert len(world.evictions) == 2
+    assert len(world.nodes_of("g")) == 2 and len(world.nodes_of("h")) == 2
+    world.check()
+
+
+def test_no_workload_is_moved_twice_within_the_rest() -> None:
+    world = _scattered()
+    world.run(80)
+    assert [name for name, _ in world.evictions] == ["a"]
+    _drop(world, "g-0", "g-1", "b", "c")
+    for name, node in (("x", "s1-l1-1"), ("y", "s1-l1-2")):
+        world.put(name, node, 4, said=STAYS)
+    world.gang("h", 2)
+    world.run(3000, step=10.0)
+    assert [name for name, _ in world.evictions] == ["a"] and not world.nodes_of("h")
+    world.run(1200, step=10.0)
+    assert [name.partition(".")[0] for name, _ in world.evictions] == ["a", "a"]
+    assert world.nodes_of("h") == {"h-0": "s1-l2-1", "h-1": "s1-l2-2"}
+    world.check()
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("write", range(15))
+def test_killed_at_any_write_the_gang_gets_its_room(write: int, after: bool) -> None:
+    world = _scattered()
+    world.run(59)
+    world.kill = Kill(write, after, count=0)
+    world.run(500, step=2.0)
+    assert world.kill.count > write
+    assert world.nodes_of("g") == {"g-0": "s1-l1-1", "g-1": "s1-l1-2"}
+    assert len(world.nodes_of("a")) == 1
+    assert all(phase is not None and phase.over for phase in world.phases())
+    assert {name for name, _ in world.evictions} == {"a"}
+    world.check()
+
+
+def test_after_a_restart_pods_are_read_before_it_is_known_who_may_move() -> None:
+    world = _scattered()
+    world.run(30)
+    world.start()
+    world.run(120)
+    assert world.nodes_of("g") == {"g-0": "s1-l1-1", "g-1": "s1-l1-2"}
+    world.check()

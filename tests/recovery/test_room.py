@@ -123,7 +123,7 @@ def test_it_costs_no_more_than_the_best_of_all_there_are(
             continue
         free[node] -= gpus
         said = {"checkpoint-interval": f"{interval}s"} if interval else {}
-        world.put(f"p{number}", node, gpus, ran=float(ran), **said)
+        world.put(f"p{number}", node, gpus, ran=float(ran), said=said)
         there[f"p{number}"] = (node, gpus, _cost(ran, interval, gpus))
     one = leaver(world.d.engine, "g-0")
     assert one is not None

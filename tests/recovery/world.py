@@ -288,14 +288,23 @@ class World:
         for pod in pods:
             self.d.apply(copies([pod])[0])
 
-    def put(self, name: str, node: str, gpus: int, *, ran: float = 0.0, priority: int = 0, **said: str) -> Pod:
+    def put(
+        self,
+        name: str,
+        node: str,
+        gpus: int,
+        *,
+        ran: float = 0.0,
+        priority: int = 0,
+        said: Mapping[str, str] | None = None,
+    ) -> Pod:
         """A pod of a controller of its own, where it runs already."""
         pod = make_pod(
             name,
             gpus=gpus,
             uid=name,
             owner=controlled_by("ReplicaSet", name),
-            annotations={key.replace("_", "-"): value for key, value in said.items()},
+            annotations=said or {},
             priority=priority,
             created=self.now - ran,
         )

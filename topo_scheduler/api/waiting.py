@@ -26,7 +26,8 @@ class RepairSpec(Model):
     """Whether it is looked for pods whose move would make room for a gang."""
 
     enabled: bool = False
-    """Tell which pods would have to move where. Nothing is moved yet."""
+    """Tell which pods would have to move where. They are moved with ``recovery.defragmentation`` only, which finds them
+    in the same way, whether this is set or not."""
     after: Seconds = 60.0
     """How long a gang has waited before it is looked for."""
     most_moves: Annotated[int, Field(ge=1, le=64)] = 8

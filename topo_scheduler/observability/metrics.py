@@ -127,7 +127,7 @@ class Metrics:
         )
         self.recovery = self._histogram(
             "topology_recovery_duration_seconds",
-            "From the moment a node failed, or a Migration was asked for, until that Migration was over.",
+            "From the moment a node failed, a gang began to wait, or a Migration was asked for, until that was over.",
             _RECOVERY,
             ("cause", "outcome"),
         )

@@ -4,6 +4,7 @@ Tried on a copy of the state: whether a gang that waits has a place once others 
 one then; whether a gang lies in fewer leaves afterwards; whether a block of free nodes grows.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -12,11 +13,13 @@ import numpy as np
 from topo_scheduler.recovery.seating import (
     Leaver,
     as_candidate,
+    asked_again,
     count_promised,
     leaver,
     place_group,
     place_members,
     shut,
+    trial_without,
 )
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
@@ -80,6 +83,15 @@ def gang_seats(
     return _names(engine, place_members(groups, placement)) if _all_seated(engine, trial, others) else {}
 
 
+def have_seats(engine: Engine, leavers: Sequence[Leaver], avoided: Collection[str], now: float) -> bool:
+    """Return whether all of some pods have a place elsewhere. ``avoided`` nodes that are no target."""
+    trial = Trial(engine.planner, engine.world.layout, now, neighbours=True)
+    trial.remove(as_candidate(one) for one in leavers)
+    count_promised(engine, trial, min(one.workload.priority for one in leavers), lambda _: False)
+    shut(engine, trial, avoided)
+    return _all_seated(engine, trial, leavers)
+
+
 def _all_seated(engine: Engine, trial: Trial, leavers: Sequence[Leaver]) -> bool:
     """Whether all have a place, none of them on a node that one of them leaves."""
     shut(engine, trial, {one.entry.node for one in leavers})
@@ -125,6 +137,40 @@ def fewer_leaves(engine: Engine, leavers: Sequence[Leaver], targets: Mapping[str
     now = [member.node for member in members if member.node]
     then = [targets.get(member.uid, member.node) for member in members if member.node]
     return leaves_of(engine, then) < leaves_of(engine, now)
+
+
+def seats_of_whole(engine: Engine, members: Sequence[Leaver], avoided: Collection[str], now: float) -> dict[str, str]:
+    """Return a node for each member of a gang as if it were placed now, by uid; empty without room.
+
+    Of members that are alike those stay that run on nodes where one is to be.
+
+    Args:
+        engine: whose state is asked, not changed.
+        members: all of the gang.
+        avoided: nodes that are no target, also for those that run there.
+        now: seconds.
+    """
+    trial = trial_without(engine, members, avoided, "", now, neighbours=True)
+    try:
+        groups, ask = asked_again(engine, members)
+        placement = trial.place(ask)
+    except PluginError:
+        return {}
+    if placement is None:
+        return {}
+    names = engine.world.nodes.names
+    found: dict[str, str] = {}
+    for (_, some), rows in zip(groups, placement.rows, strict=True):
+        left = Counter(names[row] for row in rows)
+        astray: list[str] = []
+        for member in some:
+            if left[member.node] > 0:
+                left[member.node] -= 1
+                found[member.uid] = member.node
+            else:
+                astray.append(member.uid)
+        found |= dict(zip(astray, left.elements(), strict=True))
+    return found
 
 
 # ---------------------------------------------------------------- free nodes of a leaf

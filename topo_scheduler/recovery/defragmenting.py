@@ -80,21 +80,22 @@ class Defragmenting:
             return None
         since = stamp(ground.epoch + order_of(workload).since)
         name = name_of(workload, [*(one.uid for one in members), *(one.member.uid for one in others), stamp(wall)])
-        key = f"{workload.namespace}/{name}"
-        ground.intended[key] = tuple(
-            OtherPod(one.member.namespace, one.member.name, one.member.uid) for one in others
-        )
+        named = [OtherPod(one.member.namespace, one.member.name, one.member.uid) for one in others]
         spec = MigrationSpec(
             cause=f"gang {workload.namespace}/{workload.name} waits. {ground.engine.moving.sentence(plan)}",
             reason=Cause.PENDING_GANG.value,
             since=since,
             pods=[MigrationPod(one.name, one.uid) for one in members],
         )
-        return CreateMigration(workload.namespace, name, spec)
+        create = CreateMigration(workload.namespace, name, spec)
+        ground.intended[create.key] = tuple(named)
+        return create
 
     def _under_way(self, members: list[Member], others: list[Leaver]) -> bool:
-        """Whether a Migration holds seats for these members, or moves one of these pods."""
+        """Whether a Migration holds seats for these members, or moves one of these pods, or is about to."""
         uids = {one.uid for one in members} | {one.member.uid for one in others}
+        if any(other.uid in uids for named in self.ground.intended.values() for other in named):
+            return True
         return any(
             not uids.isdisjoint(
                 [

@@ -74,6 +74,7 @@ class Execution:
         elif len(going) < len(migration.status.moves):
             stays = len(migration.status.moves) - len(going)
             text = f"{why[1]}: {stays} pods stay where they are"
+            self._ground.keep_only(migration, going)
             self._ground.write(known, now, None, going, Condition("Evicted", status=False, reason=why[0], message=text))
         else:
             return False

@@ -299,7 +299,6 @@ class GangRoom:
     ) -> None:
         self._others.pop(known.migration.metadata.uid, None)
         self._first.pop(known.migration.metadata.uid, None)
-        self._ground.intended.pop(known.migration.key, None)
         self._ground.end(known, phase, reason, message, now, moves, condition)
 
 

@@ -13,6 +13,7 @@ from topo_scheduler.recovery.seating import Leaver, leaver, seat_of
 from topo_scheduler.recovery.tracked import Condition, Tracked, changed_status, moment, spent, write
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.state.workloads import Stage
 
 LEARNING: Final = "learning"
@@ -40,11 +41,20 @@ class Ground:
 
     def keep(self, migration: Migration, moves: Sequence[Move]) -> None:
         """Hold the seats of moves which nobody took yet."""
-        replacements = self.engine.preempting.replacements
-        seats = [seat_of(migration.key, migration.metadata.namespace, move) for move in moves if move.to]
-        wanted = [seat for seat in seats if not self._sits(replacements.taken.get(seat.id, ""))]
-        if any(not replacements.holds(seat.id) for seat in wanted):
+        wanted = self._seats(migration, moves)
+        if any(not self.engine.preempting.replacements.holds(seat.id) for seat in wanted):
             self.engine.seats_kept(migration.key, wanted)
+
+    def keep_only(self, migration: Migration, moves: Sequence[Move]) -> None:
+        """Give back the seats of a Migration but for those of some moves."""
+        if wanted := self._seats(migration, moves):
+            self.engine.seats_kept(migration.key, wanted)
+
+    def _seats(self, migration: Migration, moves: Sequence[Move]) -> list[ReservedSeat]:
+        """Return the seats of moves which nobody took yet."""
+        taken = self.engine.preempting.replacements.taken
+        seats = [seat_of(migration.key, migration.metadata.namespace, move) for move in moves if move.to]
+        return [seat for seat in seats if not self._sits(taken.get(seat.id, ""))]
 
     def _sits(self, uid: str) -> bool:
         found = self.engine.workloads.of_pod(uid)

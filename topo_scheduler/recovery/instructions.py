@@ -15,6 +15,11 @@ class CreateMigration:
     name: str
     spec: MigrationSpec
 
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 from topo_scheduler.api.migrations import Migration
 from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.blocks import Blocks
 from topo_scheduler.recovery.defragmenting import Defragmenting
 from topo_scheduler.recovery.detection import Detection, Path
 from topo_scheduler.recovery.healing import Healing
 from topo_scheduler.recovery.health import NodeHealth
+from topo_scheduler.recovery.improving import Improving
 from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.migrations import Migrations
 from topo_scheduler.scheduling.engine import Engine
@@ -25,7 +27,8 @@ class Recovery:
         self.detection = Detection(spec, self._domains_of)
         self.migrations = Migrations(engine, self.detection, spec, epoch)
         self.healing = Healing(engine, epoch, self.migrations.moves_pod)
-        self.defragmenting = Defragmenting(self.migrations.ground)
+        ground = self.migrations.ground
+        self._makers = (Defragmenting(ground), Blocks(ground), Improving(ground))
         self._out: list[Instruction] = []
         self._held = ""
 
@@ -70,8 +73,8 @@ class Recovery:
         self._out += self.healing.created(namespace, name, outcome, message, now)
         if migration is not None:
             self.migrations.seen(migration, now)
-        else:
-            self.migrations.ground.intended.pop(f"{namespace}/{name}", None)
+        elif self.migrations.ground.intended.pop(f"{namespace}/{name}", None) is not None:
+            self._out.append(Warn(f"Migration {namespace}/{name} is not created: {message or outcome.value}"))
 
     def written(
         self, namespace: str, name: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float
@@ -100,18 +103,15 @@ class Recovery:
         if self.detection.held != self._held:
             self._held = self.detection.held
             self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))
-        made = [*self.healing.step(now), *self.defragmenting.step(now)]
+        made = self.healing.step(now)
+        made += [one for makes in self._makers for one in makes.step(now)]
         out, self._out = [*self._out, *made, *self.migrations.step(now)], []
         return out
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next, if nothing happens before."""
-        times = (
-            self.detection.next_due(),
-            self.healing.next_due(),
-            self.defragmenting.next_due(now),
-            self.migrations.next_due(now),
-        )
+        waits = (one.next_due(now) for one in (*self._makers, self.migrations))
+        times = (self.detection.next_due(), self.healing.next_due(), *waits)
         return min((at for at in times if at is not None), default=None)
 
     def _domains_of(self, node: str) -> list[Path]:

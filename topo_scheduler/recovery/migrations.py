@@ -74,6 +74,7 @@ class Migrations:
             if known is not None:
                 del self._ground.tracked[key]
             self._ground.release(key)
+            self._ground.intended.pop(key, None)
             self._over[key] = (uid, version)
             return
         if known is None:
@@ -92,6 +93,7 @@ class Migrations:
             return
         self._ground.tracked.pop(key, None)
         self._over.pop(key, None)
+        self._ground.intended.pop(key, None)
         self._ground.limits.forget(key)
         self._ground.release(key)
 

@@ -50,7 +50,7 @@ class Planning:
         found = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         reserved = found if targets or policy == OnFailure.SHRINK else self._no_room(leavers)
         moves, cause = with_targets(moves, targets), migration.spec.cause
-        others = self._ground.intended.pop(migration.key, ())
+        others = self._ground.intended.get(migration.key)
         self._ground.write(known, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
 
     def begin(self, known: Tracked, now: float) -> None:

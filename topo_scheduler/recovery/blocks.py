@@ -1,0 +1,135 @@
+"""Moves that make the largest block of free nodes in one leaf larger: nobody waits for it yet, but a gang might.
+
+For each leaf as many nodes are to be set free as make its block larger than the largest there is, those with the fewest
+pods first. Of these the sets of fewest pods are tried on a copy of the state: each pod must have a place on nodes that
+are in use already. A better choice of nodes in a leaf may be missed.
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
+from topo_scheduler.recovery.by_choice import free_nodes, have_seats, largest_block, together
+from topo_scheduler.recovery.ground import Ground
+from topo_scheduler.recovery.instructions import CreateMigration, Instruction
+from topo_scheduler.recovery.naming import name_for
+from topo_scheduler.recovery.reading import may_move, restarts
+from topo_scheduler.recovery.seating import Leaver, leaver
+from topo_scheduler.recovery.tracked import stamp
+from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.resources import GPU
+
+LOOK: Final = 60.0
+"""Seconds between two looks, at least."""
+AGAIN: Final = 600.0
+"""Seconds to the next look after Migrations were made."""
+MOST_TRIED: Final = 16
+"""Leaves that are tried in one look, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Clearing:
+    """Pods whose move gives a leaf a block of so many GPUs. ``leaf`` its number in the order of the fabric."""
+
+    leaf: int
+    leavers: tuple[Leaver, ...]
+    block: int
+
+
+@dataclass(slots=True)
+class Blocks:
+    """Nodes that might be set free."""
+
+    ground: Ground
+    _not_before: float = -inf
+    _state: object = None
+
+    def step(self, now: float) -> list[Instruction]:
+        """Return the Migrations to create."""
+        engine = self.ground.engine
+        if not self._on or now < self._not_before:
+            return []
+        self._not_before = now + LOOK
+        state = engine.world.nodes.capacity_changes.position
+        if state == self._state or engine.moving.awaited or not engine.preempting.budgets.known:
+            return []
+        if any(one.migration.cause.by_choice for one in self.ground.tracked.values()):
+            return []
+        self._state = state
+        free = free_nodes(engine)
+        largest = largest_block(engine, free)
+        found = (self._clearing(leaf, free, largest, now) for leaf in range(len(engine.world.layout.paths)))
+        most = engine.config.topology.spec.repair.most_moves
+        few = [one for one in found if one is not None and len(one.leavers) <= most]
+        names = engine.world.nodes.names
+        avoided = self.ground.detection.avoided(now) | {names[row] for row in np.flatnonzero(free).tolist()}
+        for one in sorted(few, key=lambda one: (len(one.leavers), one.leaf))[:MOST_TRIED]:
+            if have_seats(engine, one.leavers, avoided, now):
+                self._not_before = now + AGAIN
+                return self._made(one, largest, now)
+        return []
+
+    def next_due(self, now: float) -> float | None:
+        """Return when `step` must be called next."""
+        return max(now, self._not_before) if self._on else None
+
+    @property
+    def _on(self) -> bool:
+        spec = self.ground.spec.defragmentation
+        return spec.enabled and spec.largest_block
+
+    def _clearing(self, leaf: int, free: Int64, largest: int, now: float) -> _Clearing | None:
+        """Return the pods that must leave a leaf for its block to be the largest; None where they can't or may not."""
+        world = self.ground.engine.world
+        layout, nodes = world.layout, world.nodes
+        rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist()
+        block = int(free[rows].sum())
+        usable = [row for row in rows if nodes.ready[row] and not nodes.unschedulable[row] and not free[row]]
+        movable = [(row, pods) for row in usable if (pods := self._movable(nodes.names[row])) is not None]
+        leavers: list[Leaver] = []
+        for row, pods in sorted(movable, key=lambda one: (len(one[1]), one[0])):
+            if block > largest:
+                break
+            leavers += pods
+            block += int(nodes.allocatable[row, GPU])
+        spec, wall = self.ground.spec, self.ground.epoch + now
+        if block <= largest or self.ground.moved.lacking(len(leavers), "", spec.limits, wall):
+            return None
+        return None if self.ground.moved.resting(leavers, spec.limits, wall) else _Clearing(leaf, tuple(leavers), block)
+
+    def _movable(self, node: str) -> list[Leaver] | None:
+        """Return the pods with GPUs of a node; None where there are none, or one of them may not move."""
+        engine = self.ground.engine
+        found: list[Leaver] = []
+        for uid in sorted(engine.world.ledger.on_node(node)):
+            entry, one = engine.world.ledger.get(uid), leaver(engine, uid)
+            if entry is None or not entry.amount(GPU):
+                continue
+            if one is None or not may_move(one) or restarts(one):
+                return None
+            guards = engine.preempting.budgets.guarding(entry.profile) if entry.profile is not None else ()
+            if len(guards) > 1 or any(guard.allowed <= 0 for guard in guards):
+                return None
+            found.append(one)
+        return found or None
+
+    def _made(self, clearing: _Clearing, largest: int, now: float) -> list[Instruction]:
+        """Return the Migrations of all who leave, each of which knows of the others."""
+        layout, occasion = self.ground.engine.world.layout, stamp(self.ground.epoch + now)
+        where = "/".join(layout.paths[clearing.leaf])
+        out: list[Instruction] = []
+        for some in together(clearing.leavers):
+            mine = {one.member.uid for one in some}
+            others = (one.member for one in clearing.leavers if one.member.uid not in mine)
+            spec = MigrationSpec(
+                cause=f"the largest block of free nodes grows from {largest} to {clearing.block} GPUs, in {where}",
+                reason=Cause.DEFRAGMENTATION.value,
+                pods=[MigrationPod(one.member.name, one.member.uid) for one in some],
+            )
+            create = CreateMigration(some[0].workload.namespace, name_for(some, occasion), spec)
+            self.ground.intended[create.key] = tuple(OtherPod(one.namespace, one.name, one.uid) for one in others)
+            out.append(create)
+        return out
