@@ -17,7 +17,7 @@ from topo_scheduler.recovery.reading import may_move
 from topo_scheduler.recovery.seating import Leaver, leaver
 from topo_scheduler.recovery.tracked import stamp
 from topo_scheduler.scheduling.moving.plan import MovePlan
-from topo_scheduler.scheduling.queueing.standing import least_of, order_of
+from topo_scheduler.scheduling.queueing.standing import lacking, least_of, order_of
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
 LOOK: Final = 5.0
@@ -67,10 +67,11 @@ class Defragmenting:
     def _made(self, workload: Workload, plan: MovePlan, now: float) -> CreateMigration | None:
         """Return the Migration that holds a gang's seats; None where there is one, or moves would do no good now."""
         ground = self.ground
-        members = workload.at(Stage.PENDING)[: least_of(workload)]
+        pending = workload.at(Stage.PENDING)
+        members = pending[: least_of(workload)]
         found = [leaver(ground.engine, move.pod.occupant.uid) for move in plan.moves]
         others = [one for one in found if one is not None and may_move(one)]
-        if not members or len(others) < len(found) or self._under_way(members, others):
+        if not members or lacking(workload, pending) or len(others) < len(found) or self._under_way(members, others):
             return None
         wall = ground.epoch + now
         if ground.moved.resting(others, ground.spec.limits, wall):

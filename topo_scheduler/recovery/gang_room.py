@@ -20,6 +20,7 @@ from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import may_move, rest_of_gang, restarts
 from topo_scheduler.recovery.seating import Leaver, leaver, vacant
 from topo_scheduler.recovery.tracked import Condition, Tracked
+from topo_scheduler.scheduling.queueing.standing import lacking
 from topo_scheduler.scheduling.reserving.replacements import requests_of
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
@@ -78,8 +79,9 @@ class GangRoom:
         others = self._leavers(known, named)
         if others is None:
             return
-        if not members:
-            self._end(known, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
+        if not members or lacking(workload, members):
+            text = "pods of the gang are gone" if members else "the gang waits no longer"
+            self._end(known, Phase.CANCELLED, "NotNeeded", text, now)
             return
         if wrong := self._wrong(known, workload, others):
             self._end(known, Phase.CANCELLED, *wrong, now)
@@ -98,8 +100,9 @@ class GangRoom:
         others = self._leavers(known, migration.status.others)
         if others is None:
             return
-        if not members:
-            self._end(known, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
+        if not members or lacking(workload, members):
+            text = "pods of the gang are gone" if members else "the gang waits no longer"
+            self._end(known, Phase.CANCELLED, "NotNeeded", text, now)
             return
         if wrong := self._wrong(known, workload, others):
             self._end(known, Phase.CANCELLED, *wrong, now)
