@@ -26,6 +26,7 @@ from topo_scheduler.api.process import API_VERSION, SchedulerConfig
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.sharing import DomainAccess, Fairness, Quota
 from topo_scheduler.api.small_pods import SmallPods
+from topo_scheduler.api.spares import SparesSpec
 from topo_scheduler.api.waiting import RepairSpec, ReservationSpec
 
 CONFIG_MAP: Final = "topology-scheduler-config"
@@ -147,6 +148,7 @@ class TopologySpec(Model):
     reservation: ReservationSpec = ReservationSpec()
     repair: RepairSpec = RepairSpec()
     recovery: RecoverySpec = RecoverySpec()
+    spares: SparesSpec = SparesSpec()
     placement_rules: tuple[PlacementRule, ...] = ()
     """How far gangs may spread, beside the size rule. Of the required rules the first that is for a gang holds, and of
     the preferred ones."""

@@ -34,6 +34,7 @@ class NodeReason(StrEnum):
     GPU_MODEL = "node(s) had another GPU model"
     BANDWIDTH = "node(s) had less network bandwidth"
     SHARING = "node(s) didn't share their GPUs"
+    SPARE = "node(s) are kept as spares"
     ACCESS = "node(s) in a domain that is reserved for other namespaces"
     QUOTA = "node(s) where the namespace's quota leaves no room"
     DOMAIN = "node(s) in domains without room for the gang"

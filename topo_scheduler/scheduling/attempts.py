@@ -21,6 +21,7 @@ from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.placing.validation import check
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.reserving.replacements import Replacements
+from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.scheduling.rules.neighbours import Position, looks_around
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
@@ -65,6 +66,8 @@ class Attempts:
         """Whether failures are put into words; where nobody reads them they need not be."""
         self.replacements: Replacements | None = None
         """Seats held for members that take the place of others."""
+        self.spares: Spares | None = None
+        """Which nodes are kept free for recovery, and from whom."""
         self._decisions = 0
         self.refused: tuple[Wanted, Known] | None = None
         """What the last decision, if it found no place, was made for and came to."""
@@ -181,6 +184,8 @@ class Attempts:
         """
         around = self.planner.around
         groups = group_by_class([(around.seen_by(member.cls, member.profile), member) for member in members])
+        if self.spares is not None and self.spares.closed_to(workload):
+            groups = [(replace(cls, ordinary=True), some) for cls, some in groups]
         if self.sharing is None or not self.sharing.configured:
             return groups, "", False
         running = sum(member.stage is not Stage.PENDING for member in workload.members.values())
@@ -249,6 +254,7 @@ class Attempts:
         rows = self.replacements.rows_for(workload, members_of(groups)) if self.replacements else {}
         if not rows:
             return None
+        ask = replace(ask, groups=[(on_spares(cls), count) for cls, count in ask.groups])
         found = place_in_seats(self.planner, ask, [some for _, some in groups], rows, layout, now)
         if found is None:
             return None
@@ -367,6 +373,11 @@ class Attempts:
             nodes=len(self.planner.nodes),
             sentence=", ".join(filter(None, [_why_there(workload, placement, leaves), told])),
         )
+
+
+def on_spares(cls: PodClass) -> PodClass:
+    """Return a class as it is for pods that take the place of lost ones."""
+    return replace(cls, ordinary=False) if cls.ordinary else cls
 
 
 def members_of(groups: Sequence[tuple[PodClass, list[Member]]]) -> list[Member]:

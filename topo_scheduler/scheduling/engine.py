@@ -39,6 +39,7 @@ from topo_scheduler.scheduling.queueing.standing import lacking, least_of, order
 from topo_scheduler.scheduling.queueing.waking import Waking
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
+from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.scheduling.settings import fairness_of, policy_of, repair_of, unknown_levels, unknown_scores
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Verdict
@@ -68,6 +69,14 @@ class Engine:
         self.preempting = Preempting(config.scheduler.scheduler_name, self.world, self.workloads, self.attempts)
         self.preempting.enabled = config.topology.spec.preemption.enabled
         self.attempts.replacements = self.preempting.replacements
+        self.spares = Spares(
+            config.scheduler.scheduler_name,
+            self.world,
+            self.workloads,
+            self.preempting.replacements,
+            config.topology.spec.spares,
+        )
+        self.attempts.spares = self.spares
         self.contested = Contested(config.scheduler.scheduler_name, self.world, config.topology.spec.other_schedulers)
         self.reserving = Reserving(
             self.world, self.workloads, self.attempts, self.preempting, config.topology.spec.reservation
@@ -120,6 +129,7 @@ class Engine:
         self.contested.config = config.topology.spec.other_schedulers
         self.reserving.configure(config.topology.spec.reservation)
         self.moving.configure(repair_of(config))
+        self.spares.configure(config.topology.spec.spares)
         self.world.improve_all()
 
     def nodes_applied(self, nodes: Iterable[Node], now: float) -> None:
@@ -179,6 +189,10 @@ class Engine:
     def seats_kept(self, migration: str, seats: Sequence[ReservedSeat]) -> None:
         """Hold these seats for replacements that a Migration awaits, and no other for it."""
         self.preempting.replacements.keep(migration, seats)
+
+    def spares_avoid(self, nodes: Sequence[str]) -> None:
+        """Keep none of these nodes as spares: recovery would plan nothing onto them."""
+        self.spares.avoid(nodes)
 
     def seat_taken(self, migration: str, pod: str, by: PodRef, origin: str, node: str) -> None:
         """Note that a pod runs in place of one that a Migration moved; for who listens."""
@@ -248,6 +262,7 @@ class Engine:
         self.world.fade(now)
         self.contested.settle(now)
         self._check_outcomes(now)
+        self.spares.settle()
         self.waking.settle(now)
         self.waking.wake(now)
         self._out += [Complain(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_links())]

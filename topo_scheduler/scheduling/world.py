@@ -4,7 +4,7 @@ The world also keeps what could help a waiting workload: which rows got freer or
 asked.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -298,6 +298,18 @@ class World:
         row = self.nodes.row_of.get(node)
         if row is not None:
             self._improve(row)
+
+    # ------------------------------------------------------------ spares
+
+    def keep_spares(self, kept: Iterable[int], given_back: Iterable[int], *, rules: bool) -> None:
+        """Keep rows free for recovery, and others no longer. ``rules``: whether size rules may differ now."""
+        for row in sorted(kept):
+            self.nodes.keep_spare(row, True)
+        for row in sorted(given_back):
+            self.nodes.keep_spare(row, False)
+            self._improve(row)
+        if rules:
+            self._change_rules()
 
     # ------------------------------------------------------------ improvements
 

@@ -41,7 +41,8 @@ class PodClass:
     empty for any. ``bandwidth`` Mbit/s that a node must not be known to lack. ``repelled`` anti-affinity of other pods
     that is meant for this one, ``attracted`` what draws it to them or away, with weights. ``wishes`` what it would
     like, ``shunned`` nodes that refused such a pod a moment ago. ``caps`` what quotas and access to domains leave to
-    it, only where they leave less than it asks. ``told`` what plugins read of the pod, see `annotation` and `label`.
+    it, only where they leave less than it asks. ``ordinary``: whether nodes that are
+    kept as spares are not for it. ``told`` what plugins read of the pod, see `annotation` and `label`.
     """
 
     amounts: Amounts
@@ -56,6 +57,7 @@ class PodClass:
     attracted: frozenset[tuple[int, Term]] = frozenset()
     shunned: frozenset[str] = frozenset()
     caps: tuple[Cap, ...] = ()
+    ordinary: bool = False
     told: tuple[tuple[str, str], ...] = ()
     gpus: int = field(init=False, compare=False, repr=False)
     """GPUs of one pod."""

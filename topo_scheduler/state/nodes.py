@@ -50,6 +50,8 @@ class NodeTable:
         self.unschedulable: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
         self.penalty: Int64 = np.zeros(rows, np.int64)
         """How many pods each kubelet refused, as far as that is remembered."""
+        self.spare: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
+        """Which nodes are kept free for recovery."""
         self.model: Int64 = np.full(rows, UNKNOWN, np.int64)
         self.bandwidth: Int64 = np.full(rows, UNKNOWN, np.int64)
         self.reserved_bandwidth: Int64 = np.zeros(rows, np.int64)
@@ -145,7 +147,7 @@ class NodeTable:
             return None
         for array in (self.allocatable, self.requested, self.daemons):
             array[row] = 0
-        self.exists[row] = self.ready[row] = self.unschedulable[row] = False
+        self.exists[row] = self.ready[row] = self.unschedulable[row] = self.spare[row] = False
         self.devices.clear(row)
         self.penalty[row] = 0
         self.model[row] = self.bandwidth[row] = UNKNOWN
@@ -194,6 +196,12 @@ class NodeTable:
         """Note how many pods a node refused."""
         if self.penalty[row] != level:
             self.penalty[row] = level
+            self.facts_changes.append(row)
+
+    def keep_spare(self, row: int, kept: bool) -> None:
+        """Note whether a node is kept free for recovery."""
+        if bool(self.spare[row]) != kept:
+            self.spare[row] = kept
             self.facts_changes.append(row)
 
     def assume_bandwidth(self, mbits: int) -> None:
@@ -311,7 +319,7 @@ class NodeTable:
         old = self.rows
         for attribute in ("allocatable", "requested", "daemons"):
             setattr(self, attribute, np.pad(getattr(self, attribute), ((0, old), (0, 0))))
-        for attribute in ("exists", "ready", "unschedulable", "taint_set", "reserved_bandwidth", "penalty"):
+        for attribute in ("exists", "ready", "unschedulable", "spare", "taint_set", "reserved_bandwidth", "penalty"):
             setattr(self, attribute, np.pad(getattr(self, attribute), (0, old)))
         for attribute in ("model", "bandwidth"):
             setattr(self, attribute, np.pad(getattr(self, attribute), (0, old), constant_values=UNKNOWN))

@@ -4,6 +4,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from math import inf
+from sys import intern
 from typing import Final
 
 from topo_scheduler.api.annotations import EXPECTED_DURATION
@@ -42,6 +43,8 @@ class Occupant:
     """Whether it is started again whenever it ends (``restartPolicy: Always``)."""
     run: Run | None = None
     """What it is a run of."""
+    scheduler: str = ""
+    """Who placed it."""
 
     @property
     def key(self) -> str:
@@ -70,6 +73,7 @@ def occupant_of(pod: Pod) -> Occupant:
         begun=pod.status.start_time is not None,
         service=pod.spec.restart_policy == "Always",
         run=run_of(pod),
+        scheduler=intern(pod.spec.scheduler_name),
     )
 
 

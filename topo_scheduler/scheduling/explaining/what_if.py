@@ -12,6 +12,7 @@ from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.queueing.sharing import Sharing
+from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.residents import Profile
@@ -25,7 +26,16 @@ class WhatIf(Trial):
     Names and labels of nodes are shared with the original: when those change it is thrown away.
     """
 
-    def __init__(self, planner: Planner, sharing: Sharing, layout: Layout, now: float, *, neighbours: bool) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        sharing: Sharing,
+        layout: Layout,
+        now: float,
+        *,
+        neighbours: bool,
+        spares: Spares | None = None,
+    ) -> None:
         """``neighbours``: whether it matters who is there, beyond what they hold of resources."""
         super().__init__(planner, layout, now, neighbours=neighbours)
         self.planner.nodes.detach()
@@ -36,6 +46,7 @@ class WhatIf(Trial):
         self.asked = 0
         """How often it was asked for a place."""
         self._attempts = Attempts(self.planner, sharing)
+        self._attempts.spares = spares
 
     def ask(self, workload: Workload, members: Sequence[Member]) -> Ask:
         """Return what the planner is asked for some members of a workload."""

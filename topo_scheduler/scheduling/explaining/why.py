@@ -338,7 +338,9 @@ class Why:
         world = self._world
         around = any(looks_around(world.around.seen_by(member.cls, member.profile)) for member in members)
         layout = seen_fabric(workload, world.layout)
-        what_if = WhatIf(self._attempts.planner, self._sharing, layout, now, neighbours=around)
+        what_if = WhatIf(
+            self._attempts.planner, self._sharing, layout, now, neighbours=around, spares=self._attempts.spares
+        )
         # Not on the state itself: nothing that happens here may show there.
         what_if.planner.nodes.requested[:] = world.held()
         for one in self._preempting.nominations:

@@ -84,6 +84,11 @@ class Nodes(Protocol):
         ...
 
     @property
+    def spare(self) -> Bool:
+        """bool[N]: whether it is kept free for recovery."""
+        ...
+
+    @property
     def gpu_sharing(self) -> Bool:
         """bool[N]: whether its GPUs may be shared by pods."""
         ...

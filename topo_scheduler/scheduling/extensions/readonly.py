@@ -56,6 +56,11 @@ class ReadOnlyNodes:
         return frozen(self._nodes.unschedulable)  # type: ignore[no-any-return]
 
     @property
+    def spare(self) -> Bool:
+        """bool[N]."""
+        return frozen(self._nodes.spare)  # type: ignore[no-any-return]
+
+    @property
     def allocatable(self) -> Int64:
         """int64[N, resources]."""
         return frozen(self._nodes.allocatable)  # type: ignore[no-any-return]

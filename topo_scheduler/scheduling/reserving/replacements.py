@@ -5,13 +5,14 @@ the controller of the pod that leaves, and for its index where it has one. Who h
 elsewhere; here nothing expires.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.resources import PODS, Amounts
+from topo_scheduler.state.resources import GPU, PODS, Amounts, amount_in
 from topo_scheduler.state.workloads import Member, Workload
 
 
@@ -84,6 +85,13 @@ class Replacements:
             if id_ not in self._seats:
                 self._seats[id_] = seat
                 self._nominations.put(Nomination(id_, seat.node, seat.priority, self._amounts(seat), None))
+
+    def gpus(self) -> dict[str, int]:
+        """Return how many GPUs are held on each node that has seats with any."""
+        found: Counter[str] = Counter()
+        for seat in self._seats.values():
+            found[seat.node] += amount_in(self._amounts(seat), GPU)
+        return {node: count for node, count in found.items() if count}
 
     def own(self, workload: Workload) -> Mapping[str, object]:
         """Return the seats a workload may take, which do not stand in its own way."""

@@ -28,7 +28,14 @@ from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.resources import GPU, GPU_SHARE, Amounts
 
 OURS: Final = frozenset(
-    {NodeReason.NOT_READY, NodeReason.REFUSED, NodeReason.GPU_MODEL, NodeReason.SHARING, NodeReason.BANDWIDTH}
+    {
+        NodeReason.NOT_READY,
+        NodeReason.REFUSED,
+        NodeReason.GPU_MODEL,
+        NodeReason.SHARING,
+        NodeReason.BANDWIDTH,
+        NodeReason.SPARE,
+    }
 )
 """Reasons that kube-scheduler does not have."""
 

@@ -174,6 +174,10 @@ def _bandwidth(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     return enough
 
 
+def _not_kept(nodes: Nodes, _: PodClass, rows: Int64) -> Bool:
+    return ~nodes.spare[rows]
+
+
 FILTERS: Final[Sequence[Filter]] = (
     Filter(NodeReason.UNSCHEDULABLE, _schedulable),
     Filter(NodeReason.NOT_READY, _ready),
@@ -184,6 +188,7 @@ FILTERS: Final[Sequence[Filter]] = (
     Particular(NodeReason.GPU_MODEL, _model, lambda cls: bool(cls.models)),
     Particular(NodeReason.SHARING, _sharing, lambda cls: bool(cls.share)),
     Particular(NodeReason.BANDWIDTH, _bandwidth, lambda cls: bool(cls.bandwidth)),
+    Particular(NodeReason.SPARE, _not_kept, lambda cls: cls.ordinary),
 )
 
 

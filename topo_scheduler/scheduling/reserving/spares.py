@@ -1,0 +1,219 @@
+"""Warm spares: in each leaf some nodes are kept from workloads, so that there is room when others fail.
+
+Which nodes these are follows from what there is, and from nothing else: of the nodes of a kind that are well, those on
+which pods that are not to give way hold fewest GPUs, then fewest such pods, then on which the others hold fewest, then
+in the order of the fabric. So a free node is kept where there is one. Where there is none the emptiest is, and becomes
+free as its pods end, as no others come: nobody is evicted to make a spare.
+
+Kept nodes are a filter like any other, by a column of the node table; workloads of lower priority than is configured
+don't have it, nor what a running gang has lost, nor pods of DaemonSets. Replacements sit in seats without it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.spares import SparesSpec
+from topo_scheduler.scheduling.queueing.standing import needed_now
+from topo_scheduler.scheduling.reserving.replacements import Replacements
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.fabric import Layout, Path
+from topo_scheduler.state.ledger import Entry
+from topo_scheduler.state.resources import GPU, GPU_SHARE
+from topo_scheduler.state.workloads import Stage, Workload, Workloads
+
+WHOLE: Final = 1000
+"""Thousandths of a GPU."""
+Kind = tuple[int, int]
+"""GPU model and number of GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Who uses a node: thousandths of GPUs and pods, of those that stay and of those that would give way."""
+
+    gpus: int = 0
+    pods: int = 0
+    lent_gpus: int = 0
+    lent_pods: int = 0
+
+    @property
+    def order(self) -> tuple[int, int, int, int]:
+        """Nodes of lower order are kept first."""
+        return self.gpus, self.pods, self.lent_gpus, self.lent_pods
+
+
+NOBODY: Final = Use()
+
+
+@dataclass(frozen=True, slots=True)
+class LeafSpares:
+    """How a leaf stands. ``wanted`` nodes kept; of these ``free``, or ``lent``; on the others GPUs are yet in use."""
+
+    path: Path
+    wanted: int
+    free: int
+    lent: int
+
+
+class Spares:
+    """Chooses which nodes are kept, and tells who is kept off. Costs nothing while none are configured."""
+
+    def __init__(
+        self,
+        scheduler_name: str,
+        world: World,
+        workloads: Workloads,
+        replacements: Replacements,
+        spec: SparesSpec,
+    ) -> None:
+        self._scheduler_name = scheduler_name
+        self._world = world
+        self._workloads = workloads
+        self._replacements = replacements
+        self.spec = spec
+        self._avoided: frozenset[str] = frozenset()
+        self._kept: dict[Path, tuple[int, ...]] = {}
+        self._use: dict[int, Use] = {}
+        self._promised: dict[str, int] = {}
+        self._capacity_at = self._facts_at = -1
+        self._layout: Layout | None = None
+
+    @property
+    def configured(self) -> bool:
+        """Whether any nodes are to be kept."""
+        return self.spec.per_leaf > 0
+
+    def configure(self, spec: SparesSpec) -> None:
+        """Take over a new configuration."""
+        if spec != self.spec:
+            self.spec = spec
+            self._layout = None
+            if not self.configured:
+                self._keep({})
+
+    def avoid(self, names: Iterable[str]) -> None:
+        """Take these nodes for unfit: nothing would be planned onto them."""
+        avoided = frozenset(names)
+        if avoided != self._avoided:
+            self._avoided, self._layout = avoided, None
+
+    # ------------------------------------------------------------ who is kept off
+
+    def closed_to(self, workload: Workload) -> bool:
+        """Return whether a workload may not use nodes that are kept."""
+        members = workload.members.values()
+        if not self.configured or all(self.may_borrow(member.priority) for member in members):
+            return False
+        if workload.controller.startswith("DaemonSet "):
+            return False
+        running = any(member.stage is not Stage.PENDING for member in members)
+        return not (running and needed_now(workload))  # what a gang that runs has lost: this is recovery
+
+    def may_borrow(self, priority: int) -> bool:
+        """Return whether pods of a priority may use nodes that are kept."""
+        return priority < self.spec.lend_below_priority
+
+    # ------------------------------------------------------------ which nodes
+
+    def settle(self) -> None:
+        """Choose anew where anything changed since the last call."""
+        if not self.configured:
+            return
+        world, layout = self._world, self._world.layout
+        promised = self._replacements.gpus()
+        changed = self._changed(promised)
+        everything = changed is None or layout is not self._layout
+        self._layout, self._promised = layout, promised
+        if everything:
+            self._use.clear()
+            chosen = {path: self._choose(layout, leaf) for leaf, path in enumerate(layout.paths)}
+            self._keep(chosen)
+            return
+        assert changed is not None
+        for row in changed:
+            self._use.pop(row, None)
+        leaves = {int(layout.leaf_of_row[row]) for row in changed if world.nodes.exists[row]}
+        fresh = {layout.paths[leaf]: self._choose(layout, leaf) for leaf in sorted(leaves)}
+        if any(self._kept.get(path, ()) != rows for path, rows in fresh.items()):
+            self._keep({**self._kept, **fresh})
+
+    def lent(self) -> list[int]:
+        """Return the rows of kept nodes on which nobody is but pods that would give way, in order."""
+        found = (row for rows in self._kept.values() for row in rows)
+        return sorted(row for row in found if (use := self._used(row)).lent_pods and not use.gpus)
+
+    def leaves(self) -> list[LeafSpares]:
+        """Return how each leaf stands in which nodes are kept, in the order of their paths."""
+        found = []
+        for path, rows in sorted(self._kept.items()):
+            uses = [self._used(row) for row in rows]
+            free = sum(not (use.gpus or use.lent_gpus) for use in uses)
+            lent = sum(bool(use.lent_gpus) and not use.gpus for use in uses)
+            if rows:
+                found.append(LeafSpares(path, len(rows), free, lent))
+        return found
+
+    # ------------------------------------------------------------ inside
+
+    def _changed(self, promised: Mapping[str, int]) -> Collection[int] | None:
+        """Return the rows of which anything may have changed, None for all."""
+        nodes = self._world.nodes
+        facts, capacity = nodes.facts_changes.since(self._facts_at), nodes.capacity_changes.since(self._capacity_at)
+        self._facts_at, self._capacity_at = nodes.facts_changes.position, nodes.capacity_changes.position
+        if facts is None or capacity is None:
+            return None
+        turned = (name for name in promised.keys() | self._promised if promised.get(name) != self._promised.get(name))
+        return {*facts.tolist(), *capacity.tolist(), *(nodes.row_of[name] for name in turned if name in nodes.row_of)}
+
+    def _choose(self, layout: Layout, leaf: int) -> tuple[int, ...]:
+        """Return the rows that are kept in a leaf, in order."""
+        by_kind: dict[Kind, list[int]] = {}
+        nodes = self._world.nodes
+        for row in layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist():
+            gpus = int(nodes.allocatable[row, GPU])
+            well = bool(nodes.ready[row]) and not nodes.unschedulable[row] and nodes.names[row] not in self._avoided
+            if gpus and well:
+                by_kind.setdefault((int(nodes.model[row]), gpus), []).append(row)
+        kept: list[int] = []
+        for rows in by_kind.values():
+            rows.sort(key=lambda row: (self._used(row).order, int(layout.position[row])))
+            kept += rows[: min(self.spec.per_leaf, len(rows) - 1)]
+        return tuple(sorted(kept))
+
+    def _used(self, row: int) -> Use:
+        known = self._use.get(row)
+        if known is None:
+            known = self._use[row] = self._look(self._world.nodes.names[row])
+        return known
+
+    def _look(self, node: str) -> Use:
+        gpus, pods, lent_gpus, lent_pods = self._promised.get(node, 0) * WHOLE, 0, 0, 0
+        for uid in self._world.ledger.on_node(node):
+            entry = self._world.ledger.get(uid)
+            if entry is None or entry.daemon:
+                continue
+            held = max(entry.amount(GPU) * WHOLE, entry.amount(GPU_SHARE))
+            if self._gives_way(uid, entry):
+                lent_gpus, lent_pods = lent_gpus + held, lent_pods + 1
+            else:
+                gpus, pods = gpus + held, pods + 1
+        return Use(gpus, pods, lent_gpus, lent_pods) if pods or lent_pods or gpus else NOBODY
+
+    def _gives_way(self, uid: str, entry: Entry) -> bool:
+        """Return whether a pod would leave a kept node: not one of other schedulers, whatever its priority is."""
+        if (occupant := entry.occupant) is not None:
+            return occupant.scheduler == self._scheduler_name and self.may_borrow(occupant.priority)
+        found = self._workloads.of_pod(uid)  # it is on its way there
+        return found is not None and self.may_borrow(found[1].priority)
+
+    def _keep(self, chosen: Mapping[Path, tuple[int, ...]]) -> None:
+        """Keep these nodes and no others."""
+        before = set(np.flatnonzero(self._world.nodes.spare).tolist())
+        now = {row for rows in chosen.values() for row in rows}
+        paths = self._kept.keys() | chosen.keys()
+        resized = any(len(self._kept.get(path, ())) != len(chosen.get(path, ())) for path in paths)
+        self._kept = dict(chosen)
+        self._world.keep_spares(now - before, before - now, rules=resized)
