@@ -297,6 +297,7 @@ class Daemon:
             reservations=len(term.engine.reserving.holds),
             reserved_gpus=term.engine.reserving.gpus,
             migrations=term.recovery.under_way,
+            spares=term.engine.spares.counts(),
             binds_in_flight=term.engine.outcomes.in_flight,
             leading=self.leading.is_set(),
             api_requests=dict(self.client.traffic.requests),

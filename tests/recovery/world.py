@@ -14,6 +14,7 @@ from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.health import NodeHealth
 from topo_scheduler.recovery.instructions import (
     CreateMigration,
+    DeleteMigration,
     EvictPod,
     Instruction,
     LearnPods,
@@ -152,6 +153,12 @@ class World:
                 written = self.kill.around(lambda: self._patch(one))
                 outcome = WriteOutcome.WRITTEN if written is not None else WriteOutcome.STALE
                 self.recovery.written(one.namespace, one.name, outcome, "", written, self.now)
+            case DeleteMigration(namespace, name, uid, version):
+                deleted = self.kill.around(lambda: self._delete(f"{namespace}/{name}", uid, version))
+                outcome = WriteOutcome.WRITTEN if deleted else WriteOutcome.STALE
+                self.recovery.deleted(namespace, name, outcome, "", self.now)
+                if deleted:
+                    self.recovery.migration_gone(namespace, name, uid)
             case EvictPod(migration, pod, force):
                 refused = self.kill.around(lambda: self._evict(pod.uid, force=force))
                 self.recovery.evicted(
@@ -195,6 +202,14 @@ class World:
         known.metadata.resource_version = str(self.revision)
         known.status = msgspec.convert(msgspec.to_builtins(write.status), MigrationStatus)
         return copy_of(known)
+
+    def _delete(self, key: str, uid: str, version: str) -> bool:
+        known = self.migrations.get(key)
+        if known is None or (known.metadata.uid, known.metadata.resource_version) != (uid, version):
+            return False
+        assert known.phase is not None and known.phase.over, f"{key} is under way"
+        del self.migrations[key]
+        return True
 
     def _evict(self, uid: str, *, force: bool) -> str:
         pod = self.pods.get(uid)

@@ -91,13 +91,15 @@ class MigrationSpec(Base):
     """``spec`` of a Migration. ``cause`` for people, ``reason`` for machines, ``since`` when what caused it began.
 
     ``avoid`` nodes and domains to which none of the pods may go, beside the nodes they leave; ``makes_room_for``
-    namespace and name of the Migration that waits for this one.
+    namespace and name of the Migration that waits for this one; ``give_way``: for that one pods leave nodes that were
+    lent to them, and no seats are held.
     """
 
     cause: str = ""
     reason: str = ""
     since: str = ""
     makes_room_for: str = ""
+    give_way: bool = False
     avoid: list[str] = []  # noqa: RUF012
     pods: list[MigrationPod] = []  # noqa: RUF012 - msgspec copies defaults
 
@@ -145,9 +147,9 @@ class MigrationCondition(Value, frozen=True):
 class MigrationStatus(Base):
     """``status`` of a Migration. ``from_nodes`` and ``to_nodes`` for people; ``times`` when each phase began.
 
-    ``policy`` what the gang asked for: ``replace``, ``restart-gang`` or ``shrink``. ``others`` pods that must move as
-    well, by Migrations of their own: nobody is evicted before all of them have seats. They stand here, where only the
-    scheduler writes, as they may be of other namespaces.
+    ``policy`` what the gang asked for: ``replace``, ``restart-gang`` or ``shrink``; ``give-way`` where pods leave what
+    was lent to them. ``others`` pods that must move as well, by Migrations of their own: nobody is evicted before all of
+    them have seats. They stand here, where only the scheduler writes, as they may be of other namespaces.
     """
 
     phase: str = ""
@@ -183,7 +185,12 @@ class Migration(Base):
     @property
     def shrinks(self) -> bool:
         """Whether nobody takes the place of the pods."""
-        return self.status.policy == "shrink"
+        return self.status.policy in ("shrink", "give-way")
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether pods leave nodes that were lent to them, for another Migration."""
+        return self.spec.give_way and bool(self.spec.makes_room_for)
 
     def names(self, name: str, uid: str) -> bool:
         """Whether the spec names a pod."""

@@ -1,9 +1,10 @@
 """What is done when nodes fail: whether, how soon, and how much of it at once."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
+from topo_scheduler.api.durations import parse_duration, written_duration
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.models import Model, Seconds, Share
 
@@ -21,6 +22,22 @@ class RecoveryLimits(Model):
     """Pods that are moved within an hour though nothing failed: by ``defragmentation`` and ``improvement``."""
     rest: Seconds = 3600.0
     """How long a workload of which pods were moved, for whatever reason, is left alone by these two."""
+
+
+_MOST: Final = 366 * 86_400
+
+
+def _age(value: object) -> object:
+    return parse_duration(value, _MOST) if isinstance(value, str) else value
+
+
+class FinishedSpec(Model):
+    """How long Migrations are kept that are over; each for an hour at least."""
+
+    time: Annotated[float, BeforeValidator(_age), PlainSerializer(written_duration), Field(gt=0, le=_MOST)] = 604_800.0
+    """Deleted after so long, at most 8784 h."""
+    most: Annotated[int, Field(ge=0, le=100_000)] = 1000
+    """Beyond so many the oldest are deleted earlier."""
 
 
 class LinkLabels(Model):
@@ -88,3 +105,4 @@ class RecoverySpec(Model):
     defragmentation: DefragmentationSpec = DefragmentationSpec()
     improvement: ImprovementSpec = ImprovementSpec()
     limits: RecoveryLimits = RecoveryLimits()
+    keep_finished: FinishedSpec = FinishedSpec()

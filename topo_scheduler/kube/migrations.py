@@ -55,7 +55,7 @@ class Result:
 
 
 class MigrationWriter:
-    """Creates Migrations and replaces their status."""
+    """Creates Migrations, replaces their status, and deletes them."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -93,6 +93,19 @@ class MigrationWriter:
         metadata = {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": version}
         body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
         return await self._write("PUT", MIGRATIONS.path(namespace, name, "status"), _encode(body))
+
+    async def delete(self, namespace: str, name: str, uid: str, version: str) -> Result:
+        """Delete a Migration of this uid, if it is still at this version."""
+        options = {"preconditions": {"uid": uid, "resourceVersion": version}}
+        try:
+            await self._send("DELETE", MIGRATIONS.path(namespace, name), _encode(options))
+        except (Conflict, NotFound) as error:
+            return Result(Written.STALE, str(error))
+        except Forbidden as error:
+            return Result(Written.FORBIDDEN, error.message)
+        except KubeError as error:
+            return Result(Written.FAILED, str(error))
+        return Result(Written.WRITTEN)
 
     async def _write(self, method: str, path: str, body: bytes) -> Result:
         try:

@@ -73,6 +73,7 @@ class Snapshot:
     reserved_gpus: int = 0
     binds_in_flight: int = 0
     migrations: int = 0
+    spares: Mapping[tuple[str, str], int] = field(default_factory=dict)
     leading: bool = False
     api_requests: dict[tuple[str, int], int] | None = None
     api_bytes: int = 0
@@ -238,6 +239,15 @@ class _AtScrape(Collector):
             now.reserved_gpus,
         )
         yield _gauge("topology_scheduler_migrations", "Migrations that are not over.", now.migrations)
+        spares = GaugeMetricFamily(
+            "topology_scheduler_spare_nodes",
+            "Nodes of a leaf that are kept for recovery: wanted, free of pods with GPUs, and lent to pods that would give"
+            " way. On the others that are wanted GPUs are yet in use.",
+            labels=("domain", "state"),
+        )
+        for labels, nodes in now.spares.items():
+            spares.add_metric(labels, nodes)
+        yield spares
         yield _gauge("topology_scheduler_binds_in_flight", "Bindings whose end is not known.", now.binds_in_flight)
         yield _gauge("topology_scheduler_leader", "1 while this replica leads.", int(now.leading))
         yield _gauge(

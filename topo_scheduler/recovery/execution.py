@@ -9,6 +9,7 @@ from topo_scheduler.recovery.choosing import no_use_now
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import EvictPod
 from topo_scheduler.recovery.seating import seat_of
+from topo_scheduler.recovery.spares import how_it_ended, why_no_seats
 from topo_scheduler.recovery.tracked import Condition, Eviction, Tracked, moment, with_targets
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.state.workloads import Member, Stage
@@ -126,11 +127,10 @@ class Execution:
         """Keep seats until replacements are bound."""
         migration, key = known.migration, known.migration.key
         if migration.shrinks:
-            count = len(migration.status.moves)
-            placed = Condition("Placed", status=True, reason="Shrinks", message="the gang goes on with fewer members")
-            self._ground.end(
-                known, Phase.DONE, "", f"{count} pods gone, the gang goes on without them", now, None, placed
-            )
+            policy, count = migration.status.policy, len(migration.status.moves)
+            reason = "Lent" if migration.gives_way else "Shrinks"
+            placed = Condition("Placed", status=True, reason=reason, message=why_no_seats(policy))
+            self._ground.end(known, Phase.DONE, "", how_it_ended(policy, count), now, None, placed)
             return
         found = self._replacements(migration)
         if len(found) == len(migration.status.moves):

@@ -6,6 +6,7 @@ from typing import Final
 from topo_scheduler.api.migrations import Migration, Move, OtherPod, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.detection import Detection
+from topo_scheduler.recovery.finished import Finished
 from topo_scheduler.recovery.instructions import Instruction, LearnPods, TellMigration
 from topo_scheduler.recovery.limits import Limits
 from topo_scheduler.recovery.moved import Moved
@@ -31,6 +32,7 @@ class Ground:
         self.epoch = epoch
         self.limits = Limits()
         self.moved = Moved()
+        self.finished = Finished()
         self.tracked: dict[str, Tracked] = {}
         self.intended: dict[str, tuple[OtherPod, ...]] = {}
         """Pods that are to move as well, by Migrations that are being created: namespace and name."""

@@ -31,11 +31,16 @@ class _Wanted:
 
 @dataclass(slots=True)
 class Healing:
-    """Failures that have no Migrations yet. ``moves_pod`` tells whether a pod has one already, by uid."""
+    """Failures that have no Migrations yet.
+
+    ``moves_pod`` tells whether a pod has one already, by uid; ``fresh_name`` returns a name that no finished one has,
+    by namespace and the name wanted.
+    """
 
     engine: Engine
     epoch: float
     moves_pod: Callable[[str], bool]
+    fresh_name: Callable[[str, str], str]
     _failures: list[Failure] = field(default_factory=list)
     _awaited: set[str] = field(default_factory=set)
     _learned: set[str] = field(default_factory=set)
@@ -115,7 +120,7 @@ class Healing:
                 key = one.workload.id if one.workload.gang else one.workload.controller
                 by_workload.setdefault((one.workload.namespace, key), []).append((failure, one))
         for (namespace, _), found in by_workload.items():
-            spec, name = self._spec(found), name_for([one for _, one in found])
+            spec, name = self._spec(found), self.fresh_name(namespace, name_for([one for _, one in found]))
             self._wanted.setdefault((namespace, name), _Wanted(CreateMigration(namespace, name, spec)))
         return out
 

@@ -33,6 +33,16 @@ class WriteStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteMigration:
+    """Delete a Migration, if it is still at this version."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
 class EvictPod:
     """Evict a pod for a Migration; ``force`` deletes it at once."""
 
@@ -77,7 +87,7 @@ class Warn:
     message: str
 
 
-Instruction = CreateMigration | WriteStatus | EvictPod | LearnPods | TellMigration | Spent | Warn
+Instruction = CreateMigration | WriteStatus | DeleteMigration | EvictPod | LearnPods | TellMigration | Spent | Warn
 
 
 class WriteOutcome(StrEnum):

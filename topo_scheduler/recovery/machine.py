@@ -3,7 +3,7 @@
 The facts about pods are the engine's. It is asked, and told which seats to hold, in between two of its own steps.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from topo_scheduler.api.migrations import Migration
 from topo_scheduler.api.recovery import RecoverySpec
@@ -26,11 +26,12 @@ class Recovery:
         self._engine = engine
         self.detection = Detection(spec, self._domains_of)
         self.migrations = Migrations(engine, self.detection, spec, epoch)
-        self.healing = Healing(engine, epoch, self.migrations.moves_pod)
+        self.healing = Healing(engine, epoch, self.migrations.moves_pod, self.migrations.fresh_name)
         ground = self.migrations.ground
         self._makers = (Defragmenting(ground), Blocks(ground), Improving(ground))
         self._out: list[Instruction] = []
         self._held = ""
+        self._avoided: frozenset[str] = frozenset()
 
     # ------------------------------------------------------------ facts in
 
@@ -82,6 +83,10 @@ class Recovery:
         """A WriteStatus ended; with the object as it is then, where the server told it."""
         self.migrations.written(f"{namespace}/{name}", outcome, message, migration, now)
 
+    def deleted(self, namespace: str, name: str, outcome: WriteOutcome, message: str, now: float) -> None:
+        """A DeleteMigration ended."""
+        self.migrations.deleted(f"{namespace}/{name}", outcome, message, now)
+
     def learned(self, uids: Sequence[str]) -> None:
         """A LearnPods ended: the engine knows of these pods what there is to know."""
         self.migrations.learned(uids)
@@ -94,11 +99,13 @@ class Recovery:
     def let_go(self) -> None:
         """Give back all seats, as recovery is turned off. The objects stay as they are."""
         self.migrations.let_go()
+        self._tell_spares(frozenset())
 
     # ------------------------------------------------------------ the step
 
     def step(self, now: float) -> list[Instruction]:
         """Return what is to be done now. Costs nothing where nothing failed and nothing moves."""
+        self._tell_spares(self.detection.avoided(now))
         self.healing.failed(self.detection.due(now))
         if self.detection.held != self._held:
             self._held = self.detection.held
@@ -113,6 +120,12 @@ class Recovery:
         waits = (one.next_due(now) for one in (*self._makers, self.migrations))
         times = (self.detection.next_due(), self.healing.next_due(), *waits)
         return min((at for at in times if at is not None), default=None)
+
+    def _tell_spares(self, avoided: Collection[str]) -> None:
+        """Let no node be kept for recovery onto which nothing is planned."""
+        if self._engine.spares.configured and avoided != self._avoided:
+            self._avoided = frozenset(avoided)
+            self._engine.spares_avoid(sorted(avoided))
 
     def _domains_of(self, node: str) -> list[Path]:
         world = self._engine.world

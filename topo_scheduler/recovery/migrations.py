@@ -69,6 +69,7 @@ class Migrations:
             return
         self._ground.limits.note(migration, self._ground.epoch + now)
         self._ground.moved.note(migration)
+        self._ground.finished.note(migration, self._ground.epoch + now)
         phase = migration.phase
         if phase is not None and phase.over:
             if known is not None:
@@ -92,6 +93,7 @@ class Migrations:
         if known is not None and uid and known.migration.metadata.uid != uid:
             return
         self._ground.tracked.pop(key, None)
+        self._ground.finished.forget(key)
         self._over.pop(key, None)
         self._ground.intended.pop(key, None)
         self._ground.limits.forget(key)
@@ -113,6 +115,15 @@ class Migrations:
                 self._ground.tell(known, warning=True, reason="StatusNotWritten", message=message)
         if migration is not None:
             self.seen(migration, now)
+
+    def deleted(self, key: str, outcome: WriteOutcome, message: str, now: float) -> None:
+        """Take over how the deletion of one that was over ended."""
+        if self._ground.finished.deleted(key, outcome, now):
+            self._ground.out.append(Warn(f"finished Migrations are not deleted: {message}"))
+
+    def fresh_name(self, namespace: str, name: str) -> str:
+        """Return a name that no finished Migration has."""
+        return self._ground.finished.fresh_name(namespace, name)
 
     def learned(self, uids: Sequence[str]) -> None:
         """Pods were told to the engine, or are gone."""
@@ -153,12 +164,17 @@ class Migrations:
         for _, known in sorted(self._ground.tracked.items(), key=lambda item: _order(item[1].migration)):
             if not known.writing and now >= known.not_before:
                 self._advance(known, now)
+        ground = self._ground
+        ground.out += ground.finished.due(ground.spec.keep_finished, now, ground.epoch + now)
         out, self._ground.out = self._ground.out, []
         return out
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next, if nothing happens before."""
         times: list[float] = []
+        ground = self._ground
+        if (at := ground.finished.next_due(ground.spec.keep_finished, now, ground.epoch + now)) is not None:
+            times.append(at)
         for known in self._ground.tracked.values():
             times += [at for at in (known.not_before, *(one.until for one in known.evictions.values())) if at > now]
             if known.migration.phase in (None, Phase.PLANNED, Phase.RESERVING):

@@ -18,6 +18,7 @@ from topo_scheduler.recovery.reading import (
 )
 from topo_scheduler.recovery.room import find_room, helpers_of, neighbours_unread, restart_cost
 from topo_scheduler.recovery.seating import Leaver, find_seats, moves_of, vacant
+from topo_scheduler.recovery.spares import may_give_way, opening, plan_giving_way, take_back, why_no_seats
 from topo_scheduler.recovery.tracked import Condition, Tracked, with_targets
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -36,6 +37,9 @@ class Planning:
     def plan(self, known: Tracked, now: float) -> None:
         """Plan a Migration that is new."""
         migration = known.migration
+        if migration.gives_way:
+            plan_giving_way(self._ground, known, now)
+            return
         try:
             leavers = read_pods(self._ground.engine, migration, known.learned, self._ground.others(known))
         except Unlearned as error:
@@ -61,6 +65,7 @@ class Planning:
         leavers = self._ground.leavers(migration)
         understood = {one.member.uid for one in leavers if one.member.cls.amounts}
         unread = [move for move in migration.status.moves if self._ground.is_there(move) and move.uid not in understood]
+        unread = [] if migration.shrinks else unread
         if strange := next((move for move in unread if move.uid in known.learned), None):
             text = f"pod {strange.pod} is not one that this scheduler placed"
             self._ground.end(known, Phase.FAILED, "NotOurs", text, now)
@@ -68,9 +73,12 @@ class Planning:
             self._ground.learn(known, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
         elif waits := self._ground.holds_back(migration, leavers, now):
             self._ground.write(known, now, None, None, waits)
+        elif migration.gives_way and not may_give_way(self._ground, known, now):
+            return
         elif migration.shrinks:
-            text = "the gang goes on with fewer members: no seats are held"
-            self._ground.write(known, now, Phase.RESERVING, None, Condition("Reserved", False, "Shrinks", text))
+            reason = "Lent" if migration.gives_way else "Shrinks"
+            told = Condition("Reserved", False, reason, why_no_seats(migration.status.policy))
+            self._ground.write(known, now, Phase.RESERVING, None, told)
         else:
             state = (self._ground.engine.world.improvements, frozenset(self._ground.detection.avoided(now)))
             if known.state == state:
@@ -80,6 +88,8 @@ class Planning:
             if why := useless(self._ground, migration, leavers, targets):
                 self._ground.end(known, Phase.CANCELLED, "NoUse", why, now)
                 return
+            lent = take_back(self._ground, known, leavers, self._avoided(migration, leavers, now), targets, now)
+            targets, text = lent or (targets, text)
             if not targets and not self._helpers(migration):
                 targets, text = self._make_room(known, leavers, now)
             if not targets:
@@ -116,7 +126,7 @@ class Planning:
         may_restart = migration.cause.of_node and all(may_move(one) for one in rest)
         if rest and may_restart and (room is None or restart_cost(rest) < room.cost):
             whole = [*leavers, *rest]
-            if targets := dict(find_seats(self._ground.engine, whole, avoided, migration.key, now)):
+            if targets := dict(find_seats(self._ground.engine, whole, avoided, migration.key, now, opening(migration))):
                 moves = with_targets(moves_of(self._ground.engine, whole), targets)
                 text = "there is no room near: all of the gang moves"
                 found = Condition("Reserved", status=False, reason="Planned", message=text)
@@ -124,7 +134,7 @@ class Planning:
                 return {}, ""
         if room is None:
             return {}, "nothing"
-        for create in helpers_of(migration, room):
+        for create in helpers_of(migration, room, self._ground.finished.fresh_name):
             self._ground.out.append(create)
         names = ", ".join(one.member.key for one in room.others[:4])
         more = f" and {len(room.others) - 4} more" if len(room.others) > 4 else ""
@@ -186,7 +196,7 @@ class Planning:
     def _seats(self, known: Tracked, leavers: Sequence[Leaver], now: float) -> dict[str, str]:
         migration = known.migration
         avoided = self._avoided(migration, leavers, now)
-        return dict(find_seats(self._ground.engine, leavers, avoided, migration.key, now))
+        return dict(find_seats(self._ground.engine, leavers, avoided, migration.key, now, opening(migration)))
 
     def _avoided(self, migration: Migration, leavers: Sequence[Leaver], now: float) -> set[str]:
         """Return the nodes that are no target."""

@@ -11,7 +11,7 @@ ones. Pods of a gang move all together, as far as the gang can't spare them.
   plan, or the cheapest.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
@@ -196,7 +196,7 @@ def _key(others: Sequence[Leaver], wall: float) -> Key:
     return priority, sum(cost_of(one, wall) for one in others), len(others), tuple(sorted(o.member.key for o in others))
 
 
-def helpers_of(migration: Migration, room: Room) -> list[CreateMigration]:
+def helpers_of(migration: Migration, room: Room, fresh_name: Callable[[str, str], str]) -> list[CreateMigration]:
     """Return the Migrations of those who make room: one for each gang, and each pod alone."""
     by_workload: dict[str, list[Leaver]] = {}
     for one in room.others:
@@ -208,5 +208,6 @@ def helpers_of(migration: Migration, room: Room) -> list[CreateMigration]:
             makes_room_for=migration.key,
             pods=[MigrationPod(one.member.name, one.member.uid) for one in some],
         )
-        out.append(CreateMigration(some[0].workload.namespace, name_for(some), spec))
+        namespace = some[0].workload.namespace
+        out.append(CreateMigration(namespace, fresh_name(namespace, name_for(some)), spec))
     return out

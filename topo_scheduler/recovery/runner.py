@@ -24,6 +24,7 @@ from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recovery.handlers import MigrationGone, MigrationSeen, NodeGone, NodeSeen, Watcher
 from topo_scheduler.recovery.instructions import (
     CreateMigration,
+    DeleteMigration,
     EvictPod,
     Instruction,
     LearnPods,
@@ -292,6 +293,8 @@ class RecoveryRunner:
                 self._start(self._create(instruction), f"create migration {instruction.name}")
             case WriteStatus():
                 self._start(self._write(instruction), f"migration {instruction.name}")
+            case DeleteMigration():
+                self._start(self._delete(instruction), f"delete migration {instruction.name}")
             case EvictPod(_, pod):
                 self._start(self._evict(instruction), f"move {pod.uid}")
             case LearnPods(pods):
@@ -322,6 +325,13 @@ class RecoveryRunner:
         if self._machine is not None:
             outcome = _OUTCOMES[result.outcome]
             self._machine.written(write.namespace, write.name, outcome, result.message, result.migration, self._clock())
+            self._wake.set()
+
+    async def _delete(self, delete: DeleteMigration) -> None:
+        result = await self._writer.delete(delete.namespace, delete.name, delete.uid, delete.version)
+        if self._machine is not None:
+            outcome = _OUTCOMES[result.outcome]
+            self._machine.deleted(delete.namespace, delete.name, outcome, result.message, self._clock())
             self._wake.set()
 
     async def _evict(self, evict: EvictPod) -> None:

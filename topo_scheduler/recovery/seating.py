@@ -84,7 +84,12 @@ def seat_of(migration: str, namespace: str, move: Move) -> ReservedSeat:
 
 
 def find_seats(
-    engine: Engine, leavers: Sequence[Leaver], avoided: Collection[str], migration: str, now: float
+    engine: Engine,
+    leavers: Sequence[Leaver],
+    avoided: Collection[str],
+    migration: str,
+    now: float,
+    prepare: Callable[[Trial], None] = lambda _: None,
 ) -> Mapping[str, str]:
     """Return a node for each pod that leaves, by uid; empty where there is no place for all of them.
 
@@ -94,10 +99,12 @@ def find_seats(
         avoided: nodes that are no target.
         migration: whose own seats do not count.
         now: seconds.
+        prepare: changes the copy on which places are looked for.
     """
     found: dict[str, str] = {}
     neighbours = any(looks_around(one.member.cls) for one in leavers) or bool(engine.world.residents.repelling)
     trial = trial_without(engine, leavers, avoided, migration, now, neighbours=neighbours)
+    prepare(trial)
     for group in _together(leavers):
         rows = place_group(engine, trial, group)
         if rows is None:

@@ -156,6 +156,14 @@ class Spares:
                 found.append(LeafSpares(path, len(rows), free, lent))
         return found
 
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return how many nodes are ``wanted``, ``free`` and ``lent``, by path of the leaf and that word."""
+        found: dict[tuple[str, str], int] = {}
+        for leaf in self.leaves():
+            path = "/".join(leaf.path)
+            found |= {(path, "wanted"): leaf.wanted, (path, "free"): leaf.free, (path, "lent"): leaf.lent}
+        return found
+
     # ------------------------------------------------------------ inside
 
     def _changed(self, promised: Mapping[str, int]) -> Collection[int] | None:

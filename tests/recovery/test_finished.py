@@ -1,0 +1,146 @@
+"""Migrations that are over are deleted after a while, gently; none that is under way ever is."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.recovery.world import World
+from topo_scheduler.api.migrations import Migration, MigrationStatus, Phase
+from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.api.recovery import FinishedSpec, RecoverySpec
+from topo_scheduler.recovery.finished import AT_ONCE, LEAST, PACE, Finished
+from topo_scheduler.recovery.instructions import DeleteMigration, WriteOutcome
+from topo_scheduler.recovery.tracked import stamp
+
+HOUR = 3600.0
+
+
+def migration(name: str, at: float, phase: Phase | None = Phase.DONE) -> Migration:
+    meta = ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", resource_version="7")
+    status = MigrationStatus(phase="" if phase is None else phase.value)
+    if phase is not None:
+        status.times = {phase.value: stamp(at)}
+    return Migration(metadata=meta, status=status)
+
+
+def filled(count: int, start: float = 0.0) -> Finished:
+    finished = Finished()
+    for number in range(count):
+        finished.note(migration(f"m{number:04}", start + number), start + number)
+    return finished
+
+
+def names(out: list[DeleteMigration]) -> list[str]:
+    return [one.name for one in out]
+
+
+def test_one_that_is_over_is_deleted_after_its_time_at_its_version() -> None:
+    finished, spec = filled(1), FinishedSpec(time=2 * HOUR)
+    assert finished.due(spec, 0.0, 2 * HOUR - 1) == []
+    assert finished.next_due(spec, 0.0, 2 * HOUR - 1) == 1.0
+    (one,) = finished.due(spec, 1.0, 2 * HOUR)
+    assert (one.namespace, one.name, one.uid, one.version) == ("default", "m0000", "uid-m0000", "7")
+    assert finished.due(spec, 1.0, 9 * HOUR) == [], "it is on its way"
+    finished.deleted("default/m0000", WriteOutcome.WRITTEN, 1.0)
+    assert len(finished) == 0 and finished.next_due(spec, 1.0, 9 * HOUR) is None
+
+
+def test_beyond_the_number_the_oldest_go_but_none_within_the_hour() -> None:
+    finished, spec = filled(5), FinishedSpec(most=3)
+    assert finished.due(spec, 0.0, LEAST - 1) == []
+    assert names(finished.due(spec, 0.0, LEAST + 100)) == ["m0000", "m0001"]
+
+
+def test_a_backlog_goes_a_few_at_a_time() -> None:
+    finished, spec, now, gone = filled(95), FinishedSpec(time=HOUR), 0.0, 0
+    while len(finished):
+        out = finished.due(spec, now, 10 * HOUR)
+        assert len(out) <= AT_ONCE
+        for one in out:
+            finished.deleted(f"{one.namespace}/{one.name}", WriteOutcome.WRITTEN, now)
+        gone += len(out)
+        at = finished.next_due(spec, now, 10 * HOUR)
+        assert at is None or at >= now + PACE
+        now = at or now
+    assert gone == 95
+
+
+def test_what_is_refused_is_told_once_and_tried_again_ever_more_seldom() -> None:
+    finished, spec, now = filled(3), FinishedSpec(time=HOUR), 0.0
+    pauses: list[float] = []
+    told: list[bool] = []
+    for _ in range(8):
+        out = finished.due(spec, now, 10 * HOUR)
+        told += [finished.deleted(f"{one.namespace}/{one.name}", WriteOutcome.FORBIDDEN, now) for one in out]
+        at = finished.next_due(spec, now, 10 * HOUR)
+        assert at is not None
+        pauses.append(at - now)
+        now = at
+    assert told.count(True) == 1
+    assert pauses == sorted(pauses) and pauses[0] >= 60.0 and pauses[-1] == HOUR
+    assert len(finished) == 3
+
+
+def test_one_that_was_changed_or_is_gone_is_left_to_the_watch() -> None:
+    finished, spec = filled(1), FinishedSpec(time=HOUR)
+    finished.due(spec, 0.0, 10 * HOUR)
+    assert not finished.deleted("default/m0000", WriteOutcome.STALE, 0.0)
+    assert finished.due(spec, 100.0, 10 * HOUR) == []
+    finished.note(migration("m0000", 0.0, None), 10 * HOUR)
+    assert finished.due(spec, 100.0, 10 * HOUR) == [], "somebody wrote its status: it is under way again"
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.sampled_from([None, *Phase]), st.floats(0, 3 * HOUR)), min_size=1, max_size=40
+    ),
+    st.integers(0, 3),
+)
+def test_only_what_is_over_and_an_hour_old_is_deleted(events: list[tuple[int, Phase | None, float]], most: int) -> None:
+    finished, spec, now = Finished(), FinishedSpec(time=2 * HOUR, most=most), 0.0
+    phases: dict[str, tuple[Phase | None, float]] = {}
+    for number, phase, pause in events:
+        name = f"m{number}"
+        finished.note(migration(name, now, phase), now)
+        phases[name] = (phase, now)
+        now += pause
+        for one in finished.due(spec, now, now):
+            known, since = phases[one.name]
+            assert known is not None and known.over and now - since >= LEAST
+            finished.deleted(f"{one.namespace}/{one.name}", WriteOutcome.WRITTEN, now)
+    left = sum(phase is not None and phase.over for phase, _ in phases.values())
+    assert len(finished) <= left
+
+
+def test_in_a_cluster_finished_ones_go_and_those_under_way_stay() -> None:
+    spec = RecoverySpec(enabled=True, force_delete=True, keep_finished=FinishedSpec(time=2 * HOUR))
+    world = World(spec, {"s1/l1": 3})
+    world.gang("g", 2)
+    world.run()
+    world.fail(world.nodes_of("g")["g-0"])
+    world.run(30)
+    assert world.phases() == [Phase.DONE]
+    world.request("waits", "g-1")  # there is no room for it
+    world.run(2 * HOUR - 60, step=600)
+    assert set(world.phases()) == {Phase.DONE, Phase.PLANNED}
+    world.run(120, step=10)
+    assert world.phases() == [Phase.PLANNED]
+    world.run(100 * HOUR, step=HOUR)
+    assert world.phases() == [Phase.PLANNED], "that one is not over"
+
+
+def test_the_same_pods_are_moved_again_though_an_earlier_migration_of_theirs_is_over() -> None:
+    """A node fails, is well before anybody was evicted, and fails again."""
+    world = World(RecoverySpec(enabled=True, force_delete=True, debounce=5), {"s1/l1": 2})
+    world.gang("g", 2)
+    world.run()
+    lost = world.nodes_of("g")["g-0"]
+    world.fail(lost)
+    world.run(10)
+    assert world.phases() == [Phase.PLANNED], "there is no room"
+    world.heal(lost)
+    world.run(10)
+    assert world.phases() == [Phase.CANCELLED]
+    world.fail(lost)
+    world.run(10)
+    assert world.phases() == [Phase.CANCELLED, Phase.PLANNED]
