@@ -31,7 +31,7 @@ from topo_scheduler.kube.owners import Missing, OwnerDirectory
 from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS
-from topo_scheduler.kube.sinks import Calls
+from topo_scheduler.kube.sinks import Calls, Deleted
 from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recording.ear import Listener, new_engine, sinks_of_storage
@@ -124,10 +124,10 @@ class Term:
             start=self._start,
             changed=self._wake.set,
         )
-        facts = Facts(self.engine, clock, self._facts_came, self._forget)
+        facts = self._facts = Facts(self.engine, clock, self._facts_came, self._forget)
         self._groups = GroupDirectory(client, facts, clock=clock)
         self._nodes = Reflector(client, NODES, Calls(facts.nodes_applied, facts.nodes_deleted))
-        self._pods = Reflector(client, PODS, Calls(facts.pods_applied, facts.pods_deleted))
+        self._pods = Reflector(client, PODS, Calls(self._pods_applied, self._pods_deleted))
         self._namespaces = Reflector(client, NAMESPACES, Calls(facts.namespaces_applied, facts.namespaces_deleted))
         self._reflectors: dict[str, Reflector[Any]] = {
             "nodes": self._nodes,
@@ -308,6 +308,14 @@ class Term:
         self.engine.configure(configuration)
         self.recovery.configure(configuration.topology.spec.recovery)
         self._wake.set()
+
+    def _pods_applied(self, pods: Sequence[Pod]) -> None:
+        self.recovery.pods_applied(pods)
+        self._facts.pods_applied(pods)
+
+    def _pods_deleted(self, references: Sequence[Deleted]) -> None:
+        self.recovery.pods_deleted(reference.uid for reference in references)
+        self._facts.pods_deleted(references)
 
     def _facts_came(self) -> None:
         self._wake.set()

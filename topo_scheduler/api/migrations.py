@@ -52,6 +52,8 @@ class Cause(StrEnum):
     CONDITION = "NodeCondition"
     LINKS = "LinksDegraded"
     DOMAIN = "DomainFailed"
+    REFUSED = "PodsRefused"
+    CRASHING = "PodsCrashLooping"
     SCALE_DOWN = "ScaleDown"
     PENDING_GANG = "PendingGang"
     """Holds seats for a gang that waits while ``status.others`` leave them; it moves nobody itself."""

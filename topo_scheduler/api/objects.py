@@ -196,19 +196,27 @@ class Terminated(Base):
     finished_at: str | None = None
 
 
+class Waiting(Base):
+    """``state.waiting`` of a container."""
+
+    reason: str = ""
+
+
 class ContainerState(Base):
     """``state`` of a container."""
 
     terminated: Terminated | None = None
+    waiting: Waiting | None = None
 
 
 class ContainerStatus(Base):
-    """``status.containerStatuses[]``: what a container has of its node while it is resized, and when it ended."""
+    """``status.containerStatuses[]``: what a container has of its node while it is resized, and how it fares."""
 
     name: str = ""
     state: ContainerState | None = None
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, Quantity] = {}
+    restart_count: int = 0
 
 
 class PodStatus(Base):

@@ -49,6 +49,25 @@ class LinkLabels(Model):
     """Key of the label that tells what should be."""
 
 
+class PodFailuresSpec(Model):
+    """When a node is taken for failed by what happens to pods there, though not to others of their workloads elsewhere.
+
+    Pods count that its kubelet refused, and those that crash there time after time while others of the same gang or
+    controller run on other nodes.
+    """
+
+    enabled: bool = True
+    """Whether nodes are judged so."""
+    workloads: Annotated[int, Field(ge=2, le=1000)] = 3
+    """A node has failed when that is so for pods of so many workloads."""
+    refusals: Annotated[int, Field(ge=2, le=1000)] = 5
+    """A node has failed as well when it refused so many pods, of however many workloads."""
+    restarts: Annotated[int, Field(ge=1, le=1000)] = 3
+    """A container in ``CrashLoopBackOff`` counts from so many restarts on."""
+    window: Seconds = 600.0
+    """How long what happened to a pod counts after it was seen last."""
+
+
 class DefragmentationSpec(Model):
     """Whether pods are moved to make large blocks of free GPUs out of small ones."""
 
@@ -99,6 +118,7 @@ class RecoverySpec(Model):
     """Take a node that offers fewer GPUs than it has for failed. All its pods move, as nobody tells whose GPU it is."""
     link_labels: tuple[LinkLabels, ...] = ()
     """Labels that tell degraded links where they differ."""
+    pod_failures: PodFailuresSpec = PodFailuresSpec()
     scale_down_taints: tuple[str, ...] = ()
     """Keys of taints which say that a node is to be removed, so that its pods should leave, cordoned or not:
     ``DeletionCandidateOfClusterAutoscaler``, for example."""

@@ -241,12 +241,12 @@ class _AtScrape(Collector):
         yield _gauge("topology_scheduler_migrations", "Migrations that are not over.", now.migrations)
         spares = GaugeMetricFamily(
             "topology_scheduler_spare_nodes",
-            "Nodes of a leaf that are kept for recovery: wanted, free of pods with GPUs, and lent to pods that would give"
-            " way. On the others that are wanted GPUs are yet in use.",
+            "Nodes of a leaf that are kept for recovery: wanted; of these free of pods with GPUs, or lent to pods that"
+            " would give way. On the others GPUs are yet in use.",
             labels=("domain", "state"),
         )
-        for labels, nodes in now.spares.items():
-            spares.add_metric(labels, nodes)
+        for (domain_path, state), nodes in now.spares.items():
+            spares.add_metric((domain_path, state), nodes)
         yield spares
         yield _gauge("topology_scheduler_binds_in_flight", "Bindings whose end is not known.", now.binds_in_flight)
         yield _gauge("topology_scheduler_leader", "1 while this replica leads.", int(now.leading))

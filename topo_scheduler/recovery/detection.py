@@ -56,6 +56,8 @@ class Detection:
     _failing: dict[str, _Node] = field(default_factory=dict)
     _gone: dict[str, float] = field(default_factory=dict)
     _records: dict[str, _Record] = field(default_factory=dict)
+    _by_pods: dict[str, Problem] = field(default_factory=dict)
+    """What is wrong with nodes by what happened to pods there."""
     _domains: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     """Domains of nodes that have a problem, as they were when it began: a deleted node tells none any more."""
     held: str = ""
@@ -85,6 +87,13 @@ class Detection:
         if not known.told:
             self._gone[name] = now
         self._failing.pop(name, None)
+
+    def pods_tell(self, problems: Mapping[str, Problem], now: float) -> None:
+        """Take over what is wrong with nodes by what happened to pods there, by name."""
+        before, self._by_pods = self._by_pods, dict(problems)
+        for name in sorted(before.keys() | problems.keys()):
+            if name in self._nodes and before.get(name) != problems.get(name):
+                self._judge(self._nodes[name], now)
 
     def configure(self, spec: RecoverySpec, now: float) -> None:
         """Take over a new configuration."""
@@ -151,8 +160,8 @@ class Detection:
     # ------------------------------------------------------------ inside
 
     def _judge(self, node: _Node, now: float) -> None:
-        before, node.problem = node.problem, problem_of(node.health, self.spec)
         name = node.health.name
+        before, node.problem = node.problem, problem_of(node.health, self.spec) or self._by_pods.get(name)
         if node.problem is None:
             node.told = False
             self._failing.pop(name, None)

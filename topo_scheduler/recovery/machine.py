@@ -15,15 +15,17 @@ from topo_scheduler.recovery.health import NodeHealth
 from topo_scheduler.recovery.improving import Improving
 from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.migrations import Migrations
+from topo_scheduler.recovery.troubles import PodTroubles
 from topo_scheduler.scheduling.engine import Engine
 
 
 class Recovery:
     """Detection, and Migrations from the failure to the end."""
 
-    def __init__(self, engine: Engine, spec: RecoverySpec, epoch: float) -> None:
-        """``epoch``: what makes seconds since the epoch of the times that are passed."""
+    def __init__(self, engine: Engine, spec: RecoverySpec, epoch: float, troubles: PodTroubles | None = None) -> None:
+        """``epoch``: what makes seconds since the epoch of the times that are passed; ``troubles`` of pods so far."""
         self._engine = engine
+        self.troubles = troubles or PodTroubles(engine.config.scheduler.scheduler_name, spec.pod_failures, epoch)
         self.detection = Detection(spec, self._domains_of)
         self.migrations = Migrations(engine, self.detection, spec, epoch)
         self.healing = Healing(engine, epoch, self.migrations.moves_pod, self.migrations.fresh_name)
@@ -38,6 +40,7 @@ class Recovery:
     def configure(self, spec: RecoverySpec, now: float) -> None:
         """Take over a new configuration."""
         self.migrations.configure(spec)
+        self.troubles.configure(spec.pod_failures)
         self.detection.configure(spec, now)
 
     def node_seen(self, health: NodeHealth, now: float) -> None:
@@ -105,6 +108,7 @@ class Recovery:
 
     def step(self, now: float) -> list[Instruction]:
         """Return what is to be done now. Costs nothing where nothing failed and nothing moves."""
+        self.detection.pods_tell(self.troubles.problems(now), now)
         self._tell_spares(self.detection.avoided(now))
         self.healing.failed(self.detection.due(now))
         if self.detection.held != self._held:
@@ -118,7 +122,7 @@ class Recovery:
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next, if nothing happens before."""
         waits = (one.next_due(now) for one in (*self._makers, self.migrations))
-        times = (self.detection.next_due(), self.healing.next_due(), *waits)
+        times = (self.detection.next_due(), self.troubles.next_due(), self.healing.next_due(), *waits)
         return min((at for at in times if at is not None), default=None)
 
     def _tell_spares(self, avoided: Collection[str]) -> None:

@@ -6,7 +6,7 @@ so, and looks again from time to time.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
@@ -35,6 +35,7 @@ from topo_scheduler.recovery.instructions import (
     WriteStatus,
 )
 from topo_scheduler.recovery.machine import Recovery
+from topo_scheduler.recovery.troubles import PodTroubles
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -117,6 +118,7 @@ class RecoveryRunner:
         self._writer = MigrationWriter(client)
         self._evictor = Evictor(client)
         self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._troubles = PodTroubles(engine.config.scheduler.scheduler_name, spec.pod_failures, epoch)
         self._wake = asyncio.Event()
         self._reconfigured = asyncio.Event()
         self._watcher: Watcher | None = None
@@ -149,6 +151,15 @@ class RecoveryRunner:
                 await self._reconfigured.wait()
             else:
                 await self._serve()
+
+    def pods_applied(self, pods: Sequence[Pod]) -> None:
+        """Pods appeared or changed."""
+        if self._spec.enabled:
+            self._troubles.applied(pods, self._clock())
+
+    def pods_deleted(self, uids: Iterable[str]) -> None:
+        """Pods vanished."""
+        self._troubles.deleted(uids)
 
     def facts_changed(self) -> None:
         """Pods or nodes changed."""
@@ -184,7 +195,8 @@ class RecoveryRunner:
             self._say(f"recovery is off, as Migrations can't be listed: {error}")
             return False
         self._said = ""
-        machine = Recovery(self._engine, self._spec, self._epoch)
+        self._troubles.configure(self._spec.pod_failures)
+        machine = Recovery(self._engine, self._spec, self._epoch, self._troubles)
         now = self._clock()
         for migration in found:
             machine.migration_seen(migration, now)

@@ -36,6 +36,8 @@ FAILED: Final = frozenset(
         Cause.CONDITION,
         Cause.LINKS,
         Cause.DOMAIN,
+        Cause.REFUSED,
+        Cause.CRASHING,
     }
 )
 """Causes for which nodes are kept. Who asks for a move, or makes room for others, gets none."""

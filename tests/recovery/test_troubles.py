@@ -1,0 +1,190 @@
+"""Pods that are refused or crash: when that speaks against a node, and when against a program."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers import EPOCH, controlled_by, make_pod
+from tests.recovery.world import World
+from topo_scheduler.api.annotations import GANG_ID
+from topo_scheduler.api.migrations import Cause, Phase
+from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Waiting
+from topo_scheduler.api.recovery import PodFailuresSpec, RecoverySpec
+from topo_scheduler.recovery.troubles import CRASHES, PodTroubles
+
+SPEC = PodFailuresSpec(workloads=3, refusals=5, restarts=3, window=600)
+NAME = make_pod("p").spec.scheduler_name
+
+
+def troubles(spec: PodFailuresSpec = SPEC) -> PodTroubles:
+    return PodTroubles(NAME, spec, EPOCH)
+
+
+def pod(name: str, node: str, job: str, *, created: float = 0.0, gang: str = "") -> Pod:
+    said = {GANG_ID: gang} if gang else {}
+    found = make_pod(name, uid=name, owner=controlled_by("Job", job), created=created)
+    found.metadata.annotations |= said
+    found.spec.node_name = node
+    return found
+
+
+def refused(one: Pod, reason: str = "UnexpectedAdmissionError") -> Pod:
+    one.status.phase, one.status.reason = "Failed", reason
+    return one
+
+
+def running(one: Pod, restarts: int = 0) -> Pod:
+    one.status.phase = "Running"
+    one.status.container_statuses = [ContainerStatus(name="main", restart_count=restarts)]
+    return one
+
+
+def crashing(one: Pod, restarts: int = 3) -> Pod:
+    running(one, restarts)
+    one.status.container_statuses[0].state = ContainerState(waiting=Waiting(CRASHES))
+    return one
+
+
+def test_a_node_that_refuses_pods_of_several_workloads_is_failing() -> None:
+    found = troubles()
+    for n, reason in enumerate(("UnexpectedAdmissionError", "OutOfnvidia.com/gpu", "NodeAffinity")):
+        assert found.problems(0.0) == {}
+        found.applied([refused(pod(f"p{n}", "n1", f"job{n}"), reason)], 0.0)
+    problem = found.problems(0.0)["n1"]
+    assert problem.cause is Cause.REFUSED
+    assert "refused 3 pods within 10m: default/p0 (UnexpectedAdmissionError)" in problem.text
+    assert found.next_due() == 600.0
+    assert found.problems(600.0) == {}, "it is forgotten in time"
+
+
+def test_many_refusals_of_one_workload_are_enough() -> None:
+    found = troubles()
+    for n in range(5):
+        assert found.problems(0.0) == {}
+        found.applied([refused(pod(f"p{n}", "n1", "job"))], 0.0)
+        found.applied([refused(pod(f"p{n}", "n1", "job"))], 0.0)
+    assert set(found.problems(0.0)) == {"n1"}
+
+
+def test_a_workload_that_several_nodes_refuse_speaks_against_none() -> None:
+    found = troubles()
+    for n in range(20):
+        found.applied([refused(pod(f"p{n}", f"n{n % 2}", "job"), "TopologyAffinityError")], 0.0)
+    assert found.problems(0.0) == {}
+
+
+def test_refusals_of_long_ago_do_not_count_when_they_are_listed() -> None:
+    found = troubles()
+    found.applied([refused(pod(f"p{n}", "n1", f"job{n}", created=-700.0)) for n in range(9)], 0.0)
+    assert found.problems(0.0) == {}
+
+
+def test_pods_of_others_do_not_count() -> None:
+    found = troubles()
+    for n in range(9):
+        other = refused(pod(f"p{n}", "n1", f"job{n}"))
+        other.spec.scheduler_name = "another"
+        found.applied([other], 0.0)
+    assert found.problems(0.0) == {}
+
+
+def test_members_of_several_gangs_that_crash_on_one_node_only() -> None:
+    found = troubles()
+    for n in range(3):
+        gang = f"default/g{n}"
+        found.applied([running(pod(f"g{n}-0", f"other{n}", f"job{n}-0", gang=gang))], 0.0)
+        assert found.problems(0.0) == {}
+        found.applied([crashing(pod(f"g{n}-1", "n1", f"job{n}-1", gang=gang))], 0.0)
+    problem = found.problems(0.0)["n1"]
+    assert problem.cause is Cause.CRASHING
+    assert "has 3 pods that crash there only: default/g0-1 (CrashLoopBackOff, 3 restarts)" in problem.text
+    found.applied([running(pod("g0-1", "n1", "job0-1", gang="default/g0"))], 1.0)
+    assert found.problems(1.0) == {}, "it runs"
+
+
+def test_a_program_that_crashes_everywhere_is_not_blamed_on_nodes() -> None:
+    found = troubles()
+    for n in range(9):
+        found.applied([crashing(pod(f"g-{n}", f"n{n}", "job"))], 0.0)
+        found.applied([crashing(pod(f"alone-{n}", "n1", f"alone-{n}"))], 0.0)
+    assert found.problems(0.0) == {}, "pods without others of their kind tell nothing either"
+
+
+def test_few_restarts_do_not_count_nor_one_that_was_restarted_as_running_well() -> None:
+    found = troubles()
+    for n in range(3):
+        found.applied([running(pod(f"a{n}-0", "n2", f"a{n}"), restarts=0)], 0.0)
+        found.applied([crashing(pod(f"a{n}-1", "n1", f"a{n}"), restarts=2)], 0.0)
+        found.applied([running(pod(f"b{n}-0", "n2", f"b{n}"), restarts=1)], 0.0)
+        found.applied([crashing(pod(f"b{n}-1", "n1", f"b{n}"))], 0.0)
+    assert found.problems(0.0) == {}
+
+
+def test_what_happened_to_a_pod_that_is_gone_still_counts() -> None:
+    found = troubles()
+    found.applied([refused(pod(f"p{n}", "n1", f"job{n}")) for n in range(3)], 0.0)
+    found.deleted(f"p{n}" for n in range(3))
+    assert set(found.problems(10.0)) == {"n1"}
+    found.configure(PodFailuresSpec(enabled=False))
+    assert found.problems(10.0) == {}
+    assert found.next_due() is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 3), st.sampled_from(["refused", "crash", "run", "gone"]))),
+)
+def test_no_workload_in_trouble_on_two_nodes_is_held_against_either(events: list[tuple[int, int, str]]) -> None:
+    """Against what is known of all pods, worked out anew."""
+    found = troubles(PodFailuresSpec(workloads=2, refusals=1000, restarts=1))
+    told: dict[str, tuple[str, str, str]] = {}
+    for number, (job, node, what) in enumerate(events):
+        name = f"p{number}"
+        one = pod(name, f"n{node}", f"job{job}")
+        if what == "gone":
+            live = sorted(uid for uid, (_, _, state) in told.items() if state == "run")
+            if live:
+                found.deleted([live[0]])
+                del told[live[0]]
+            continue
+        changed = refused(one) if what == "refused" else crashing(one) if what == "crash" else running(one)
+        found.applied([changed], 0.0)
+        told[name] = (f"job{job}", f"n{node}", what)
+    bad = [(workload, at, what) for workload, at, what in told.values() if what != "run"]
+    wells = {(workload, at) for workload, at, what in told.values() if what == "run"}
+    against: dict[str, set[str]] = {}
+    for workload, at, what in bad:
+        if {there for other, there, _ in bad if other == workload} != {at}:
+            continue
+        if what == "refused" or any(other == workload and there != at for other, there in wells):
+            against.setdefault(at, set()).add(workload)
+    assert set(found.problems(0.0)) == {node for node, jobs in against.items() if len(jobs) >= 2}
+
+
+# ---------------------------------------------------------------- and what follows
+
+
+@pytest.mark.parametrize("heals", [False, True])
+def test_pods_are_moved_off_such_a_node_after_the_debounce(heals: bool) -> None:
+    spec = RecoverySpec(enabled=True, debounce=10, pod_failures=SPEC, quarantine=1000)
+    world = World(spec, {"s1/l1": 4})
+    world.gang("g", 2)
+    world.run()
+    bad = world.nodes_of("g")["g-1"]
+    pods = [refused(pod(f"p{n}", bad, f"job{n}", created=world.now)) for n in range(3)]
+    world.recovery.troubles.applied(pods, world.now)
+    world.run(9)
+    assert not world.migrations, "it is not believed at once"
+    if heals:
+        world.recovery.troubles.configure(SPEC.model_copy(update={"workloads": 4}))
+    world.run(10)
+    if heals:
+        assert not world.migrations
+        return
+    assert world.phases() == [Phase.DONE]
+    assert world.one().spec.reason == "PodsRefused"
+    assert bad not in world.nodes_of("g").values()
+    world.run(700, step=10)
+    assert world.recovery.detection.well(bad), "what happened is forgotten"
+    assert bad in world.recovery.detection.avoided(world.now), "but it is in quarantine"
+    world.run(400, step=10)
+    assert bad not in world.recovery.detection.avoided(world.now)
