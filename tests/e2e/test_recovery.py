@@ -37,7 +37,7 @@ async def migrations(cluster: Cluster) -> AsyncIterator[None]:
     await cluster.undefine(definition["metadata"]["name"])
 
 
-async def _wait_phase(cluster: Cluster, *phases: str, timeout: float = 30) -> Json:
+async def wait_phase(cluster: Cluster, *phases: str, timeout: float = 30) -> Json:
     async def reached() -> Json | None:
         found = await cluster.api.list("migrations", None)
         return next((one for one in found if (one.get("status") or {}).get("phase") in phases), None)
@@ -45,7 +45,7 @@ async def _wait_phase(cluster: Cluster, *phases: str, timeout: float = 30) -> Js
     return await cluster.wait_until(reached, timeout, f"a Migration in phase {' or '.join(phases)}")
 
 
-async def _alive(cluster: Cluster, name: str) -> list[Json]:
+async def alive(cluster: Cluster, name: str) -> list[Json]:
     pods = await cluster.pods_of(name)
     return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
 
@@ -60,11 +60,11 @@ async def test_a_lost_member_goes_to_the_seat_held_for_it(
     (leaf,) = leaves_of(pods)
     lost = nodes_of(pods)[1]
     await cluster.fail_node(lost)
-    done = await _wait_phase(cluster, "Done", timeout=30)
+    done = await wait_phase(cluster, "Done", timeout=30)
     (move,) = done["status"]["moves"]
     assert (move["pod"], move["from"]) == (pods[1]["metadata"]["name"], lost)
     assert lost in done["spec"]["cause"]
-    now = await _alive(cluster, "team")
+    now = await alive(cluster, "team")
     assert len(now) == 3 and lost not in nodes_of(now)
     assert leaves_of(now) == {leaf}
     assert move["to"] in nodes_of(now)
@@ -87,11 +87,11 @@ async def test_a_dry_run_plans_and_evicts_nobody(
     await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)
     await cluster.fail_node(nodes_of(pods)[0])
-    planned = await _wait_phase(cluster, "Planned")
+    planned = await wait_phase(cluster, "Planned")
     assert planned["status"]["toNodes"]
 
     async def untouched() -> bool:
-        now = await _alive(cluster, "team")
+        now = await alive(cluster, "team")
         return [pod["metadata"]["uid"] for pod in now] == [pod["metadata"]["uid"] for pod in pods]
 
     await cluster.holds_for(1.0, untouched, "nobody is evicted")
@@ -104,14 +104,14 @@ async def test_a_migration_that_a_user_makes_and_one_that_can_not_be(
     await cluster.add_fabric({"s1": [4, 4]})
     await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)
-    await cluster.api.create("migrations", _migration("bad", "nobody"))
-    failed = await _wait_phase(cluster, "Failed")
+    await cluster.api.create("migrations", migration("bad", "nobody"))
+    failed = await wait_phase(cluster, "Failed")
     assert "no bound pod of namespace default is called 'nobody'" in failed["status"]["message"]
     await cluster.wait_note(failed, "nobody", reason="MigrationFailed")
-    await cluster.api.create("migrations", _migration("good", pods[0]["metadata"]["name"]))
-    done = await _wait_phase(cluster, "Done", timeout=30)
+    await cluster.api.create("migrations", migration("good", pods[0]["metadata"]["name"]))
+    done = await wait_phase(cluster, "Done", timeout=30)
     assert done["metadata"]["name"] == "good"
-    now = await _alive(cluster, "team")
+    now = await alive(cluster, "team")
     assert nodes_of(pods)[0] not in nodes_of(now) and len(leaves_of(now)) == 1
 
 
@@ -138,8 +138,8 @@ async def test_a_definition_that_is_deleted_turns_recovery_off_and_one_that_come
     pods = await cluster.wait_bound("team", 2)
     await cluster.undefine(definition["metadata"]["name"])
     await cluster.define(definition)
-    await cluster.api.create("migrations", _migration("move", pods[0]["metadata"]["name"]))
-    await _wait_phase(cluster, "Done")
+    await cluster.api.create("migrations", migration("move", pods[0]["metadata"]["name"]))
+    await wait_phase(cluster, "Done")
     assert (await replica.get("/livez"))[0] == 200
     await cluster.undefine(definition["metadata"]["name"])
 
@@ -153,14 +153,14 @@ async def test_a_daemon_killed_in_mid_migration_is_followed_by_one_that_goes_on(
     await cluster.apply(objects.gang("team", 3, pod_annotations=waits, terminationGracePeriodSeconds=5))
     pods = await cluster.wait_bound("team", 3)
     name = pods[1]["metadata"]["name"]
-    await cluster.api.create("migrations", _migration("move", name))
-    evicting = await _wait_phase(cluster, "Evicting")
+    await cluster.api.create("migrations", migration("move", name))
+    evicting = await wait_phase(cluster, "Evicting")
     await first.kill()
     seat = evicting["status"]["toNodes"]
     await start_replica(recovering())
-    done = await _wait_phase(cluster, "Done", timeout=30)
+    done = await wait_phase(cluster, "Done", timeout=30)
     assert done["status"]["toNodes"] == seat
-    now = await _alive(cluster, "team")
+    now = await alive(cluster, "team")
     assert len(now) == 3 and seat in nodes_of(now)
 
 
@@ -183,7 +183,7 @@ async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_i
         conditions = migration["status"].get("conditions") or []
         return any(one.get("reason") == "KubeletDead" for one in conditions)
 
-    await _wait_phase(cluster, "Evicting")
+    await wait_phase(cluster, "Evicting")
     await cluster.wait_until(told, 20, "the condition says what is awaited")
     fresh = await cluster.api.find("pods", lost["metadata"]["name"])
     assert fresh is not None and fresh["metadata"].get("deletionTimestamp")
@@ -197,7 +197,7 @@ async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_i
         return found is None or found["metadata"]["uid"] != lost["metadata"]["uid"]
 
     await cluster.wait_until(gone, 20, "the pod deleted")
-    done = await _wait_phase(cluster, "Done")
+    done = await wait_phase(cluster, "Done")
     assert done["status"]["toNodes"] == free
 
 
@@ -211,8 +211,8 @@ async def test_an_api_server_that_is_away_in_mid_migration(
     waits = cluster.let_pods_end_slowly(3.0)
     await cluster.apply(objects.gang("team", 3, pod_annotations=waits, terminationGracePeriodSeconds=5))
     pods = await cluster.wait_bound("team", 3)
-    await cluster.api.create("migrations", _migration("move", pods[1]["metadata"]["name"]))
-    evicting = await _wait_phase(cluster, "Evicting")
+    await cluster.api.create("migrations", migration("move", pods[1]["metadata"]["name"]))
+    evicting = await wait_phase(cluster, "Evicting")
     if cluster.embedded:
         faults = cluster.server.faults
         rules = [
@@ -226,13 +226,13 @@ async def test_an_api_server_that_is_away_in_mid_migration(
     else:
         await asyncio.to_thread(cluster.plane.restart, "kube-apiserver", grace=0)
     assert (await replica.get("/livez"))[0] == 200
-    done = await _wait_phase(cluster, "Done")
+    done = await wait_phase(cluster, "Done")
     assert done["status"]["toNodes"] == evicting["status"]["toNodes"]
-    now = await _alive(cluster, "team")
+    now = await alive(cluster, "team")
     assert len(now) == 3 and done["status"]["toNodes"] in nodes_of(now)
 
 
-def _migration(name: str, *pods: str) -> Json:
+def migration(name: str, *pods: str) -> Json:
     return {
         "apiVersion": "topology.scheduler/v1alpha1",
         "kind": "Migration",
