@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import make_node, make_pod
+from tests.helpers import Owner, controlled_by, make_node, make_pod
 from tests.scheduling.driver import Driver, configured, copies, fabric
 from topo_scheduler.api.objects import Node, Pod, Taint
 from topo_scheduler.api.reasons import NodeReason
@@ -22,9 +22,16 @@ def spares(d: Driver) -> set[str]:
     return {name for name, row in nodes.row_of.items() if nodes.spare[row]}
 
 
+def owned(d: Driver, name: str, gpus: int = 8, *, priority: int = 0, created: float = 0.0) -> Pod:
+    """A pod that a controller makes again."""
+    d.chains[f"uid-{name}"] = [Owner("Job", name, uid=f"uid-{name}")]
+    owner = controlled_by("Job", name)
+    return make_pod(name, gpus=gpus, uid=name, priority=priority, created=created, owner=owner)
+
+
 def put(name: str, node: str, gpus: int = 8, *, priority: int = 0, scheduler: str | None = None) -> Pod:
     """A pod that runs already."""
-    pod = make_pod(name, gpus=gpus, uid=name, priority=priority)
+    pod = make_pod(name, gpus=gpus, uid=name, priority=priority, owner=controlled_by("Job", name))
     pod.spec.node_name = node
     if scheduler is not None:
         pod.spec.scheduler_name = scheduler
@@ -140,20 +147,22 @@ def test_the_size_rule_counts_without_them() -> None:
 def test_workloads_of_lower_priority_borrow_them() -> None:
     d = cluster(ONE, {"s1/l1": 2})
 
-    def pods() -> list[Pod]:
-        return [make_pod(f"p{n}", gpus=8, uid=f"p{n}", priority=-1, created=n) for n in range(2)]
+    def pods(d: Driver) -> list[Pod]:
+        return [owned(d, f"p{n}", priority=-1, created=n) for n in range(2)]
 
-    assert set(d.run(*pods()).values()) == {"s1-l1-1", "s1-l1-2"}
+    assert set(d.run(*pods(d)).values()) == {"s1-l1-1", "s1-l1-2"}
     (leaf,) = d.engine.spares.leaves()
     assert (leaf.wanted, leaf.free, leaf.lent) == (1, 0, 1)
     higher = cluster("{spares: {perLeaf: 1, lendBelowPriority: -5}}", {"s1/l1": 2})
-    assert len(higher.run(*pods())) == 1
+    assert len(higher.run(*pods(higher))) == 1
+    bare = cluster(ONE, {"s1/l1": 2})
+    assert len(bare.run(*(make_pod(f"p{n}", gpus=8, uid=f"p{n}", priority=-1) for n in range(2)))) == 1
 
 
 def test_an_ordinary_pod_takes_a_lent_node_from_nobody() -> None:
     d = cluster(ONE, {"s1/l1": 2})
     d.engine.budgets_known()
-    lent = [make_pod(f"p{n}", gpus=8, uid=f"p{n}", priority=-1, created=n) for n in range(2)]
+    lent = [owned(d, f"p{n}", priority=-1, created=n) for n in range(2)]
     d.run(*lent)
     (kept,) = spares(d)
     (other,) = {"s1-l1-1", "s1-l1-2"} - {kept}
@@ -208,7 +217,7 @@ def test_whatever_happens(leaves: list[int], per_leaf: int, events: list[tuple[s
     for number, (what, which, priority) in enumerate(events):
         kept = spares(d)
         if what == "pod":
-            pod = make_pod(f"p{number}", gpus=which, uid=f"p{number}", priority=priority)
+            pod = owned(d, f"p{number}", which, priority=priority)
             pods.append(pod)
             where = d.run(pod).get(f"p{number}")
             assert where is None or priority < 0 or where not in kept

@@ -152,7 +152,8 @@ def _usable(engine: Engine, candidates: Candidates, rows: Collection[int], taken
         for number, pod in enumerate(candidates.pods)
         if pod.row in rows
         and pod.occupant.uid not in taken
-        and leaver(engine, pod.occupant.uid) is not None
+        and (one := leaver(engine, pod.occupant.uid)) is not None
+        and one.member.controlled
         and candidates.closed([number]) is not None
     ]
 
@@ -165,7 +166,8 @@ def _unread(engine: Engine, rows: Sequence[int], learned: Collection[str]) -> li
             entry = world.ledger.get(uid)
             occupant = entry.occupant if entry is not None else None
             known = engine.workloads.of_pod(uid) is not None or uid in learned
-            if occupant is not None and not known and engine.spares.may_borrow(occupant.priority):
+            lent = occupant is not None and occupant.controlled and engine.spares.may_borrow(occupant.priority)
+            if occupant is not None and lent and not known:
                 found.append(PodRef(occupant.namespace, occupant.name, uid))
     return found
 

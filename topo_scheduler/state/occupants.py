@@ -45,6 +45,8 @@ class Occupant:
     """What it is a run of."""
     scheduler: str = ""
     """Who placed it."""
+    controlled: bool = True
+    """Whether a controller makes a new one when it is gone."""
 
     @property
     def key(self) -> str:
@@ -74,6 +76,7 @@ def occupant_of(pod: Pod) -> Occupant:
         service=pod.spec.restart_policy == "Always",
         run=run_of(pod),
         scheduler=intern(pod.spec.scheduler_name),
+        controlled=controller is not None,
     )
 
 

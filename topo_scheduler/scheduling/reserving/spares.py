@@ -6,7 +6,7 @@ in the order of the fabric. So a free node is kept where there is one. Where the
 free as its pods end, as no others come: nobody is evicted to make a spare.
 
 Kept nodes are a filter like any other, by a column of the node table; workloads of lower priority than is configured
-don't have it, nor what a running gang has lost, nor pods of DaemonSets. Replacements sit in seats without it.
+don't have it, unless their pods are bare, nor what a running gang has lost, nor pods of DaemonSets. Replacements sit in seats without it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -105,7 +105,7 @@ class Spares:
     def closed_to(self, workload: Workload) -> bool:
         """Return whether a workload may not use nodes that are kept."""
         members = workload.members.values()
-        if not self.configured or all(self.may_borrow(member.priority) for member in members):
+        if not self.configured or all(member.controlled and self.may_borrow(member.priority) for member in members):
             return False
         if workload.controller.startswith("DaemonSet "):
             return False
@@ -113,7 +113,7 @@ class Spares:
         return not (running and needed_now(workload))  # what a gang that runs has lost: this is recovery
 
     def may_borrow(self, priority: int) -> bool:
-        """Return whether pods of a priority may use nodes that are kept."""
+        """Return whether pods of a priority may use nodes that are kept, if controllers make them again."""
         return priority < self.spec.lend_below_priority
 
     # ------------------------------------------------------------ which nodes
@@ -211,11 +211,12 @@ class Spares:
         return Use(gpus, pods, lent_gpus, lent_pods) if pods or lent_pods or gpus else NOBODY
 
     def _gives_way(self, uid: str, entry: Entry) -> bool:
-        """Return whether a pod would leave a kept node: not one of other schedulers, whatever its priority is."""
+        """Return whether a pod would leave a kept node; not bare ones, nor those of other schedulers."""
         if (occupant := entry.occupant) is not None:
-            return occupant.scheduler == self._scheduler_name and self.may_borrow(occupant.priority)
+            ours = occupant.scheduler == self._scheduler_name and occupant.controlled
+            return ours and self.may_borrow(occupant.priority)
         found = self._workloads.of_pod(uid)  # it is on its way there
-        return found is not None and self.may_borrow(found[1].priority)
+        return found is not None and found[1].controlled and self.may_borrow(found[1].priority)
 
     def _keep(self, chosen: Mapping[Path, tuple[int, ...]]) -> None:
         """Keep these nodes and no others."""
