@@ -5,8 +5,9 @@ which pods that are not to give way hold fewest GPUs, then fewest such pods, the
 in the order of the fabric. So a free node is kept where there is one. Where there is none the emptiest is, and becomes
 free as its pods end, as no others come: nobody is evicted to make a spare.
 
-Kept nodes are a filter like any other, by a column of the node table; workloads of lower priority than is configured
-don't have it, unless their pods are bare, nor what a running gang has lost, nor pods of DaemonSets. Replacements sit in seats without it.
+Kept nodes are a filter like any other, by a column of the node table. Workloads of lower priority than is configured
+don't have it, unless their pods are bare, nor what a running gang has lost, nor pods of DaemonSets. Replacements sit in
+seats without it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
