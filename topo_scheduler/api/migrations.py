@@ -150,8 +150,8 @@ class MigrationStatus(Base):
     """``status`` of a Migration. ``from_nodes`` and ``to_nodes`` for people; ``times`` when each phase began.
 
     ``policy`` what the gang asked for: ``replace``, ``restart-gang`` or ``shrink``; ``give-way`` where pods leave what
-    was lent to them. ``others`` pods that must move as well, by Migrations of their own: nobody is evicted before all of
-    them have seats. They stand here, where only the scheduler writes, as they may be of other namespaces.
+    was lent to them. ``others`` pods that must move as well, by Migrations of their own: nobody is evicted before all
+    of them have seats. They stand here, where only the scheduler writes, as they may be of other namespaces.
     """
 
     phase: str = ""
