@@ -22,7 +22,7 @@ from topo_scheduler.isolation import Isolated
 from topo_scheduler.kernels.warm import OF_PLUGINS, Warmth, warm
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.events import EventRecorder
-from topo_scheduler.kube.lease import LeaderElector
+from topo_scheduler.kube.lease import LeaderElector, boot_time
 from topo_scheduler.observability import health
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot
 from topo_scheduler.observability.outputs import Outputs, open_outputs
@@ -76,7 +76,10 @@ class Daemon:
         *,
         config_path: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        lease_clock: Callable[[], float] = boot_time,
     ) -> None:
+        """``clock`` seconds that only grow, ``wall`` since the epoch; ``lease_clock`` also counts what is slept through."""
         self.configuration = configuration
         self.client = client
         self.metrics = Metrics(self._snapshot)
@@ -86,7 +89,7 @@ class Daemon:
         self.term: Term | None = None
         name = configuration.scheduler.scheduler_name
         # Not of a term: what happened in one is still to be told when it has ended.
-        self.events = EventRecorder(client, name, name, busy=self._busy)
+        self.events = EventRecorder(client, name, name, busy=self._busy, clock=clock, wall=wall)
         self.port = 0
         self.warmth: Warmth | None = None
         self.identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:12]}"
@@ -94,6 +97,8 @@ class Daemon:
         """Set while this replica schedules: it leads, and its caches are filled."""
         self._config_path = config_path
         self._clock = clock
+        self._wall = wall
+        self._lease_clock = lease_clock
         self._beat = clock()
         self._served = asyncio.Event()
         self.outputs = Outputs()
@@ -166,6 +171,8 @@ class Daemon:
             lease_duration=election.lease_duration,
             renew_deadline=election.renew_deadline,
             retry_period=election.retry_period,
+            clock=self._lease_clock,
+            wall=self._wall,
         )
         await elector.run(
             lambda: self._lead(elector.holds, 0.0 if elector.clean_handover else elector.handover_seconds)
@@ -183,6 +190,7 @@ class Daemon:
             self.events,
             allowed=allowed,
             clock=self._clock,
+            wall=self._wall,
             extensions=self.extensions,
             isolated=self.isolated,
             listeners=listeners_for(self.outputs),

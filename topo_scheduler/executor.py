@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
@@ -82,6 +81,7 @@ class Executor:
         metrics: where it is counted.
         name: of this scheduler.
         clock: seconds, as the engine is told.
+        wall: seconds since the epoch.
         start: runs something that ends by itself as part of the term.
         changed: called when the engine was told something.
     """
@@ -94,6 +94,7 @@ class Executor:
         *,
         name: str,
         clock: Callable[[], float],
+        wall: Callable[[], float],
         start: Callable[[Coroutine[Any, Any, None], str], None],
         changed: Callable[[], None],
     ) -> None:
@@ -102,6 +103,7 @@ class Executor:
         self._metrics = metrics
         self._name = name
         self._clock = clock
+        self._wall = wall
         self._start = start
         self._changed = changed
         self._evictions = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
@@ -249,7 +251,7 @@ class Executor:
                 # own over it.
                 self._to.events.record(_regarding(pod), "Normal", Reason.PREEMPTED, preempt.note, "Preempting")
                 text = f"{self._name}: preempting to accommodate a higher priority pod"
-                await self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, time.time())
+                await self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, self._wall())
 
 
 def _regarding(pod: PodRef) -> ObjectReference:

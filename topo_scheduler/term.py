@@ -70,16 +70,18 @@ class Term:
         *,
         allowed: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
         extensions: Extensions | None = None,
         isolated: Isolated | None = None,
         listeners: Sequence[Listener] = (),
     ) -> None:
+        epoch = wall() - clock()
         connection = configuration.scheduler.client_connection
         self._clock = clock
         self._wake = asyncio.Event()
-        self._owners = OwnerDirectory(client, on_change=self._owner_changed)
+        self._owners = OwnerDirectory(client, on_change=self._owner_changed, clock=clock)
         self._listeners = listeners
-        self.engine = new_engine(configuration, self._resolve, extensions, time.time() - clock(), listeners)
+        self.engine = new_engine(configuration, self._resolve, extensions, epoch, listeners)
         for api in GroupApi:  # pods are listed before it is known which PodGroups there are
             self.engine.groups_served(api, Serving.UNKNOWN, clock(), clock())
         self._plugins = BindPlugins(
@@ -87,12 +89,16 @@ class Term:
         )
         self.engine.may_preempt(False)
         self._binder = Binder(
-            client, concurrency=connection.max_binds_in_flight, timeout=connection.bind_timeout, allowed=allowed
+            client,
+            concurrency=connection.max_binds_in_flight,
+            timeout=connection.bind_timeout,
+            allowed=allowed,
+            clock=clock,
         )
         self._workers = connection.max_binds_in_flight
         self._bind_timeout = connection.bind_timeout
-        self._conditions = ConditionWriter(client, busy=self.busy)
-        self._group_conditions = GroupConditionWriter(client, busy=self.busy)
+        self._conditions = ConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
+        self._group_conditions = GroupConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
         self._executor = Executor(
             self.engine,
             Writers(
@@ -108,6 +114,7 @@ class Term:
             metrics,
             name=configuration.scheduler.scheduler_name,
             clock=clock,
+            wall=wall,
             start=self._start,
             changed=self._wake.set,
         )
@@ -120,26 +127,28 @@ class Term:
             metrics=metrics,
             owners=self._owners,
             clock=clock,
-            epoch=time.time() - clock(),
+            epoch=epoch,
             start=self._start,
             changed=self._wake.set,
         )
         facts = self._facts = Facts(self.engine, clock, self._facts_came, self._forget)
         self._groups = GroupDirectory(client, facts, clock=clock)
-        self._nodes = Reflector(client, NODES, Calls(facts.nodes_applied, facts.nodes_deleted))
-        self._pods = Reflector(client, PODS, Calls(self._pods_applied, self._pods_deleted))
-        self._namespaces = Reflector(client, NAMESPACES, Calls(facts.namespaces_applied, facts.namespaces_deleted))
+        self._nodes = Reflector(client, NODES, Calls(facts.nodes_applied, facts.nodes_deleted), clock=clock)
+        self._pods = Reflector(client, PODS, Calls(self._pods_applied, self._pods_deleted), clock=clock)
+        self._namespaces = Reflector(
+            client, NAMESPACES, Calls(facts.namespaces_applied, facts.namespaces_deleted), clock=clock
+        )
         self._reflectors: dict[str, Reflector[Any]] = {
             "nodes": self._nodes,
             "pods": self._pods,
             "namespaces": self._namespaces,
             "poddisruptionbudgets": Reflector(
-                client, BUDGETS, Calls(facts.budgets_applied, facts.budgets_deleted, facts.budgets_synced)
+                client, BUDGETS, Calls(facts.budgets_applied, facts.budgets_deleted, facts.budgets_synced), clock=clock
             ),
-            **{kind.plural: Reflector(client, kind, self._owners.sink(kind)) for kind in OWNER_KINDS},
+            **{kind.plural: Reflector(client, kind, self._owners.sink(kind), clock=clock) for kind in OWNER_KINDS},
         }
         self._storage = {
-            sink.resource.plural: Reflector(client, sink.resource, sink)
+            sink.resource.plural: Reflector(client, sink.resource, sink, clock=clock)
             for sink in sinks_of_storage(self.engine, self._wake.set)
         }
         self._reflectors |= self._storage
@@ -381,6 +390,6 @@ class Term:
 
     def staleness(self) -> dict[str, float]:
         """Return the seconds since the last sign of life of each watch."""
-        now = time.monotonic()
+        now = self._clock()
         own = {name: reflector.staleness(now) for name, reflector in self._reflectors.items()}
         return own | self._groups.staleness(now)

@@ -1,0 +1,262 @@
+"""What stands between a daemon and the embedded server in the place of sockets: a way there, a way back, and a knife."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from topo_scheduler.kube.transport import Connection, Transport
+from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Truncate
+from topo_scheduler.simulation.apiserver.call import Answer
+from topo_scheduler.simulation.apiserver.faults import Fault
+from topo_scheduler.simulation.apiserver.requests import RequestInfo, read_request
+from topo_scheduler.simulation.apiserver.watching import Over, Stream
+
+LATENCY: Final = 0.002
+"""Seconds from a daemon to the server, and as many back."""
+WRITES: Final = ("POST", "PUT", "PATCH", "DELETE")
+
+
+@dataclass(slots=True)
+class _Body:
+    data: bytes
+
+    async def read(self) -> bytes:
+        return self.data
+
+
+@dataclass(slots=True)
+class _Request:
+    """As much of a request as the server looks at."""
+
+    method: str
+    rel_url: URL
+    headers: Mapping[str, str]
+    content: _Body
+
+    @property
+    def body_exists(self) -> bool:
+        return bool(self.content.data)
+
+
+class Server(EmbeddedAPIServer):
+    """The embedded server without sockets."""
+
+    down = False
+    """Whether nobody reaches it."""
+
+    def go_dark(self) -> None:
+        """Be down: nothing is answered, and what is open is cut."""
+        self.down = True
+        for stream in self.streams:
+            stream.watch.wake()
+
+    async def carry_out(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes
+    ) -> tuple[Answer | Stream, Fault | None]:
+        """Do what is asked, as if it had come over HTTP.
+
+        Raises:
+            aiohttp.ServerDisconnectedError: there is no answer.
+        """
+        info = read_request(method, url.raw_path, url.query)
+        if self.down:
+            raise aiohttp.ServerDisconnectedError
+        self.requests.add(info)
+        fault = self.faults.strike(info)
+        if isinstance(fault, Delay):
+            await asyncio.sleep(fault.seconds)
+        elif isinstance(fault, Disconnect) and not fault.applied:
+            raise aiohttp.ServerDisconnectedError
+        outcome = await self._outcome(cast(web.BaseRequest, _Request(method, url, headers, _Body(body))), info, fault)
+        if isinstance(fault, Disconnect | Truncate) and not isinstance(outcome, Stream):
+            raise aiohttp.ServerDisconnectedError
+        return outcome, fault
+
+
+@dataclass(slots=True)
+class Knife:
+    """Kills a process before or after its write of a number, counted from 0. Without a number it only counts."""
+
+    kill: Callable[[], None]
+    write: int = -1
+    after: bool = False
+    writes: list[str] = field(default_factory=list)
+    """What was written, as ``create pods/binding``."""
+
+    def at(self, info: RequestInfo) -> tuple[bool, bool]:
+        """Return whether to kill before this write, and whether after."""
+        number = len(self.writes)
+        self.writes.append(f"{info.verb} {info.full_resource}")
+        return number == self.write and not self.after, number == self.write and self.after
+
+
+class _Lines:
+    """The content of a watch, in pieces."""
+
+    def __init__(self, wire: "Wire", stream: Stream, silence: float | None) -> None:
+        self._wire, self._stream, self._silence = wire, stream, silence
+        self._pieces: AsyncIterator[bytes] = stream.pieces()
+        self._last = b""
+
+    async def readany(self) -> bytes:
+        server = self._wire.server
+        if server.down:
+            raise aiohttp.ServerDisconnectedError
+        try:
+            async with asyncio.timeout(self._silence):
+                while not (piece := await anext(self._pieces, None)) and piece is not None:
+                    if server.down:
+                        raise aiohttp.ServerDisconnectedError
+                if piece is not None:
+                    await asyncio.sleep(LATENCY)
+        except TimeoutError as error:
+            raise aiohttp.SocketTimeoutError from error
+        except Over as over:
+            if over.cut or not over.last:
+                raise aiohttp.ServerDisconnectedError from over
+            self._pieces = _nothing()
+            return over.last
+        if self._wire.dead:
+            await asyncio.Event().wait()
+        return piece or b""
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
+
+
+class _Response:
+    """An answer as aiohttp gives it."""
+
+    def __init__(self, answer: Answer | None, content: _Lines | None = None, ended: Callable[[], None] | None = None):
+        self.status = answer.code if answer is not None else 200
+        self.headers: Mapping[str, str] = answer.headers if answer is not None else {}
+        self.content = content
+        self._answer = answer
+        self._ended = ended
+
+    async def read(self) -> bytes:
+        return self._answer.body if self._answer is not None else b""
+
+    def close(self) -> None:
+        if self._ended is not None:
+            self._ended()
+
+    async def __aenter__(self) -> "_Response":
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class Wire:
+    """Stands for the transport of one process, and for the session in it."""
+
+    def __init__(self, server: Server, outside: Context, kill: Callable[[], None]) -> None:
+        """``outside`` whose tasks carry on what was sent, whatever becomes of the process."""
+        self.server = server
+        self.dead = False
+        self.knife = Knife(kill)
+        self._outside = outside
+
+    def transport(self) -> Transport:
+        """Return what a client is made with."""
+        return cast(Transport, _Transport(self))
+
+    async def exchange(self, method: str, url: URL, headers: Mapping[str, str], body: bytes) -> Answer | Stream:
+        """Send a request and wait for the answer.
+
+        Raises:
+            aiohttp.ServerDisconnectedError: none comes.
+        """
+        before, after = False, False
+        if method in WRITES and not self.dead:
+            before, after = self.knife.at(read_request(method, url.raw_path, url.query))
+        if before:
+            self.knife.kill()
+        if self.dead:
+            await asyncio.Event().wait()
+        sent = asyncio.get_running_loop().create_task(
+            self._carry(method, url, headers, body, after), context=self._outside
+        )
+        try:
+            answer = await asyncio.shield(sent)
+        except asyncio.CancelledError:
+            sent.add_done_callback(lambda task: task.cancelled() or task.exception())
+            raise
+        await asyncio.sleep(LATENCY)
+        return answer
+
+    async def _carry(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes, after: bool
+    ) -> Answer | Stream:
+        await asyncio.sleep(LATENCY)
+        try:
+            return (await self.server.carry_out(method, url, headers, body))[0]
+        finally:
+            if after:
+                self.knife.kill()
+
+
+class _Transport:
+    """As much of a transport as the client uses."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.server = "http://embedded"
+        self.options: dict[str, Any] = {}
+        self.session = self
+
+    async def authorization(self) -> Mapping[str, str]:
+        return {}
+
+    async def connection(self) -> Connection:
+        return WireConnection("http://embedded", wire=self._wire)
+
+    async def reload(self, refused: Mapping[str, str]) -> bool:
+        return False
+
+    async def close(self) -> None:
+        pass
+
+    @asynccontextmanager
+    async def request(
+        self,
+        method: str,
+        url: URL,
+        *,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout,
+        allow_redirects: bool,
+    ) -> AsyncIterator[_Response]:
+        async with asyncio.timeout(timeout.total):
+            answer = await self._wire.exchange(method, url, headers, data or b"")
+        assert isinstance(answer, Answer)
+        yield _Response(answer)
+
+    async def get(
+        self, url: URL, *, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout, allow_redirects: bool
+    ) -> _Response:
+        async with asyncio.timeout(timeout.connect):
+            answer = await self._wire.exchange("GET", url, headers, b"")
+        if isinstance(answer, Answer):
+            return _Response(answer)
+        streams = self._wire.server.streams
+        streams.add(answer)
+        return _Response(None, _Lines(self._wire, answer, timeout.sock_read), lambda: streams.discard(answer))
+
+
+@dataclass(frozen=True, slots=True)
+class WireConnection(Connection):
+    """A connection for another client of the same process."""
+
+    wire: Wire | None = None
