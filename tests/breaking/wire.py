@@ -1,6 +1,7 @@
 """What stands between a daemon and the embedded server in the place of sockets: a way there, a way back, and a knife."""
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import Context
@@ -87,12 +88,13 @@ class Knife:
     kill: Callable[[], None]
     write: int = -1
     after: bool = False
-    writes: list[str] = field(default_factory=list)
-    """What was written, as ``create pods/binding``."""
+    count: int = 0
+    writes: deque[str] = field(default_factory=lambda: deque(maxlen=10_000))
+    """What was written last, as ``create pods/binding``."""
 
     def at(self, info: RequestInfo) -> tuple[bool, bool]:
         """Return whether to kill before this write, and whether after."""
-        number = len(self.writes)
+        number, self.count = self.count, self.count + 1
         self.writes.append(f"{info.verb} {info.full_resource}")
         return number == self.write and not self.after, number == self.write and self.after
 
