@@ -1,6 +1,6 @@
 """From seats that are held to replacements that run in them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -33,6 +33,8 @@ class Execution:
             return
         self._ground.keep(migration, moves)
         there = [move for move in moves if self._ground.is_there(move)]
+        if known.beside is None and len(there) == len(moves):
+            known.beside = self._members(moves)
         if not there:
             gone = Condition("Evicted", status=True, reason="Gone", message=f"{len(moves)} pods are gone")
             self._ground.write(known, now, Phase.PLACING, None, gone)
@@ -112,7 +114,7 @@ class Execution:
         row_of = self._ground.engine.world.nodes.row_of
         kept = with_targets(moves, {move.uid: move.to for move in moves if move.to in row_of})
         reason = "SeatLost"
-        if self._ground.since(migration, Phase.RESERVING, now) > self._ground.spec.seats_expire:
+        if self._ground.since(known, Phase.RESERVING, now) > self._ground.spec.seats_expire:
             kept, reason = with_targets(moves, {}), "Expired"
         if kept == moves:
             return moves
@@ -132,7 +134,7 @@ class Execution:
             placed = Condition("Placed", status=True, reason=reason, message=why_no_seats(policy))
             self._ground.end(known, Phase.DONE, "", how_it_ended(policy, count), now, None, placed)
             return
-        found = self._replacements(migration)
+        found = self._replacements(known)
         if len(found) == len(migration.status.moves):
             moves = [
                 msgspec.structs.replace(move, replacement=found[move.uid].uid, replacement_name=found[move.uid].name)
@@ -144,7 +146,7 @@ class Execution:
             placed = Condition("Placed", status=True, reason="Bound", message=f"{len(moves)} replacements are bound")
             self._ground.end(known, Phase.DONE, "", f"{len(moves)} pods moved", now, moves, placed)
             return
-        if self._ground.since(migration, Phase.PLACING, now) > self._ground.spec.seats_expire:
+        if self._ground.since(known, Phase.PLACING, now) > self._ground.spec.seats_expire:
             missing = [move.pod for move in migration.status.moves if move.uid not in found]
             text = f"no pod took the place of {', '.join(missing[:3])} in time; its controller made none that was bound"
             self._ground.end(known, Phase.FAILED, "NoReplacement", text, now)
@@ -165,18 +167,29 @@ class Execution:
         occupants = [entry.occupant for uid, entry in there if entry is not None and workloads.of_pod(uid) is None]
         return [PodRef(one.namespace, one.name, one.uid) for one in occupants if one and one.namespace == namespace]
 
-    def _replacements(self, migration: Migration) -> dict[str, Member]:
+    def _members(self, moves: Sequence[Move]) -> frozenset[str]:
+        """Return the uids of all members of the gangs of moves."""
+        gangs = (self._ground.engine.workloads.get(move.workload) for move in moves if move.gang)
+        return frozenset(uid for gang in gangs if gang is not None for uid in gang.members)
+
+    def _replacements(self, known: Tracked) -> dict[str, Member]:
         """Return the bound member that took the place of each pod, by the uid of the pod."""
+        migration = known.migration
         old = {move.uid for move in migration.status.moves}
         taken = self._ground.engine.preempting.replacements.taken
         found: dict[str, Member] = {}
         used: set[str] = set(old)
-        begun = moment(migration.status.times.get(Phase.EVICTING, "")) or 0.0
+        # Both are times of the API server; of the clock that wrote when it was begun nobody knows what it is worth.
+        begun = moment(migration.metadata.creation_timestamp or "") or 0.0
+
+        def fresh(member: Member) -> bool:
+            return member.uid not in known.beside if known.beside is not None else member.created >= begun
+
         for move in migration.status.moves:
             seat = seat_of(migration.key, migration.metadata.namespace, move).id
             for member in self._candidates(migration, move, taken.get(seat, "")):
                 fits = member.uid == taken.get(seat) or (move.index is not None and member.index == move.index)
-                fits |= member.index in (None, move.index) and (member.node == move.to or member.created >= int(begun))
+                fits |= member.index in (None, move.index) and (member.node == move.to or fresh(member))
                 if member.uid not in used and member.stage is Stage.BOUND and fits:
                     found[move.uid] = member
                     used.add(member.uid)

@@ -17,6 +17,8 @@ from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.state.workloads import Stage
 
+BELIEVED_AFTER: Final = 60.0
+"""Seconds after which the time is believed that another process wrote on an object: until then its clock may be ahead."""
 LEARNING: Final = "learning"
 """State of one for which pods are being read."""
 
@@ -111,10 +113,24 @@ class Ground:
             text = text or self.moved.resting(leavers, spec.limits, wall)
         return Condition("Reserved", status=False, reason=reason, message=text) if text else None
 
-    def since(self, migration: Migration, phase: Phase, now: float) -> float:
-        """Return for how many seconds a Migration has been in a phase, or beyond it."""
-        begun = moment(migration.status.times.get(phase, ""))
-        return 0.0 if begun is None else self.epoch + now - begun
+    def since(self, known: Tracked, phase: Phase, now: float) -> float:
+        """Return for how many seconds a Migration has been in a phase, or beyond it.
+
+        The time on the object may be that of another clock. So it counts only once this process has seen the phase for
+        a while, and never makes it shorter than that.
+        """
+        text, seen = known.stamps.get(phase, ("", now))
+        own, begun = now - seen, moment(text)
+        return own if begun is None or own < BELIEVED_AFTER else max(own, self.epoch + now - begun)
+
+    def over_at(self, known: Tracked, phase: Phase, seconds: float) -> float | None:
+        """Return when it will have been in a phase for so many seconds; None where it has not begun."""
+        if phase not in known.stamps:
+            return None
+        text, seen = known.stamps[phase]
+        begun = moment(text)
+        told = seen if begun is None else begun - self.epoch
+        return min(seen + seconds, max(seen + BELIEVED_AFTER, told + seconds))
 
     def end(
         self,

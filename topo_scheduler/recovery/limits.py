@@ -21,7 +21,7 @@ class Limits:
         """Take over how far a Migration is. ``wall`` seconds since the epoch."""
         begun = moment(migration.status.times.get(Phase.RESERVING, ""))
         if begun is not None and wall - begun < HOUR:
-            self._begun[migration.key] = begun
+            self._begun[migration.key] = min(begun, wall)  # another clock may be ahead
         if migration.phase is not None and migration.phase.running:
             self._running[migration.key] = migration.metadata.namespace
         else:

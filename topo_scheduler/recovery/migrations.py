@@ -17,7 +17,7 @@ from topo_scheduler.recovery.gang_room import GangRoom
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.planning import LOOK_AGAIN, Planning
-from topo_scheduler.recovery.tracked import Eviction, Tracked, moment
+from topo_scheduler.recovery.tracked import Eviction, Tracked
 from topo_scheduler.scheduling.engine import Engine
 
 RETRY: Final = 10.0
@@ -85,6 +85,7 @@ class Migrations:
             known.failures, known.not_before = 0, -inf
             known.state = None if known.migration.phase is not phase else known.state
         known.migration = migration
+        known.noted(now)
 
     def gone(self, namespace: str, name: str, uid: str) -> None:
         """A Migration was deleted: what it held is given back, and nothing more is done for it."""
@@ -179,9 +180,10 @@ class Migrations:
             times += [at for at in (known.not_before, *(one.until for one in known.evictions.values())) if at > now]
             if known.migration.phase in (None, Phase.PLANNED, Phase.RESERVING):
                 times.append(now + WAITS)
-            begun = moment(known.migration.status.times.get(_clock_of(known.migration), ""))
-            if begun is not None:
-                times.append(max(now + LOOK_AGAIN, begun - self._ground.epoch + self._ground.spec.seats_expire))
+            phase = _clock_of(known.migration)
+            over = self._ground.over_at(known, phase, self._ground.spec.seats_expire) if phase is not None else None
+            if over is not None:
+                times.append(max(now + LOOK_AGAIN, over))
         return min(times, default=None)
 
     def _advance(self, known: Tracked, now: float) -> None:
@@ -214,9 +216,10 @@ def _order(migration: Migration) -> tuple[int, int, str, str]:
     return 0 if running else 1, -priority, f"{10_000 - len(migration.spec.pods):05}", migration.key
 
 
-def _clock_of(migration: Migration) -> str:
+def _clock_of(migration: Migration) -> Phase | None:
+    """Return the phase from whose beginning on seats are held for so long."""
     phase = migration.phase
-    return Phase.PLACING if phase is Phase.PLACING else Phase.RESERVING if phase is not None and phase.running else ""
+    return Phase.PLACING if phase is Phase.PLACING else Phase.RESERVING if phase is not None and phase.running else None
 
 
 def _older(version: str, known: str) -> bool:

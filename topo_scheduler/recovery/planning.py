@@ -171,7 +171,7 @@ class Planning:
         if migration.shrinks or vacant(self._ground.engine, moves):
             self._ground.write(known, now, Phase.EVICTING, None)
             return
-        waited = self._ground.since(migration, Phase.RESERVING, now)
+        waited = self._ground.since(known, Phase.RESERVING, now)
         if waited > self._ground.spec.seats_expire or (waited > HELP_SECONDS and not self._helpers(migration)):
             self._ground.release(migration.key)
             taken = Condition("Reserved", status=False, reason="SeatLost", message="others did not leave the seats")

@@ -29,7 +29,11 @@ class Eviction:
 
 @dataclass(slots=True)
 class Tracked:
-    """What is known of a Migration beyond the object. ``state`` of the engine when it was planned in vain last."""
+    """What is known of a Migration beyond the object. ``state`` of the engine when it was planned in vain last.
+
+    ``stamps`` what the object says of when each phase began, with when this process saw that first. ``beside`` uids of
+    the members of the gang when nobody had gone yet, None where this process has not seen that.
+    """
 
     migration: Migration
     writing: bool = False
@@ -38,6 +42,14 @@ class Tracked:
     learned: set[str] = field(default_factory=set)
     evictions: dict[str, Eviction] = field(default_factory=dict)
     state: object = None
+    stamps: dict[str, tuple[str, float]] = field(default_factory=dict)
+    beside: frozenset[str] | None = None
+
+    def noted(self, now: float) -> None:
+        """Remember when each phase was seen to begin."""
+        for phase, text in self.migration.status.times.items():
+            if self.stamps.get(phase, ("", 0.0))[0] != text:
+                self.stamps[phase] = (text, now)
 
 
 @dataclass(frozen=True, slots=True)
