@@ -1,0 +1,135 @@
+"""What must hold of a cluster, and of what a daemon believes of it."""
+
+from collections import Counter, defaultdict
+
+from tests.e2e.objects import NVIDIA
+from topo_scheduler.api.groups import GroupApi
+from topo_scheduler.kube.decoding import Codec
+from topo_scheduler.kube.resources import NODES, PODS
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import Bind
+from topo_scheduler.simulation.apiserver import Json
+from topo_scheduler.state.groups import Serving
+from topo_scheduler.state.workloads import Stage
+
+from .world import Process, World, owner_of
+
+
+def gpus_of(pod: Json) -> int:
+    """Return the GPUs a pod asks for."""
+    return sum(int(one["resources"].get("limits", {}).get(NVIDIA, 0)) for one in pod["spec"]["containers"])
+
+
+def no_gpu_twice(world: World) -> None:
+    """No node runs pods of more GPUs than it has."""
+    used: Counter[str] = Counter()
+    for pod in world.pods(bound=True):
+        used[pod["spec"]["nodeName"]] += gpus_of(pod)
+    for record in world.store.list("nodes"):
+        has = int(record["status"]["allocatable"].get(NVIDIA, 0))
+        assert used[record.key.name] <= has, f"{record.key.name} runs pods of {used[record.key.name]} GPUs"
+
+
+def no_half_gang(world: World) -> None:
+    """A gang runs whole, or not at all."""
+    bound: dict[str, list[str]] = defaultdict(list)
+    for pod in world.pods():
+        bound[owner_of(pod)].append(pod["spec"].get("nodeName", ""))
+    for name, size in world.gangs.items():
+        there = [node for node in bound[name] if node]
+        assert len(there) in (0, size), f"{name}: {len(there)} of {size} are bound"
+
+
+def believed(engine: Engine) -> dict[str, str]:
+    """Return the node of each pod that holds room in a ledger, by uid."""
+    return {uid: entry.node for uid, entry in engine.world.ledger.items()}
+
+
+def true(world: World) -> dict[str, str]:
+    """Return the node of each pod that holds room, by uid."""
+    return {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in world.pods(bound=True)}
+
+
+async def caught_up(world: World) -> None:
+    """What the daemon believes becomes what is: at once, or when its watches have come back."""
+    process = await world.leading()
+
+    def agrees() -> bool:
+        leader = world.leader
+        return leader is not None and believed(leader.engine) == true(world) and not leader.engine.outcomes.in_flight
+
+    await world.until(agrees, 150.0, step=0.05)
+    leader = world.leader or process
+    _charged(leader.engine)
+
+
+def _charged(engine: Engine) -> None:
+    """A node is charged with what its pods hold, and with what is held for others."""
+    fresh: Counter[tuple[int, int]] = Counter()
+    for _, entry in engine.world.ledger.items():
+        for column, amount in entry.amounts:
+            fresh[entry.row, column] += amount
+    for row, amounts in engine.world.kept.items():
+        for column, amount in amounts:
+            fresh[row, column] += amount
+    for (row, column), amount in fresh.items():
+        if row >= 0:
+            assert int(engine.world.nodes.requested[row, column]) == amount
+    assert int(engine.world.nodes.requested.sum()) == sum(n for (row, _), n in fresh.items() if row >= 0)
+
+
+def nothing_left(world: World, process: Process) -> None:
+    """Nothing is held for anybody, and no Migration hangs."""
+    engine = process.engine
+    assert not engine.preempting.replacements, "seats are held for Migrations that are over"
+    assert not engine.preempting.replacements.taken
+    assert not len(engine.preempting.nominations)
+    assert not engine.outcomes.in_flight
+    assert not len(engine.outcomes.held_back)
+    for name, migration in world.migrations().items():
+        status = migration.get("status") or {}
+        why = next((one["reason"] for one in status.get("conditions") or () if one["type"] == "Reserved"), "")
+        over = status.get("phase") in ("Done", "Failed", "Cancelled")
+        assert over or (status.get("phase") == "Planned" and why == "NoRoom"), f"{name}: {status}"
+
+
+def as_if_rebuilt(world: World, process: Process) -> None:
+    """An engine that reads only what there is believes the same, and finds nothing that could be bound."""
+    term = process.daemon.term
+    assert term is not None
+    engine, now = term.engine, process.daemon._clock()
+    fresh = Engine(process.daemon.configuration, term._resolve, epoch=engine.world.epoch)
+    for api in GroupApi:
+        fresh.groups_served(api, Serving.ABSENT, now, now)
+    fresh.budgets_known()
+    nodes, pods = Codec(NODES), Codec(PODS)
+    fresh.nodes_applied([nodes.one(record.encoded()) for record in world.store.list("nodes")], now)
+    fresh.pods_applied([pods.one(record.encoded()) for record in world.store.list("pods")], now)
+    assert believed(fresh) == believed(engine)
+    assert _requested(fresh) == _requested(engine)
+    assert _waiting(fresh) == _waiting(engine)
+    said = fresh.step(now, lambda: 0.0)
+    assert not [one for one in said if isinstance(one, Bind)], "something could be bound, and nobody does it"
+
+
+def _requested(engine: Engine) -> dict[str, dict[str, int]]:
+    nodes = engine.world.nodes
+    return {
+        name: {nodes.resources.names[column]: int(n) for column, n in enumerate(nodes.requested[row]) if n}
+        for name, row in nodes.row_of.items()
+    }
+
+
+def _waiting(engine: Engine) -> dict[str, list[str]]:
+    found = {one.id: sorted(member.uid for member in one.at(Stage.PENDING)) for one in engine.workloads}
+    return {id_: uids for id_, uids in found.items() if uids}
+
+
+async def settled(world: World) -> None:
+    """All of this, once all has come to rest."""
+    await caught_up(world)
+    process = await world.leading()
+    no_gpu_twice(world)
+    no_half_gang(world)
+    nothing_left(world, process)
+    as_if_rebuilt(world, process)
