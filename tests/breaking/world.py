@@ -147,6 +147,7 @@ class World:
         self.store = Store(clock=self._wall, seed=seed, window=window)
         self.server = Server(self.store, bookmark_seconds=10.0)
         self.kubelet = Kubelet(self.store)
+        self.controllers = controllers(self.store)
         self.processes: list[Process] = []
         self.gangs: dict[str, int] = {}
         """Members of each gang that was submitted and does not end by itself."""
@@ -238,6 +239,15 @@ class World:
         for name in nodes:
             self.kubelet.heal_node(name)
 
+    @asynccontextmanager
+    async def controllers_stand(self) -> AsyncIterator[None]:
+        """Nobody makes pods again meanwhile."""
+        await self.controllers.stop()
+        try:
+            yield
+        finally:
+            await self.controllers.start()
+
     def request(self, name: str, *pods: str) -> None:
         """Somebody asks for a move."""
         spec = {"cause": "a test asks for it", "pods": [{"name": pod} for pod in pods]}
@@ -302,7 +312,7 @@ async def cluster(
     assert isinstance(loop, VirtualLoop) and loop.time() >= START
     world = World(loop, window=window)
     with _without_system():
-        async with controllers(world.store), world.kubelet:
+        async with world.controllers, world.kubelet:
             if migrations:
                 world.define_migrations()
             world.add_fabric(leaves)
