@@ -71,8 +71,8 @@ def _without_system() -> Any:
 class Process:
     """One replica of the daemon. ``skew`` seconds that its wall clock is ahead."""
 
-    def __init__(self, world: "World", name: str, configuration: Configuration, skew: float = 0.0) -> None:
-        self.name = name
+    def __init__(self, world: "World", number: int, configuration: Configuration, skew: float = 0.0) -> None:
+        self.name = name = f"daemon-{number}"
         self.killed = False
         self.stopped = False
         self._loop = loop = world.loop
@@ -81,7 +81,7 @@ class Process:
         self.wire = Wire(world.server, copy_context(), self._fall)
         client = Client(self.wire.transport(), user_agent=name)
         # What one process calls a moment means nothing to another.
-        own = 10_000.0 * len(world.processes)
+        own = 10_000.0 * number
 
         def make() -> Daemon:
             return Daemon(
@@ -145,10 +145,11 @@ class World:
     def __init__(self, loop: VirtualLoop, *, seed: int = 1, window: int = 10_000) -> None:
         self.loop = loop
         self.store = Store(clock=self._wall, seed=seed, window=window)
-        self.server = Server(self.store, bookmark_seconds=10.0)
+        self.server = Server(self.store, bookmark_seconds=30.0)
         self.kubelet = Kubelet(self.store)
         self.controllers = controllers(self.store)
         self.processes: list[Process] = []
+        self.started = 0
         self.gangs: dict[str, int] = {}
         """Members of each gang that was submitted and does not end by itself."""
 
@@ -159,7 +160,8 @@ class World:
 
     def start(self, configuration: Configuration | None = None, *, skew: float = 0.0) -> Process:
         """Start a replica."""
-        process = Process(self, f"daemon-{len(self.processes)}", configuration or configured(), skew)
+        self.started += 1
+        process = Process(self, self.started, configuration or configured(), skew)
         self.processes.append(process)
         return process
 
@@ -205,11 +207,19 @@ class World:
         """Create nodes: ``{"s1/l1": 2}`` is ``s1-l1-1`` and ``s1-l1-2``."""
         names = []
         for path, count in leaves.items():
-            spine, _, leaf = path.partition("/")
-            for number in range(1, count + 1):
-                names.append(f"{spine}-{leaf}-{number}")
-                self.store.create("nodes", objects.node(names[-1], spine=spine, leaf=leaf, gpus=gpus))
+            names += [self.add_node(path, number, gpus) for number in range(1, count + 1)]
         return names
+
+    def add_node(self, path: str, number: int, gpus: int = 8) -> str:
+        """Create a node of a leaf."""
+        spine, _, leaf = path.partition("/")
+        name = f"{spine}-{leaf}-{number}"
+        self.store.create("nodes", objects.node(name, spine=spine, leaf=leaf, gpus=gpus))
+        return name
+
+    def delete_node(self, name: str) -> None:
+        """Somebody deletes a node."""
+        self.store.delete("nodes", name)
 
     def gang(self, name: str, members: int, *, gpus: int = 8, run: float | None = None, **said: str) -> None:
         """Submit a Job that is a gang."""
