@@ -79,7 +79,7 @@ class Daemon:
         wall: Callable[[], float] = time.time,
         lease_clock: Callable[[], float] = boot_time,
     ) -> None:
-        """``clock`` seconds that only grow, ``wall`` since the epoch; ``lease_clock`` also counts what is slept through."""
+        """``clock`` seconds that only grow, ``wall`` since the epoch; ``lease_clock`` also counts time asleep."""
         self.configuration = configuration
         self.client = client
         self.metrics = Metrics(self._snapshot)

@@ -66,7 +66,7 @@ async def caught_up(world: World) -> None:
 def _charged(engine: Engine) -> None:
     """A node is charged with what its pods hold, and with what is held for others."""
     fresh: Counter[tuple[int, int]] = Counter()
-    for _, entry in engine.world.ledger.items():
+    for entry in dict(engine.world.ledger.items()).values():
         for column, amount in entry.amounts:
             fresh[entry.row, column] += amount
     for row, amounts in engine.world.kept.items():

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, to whole daemons: what must hold holds after every step, and in the end all is well.
+"""Whatever happens in whatever order, to whole daemons: what must hold holds after every step, and all ends well.
 
 ``HYPOTHESIS_PROFILE=long`` tries for an hour or so what otherwise takes less than a minute.
 """

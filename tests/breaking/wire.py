@@ -1,4 +1,4 @@
-"""What stands between a daemon and the embedded server in the place of sockets: a way there, a way back, and a knife."""
+"""What stands between a daemon and the embedded server in place of sockets: a way there, a way back, and a knife."""
 
 import asyncio
 from collections import deque

@@ -7,6 +7,7 @@ from topo_scheduler.api.migrations import Cause, Migration, OtherPod, Phase
 from topo_scheduler.recovery.by_choice import block_after, fewer_leaves, free_nodes, largest_block
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.seating import Leaver, leaver
+from topo_scheduler.recovery.tracked import Tracked
 
 ALONE: Final = 30.0
 """Seconds in which all that must move as well must have seats."""
@@ -70,16 +71,17 @@ def kept_free(ground: Ground, migration: Migration) -> set[str]:
     return left | {name for name, row in nodes.row_of.items() if free[row]}
 
 
-def no_use_now(ground: Ground, migration: Migration, now: float) -> tuple[str, str] | None:
+def no_use_now(ground: Ground, known: Tracked, now: float) -> tuple[str, str] | None:
     """Return reason and text of why nobody more should be evicted for a move by choice; None where it is of use."""
+    migration = known.migration
     waits_for = migration.spec.makes_room_for
     if waits_for:
-        known = ground.tracked.get(waits_for)
-        if known is None:
+        other = ground.tracked.get(waits_for)
+        if other is None:
             return "NotNeeded", f"{waits_for}, for which it makes room, is over"
-        if known.migration.phase is not Phase.RESERVING:
+        if other.migration.phase is not Phase.RESERVING:
             return "NotNeeded", f"{waits_for}, for which it makes room, has its room"
-    if ground.since(migration, Phase.RESERVING, now) > ground.spec.seats_expire:
+    if ground.since(known, Phase.RESERVING, now) > ground.spec.seats_expire:
         return "Expired", "seats are held no longer"
     row_of, avoided = ground.engine.world.nodes.row_of, ground.detection.avoided(now)
     lost = next((one.to for one in migration.status.moves if one.to not in row_of or one.to in avoided), None)

@@ -61,7 +61,7 @@ class Execution:
     def _cut_short(self, known: Tracked, now: float) -> bool:
         """Let those stay that nobody asked to go yet, where a move by choice has no use any more, or lost a seat."""
         migration, engine = known.migration, self._ground.engine
-        why = no_use_now(self._ground, migration, now)
+        why = no_use_now(self._ground, known, now)
         if not why:
             return False
         going: list[Move] = []

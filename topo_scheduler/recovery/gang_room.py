@@ -159,9 +159,9 @@ class GangRoom:
         if missing and now - others.asked > PATIENCE:
             return f"pod {missing[0].member.key} does not leave: no Migration could be made that moves it"
         waits = [move.pod for one, move in moving.values() if one.phase is None or not one.phase.running]
-        if waits and self._ground.since(migration, Phase.RESERVING, now) > PATIENCE:
+        if waits and self._ground.since(known, Phase.RESERVING, now) > PATIENCE:
             return f"pod {waits[0]} does not leave: no seat is held for it"
-        if self._ground.since(migration, Phase.RESERVING, now) > self._ground.spec.seats_expire:
+        if self._ground.since(known, Phase.RESERVING, now) > self._ground.spec.seats_expire:
             return "the others did not leave in time"
         return ""
 
@@ -192,7 +192,7 @@ class GangRoom:
             self._end(known, Phase.DONE, "", text, now, done, placed)
         elif len(found) < len(moves) and not self._waiting(migration, workload):
             self._end(known, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
-        elif self._ground.since(migration, Phase.PLACING, now) > self._ground.spec.seats_expire:
+        elif self._ground.since(known, Phase.PLACING, now) > self._ground.spec.seats_expire:
             text = "the gang did not take its room in time; others may use it"
             self._end(known, Phase.FAILED, "NotTaken", text, now)
         else:

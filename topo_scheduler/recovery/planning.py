@@ -165,7 +165,7 @@ class Planning:
             return
         self._ground.keep(migration, moves)
         if not all_have_seats(self._ground, migration):
-            if self._ground.since(migration, Phase.RESERVING, now) > ALONE:
+            if self._ground.since(known, Phase.RESERVING, now) > ALONE:
                 self._ground.end(known, Phase.CANCELLED, "NoUse", "others have no seats that must move as well", now)
             return
         if migration.shrinks or vacant(self._ground.engine, moves):
