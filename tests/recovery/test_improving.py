@@ -201,3 +201,40 @@ def test_taints_that_are_not_named_mean_nothing() -> None:
     _taint(world, "s1-l1-1", "DeletionCandidateOfClusterAutoscaler")
     world.run(60)
     assert not world.migrations
+
+
+# ---------------------------------------------------------------- beside failures
+
+
+def test_when_a_node_fails_that_comes_first() -> None:
+    """Improvement is planned for two members when the node of one of them dies."""
+    world = _spread(LONG, IMPROVES.model_copy(update={"dry_run": True}))
+    _end(world, "a", "b")
+    world.run(60)
+    assert world.phases() == [Phase.PLANNED]
+    lost = world.one().status.moves[0]
+    world.fail(lost.from_)
+    world.run(15)
+    phases = {one.cause: one.phase for one in world.migrations.values()}
+    assert phases == {Cause.IMPROVEMENT: Phase.CANCELLED, Cause.UNREACHABLE: Phase.PLANNED}
+    world.recovery.configure(IMPROVES.model_copy(update={"force_delete": True}), world.now)
+    world.run(120)
+    assert len(world.nodes_of("g")) == 4 and lost.from_ not in world.nodes_of("g").values()
+    assert all(phase is not None and phase.over for phase in world.phases())
+    world.check()
+
+
+def test_a_move_by_choice_from_a_node_that_fails_meanwhile_goes_on() -> None:
+    world = _spread(LONG, IMPROVES.model_copy(update={"force_delete": True}))
+    _end(world, "a", "b")
+    world.blocked = {"g-0", "g-1", "g-2", "g-3"}
+    world.run(40)
+    assert world.phases() == [Phase.EVICTING]
+    lost = world.one().status.moves[0].from_
+    world.fail(lost)
+    world.run(15)
+    world.blocked = set()
+    world.run(120)
+    assert world.phases() == [Phase.DONE]
+    assert _leaves(world) == {"s1-l1"} and len(world.nodes_of("g")) == 4
+    world.check()

@@ -194,6 +194,11 @@ class Migration(Base):
         """Whether pods leave nodes that were lent to them, for another Migration."""
         return self.spec.give_way and bool(self.spec.makes_room_for)
 
+    @property
+    def yields(self) -> bool:
+        """Whether it ends when a node fails on which its pods are: it is by choice, and has evicted nobody."""
+        return self.cause.by_choice and self.phase not in (Phase.EVICTING, Phase.PLACING)
+
     def names(self, name: str, uid: str) -> bool:
         """Whether the spec names a pod."""
         return any(pod.uid == uid if pod.uid else pod.name == name for pod in self.spec.pods)

@@ -72,8 +72,13 @@ def kept_free(ground: Ground, migration: Migration) -> set[str]:
 
 
 def no_use_now(ground: Ground, known: Tracked, now: float) -> tuple[str, str] | None:
-    """Return reason and text of why nobody more should be evicted for a move by choice; None where it is of use."""
+    """Return reason and text of why nobody more should be evicted for a move by choice; None where it is of use.
+
+    From a node that has failed meanwhile they go in any case.
+    """
     migration = known.migration
+    if any(ground.detection.ill(move.from_) for move in migration.status.moves):
+        return None
     waits_for = migration.spec.makes_room_for
     if waits_for:
         other = ground.tracked.get(waits_for)

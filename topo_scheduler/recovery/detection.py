@@ -146,6 +146,11 @@ class Detection:
         known = self._nodes.get(name)
         return known is not None and known.problem is None
 
+    def ill(self, name: str) -> bool:
+        """Return whether it is known that something is wrong with a node."""
+        known = self._nodes.get(name)
+        return known is not None and known.problem is not None
+
     def health(self, name: str) -> NodeHealth | None:
         """Return what is known of a node."""
         known = self._nodes.get(name)

@@ -82,11 +82,15 @@ class Ground:
         return self.engine.world.ledger.get(move.uid) is not None
 
     def others(self, known: Tracked) -> dict[str, str]:
-        """Return which pods other Migrations move already, with the names of those."""
+        """Return which pods other Migrations move already, with the names of those.
+
+        Where nodes failed those by choice that have evicted nobody don't count: they end.
+        """
+        heals = known.migration.cause.of_node
         return {
             move.uid: one.migration.key
             for one in self.tracked.values()
-            if one is not known
+            if one is not known and not (heals and one.migration.yields)
             for move in one.migration.status.moves
         }
 

@@ -152,10 +152,11 @@ class Migrations:
             self._ground.tell(known, warning=True, reason=reason, message=message)
 
     def moves_pod(self, uid: str) -> bool:
-        """Return whether a Migration that is not over moves a pod."""
+        """Return whether a Migration that is not over moves a pod, and would not end if its node failed."""
         return any(
             uid in {move.uid for move in one.migration.status.moves} | {pod.uid for pod in one.migration.spec.pods}
             for one in self._ground.tracked.values()
+            if not one.migration.yields
         )
 
     # ------------------------------------------------------------ the step

@@ -188,6 +188,9 @@ class Planning:
             self._ground.end(known, Phase.CANCELLED, "NotNeeded", text, now)
             return True
         nodes = {move.from_ for move in migration.status.moves}
+        if migration.cause.by_choice and (ill := next(filter(self._ground.detection.ill, sorted(nodes)), "")):
+            self._ground.end(known, Phase.CANCELLED, "NotNeeded", f"node {ill} has failed: that comes first", now)
+            return True
         if migration.cause.of_node and all(self._ground.detection.well(node) for node in nodes):
             self._ground.end(known, Phase.CANCELLED, "Healed", "the nodes are well again", now)
             return True
