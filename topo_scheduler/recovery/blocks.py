@@ -5,6 +5,7 @@ pods first. Of these the sets of fewest pods are tried on a copy of the state: e
 are in use already. A better choice of nodes in a leaf may be missed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -26,7 +27,7 @@ LOOK: Final = 60.0
 """Seconds between two looks, at least."""
 AGAIN: Final = 600.0
 """Seconds to the next look after Migrations were made."""
-MOST_TRIED: Final = 16
+MOST_TRIED: Final = 4
 """Leaves that are tried in one look, at most."""
 
 
@@ -61,9 +62,9 @@ class Blocks:
         self._state = state
         free = free_nodes(engine)
         largest = largest_block(engine, free)
-        found = (self._clearing(leaf, free, largest, now) for leaf in range(len(engine.world.layout.paths)))
         most = engine.config.topology.spec.repair.most_moves
-        few = [one for one in found if one is not None and len(one.leavers) <= most]
+        found = (self._clearing(leaf, free, largest, most) for leaf in self._leaves(largest))
+        few = [one for one in found if one is not None and not self._too_soon(one.leavers, now)]
         names = engine.world.nodes.names
         avoided = self.ground.detection.avoided(now) | {names[row] for row in np.flatnonzero(free).tolist()}
         for one in sorted(few, key=lambda one: (len(one.leavers), one.leaf))[:MOST_TRIED]:
@@ -81,24 +82,34 @@ class Blocks:
         spec = self.ground.spec.defragmentation
         return spec.enabled and spec.largest_block
 
-    def _clearing(self, leaf: int, free: Int64, largest: int, now: float) -> _Clearing | None:
+    def _leaves(self, largest: int) -> list[int]:
+        """Return the leaves that could have a larger block at all."""
+        world = self.ground.engine.world
+        layout, nodes = world.layout, world.nodes
+        usable = nodes.ready[layout.order] & ~nodes.unschedulable[layout.order]
+        gpus = np.where(usable, nodes.allocatable[layout.order, GPU], 0)
+        return np.flatnonzero(np.add.reduceat(gpus, layout.offsets[:-1]) > largest).tolist() if len(gpus) else []
+
+    def _clearing(self, leaf: int, free: Int64, largest: int, most: int) -> _Clearing | None:
         """Return the pods that must leave a leaf for its block to be the largest; None where they can't or may not."""
         world = self.ground.engine.world
         layout, nodes = world.layout, world.nodes
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist()
         block = int(free[rows].sum())
         usable = [row for row in rows if nodes.ready[row] and not nodes.unschedulable[row] and not free[row]]
-        movable = [(row, pods) for row in usable if (pods := self._movable(nodes.names[row])) is not None]
         leavers: list[Leaver] = []
-        for row, pods in sorted(movable, key=lambda one: (len(one[1]), one[0])):
-            if block > largest:
+        for row in sorted(usable, key=lambda row: (len(world.ledger.on_node(nodes.names[row])), row)):
+            if block > largest or len(leavers) > most:
                 break
-            leavers += pods
-            block += int(nodes.allocatable[row, GPU])
-        spec, wall = self.ground.spec, self.ground.epoch + now
-        if block <= largest or self.ground.moved.lacking(len(leavers), "", spec.limits, wall):
-            return None
-        return None if self.ground.moved.resting(leavers, spec.limits, wall) else _Clearing(leaf, tuple(leavers), block)
+            if (pods := self._movable(nodes.names[row])) is not None:
+                leavers += pods
+                block += int(nodes.allocatable[row, GPU])
+        return _Clearing(leaf, tuple(leavers), block) if block > largest and len(leavers) <= most else None
+
+    def _too_soon(self, leavers: Sequence[Leaver], now: float) -> bool:
+        """Whether so many pods can't be moved now, or one of these."""
+        moved, limits, wall = self.ground.moved, self.ground.spec.limits, self.ground.epoch + now
+        return bool(moved.lacking(len(leavers), "", limits, wall) or moved.resting(leavers, limits, wall))
 
     def _movable(self, node: str) -> list[Leaver] | None:
         """Return the pods with GPUs of a node; None where there are none, or one of them may not move."""

@@ -103,20 +103,24 @@ def _names(engine: Engine, rows: Mapping[str, int]) -> dict[str, str]:
     return {uid: names[row] for uid, row in rows.items()}
 
 
-def unread(engine: Engine, uids: Iterable[str], read: Collection[str]) -> tuple[PodRef, ...]:
+def unread(engine: Engine, uids: Iterable[str], read: set[str]) -> tuple[PodRef, ...]:
     """Return pods that an earlier process placed, of which too little is known to move them; the first few.
 
     Args:
         engine: what there is.
         uids: pods.
-        read: uids of those that were read already.
+        read: uids of those of which nothing more is to be learned; those that were looked at are added.
     """
     found: list[PodRef] = []
     for uid in uids:
+        if uid in read:
+            continue
         entry, one = engine.world.ledger.get(uid), leaver(engine, uid)
         occupant = entry.occupant if entry is not None else None
-        known = uid in read or (one is not None and bool(one.member.cls.amounts))
-        if occupant is not None and not occupant.fixed and not known:
+        if occupant is None:
+            continue  # its bind is on its way
+        read.add(uid)
+        if not occupant.fixed and (one is None or not one.member.cls.amounts):
             found.append(PodRef(occupant.namespace, occupant.name, uid))
             if len(found) == MOST_READ:
                 break

@@ -35,7 +35,7 @@ class Defragmenting:
     _not_before: dict[str, float] = field(default_factory=dict)
     """By gang."""
     _read: set[str] = field(default_factory=set)
-    """Uids of pods that were read, or are being read."""
+    """Uids of pods of which nothing more is to be learned, or that are being read."""
 
     def step(self, now: float) -> list[Instruction]:
         """Return the Migrations to create, and the pods to be read before it is known who may move."""
@@ -48,7 +48,6 @@ class Defragmenting:
         self._read = {uid for uid in self._read if ledger.get(uid) is not None}
         out: list[Instruction] = []
         if strangers := unread(self.ground.engine, (uid for uid, _ in ledger.items()), self._read):
-            self._read.update(pod.uid for pod in strangers)
             out.append(LearnPods(strangers))
         for workload, plan in moving.plans():
             if workload.id not in self._not_before and (create := self._made(workload, plan, now)) is not None:

@@ -243,7 +243,7 @@ class GangRoom:
         """Return the others that are still there; None while they are being read."""
         engine = self._ground.engine
         uids = [other.uid for other in named if engine.world.ledger.get(other.uid) is not None]
-        if strangers := unread(engine, uids, known.learned):
+        if strangers := unread(engine, uids, set(known.learned)):
             self._ground.learn(known, strangers)
             return None
         return [one for uid in uids if (one := leaver(engine, uid)) is not None]

@@ -26,7 +26,7 @@ LOOK: Final = 30.0
 """Seconds between two looks, at least."""
 AGAIN: Final = 600.0
 """Seconds after which a gang for which a Migration was made is looked at again."""
-MOST_TRIED: Final = 16
+MOST_TRIED: Final = 4
 """Gangs that are tried in one look, at most; the others are in the next."""
 
 
@@ -37,12 +37,14 @@ class Improving:
     ground: Ground
     _at: float = -inf
     _state: object = None
+    _more: bool = True
+    """Whether gangs are left to be looked at."""
     _not_before: dict[str, float] = field(default_factory=dict)
     """By gang: when it may be tried again."""
     _tried: set[str] = field(default_factory=set)
     """Gangs that were tried since something became free."""
     _read: set[str] = field(default_factory=set)
-    """Uids of pods that were read, or are being read."""
+    """Uids of pods of which nothing more is to be learned, or that are being read."""
 
     def step(self, now: float) -> list[Instruction]:
         """Return the Migrations to create, and the pods to be read before it is known what moving them costs."""
@@ -50,14 +52,16 @@ class Improving:
             return []
         engine, self._at = self.ground.engine, now
         if (state := engine.world.improvements) != self._state:
-            self._state = state
+            self._state, self._more = state, True
             self._tried.clear()
+        if not self._more:
+            return []
         self._not_before = {id_: at for id_, at in self._not_before.items() if at > now}
         self._read = {uid for uid in self._read if engine.world.ledger.get(uid) is not None}
         spread = [one for one in engine.workloads if self._may_spread(one)]
         if strangers := unread(engine, (uid for one in spread for uid in one.members), self._read):
-            self._read.update(pod.uid for pod in strangers)
             return [LearnPods(strangers)]
+        self._more = len(spread) > MOST_TRIED
         out: list[Instruction] = []
         for workload in sorted(spread, key=lambda one: one.id)[:MOST_TRIED]:
             self._tried.add(workload.id)
