@@ -10,7 +10,7 @@ import pytest
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.recording import AuditLog
 from topo_scheduler.api.spares import SparesSpec
-from topo_scheduler.recovery import runner
+from topo_scheduler.recovery import finished, runner
 
 from . import objects
 from .api import Json
@@ -134,8 +134,9 @@ async def test_a_lost_member_goes_to_the_spare_and_who_borrowed_it_leaves(
     topology = base.topology.model_copy(update={"spec": kept})
     replica = await start_replica(Configuration(base.scheduler, topology))
     await cluster.add_fabric({"s1": [3]})
-    await cluster.apply(objects.gang("team", 2), objects.pod("more", 8))
+    await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)
+    await cluster.apply(objects.pod("more", 8))
     (waits,) = await cluster.wait_pods("more", 1)
     await cluster.wait_note(waits, "1 node(s) are kept as spares")
     assert await replica.metric("topology_scheduler_spare_nodes", domain="s1/l1", state="free") == 1
@@ -173,3 +174,24 @@ async def test_a_node_that_refuses_pods_of_several_workloads_is_left(
     assert done["spec"]["reason"] == "PodsRefused"
     assert f"node {bad} refused 2 pods within 10m: default/one (UnexpectedAdmissionError)" in done["spec"]["cause"]
     assert bad not in nodes_of(await alive(cluster, "team"))
+
+
+async def test_a_migration_that_is_over_is_deleted_and_one_under_way_is_not(
+    cluster: Cluster, migrations: None, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what the manifests grant."""
+    monkeypatch.setattr(finished, "LEAST", 1.0)
+    await start_replica(recovering(keep_finished={"time": 1.0}))
+    await cluster.add_fabric({"s1": [2]})
+    await cluster.apply(objects.gang("team", 2))
+    pods = await cluster.wait_bound("team", 2)
+    await cluster.api.create("migrations", migration("waits", pods[0]["metadata"]["name"]))  # there is no room
+    await cluster.api.create("migrations", migration("bad", "nobody"))
+
+    async def left() -> bool:
+        found = await cluster.api.list("migrations", None)
+        return [one["metadata"]["name"] for one in found] == ["waits"]
+
+    await wait_phase(cluster, "Planned")
+    await cluster.wait_until(left, 20, "what has failed is deleted")
+    await cluster.holds_for(2.0, left, "what waits is not")
