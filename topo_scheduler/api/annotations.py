@@ -260,6 +260,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     ON_FAILURE: ("on_failure", _choice(OnFailure)),
     CHECKPOINT_INTERVAL: ("checkpoint_interval", parse_duration),
 }
+_RANK: Final = {name: rank for rank, name in enumerate(_PARSERS)}
 KNOWN: Final = frozenset(_PARSERS) | WRITTEN
 """Every annotation under the prefix that means something; others are reported as probable typing errors."""
 
@@ -281,10 +282,14 @@ def read_annotations(
     """
     values: dict[str, Any] = {}
     problems: list[Problem] = []
-    for annotation, (attribute, parse) in _PARSERS.items():
-        source = next((source for source in chain if annotation in source.annotations), None)
-        if source is None:
-            continue
+    told: dict[str, Source] = {}
+    for source in chain:
+        for annotation in source.annotations:
+            if annotation in _PARSERS:
+                told.setdefault(annotation, source)
+    for annotation in sorted(told, key=_RANK.__getitem__) if len(told) > 1 else told:
+        source = told[annotation]
+        attribute, parse = _PARSERS[annotation]
         if annotation == PLACEMENT_STRATEGY:
             parse = _choice(strategies)
         elif annotation in _LEVELS and levels is not None:
@@ -317,7 +322,7 @@ def unknown_annotations(chain: Sequence[Source]) -> list[Problem]:
 def written_number(annotations: Mapping[str, str], name: str) -> int | None:
     """Return a number this scheduler wrote; None when it is not there, or is no number it could have written."""
     text = annotations.get(name, "")
-    return int(text) if re.fullmatch(r"[0-9]{1,10}", text) else None
+    return int(text) if text and re.fullmatch(r"[0-9]{1,10}", text) else None
 
 
 def written_models(annotations: Mapping[str, str]) -> tuple[str, ...]:

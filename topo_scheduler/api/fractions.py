@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 WHOLE: Final = 1000
+_INDEXES: Final = re.compile(r"[0-9]{1,4}(,[0-9]{1,4})*")
 
 
 def parse_fraction(text: str) -> int:
@@ -45,6 +46,6 @@ def write_indexes(indexes: tuple[int, ...]) -> str:
 def written_indexes(annotations: Mapping[str, str], name: str) -> tuple[int, ...]:
     """Return indexes of GPUs this scheduler wrote; none when there are none, or none that it could have written."""
     text = annotations.get(name, "")
-    if re.fullmatch(r"[0-9]{1,4}(,[0-9]{1,4})*", text) is None:
+    if not text or _INDEXES.fullmatch(text) is None:
         return ()
     return tuple(map(int, text.split(",")))

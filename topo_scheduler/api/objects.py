@@ -42,7 +42,10 @@ class ObjectMeta(Base):
     @property
     def controller(self) -> OwnerReference | None:
         """The owner that manages this object, or None."""
-        return next((owner for owner in self.owner_references if owner.controller), None)
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
 
 
 class PartialObject(Base):

@@ -3,8 +3,6 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.extensions.extension import Demand
 from topo_scheduler.scheduling.intake.ranks import give_ranks
@@ -29,6 +27,7 @@ from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.crossing import leaves_in
 from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.fabric import Layout, Path
+from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.storage import VolumeChoice
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
@@ -345,13 +344,13 @@ class Attempts:
         if len(groups) > 1:
             order = {uid: number for number, uid in enumerate(m.uid for m in workload.at(Stage.PENDING))}
             placed.sort(key=lambda one: order[one[0].uid])
-        on = np.array([row for _, row in placed], np.int64)
+        on = [row for _, row in placed]
         # Of a gang in segments it is settled who goes where; the others are numbered along the network.
-        positions = range(len(placed)) if ask.in_segments else layout.position[on].tolist()
+        positions = range(len(placed)) if ask.in_segments else _at(layout.position, on)
         ranks = give_ranks(workload, [(member, at) for (member, _), at in zip(placed, positions, strict=True)])
         gpus = choose_gpus(self.planner, [(member.cls, row) for member, row in placed])
         seats = []
-        for (member, row), devices, leaf in zip(placed, gpus, layout.leaf_of_row[on].tolist(), strict=True):
+        for (member, row), devices, leaf in zip(placed, gpus, _at(layout.leaf_of_row, on), strict=True):
             node = self.planner.nodes.names[row]
             address = ".".join((*layout.paths[leaf], node))
             rank, chosen = ranks[member.uid], volumes.get(member.uid, ())
@@ -380,6 +379,12 @@ def on_spares(cls: PodClass) -> PodClass:
     return replace(cls, ordinary=False) if cls.ordinary else cls
 
 
+def _at(values: Int64, rows: Sequence[int]) -> list[int]:
+    """Return what stands at some rows; of one it is faster without arrays."""
+    found: list[int] = [int(values[rows[0]])] if len(rows) == 1 else values[rows].tolist()
+    return found
+
+
 def members_of(groups: Sequence[tuple[PodClass, list[Member]]]) -> list[Member]:
     """Return the members of all groups."""
     return [member for _, some in groups for member in some]
@@ -388,6 +393,9 @@ def members_of(groups: Sequence[tuple[PodClass, list[Member]]]) -> list[Member]:
 def group_by_class(members: Sequence[tuple[PodClass, Member]]) -> list[tuple[PodClass, list[Member]]]:
     """Return the members by class, the class that asks for most GPUs (then most CPU) first."""
     groups: dict[PodClass, list[Member]] = {}
+    if len(members) == 1:
+        ((cls, member),) = members
+        return [(cls, [member])]
     for cls, member in members:
         groups.setdefault(cls, []).append(member)
     if len(groups) == 1:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final
 
 from topo_scheduler.api.objects import Pod, Toleration
 from topo_scheduler.api.reasons import NodeReason
@@ -106,11 +107,27 @@ def pod_class(
 ) -> PodClass:
     """Return the class of a pod; equal classes compare equal."""
     spec = pod.spec
+    return _one_of(
+        amounts,
+        tuple(sorted(spec.node_selector.items())),
+        spec.affinity.node_affinity if spec.affinity else None,
+        frozenset(spec.tolerations),
+        models,
+        bandwidth,
+        constraints,
+        wishes,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _one_of(*values: Any) -> PodClass:
+    """Return the class of these values, mostly the very object that other pods have: it need not be compared then."""
+    amounts, selector, affinity, tolerations, models, bandwidth, constraints, wishes = values
     return PodClass(
         amounts=amounts,
-        selector=tuple(sorted(spec.node_selector.items())),
-        affinity=spec.affinity.node_affinity if spec.affinity else None,
-        tolerations=frozenset(spec.tolerations),
+        selector=selector,
+        affinity=affinity,
+        tolerations=tolerations,
         models=models,
         bandwidth=bandwidth,
         constraints=constraints,

@@ -82,7 +82,9 @@ def wishes_of(pod: Pod) -> Wishes | None:
     Raises:
         SelectorError: names the field and what is wrong with its selector.
     """
-    namespace = pod.metadata.namespace
+    namespace, spec = pod.metadata.namespace, pod.spec
+    if spec.affinity is None and not spec.topology_spread_constraints and not any(one.image for one in spec.containers):
+        return None
     found = Wishes(
         namespace,
         tuple(_preferred(pod)),
@@ -99,6 +101,8 @@ def constraints_of(pod: Pod) -> Constraints | None:
         SelectorError: names the field and what is wrong with its selector.
     """
     spec, namespace, labels = pod.spec, pod.metadata.namespace, pod.metadata.labels
+    if _looks_at_nobody(pod):
+        return None
     affinity = _terms(spec.affinity.pod_affinity if spec.affinity else None, namespace, "podAffinity")
     apart = _terms(spec.affinity.pod_anti_affinity if spec.affinity else None, namespace, "podAntiAffinity")
     found = Constraints(
@@ -118,6 +122,14 @@ def constraints_of(pod: Pod) -> Constraints | None:
     for _ in _preferred(pod):
         pass
     return None if found == Constraints(namespace) else found
+
+
+def _looks_at_nobody(pod: Pod) -> bool:
+    """Return whether nothing in a pod's spec can be a constraint or a feature, as in most."""
+    spec = pod.spec
+    if spec.affinity is not None or spec.topology_spread_constraints or spec.volumes or spec.init_containers:
+        return False
+    return not spec.host_network and not any(one.ports or one.restart_policy_rules for one in spec.containers)
 
 
 def _preferred(pod: Pod) -> Iterator[tuple[int, Term]]:
@@ -141,6 +153,9 @@ def _image_name(name: str) -> str:
 def profile_of(residents: Residents, pod: Pod) -> Profile:
     """Return what others see of a pod. Anti-affinity that can't be read keeps nobody away."""
     affinity = pod.spec.affinity
+    if _looks_at_nobody(pod):
+        meta = pod.metadata
+        return residents.profile(meta.namespace, meta.labels, terminating=meta.deletion_timestamp is not None)
     repels: tuple[Term, ...] = ()
     attracts: tuple[tuple[int, Term], ...] = ()
     if affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity):

@@ -7,8 +7,7 @@ in whatever order they came.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +17,11 @@ Bool = npt.NDArray[np.bool_]
 
 WHOLE: Final = 1000
 """A whole GPU, in thousandths."""
+_FEW: Final = 4
+"""Rows up to which a loop is faster than arrays."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(NamedTuple):
     """What a pod holds of a node's GPUs: ``gpus`` whole ones, or ``share`` thousandths of one; ``indexes`` recorded."""
 
     uid: str
@@ -98,8 +98,10 @@ class Devices:
 
     @staticmethod
     def _recorded(one: Holding, gpus: int) -> bool:
-        wanted = 1 if one.share else one.gpus
-        return len(one.indexes) == wanted == len(set(one.indexes)) and all(0 <= index < gpus for index in one.indexes)
+        indexes = one.indexes
+        if one.share or one.gpus == 1:
+            return len(indexes) == 1 and 0 <= indexes[0] < gpus
+        return len(indexes) == one.gpus == len(set(indexes)) and min(indexes) >= 0 and max(indexes) < gpus
 
     def fit(self, rows: Int64, share: int, whole: Int64) -> Int64:
         """Return how many more shares of this size each of some rows takes (int64[n]).
@@ -107,11 +109,27 @@ class Devices:
         ``whole`` int64[n]: GPUs that are free by their number. It may be less than are untouched here: some are kept
         for pods that are on their way. Where it is negative, others took more than there is, and nothing fits.
         """
+        if len(rows) <= _FEW:
+            return np.array(
+                [self._fit_of(*one, share) for one in zip(rows.tolist(), whole.tolist(), strict=True)], np.int64
+            )
         free = self.free[rows]
         parts = (np.where(free < WHOLE, free, 0) // share).sum(axis=1)
         untouched = np.minimum((free == WHOLE).sum(axis=1), np.maximum(whole, 0))
         fit: Int64 = (parts + untouched * (WHOLE // share)) * (self.sharing[rows] & (whole >= 0))
         return fit
+
+    def _fit_of(self, row: int, whole: int, share: int) -> int:
+        """Return the same of one row."""
+        if whole < 0 or not self.sharing[row]:
+            return 0
+        parts = untouched = 0
+        for left in self.free[row].tolist():
+            if left == WHOLE:
+                untouched += 1
+            else:
+                parts += left // share
+        return parts + min(untouched, whole) * (WHOLE // share)
 
     def fit_empty(self, rows: Int64, share: int) -> Int64:
         """Return the same if nobody were there."""

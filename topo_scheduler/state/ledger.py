@@ -187,11 +187,13 @@ class Ledger:
     def count_devices(self, row: int) -> None:
         """Bring up to date who holds which GPU of a row: its label, its GPUs or its pods changed."""
         nodes = self._nodes
-        there = ((uid, self._entries[uid]) for uid in self._by_node.get(nodes.names[row], ()))
-        held = [Holding(uid, one.amount(GPU), one.amount(GPU_SHARE), one.devices) for uid, one in there]
-        changed = nodes.devices.recount(
-            row, int(nodes.allocatable[row, GPU]), [one for one in held if one.gpus or one.share]
-        )
+        held = []
+        for uid in self._by_node.get(nodes.names[row], ()):
+            one = self._entries[uid]
+            gpus, share = one.amount(GPU), one.amount(GPU_SHARE)
+            if gpus or share:
+                held.append(Holding(uid, gpus, share, one.devices))
+        changed = nodes.devices.recount(row, int(nodes.allocatable[row, GPU]), held)
         nodes.requested[row, GPU] += changed
         nodes.capacity_changes.append(row)
 

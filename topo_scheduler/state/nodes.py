@@ -220,6 +220,8 @@ class NodeTable:
         ``less`` of what is charged does not count.
         """
         over = self.requested[row] > self.allocatable[row]
+        if not less and not over.any():
+            return []
         for column, amount in less:
             over[column] = self.requested[row, column] - amount > self.allocatable[row, column]
         asked = None if amounts is None else {column for column, _ in amounts}

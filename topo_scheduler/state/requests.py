@@ -84,7 +84,7 @@ def pod_amounts(table: ResourceTable, pod: Pod) -> dict[int, int]:
     if spec.overhead:
         _add(total, table.exact(counted(spec.overhead)))
     # As in Kubernetes, what is asked together is rounded up once.
-    rounded = {column: math.ceil(amount) for column, amount in total.items()}
+    rounded = {column: amount if type(amount) is int else math.ceil(amount) for column, amount in total.items()}
     rounded[PODS] = 1
     most = max(rounded, key=rounded.__getitem__)
     if rounded[most] > MAX_VALUE:

@@ -22,6 +22,8 @@ GPU_SHARE: Final = 5
 
 _FIXED: Final = ("cpu", "memory", "ephemeral-storage", "pods", "gpu", "gpu-share")
 
+_KEEP: Final = 4096
+
 Amounts = tuple[tuple[int, int], ...]
 """Pairs of column and positive amount, in order of column."""
 
@@ -33,6 +35,8 @@ class ResourceTable:
         self.names: list[str] = list(_FIXED)
         self.gpu_resources = frozenset(gpu_resources)
         self._column = {name: column for column, name in enumerate(_FIXED) if column < GPU}
+        self._read: dict[tuple[tuple[str, Quantity], ...], dict[int, int | Fraction]] = {}
+        """What was read of quantities: most pods ask in the same words as others."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -63,8 +67,11 @@ class ResourceTable:
         Raises:
             QuantityError: names the resource and the value that can't be read.
         """
+        key = tuple(quantities.items())
+        if (known := self._read.get(key)) is not None:
+            return known.copy()
         amounts: dict[int, int | Fraction] = {}
-        for name, quantity in quantities.items():
+        for name, quantity in key:
             try:
                 amount = parse_exact(quantity, 1000 if name == "cpu" else 1)
             except QuantityError as error:
@@ -72,6 +79,9 @@ class ResourceTable:
             amounts[self.column(name)] = amount
             if name in self.gpu_resources:
                 amounts[GPU] = amounts.get(GPU, 0) + amount
+        if len(self._read) > _KEEP:
+            self._read.clear()
+        self._read[key] = amounts.copy()
         return amounts
 
 

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from math import ceil, inf
 from typing import Final, NamedTuple
 
@@ -65,8 +66,14 @@ def run_of(pod: Pod) -> Run:
     meta = pod.metadata
     controller = meta.controller
     kind, name = (controller.kind, controller.name) if controller else ("Pod", meta.name)
-    images = ",".join(sorted({one.image for one in pod.spec.containers if one.image}))
-    return Run(meta.namespace, kind, _GENERATED.sub("", name) or name, sys.intern(images))
+    images = {one.image for one in pod.spec.containers if one.image}
+    return Run(meta.namespace, kind, _chosen(name), sys.intern(",".join(sorted(images))) if images else "")
+
+
+@lru_cache(maxsize=4096)
+def _chosen(name: str) -> str:
+    """Return a name without what was generated of it."""
+    return _GENERATED.sub("", name) or name
 
 
 def likeness_of(run: Run, members: int, gpus: int) -> Likeness | None:

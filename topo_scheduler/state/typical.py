@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,7 @@ MOST_KINDS: Final = 128
 MILLIONTHS: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Kind:
+class Kind(NamedTuple):
     """What tells typical pods apart: milli-CPU, whole GPUs, thousandths of one GPU, GPU models (empty for any)."""
 
     cpu: int

@@ -78,11 +78,11 @@ class SetAside:
 
     classes: tuple[PodClass, ...] = ()
     refused: bool = False
+    looks_around: bool = field(init=False, default=False)
+    """Whether it matters to any of them who else is there."""
 
-    @property
-    def looks_around(self) -> bool:
-        """Whether it matters to any of them who else is there."""
-        return any(cls.constraints is not None for cls in self.classes)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "looks_around", any(cls.constraints is not None for cls in self.classes))
 
 
 NOT_SET_ASIDE: Final = SetAside()
@@ -170,6 +170,14 @@ class Workload:
             found.sort(key=_order)
         return found
 
+    @property
+    def only(self) -> Member | None:
+        """The one member of a workload that has just one; most do."""
+        if len(self.members) != 1:
+            return None
+        (member,) = self.members.values()
+        return member
+
     def described_by(self, other: "Workload") -> bool:
         """Whether another says the same of what is wanted."""
         return all(getattr(self, name) == getattr(other, name) for name in _DESCRIBED) and _alike(
@@ -186,17 +194,24 @@ class Workload:
         """That of its PodGroup, else the lowest of a member: the whole can't go before any part of it."""
         if self.group is not None and self.group.priority is not None:
             return self.group.priority
+        if (only := self.only) is not None:
+            return only.priority
         return min((member.priority for member in self.members.values()), default=0)
 
     @property
     def created(self) -> float:
         """When the oldest member was created, in seconds."""
+        if (only := self.only) is not None:
+            return only.created
         return min((member.created for member in self.members.values()), default=0.0)
 
     @property
     def problem(self) -> str:
         """Why the workload can't be placed whatever is free; empty when it can."""
-        return next((f"pod {m.key}: {m.problem}" for m in self.at(Stage.PENDING) if m.problem), "")
+        for member in self.at(Stage.PENDING):
+            if member.problem:
+                return f"pod {member.key}: {member.problem}"
+        return ""
 
 
 def size_of(workload: Workload) -> int:

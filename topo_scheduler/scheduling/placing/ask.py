@@ -32,6 +32,9 @@ class Limits:
         return self.max_gpus_per_leaf // gpus
 
 
+NO_LIMITS: Final = Limits()
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How far a gang may spread beside the size rule.

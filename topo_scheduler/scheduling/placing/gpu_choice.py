@@ -19,7 +19,7 @@ def choose_gpus(site: Site, placed: Sequence[tuple[PodClass, int]]) -> list[tupl
     every other the one with least free that has room, the lowest of them.
     """
     devices = site.nodes.devices
-    if not devices.count[[row for _, row in placed]].any():
+    if not any(devices.count[row] for _, row in placed):
         return [()] * len(placed)
     left: dict[int, Int64] = {}
     chosen: list[tuple[int, ...]] = []

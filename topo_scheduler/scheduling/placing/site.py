@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Ask, Limits
+from topo_scheduler.scheduling.placing.ask import NO_LIMITS, Ask, Limits
 from topo_scheduler.scheduling.placing.leaf_counts import LeafCounts
 from topo_scheduler.scheduling.placing.link_rule import carried_size_rule
 from topo_scheduler.scheduling.placing.policy import Policy
@@ -91,7 +91,7 @@ class Site:
 
     def limits_for(self, ask: Ask) -> Limits:
         """Return the limits per leaf that hold for an ask: none for a pod alone."""
-        return self.policy.limits if ask.gang else Limits()
+        return self.policy.limits if ask.gang else NO_LIMITS
 
     def leaf_fits(self, view: ClassView, ask: Ask, layout: Layout, fit: Int64) -> Int64:
         """Return how many units each leaf holds now (int64[leaves]), not to be written to.

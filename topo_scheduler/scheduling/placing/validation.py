@@ -37,6 +37,8 @@ def check(around: Surroundings, layout: Layout, ask: Ask, placement: Placement, 
 
 def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
     nodes = around.nodes
+    if ask.members == 1 and not placement.seated and len(placement.rows) == len(placement.rows[0]) == 1:
+        return _check_alone(around, ask.groups[0][0], placement.rows[0][0])
     rows_of_all = np.unique(np.array([row for rows in placement.rows for row in rows], np.int64))
     used = np.zeros((len(rows_of_all), nodes.requested.shape[1]), np.int64)
     for (cls, count), rows in zip(ask.groups, placement.rows, strict=True):
@@ -67,6 +69,24 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
     at, column = np.argwhere(over)[0].tolist()
     node, resource = nodes.names[int(rows_of_all[at])], nodes.resources.names[column]
     return f"node {node} has {free[at, column]} {resource} free, {used[at, column]} were placed"
+
+
+def _check_alone(around: Surroundings, cls: PodClass, row: int) -> str:
+    """Check the same of one member: most workloads have no more."""
+    nodes, rows = around.nodes, np.array([row], np.int64)
+    accepted = eligible(nodes, cls, rows)
+    if broken := _check_caps(around, cls, (row,)):
+        return broken
+    if not accepted[0] or not allowed_rows(around, cls, rows)[0]:
+        return f"node {nodes.names[row]} may not be used"
+    has, holds = nodes.allocatable[row].tolist(), nodes.requested[row].tolist()
+    if cls.share and not nodes.devices.fit(rows, cls.share, np.array([has[GPU] - holds[GPU]], np.int64))[0]:
+        return "no GPU has room for a share that was placed on it"
+    for column, amount in cls.amounts:
+        free = has[column] - holds[column]
+        if amount > free:
+            return f"node {nodes.names[row]} has {free} {nodes.resources.names[column]} free, {amount} were placed"
+    return ""
 
 
 def holds_in_turn(

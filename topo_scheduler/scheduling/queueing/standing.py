@@ -8,14 +8,19 @@ from topo_scheduler.state.workloads import Member, Stage, Workload
 
 def order_of(workload: Workload) -> Order:
     """Return a workload's sort key in the queue."""
+    if (only := workload.only) is not None:
+        since = only.enqueued if only.stage is Stage.PENDING else 0.0
+        return Order(workload.priority, only.created, workload.id, workload.namespace, since)
     since = min((m.enqueued for m in workload.members.values() if m.stage is Stage.PENDING), default=0.0)
     return Order(workload.priority, workload.created, workload.id, workload.namespace, since)
 
 
 def needed_now(workload: Workload) -> int:
     """Return how many more members must be placed for the workload to have its size."""
-    seated = sum(member.stage is not Stage.PENDING for member in workload.members.values())
-    return max(0, workload.size - seated)
+    left = workload.size
+    for member in workload.members.values():
+        left -= member.stage is not Stage.PENDING
+    return max(0, left)
 
 
 def least_of(workload: Workload) -> int:

@@ -81,7 +81,8 @@ class Waking:
         if not (rows or everything or arrived or claims or stored or fallen or stirred or freed):
             return
         index = np.array(rows, np.int64)
-        self._guard.begin()
+        if len(index):
+            self._guard.begin()
         helped: dict[PodClass, bool] = {}
         known: dict[int, bool] = {}
         lowest = self._preempting.lowest
@@ -99,7 +100,7 @@ class Waking:
                 self._queue.wake(id_)
                 continue
             room, rules = workload.room_helps or not workload.gang, everything and workload.gang
-            for cls in waiting.classes:
+            for cls in waiting.classes if rules or (len(index) and room) else ():
                 helps = known.get(id(cls))  # classes take long to compare
                 if helps is None:
                     if cls not in helped:
@@ -122,8 +123,10 @@ class Waking:
         return out
 
     def _helps(self, cls: PodClass, improved: Int64) -> bool:
+        if not len(improved):
+            return False
         try:
             view = self._attempts.planner.views.get(cls)
         except PluginError:
             return True  # the attempt tells it
-        return bool(len(improved) and (view.fit[improved] > 0).any())
+        return bool((view.fit[improved] > 0).any())

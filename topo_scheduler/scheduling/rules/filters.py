@@ -43,7 +43,7 @@ def _not_refusing(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
 
 
 def _schedulable(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
-    if tolerated(UNSCHEDULABLE_TAINT, cls.tolerations):
+    if cls.tolerations and tolerated(UNSCHEDULABLE_TAINT, cls.tolerations):
         return np.ones(len(rows), np.bool_)
     return ~nodes.unschedulable[rows]
 
@@ -60,6 +60,8 @@ def tolerated(taint: Taint, tolerations: frozenset[Toleration]) -> bool:
 
 def tolerates(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     """Return which rows have no taint that keeps the class away."""
+    if len(nodes.taint_sets) == 1:
+        return np.ones(len(rows), np.bool_)  # that of no taints
     accepted = np.array(
         [
             all(t.effect not in ("NoSchedule", "NoExecute") or tolerated(t, cls.tolerations) for t in taints)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ EPOCH: Final = 1_700_000_000
 _DEPTH: Final = 8
 
 
+@lru_cache(maxsize=64)
 def timestamp(seconds: float) -> str:
     """Return a Kubernetes timestamp of so many seconds after the start."""
     return datetime.fromtimestamp(EPOCH + seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
