@@ -51,3 +51,24 @@ def test_a_cluster_that_does_not_answer(tmp_path: Path) -> None:
     assert answer.exit_code == 2
     assert answer.output.startswith("Error: live: ")
     assert "Traceback" not in answer.output
+
+
+def test_what_waits_in_a_live_cluster_is_the_workload_where_none_is_named(served: Served, tmp_path: Path) -> None:
+    served.create_pod("worker", gpus=3)
+    served.bind("worker", "node-1")
+    served.create_pod("waits", gpus=8)
+    for named in ((), ("--workload", "live@repeat=2")):
+        out = tmp_path / str(len(named))
+        answer = run("simulate", "--cluster", "live", "--kubeconfig", served.kubeconfig, *named, "--out", str(out))
+        assert answer.exit_code == 0, answer.output
+        (told,) = json.loads((out / "result.json").read_text())["runs"]
+        assert (told["arrived"], told["started"]) == (1 + bool(named), 1 + bool(named))
+
+
+def test_who_tells_not_what_waits_needs_a_workload() -> None:
+    answer = run("simulate", "--cluster", "leaf-spine:nodes=2")
+    assert answer.exit_code == 2
+    assert "--workload: leaf-spine:nodes=2 does not tell what waits there; name what arrives" in answer.output
+    answer = run("simulate", "--cluster", "leaf-spine:nodes=2", "--workload", "live")
+    assert answer.exit_code == 2
+    assert "--workload: live is what waits in a live cluster; it goes with --cluster live" in answer.output

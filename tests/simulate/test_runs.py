@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.scheduling.storage import LOCAL, claim, using, volume, zoned
 from tests.simulate.cases import EVERY, cluster, job, run, share, where
-from topo_scheduler.simulation.cases.model import Arrival
+from topo_scheduler.api.storage import ClaimReference
+from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
 from topo_scheduler.simulation.virtual.history import History
+from topo_scheduler.state.storage import BIND_COMPLETED
 
 POLICIES = EVERY.split(",")
 
@@ -148,3 +151,19 @@ def test_pods_that_run_already_hold_what_they_have() -> None:
     history = run("best-fit", case, [job("a", 5.0, 10.0, gpus=4), job("b", 6.0, 10.0, gpus=4)])
     assert where(history)["default/waits"] == ["s1-l1-2"]
     assert [one.started for one in history.outcomes] == [0.0, 5.0, 15.0]
+
+
+def test_claims_hold_pods_to_where_their_volumes_are() -> None:
+    bound = claim("data", LOCAL)
+    bound.spec.volume_name, bound.status.phase = "disk", "Bound"
+    bound.metadata.annotations = {BIND_COMPLETED: "yes"}
+    disk = volume("disk", node="n2")
+    disk.spec.claim_ref = ClaimReference("default", "data", bound.metadata.uid)
+    stored = {"persistentvolumeclaims": (bound,), "persistentvolumes": (disk,)}
+    case = ClusterCase("small", tuple(zoned("a", "a", "b")), storage=stored)
+    arrivals = [
+        Arrival("reads", 0.0, 60.0, (using("data", name="reads", uid="reads"),)),
+        Arrival("lacks", 0.0, 60.0, (using("none", name="lacks", uid="lacks"),)),
+    ]
+    for policy in ("topo", "random"):
+        assert where(run(policy, case, arrivals)) == {"reads": ["n2"]}

@@ -33,7 +33,7 @@ def _write_report(context: click.Context, _: click.Parameter, folder: Path | Non
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--cluster", required=True, metavar="C", help="The cluster; see below.")
-@click.option("--workload", required=True, metavar="W", help="What arrives; see below.")
+@click.option("--workload", metavar="W", help="What arrives; see below. By default the pods that wait in C.")
 @click.option("--policy", default="topo", show_default=True, metavar="P[,P...]", help="Who schedules; see below.")
 @click.option("--seeds", default="42", show_default=True, metavar="SEEDS", help="One run each: 42, 42..51 or 1,5.")
 @click.option(
@@ -89,8 +89,9 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
     C:  live (read once, with --kubeconfig), leaf-spine:spines=8,leaves=16,nodes=16,gpus=8,
         a directory or file of kubectl get -o yaml, a recorded directory,
         openb nodes (CSV), a topograph model, the Lingjun table
-    W:  poisson:rate=120/h,jobs=1000,sizes=1:0.5|8:0.5,duration=lognormal:mean=2h,sigma=1.5
-        YAML manifests, a recorded directory, openb pods (CSV), streams of Gavel and Muri
+    W:  live (what waits in it), YAML manifests,
+        poisson:rate=120/h,jobs=1000,sizes=1:0.5|8:0.5,duration=lognormal:mean=2h,sigma=1.5,
+        a recorded directory, openb pods (CSV), streams of Gavel and Muri
     P:  topo, topo:FILE (another configuration), blind-gang (gangs without topology),
         rack (a gang in one leaf, if any has room), and pod by pod: random, best-fit,
         least-allocated (kube-scheduler's default), most-allocated, dot-product, fgd
@@ -98,13 +99,13 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
         add-leaf:4x8 (nodes x GPUs; @spine-2 below that one), drain:spine-1/leaf-3,
         job.yaml (arrives at the start); with commas between them: all at once
     """  # noqa: D301 - click reads the backspace
-    from topo_scheduler.simulation.cases.model import CaseError
-    from topo_scheduler.simulation.cases.reading import LIVE, read_cluster
+    from topo_scheduler.simulation.cases.model import LIVE, CaseError
+    from topo_scheduler.simulation.cases.reading import read_cluster, waiting_in
 
-    asked = _Asked(**given)
-    if asked.workers and asked.dask:
-        raise Failure("--workers and --dask: name one; a Dask cluster has workers of its own", USAGE)
     try:
+        asked = _Asked(**given | {"workload": given["workload"] or waiting_in(given["cluster"])})
+        if asked.workers and asked.dask:
+            raise Failure("--workers and --dask: name one; a Dask cluster has workers of its own", USAGE)
         live = asked.cluster == LIVE
         read = read_cluster(LIVE, kubeconfig=kubeconfig, context=context) if live else asked.cluster
         lost = _simulate(asked, _tasks(asked, read))

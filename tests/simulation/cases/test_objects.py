@@ -263,6 +263,10 @@ async def test_a_live_cluster(tmp_path: Path) -> None:
         await server.stop()
     assert capacity_milli(cluster.nodes) == 32_000
     assert [one.metadata.name for one in cluster.pods] == ["runs"]
+    assert [(one.name, one.at, one.seconds, one.source) for one in cluster.waiting] == [
+        ("default/waits", 0.0, None, "live")
+    ]
+    assert read_workload("live", cluster=cluster).arrivals == cluster.waiting
     assert [one.metadata.name for one in cluster.owners.values()] == ["rs"]
     assert "default" in {one.metadata.name for one in cluster.namespaces}
     assert [one.metadata.name for one in cluster.storage["storageclasses"]] == ["fast"]

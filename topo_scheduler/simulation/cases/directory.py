@@ -5,8 +5,9 @@ from typing import Any, Final
 
 import yaml
 
+from topo_scheduler.api.annotations import GANG_NAME
 from topo_scheduler.api.config import CONFIG_MAP, ConfigError, TopologySpec, load_configuration
-from topo_scheduler.api.groups import GroupApi, PodGroupObject
+from topo_scheduler.api.groups import PLUGINS_LABEL, SIGS_LABEL, VOLCANO_ANNOTATIONS, GroupApi, PodGroupObject
 from topo_scheduler.api.objects import Budget, Job, Node, OwnerReference, PartialObject, Pod
 from topo_scheduler.api.process import API_VERSION
 from topo_scheduler.kube.resources import (
@@ -144,6 +145,27 @@ def groups_of(documents: Iterable[Document]) -> tuple[PodGroup, ...]:
             raise document.error(f"PodGroups of {group or 'v1'} are not understood", f"use {', '.join(GroupApi)}")
         found.append(read_group(GroupApi(group), version, convert(document, PodGroupObject)))
     return tuple(found)
+
+
+def above_of(pods: Iterable[Pod], known: Mapping[str, Job | PartialObject]) -> dict[str, Job | PartialObject]:
+    """Return the workloads above pods, as far as they are known, by uid."""
+    found: dict[str, Job | PartialObject] = {}
+    for pod in pods:
+        reference = pod.metadata.controller
+        while reference is not None and reference.uid in known and reference.uid not in found:
+            found[reference.uid] = known[reference.uid]
+            reference = known[reference.uid].metadata.controller
+    return found
+
+
+def together(pod: Pod, owners: Mapping[str, Job | PartialObject]) -> str:
+    """Return the group that a pod names, ``namespace/name``, empty for none: all of a group arrive together."""
+    namespace, labels, annotations = pod.metadata.namespace, pod.metadata.labels, pod.metadata.annotations
+    native = (pod.spec.scheduling_group or {}).get("podGroupName")
+    names = [native, labels.get(PLUGINS_LABEL), labels.get(SIGS_LABEL), *map(annotations.get, VOLCANO_ANNOTATIONS)]
+    names += [annotations.get(GANG_NAME), *(one.metadata.annotations.get(GANG_NAME) for one in owners.values())]
+    name = next((one for one in names if isinstance(one, str) and one), "")
+    return f"{namespace}/{name}" if name else ""
 
 
 def _topology(documents: Iterable[Document]) -> TopologySpec | None:

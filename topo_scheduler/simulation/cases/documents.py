@@ -67,8 +67,8 @@ class Document:
 
     @property
     def where(self) -> str:
-        """File and line."""
-        return f"{self.path}:{self.line}"
+        """File and line; line 0 is that of what was in no file."""
+        return f"{self.path}:{self.line}" if self.line else str(self.path)
 
     @property
     def named(self) -> str:

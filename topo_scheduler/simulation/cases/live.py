@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -16,7 +17,9 @@ from topo_scheduler.kube.groups import served_groups
 from topo_scheduler.kube.listing import list_all
 from topo_scheduler.kube.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS, Object, Resource
 from topo_scheduler.kube.storage import storage_sinks
-from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
+from topo_scheduler.simulation.cases.directory import above_of
+from topo_scheduler.simulation.cases.documents import Document
+from topo_scheduler.simulation.cases.model import LIVE, Arrival, CaseError, ClusterCase
 from topo_scheduler.state.groups import PodGroup, read_group
 from topo_scheduler.state.storage import Storage
 
@@ -88,7 +91,24 @@ async def read_cluster_of(client: Client) -> ClusterCase:
         tuple(namespaces),
         storage=stored,
         priority_classes=tuple(_told(one) for one in priorities),
+        waiting=_waiting(pods, owners),
     )
+
+
+def _waiting(pods: Sequence[Pod], owners: Mapping[str, Job | PartialObject]) -> tuple[Arrival, ...]:
+    """Return the pods that wait for a node, as manifests of them would arrive."""
+    from topo_scheduler.simulation.cases.manifests import read_manifests
+
+    waiting = [pod for pod in pods if not (pod.spec.node_name or pod.finished or pod.metadata.deletion_timestamp)]
+    above = above_of(waiting, owners)
+    objects = [{"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)} for pod in waiting]
+    objects += [_owner(owner) for owner in above.values()]
+    return read_manifests(LIVE, [Document(one, Path(LIVE), 0) for one in objects]).arrivals
+
+
+def _owner(owner: Job | PartialObject) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(owner)
+    return {"apiVersion": "batch/v1", "kind": "Job", **told} if isinstance(owner, Job) else told
 
 
 def _told(one: _PriorityClass) -> dict[str, Any]:
@@ -129,10 +149,4 @@ async def _owners(client: Client, pods: Sequence[Pod]) -> dict[str, Job | Partia
     for kind in sorted(wanted & kinds.keys()):
         for item in await _allowed(client, kinds[kind]):
             listed[item.metadata.uid] = item
-    found: dict[str, Job | PartialObject] = {}
-    for pod in pods:
-        reference = pod.metadata.controller
-        while reference is not None and reference.uid in listed and reference.uid not in found:
-            found[reference.uid] = listed[reference.uid]
-            reference = listed[reference.uid].metadata.controller
-    return found
+    return above_of(pods, listed)

@@ -12,13 +12,12 @@ from math import inf
 from typing import Any, Final
 from zlib import crc32
 
-from topo_scheduler.api.annotations import EXPECTED_DURATION, GANG_NAME
+from topo_scheduler.api.annotations import EXPECTED_DURATION
 from topo_scheduler.api.durations import DurationError, parse_duration
-from topo_scheduler.api.groups import PLUGINS_LABEL, SIGS_LABEL, VOLCANO_ANNOTATIONS
 from topo_scheduler.api.objects import Job, PartialObject, Pod
 from topo_scheduler.api.process import SCHEDULER_NAME
 from topo_scheduler.simulation.apiserver.objects import Json
-from topo_scheduler.simulation.cases.directory import groups_of, once, owner_of, owners_of, unpacked
+from topo_scheduler.simulation.cases.directory import groups_of, once, owner_of, owners_of, together, unpacked
 from topo_scheduler.simulation.cases.documents import Document, convert
 from topo_scheduler.simulation.cases.expanding import JOBSET, TABLES, Expander
 from topo_scheduler.simulation.cases.model import Arrival, WorkloadCase
@@ -178,16 +177,6 @@ def _expected(document: Document, pod: Pod, owners: Mapping[str, Job | PartialOb
 
 
 # ---------------------------------------------------------------- what arrives together
-
-
-def together(pod: Pod, owners: Mapping[str, Job | PartialObject]) -> str:
-    """Return the group that a pod names, ``namespace/name``, empty for none: all of a group arrive together."""
-    namespace, labels, annotations = pod.metadata.namespace, pod.metadata.labels, pod.metadata.annotations
-    native = (pod.spec.scheduling_group or {}).get("podGroupName")
-    names = [native, labels.get(PLUGINS_LABEL), labels.get(SIGS_LABEL), *map(annotations.get, VOLCANO_ANNOTATIONS)]
-    names += [annotations.get(GANG_NAME), *(one.metadata.annotations.get(GANG_NAME) for one in owners.values())]
-    name = next((one for one in names if isinstance(one, str) and one), "")
-    return f"{namespace}/{name}" if name else ""
 
 
 def _add(found: dict[str, Arrival], one: Arrival, groups: dict[str, PodGroup]) -> None:

@@ -5,11 +5,14 @@ Both consist of the objects that the daemon decodes from an API server, so that 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from topo_scheduler.api.config import TopologySpec
 from topo_scheduler.api.objects import Budget, Job, Node, PartialObject, Pod
 from topo_scheduler.state.groups import PodGroup
+
+LIVE: Final = "live"
+"""What a live cluster, and what waits in it, is called on the command line."""
 
 
 class CaseError(ValueError):
@@ -36,6 +39,8 @@ class ClusterCase:
     topology: TopologySpec | None = None
     storage: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     priority_classes: tuple[Mapping[str, Any], ...] = ()
+    waiting: tuple["Arrival", ...] = ()
+    """What waits for a node where the source tells it with the cluster: no part of it, the workload `live`."""
 
 
 @dataclass(frozen=True, slots=True)

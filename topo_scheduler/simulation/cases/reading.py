@@ -15,16 +15,14 @@ from topo_scheduler.api.labels import GPU_RESOURCES, GPU_SHARING
 from topo_scheduler.simulation.cases import gavel, generated, lingjun, muri, openb, topograph
 from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli, node_milli, pod_milli
 from topo_scheduler.simulation.cases.directory import read_objects
-from topo_scheduler.simulation.cases.documents import SUFFIXES, read_documents, read_folder
+from topo_scheduler.simulation.cases.documents import SUFFIXES, Document, read_documents, read_folder
 from topo_scheduler.simulation.cases.making import TracedJob, make_arrival, take_host
-from topo_scheduler.simulation.cases.manifests import read_manifests
-from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.model import LIVE, Arrival, CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.options import Options, number, one_of, split_generator, split_path, whole
 from topo_scheduler.simulation.cases.recorded import is_record, read_record
 from topo_scheduler.simulation.cases.tables import header_of, read_text, wrong
 from topo_scheduler.simulation.cases.transforms import at_most, first, larger, repeated, with_load
 
-LIVE: Final = "live"
 _MOST: Final = 1_000_000
 
 
@@ -167,6 +165,21 @@ def _take_changes(options: Options) -> _Changes:
     )
 
 
+def waiting_in(cluster: str) -> str:
+    """Return the spec of what waits in a cluster: the workload where none is named.
+
+    Raises:
+        CaseError: its source does not tell what waits.
+    """
+    path = Path(cluster)
+    if cluster == LIVE or path.is_dir() or path.suffix in SUFFIXES:
+        return cluster
+    raise CaseError(
+        f"--workload: {cluster} does not tell what waits there; name what arrives. Without it a live cluster, what"
+        " kubectl wrote, and a record of the daemon tell it"
+    )
+
+
 def _read_workload(spec: str, seed: int, cluster: ClusterCase | None) -> tuple[WorkloadCase, _Changes]:
     if spec.partition(":")[0] in generated.STREAMS:
         kind, own, options = split_generator(spec)
@@ -176,7 +189,13 @@ def _read_workload(spec: str, seed: int, cluster: ClusterCase | None) -> tuple[W
         options.finish()
         return made, changes
     path, options = split_path(spec)
-    _check_there(path, f"a path, or {generated.STREAMS[0]}:rate=120/h,duration=lognormal:mean=2h,sigma=1.5")
+    if str(path) == LIVE:
+        if cluster is None or cluster.name != LIVE:
+            raise CaseError(f"--workload: {LIVE} is what waits in a live cluster; it goes with --cluster {LIVE}")
+        changes = _take_changes(options)
+        options.finish()
+        return WorkloadCase(LIVE, cluster.waiting), changes
+    _check_there(path, f"{LIVE}, a path, or {generated.STREAMS[0]}:rate=120/h,duration=lognormal:mean=2h,sigma=1.5")
     changes = _take_changes(options)
     workload = _workload_of(path, options, cluster)
     options.finish()
@@ -190,9 +209,9 @@ def _workload_of(path: Path, options: Options, cluster: ClusterCase | None) -> W
             return read_record(path)[1]
         if streams := sorted(path.glob("*.trace")):
             return _of_jobs(path.name, [job for one in streams for job in gavel.read_gavel(one)], options, cluster)
-        return read_manifests(path.name, read_folder(path), classes)
+        return _pods_of(path.name, read_folder(path), classes)
     if path.suffix in SUFFIXES:
-        return read_manifests(path.stem, read_documents(path), classes)
+        return _pods_of(path.stem, read_documents(path), classes)
     text = read_text(path)
     header = header_of(text)
     readers: list[tuple[bool, Callable[[Path], list[TracedJob]]]] = [
@@ -207,6 +226,13 @@ def _workload_of(path: Path, options: Options, cluster: ClusterCase | None) -> W
     known = f"{','.join(openb.POD_COLUMNS)} or {','.join(muri.COLUMNS)}"
     remedy = f"a CSV file of pods or jobs begins with {known}; a stream of Gavel has 7 fields between tabs"
     raise wrong(path, 1, "this is no list of pods or jobs", remedy)
+
+
+def _pods_of(name: str, documents: Sequence[Document], classes: Sequence[Any]) -> WorkloadCase:
+    # The embedded cluster that makes pods of manifests takes long to import; traces do without it.
+    from topo_scheduler.simulation.cases.manifests import read_manifests
+
+    return read_manifests(name, documents, classes)
 
 
 def _of_jobs(name: str, jobs: list[TracedJob], options: Options, cluster: ClusterCase | None) -> WorkloadCase:

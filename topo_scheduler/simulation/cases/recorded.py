@@ -6,7 +6,7 @@ ended; what had not ended when the record did runs for ever. Pods of other sched
 neither.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +19,8 @@ from topo_scheduler.observability.segments import LINES, RecordError
 from topo_scheduler.recording.calls import decode_arguments
 from topo_scheduler.recording.lines import TERM, Header, Line, RecordedOwner, decode_lineage
 from topo_scheduler.recording.reading import read_segments
+from topo_scheduler.simulation.cases.directory import above_of, together
 from topo_scheduler.simulation.cases.making import seconds_of
-from topo_scheduler.simulation.cases.manifests import together
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.tables import wrong
 from topo_scheduler.state.groups import PodGroup
@@ -187,7 +187,7 @@ def _cluster(folder: Path, told: _Told) -> ClusterCase:
         folder.name,
         tuple(told.nodes.values()),
         tuple(running),
-        _above(running, told.owners),
+        above_of(running, told.owners),
         tuple(told.groups.values()),
         tuple(told.budgets.values()),
         tuple(told.namespaces.values()),
@@ -200,16 +200,6 @@ def _holds(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and not pod.finished
 
 
-def _above(pods: list[Pod], known: Mapping[str, Job | PartialObject]) -> dict[str, Job | PartialObject]:
-    found: dict[str, Job | PartialObject] = {}
-    for pod in pods:
-        reference = pod.metadata.controller
-        while reference is not None and reference.uid in known and reference.uid not in found:
-            found[reference.uid] = known[reference.uid]
-            reference = known[reference.uid].metadata.controller
-    return found
-
-
 def _workload(folder: Path, told: _Told) -> WorkloadCase:
     waiting = [
         one
@@ -218,7 +208,7 @@ def _workload(folder: Path, told: _Told) -> WorkloadCase:
     ]
     batches: dict[str, list[list[_Seen]]] = {}
     for one in sorted(waiting, key=lambda one: one.first):
-        owners = _above([one.pod], told.owners)
+        owners = above_of([one.pod], told.owners)
         controller = one.pod.metadata.controller
         name = together(one.pod, owners) or (
             f"{one.pod.metadata.namespace}/{controller.name if controller else one.pod.metadata.name}"
@@ -243,4 +233,4 @@ def _arrival(folder: Path, told: _Told, name: str, batch: list[_Seen]) -> Arriva
         seconds = seconds_of(max(one for one in bound if one is not None), max(one for one in ended if one is not None))
     pods = [one.pod for one in batch]
     at = max(0.0, min(one.first for one in batch) - (told.began or 0.0))
-    return Arrival(name, round(at, 3), seconds, tuple(pods), _above(pods, told.owners), source=str(folder))
+    return Arrival(name, round(at, 3), seconds, tuple(pods), above_of(pods, told.owners), source=str(folder))

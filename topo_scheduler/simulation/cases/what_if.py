@@ -18,7 +18,6 @@ from topo_scheduler.api.objects import Node, ObjectMeta
 from topo_scheduler.api.process import Fabric
 from topo_scheduler.simulation.cases.documents import SUFFIXES, read_documents, read_folder
 from topo_scheduler.simulation.cases.making import HOSTNAME
-from topo_scheduler.simulation.cases.manifests import read_manifests
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.options import names
 from topo_scheduler.simulation.cases.tables import quoted
@@ -54,6 +53,8 @@ def what_if(change: str, cluster: ClusterCase, workload: WorkloadCase) -> tuple[
         return drain(cluster, change.removeprefix("drain:")), workload
     path = Path(change)
     if path.suffix in SUFFIXES or path.exists():
+        from topo_scheduler.simulation.cases.manifests import read_manifests  # takes long, and is rarely needed
+
         documents = read_folder(path) if path.is_dir() else read_documents(path)
         added = read_manifests(path.stem, documents, cluster.priority_classes)
         if not added.arrivals:

@@ -18,6 +18,7 @@ from topo_scheduler.api.annotations import GPU_INDEX
 from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
+from topo_scheduler.kube.storage import storage_sinks
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import (
     Announce,
@@ -170,6 +171,9 @@ class Runner:
         engine.budgets_applied(cluster.budgets)
         engine.budgets_known()
         engine.may_preempt()
+        for sink in storage_sinks(engine.world.around.storage):
+            sink.applied(cluster.storage.get(sink.resource.plural, ()))
+            sink.synced()
         engine.nodes_applied(cluster.nodes, self.now)
         self._tell_groups(cluster.groups)
         running = [pod for pod in cluster.pods if pod.spec.node_name]
