@@ -157,23 +157,25 @@ def test_the_example_of_the_paper_a_share_goes_where_it_hurts_least() -> None:
 
 @given(
     st.lists(
-        st.tuples(*(st.integers(0, 1) for _ in range(8))),
+        st.tuples(*(st.integers(0, 1) for _ in range(9))),
         min_size=1,
         max_size=7,
     ),
     st.permutations(range(7)),
     st.booleans(),
+    st.booleans(),
 )
 def test_the_chosen_row_is_the_first_by_the_stated_order(
-    rows: list[tuple[int, ...]], order: list[int], with_load: bool
+    rows: list[tuple[int, ...]], order: list[int], with_load: bool, with_leaves: bool
 ) -> None:
-    fit, liking, preference, aligned, inside, load, score, left = (ints(column) for column in zip(*rows, strict=True))
+    columns = (ints(column) for column in zip(*rows, strict=True))
+    fit, liking, preference, aligned, inside, load, score, left, around = columns
     # Every row is a leaf of its own; leaves inside of the preferred domain come first.
     ranked = np.argsort(1 - inside, kind="stable")
     leaf_of_row = np.empty(len(rows), np.int64)
     leaf_of_row[ranked] = np.arange(len(rows))
-    by_leaf = np.empty((2, len(rows)), np.int64)
-    by_leaf[0, leaf_of_row], by_leaf[1, leaf_of_row] = aligned, load
+    by_leaf = np.empty((3, len(rows)), np.int64)
+    by_leaf[0, leaf_of_row], by_leaf[1, leaf_of_row], by_leaf[2, leaf_of_row] = aligned, load, around
     walk = ints([row for row in order if row < len(rows)])
     found = choose_row(
         walk,
@@ -187,6 +189,7 @@ def test_the_chosen_row_is_the_first_by_the_stated_order(
         by_leaf[1].copy() if with_load else ints([]),
         score,
         left,
+        by_leaf[2].copy() if with_leaves else ints([]),
     )
     keys = {
         row: (
@@ -197,6 +200,7 @@ def test_the_chosen_row_is_the_first_by_the_stated_order(
             -score[row],
             -preference[row],
             left[row],
+            around[row] if with_leaves else 0,
             at,
         )
         for at, row in enumerate(walk.tolist())

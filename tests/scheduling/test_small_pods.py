@@ -194,6 +194,14 @@ def test_among_nodes_that_score_alike_the_fullest_is_filled() -> None:
     assert d.run(make_pod("a", gpus=1)) == {"a": "s-l2-1"}
 
 
+def test_among_equal_nodes_leaves_that_are_broken_are_filled_so_that_whole_ones_stay_for_gangs() -> None:
+    d = Driver(fabric({"s/l1": 3, "s/l2": 3, "s/l3": 2}))
+    d.apply(make_pod("other", gpus=8, scheduler="o", node="s-l2-2"))
+    alone = [make_pod(name, gpus=8, created=number) for number, name in enumerate("abc")]
+    assert [d.run(pod)[pod.metadata.name] for pod in alone] == ["s-l2-1", "s-l2-3", "s-l3-1"]
+    assert len(d.run(*gang(3, gpus=8))) == 3, "the leaf of three is still whole"
+
+
 def test_what_is_typical_is_learned_from_the_pods_there_are() -> None:
     nodes = [make_node("four", "s/l1", gpus=4), make_node("three", "s/l1", gpus=3)]
     d = Driver(nodes)

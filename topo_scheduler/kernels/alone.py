@@ -31,7 +31,7 @@ def quantised(gain: int, thresholds: Int64) -> int:
 
 @kernel(
     "int64(int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1],"
-    " int64[::1], int64[::1])"
+    " int64[::1], int64[::1], int64[::1])"
 )
 def choose_row(
     order: Int64,
@@ -45,11 +45,12 @@ def choose_row(
     load: Int64,
     score: Int64,
     left: Int64,
+    around: Int64,
 ) -> int:
     """Return the best row for a pod that is placed alone, -1 where none has room.
 
     Compared by the first difference: what it likes; labelled leaves; the preferred domain; the lower load; the higher
-    score; what it prefers otherwise; the least that is left free; the first in order.
+    score; what it prefers otherwise; the least that is left free on the row, then in its leaf; the first in order.
 
     Args:
         order: int64[n], rows in order of the fabric.
@@ -63,10 +64,11 @@ def choose_row(
         load: int64[leaves], or empty where it does not matter.
         score: int64[rows].
         left: int64[rows], what is free now.
+        around: int64[leaves], what is free now in each leaf, or empty where it does not matter.
     """
     best = np.int64(-1)
     likes, labelled, near, loaded = np.int64(0), np.int64(0), False, np.int64(0)
-    scored, prefers, least = np.int64(0), np.int64(0), np.int64(0)
+    scored, prefers, least, room = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for i in range(order.shape[0]):
         row = order[i]
         if fit[row] == 0 or (best >= 0 and liking[row] < likes):
@@ -74,6 +76,7 @@ def choose_row(
         leaf = leaf_of_row[row]
         inside = low <= leaf < high
         here = load[leaf] if load.shape[0] > 0 else np.int64(0)
+        beside = around[leaf] if around.shape[0] > 0 else np.int64(0)
         better = True
         if best >= 0 and liking[row] == likes:
             if aligned[leaf] != labelled:
@@ -86,12 +89,14 @@ def choose_row(
                 better = score[row] > scored
             elif preference[row] != prefers:
                 better = preference[row] > prefers
-            else:
+            elif left[row] != least:
                 better = left[row] < least
+            else:
+                better = beside < room
         if better:
             best = row
             likes, labelled, near, loaded = liking[row], aligned[leaf], inside, here
-            scored, prefers, least = score[row], preference[row], left[row]
+            scored, prefers, least, room = score[row], preference[row], left[row], beside
     return best
 
 

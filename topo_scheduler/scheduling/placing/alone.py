@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.annotations import Strategy
+from topo_scheduler.api.small_pods import FGD
 from topo_scheduler.scheduling.extensions.gradient import kernels
 from topo_scheduler.scheduling.placing.ask import Ask, Placement
 from topo_scheduler.scheduling.placing.leaf_facts import load_of_leaves
@@ -16,7 +17,7 @@ from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64, NodeTable
 from topo_scheduler.state.resources import GPU
 
-_NO_LOAD: Final[Int64] = np.empty(0, np.int64)
+_NOTHING: Final[Int64] = np.empty(0, np.int64)
 
 
 def plan_alone(site: Site, ask: Ask, view: ClassView, layout: Layout, rule: SizeRule) -> Placement | None:
@@ -32,6 +33,7 @@ def plan_alone(site: Site, ask: Ask, view: ClassView, layout: Layout, rule: Size
         return None
     kept = site.small_pods.scores.get(score, view, site.small_pods.typical.now(site.policy.typical))
     low, high = ask.preferred or (0, 0)
+    gpus = site.totals(GPU, layout)
     row = kernels().choose_row(
         layout.order,
         layout.leaf_of_row,
@@ -41,9 +43,11 @@ def plan_alone(site: Site, ask: Ask, view: ClassView, layout: Layout, rule: Size
         layout.aligned,
         low,
         high,
-        load_of_leaves(site, layout, site.totals(view.cls.scarce, layout), None) if ask.latency else _NO_LOAD,
+        load_of_leaves(site, layout, site.totals(view.cls.scarce, layout), None) if ask.latency else _NOTHING,
         kept.score,
         kept.left,
+        # Whole leaves stay whole for gangs. The published score takes the first of equals.
+        _NOTHING if score.name == FGD else gpus.capacity - gpus.used,
     )
     if row < 0:
         return None
