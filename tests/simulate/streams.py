@@ -1,10 +1,15 @@
-"""Topology and waits on real streams: the jobs of Gavel and Muri on the 847 hosts of the Lingjun fabric.
+"""Topology and waits on real streams: the jobs of Gavel and Muri on the Lingjun fabric, or on a part that they fill.
 
-``python -m tests.simulate.streams --data DIR [--stream muri/trace2.csv,…] [--jobs N] [--load 0.95,1.1] [--gangs 1,8]
-[--policy topo,greedy,…] [--seeds 42] [--durations told|untold] [--json FILE]``
+``python -m tests.simulate.streams --data DIR [--stream muri/trace2.csv,…] [--jobs N] [--repeat N] [--leaves N]
+[--warm-up SHARE] [--load 0.95,1.1] [--gangs 1,8] [--policy topo,greedy,…] [--seeds 42] [--durations told|untold]
+[--json FILE]``
 
 As they are, the streams load the fabric by a few percent and nothing waits. So arrivals are brought closer together
 until they ask for 0.95 and for 1.1 of the GPU-hours there are, with the sizes they have and with eight times the GPUs.
+That alone does not load it either: runs are long, so most of what the first 1,000 jobs ask for is done after the last
+of them has come. So they come to whole leaves of the fabric, as few as keep full for many times a mean run, and what is
+told of waits and utilisation is that of the jobs that come after it has filled up.
+
 `greedy` is `topo` without reservations: what they bring to large gangs, and what they cost, is told below the table.
 """
 
@@ -12,19 +17,30 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any, Final
 
+from topo_scheduler.api.fractions import WHOLE
+from topo_scheduler.simulation.cases.model import ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
 from topo_scheduler.simulation.policies.names import TOPO, Policy, read_policies, seeds_of
+from topo_scheduler.simulation.results import figures
 from topo_scheduler.simulation.results.figures import percentile
-from topo_scheduler.simulation.results.model import Run
+from topo_scheduler.simulation.results.model import Run, Wait
 from topo_scheduler.simulation.results.placements import decode
 from topo_scheduler.simulation.tasks import Task, run
-from topo_scheduler.simulation.virtual.history import History
+from topo_scheduler.simulation.virtual.history import History, Outcome
 
 FABRIC: Final = "lingjun/topo.csv"
+GPUS: Final = 8
+"""Of each host."""
+LEAF: Final = 8
+"""Hosts of a leaf that lacks none. A gang of 64 GPUs must have such a one where any is there."""
+PARTS: Final[Mapping[int, tuple[int, int]]] = {1: (4, 2000), 8: (16, 1000)}
+"""Whole leaves, and how many jobs of a stream keep them full, by how many times the GPUs the jobs ask for."""
 STREAMS: Final = ("muri/trace2.csv", "muri/trace1.csv", "gavel/11cb48.trace")
 _HEAD: Final = "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec:\n"
 _PREFERRED: Final = "  topologyConstraints: {enforcement: preferred}\n"
@@ -41,7 +57,10 @@ POLICIES: Final = ("topo", *CONFIGURED, "rack", "best-fit", "random")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One stream under one load. ``gangs`` so many times the GPUs.
+    """One stream under one load. ``gangs`` so many times the GPUs; ``repeat`` times, one after the other.
+
+    ``leaves``: so many whole ones of the fabric, the first in its order; 0 for all of it, leaves that lack hosts too.
+    ``warm_up``: the share of the time until the last arrival of which nothing is told.
 
     All jobs have one priority: else who waits is given room by preemption, which only some of the policies know.
     """
@@ -50,30 +69,98 @@ class Case:
     load: float
     gangs: int
     jobs: int
-    durations: str
+    durations: str = "told"
+    repeat: int = 1
+    leaves: int = 0
+    warm_up: float = 0.3
+
+    @property
+    def large(self) -> int:
+        """GPUs from which on a job is large: two hosts of a stream as it is, a whole leaf of one with larger jobs."""
+        return max(2 * GPUS, LEAF * self.gangs)
 
     def workload(self, data: Path) -> str:
         """Return what the simulator is asked to read."""
         jobs = f"jobs={self.jobs}," if self.jobs else ""
+        again = f"repeat={self.repeat}," if self.repeat > 1 else ""
         told = f"durations={self.durations},priorities=ignored,load={self.load:g}"
-        return f"{data / 'gangs' / self.stream}@{jobs}gangs={self.gangs},{told}"
+        return f"{data / 'gangs' / self.stream}@{jobs}gangs={self.gangs},{again}{told}"
+
+    def read(self, data: Path) -> tuple[ClusterCase, WorkloadCase]:
+        """Return what it consists of."""
+        cluster = fabric(data, self.leaves)
+        return cluster, read_workload(self.workload(data), cluster=cluster)
+
+
+@cache
+def fabric(data: Path, leaves: int) -> ClusterCase:
+    """Return the hosts of the fabric, or of so many whole leaves, in their order."""
+    cluster = read_cluster(f"{data / FABRIC}@gpus={GPUS}")
+    if not leaves:
+        return cluster
+    hosts: dict[tuple[str, ...], list[Any]] = {}
+    for node in cluster.nodes:
+        path = tuple(node.metadata.labels[f"topology.scheduler/{level}"] for level in ("core", "spine", "leaf"))
+        hosts.setdefault(path, []).append(node)
+    whole = [some for some in hosts.values() if len(some) == LEAF]
+    if len(whole) < leaves:
+        raise SystemExit(f"--leaves: the fabric has {len(whole)} leaves of {LEAF} hosts, not {leaves}")
+    nodes = tuple(node for some in whole[:leaves] for node in some)
+    return replace(cluster, name=f"{leaves} leaves of {cluster.name}", nodes=nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Steady:
+    """What came of the jobs that arrived after the warm-up.
+
+    ``utilisation`` in percent, until the last arrival. ``wait`` by size, of all first. ``large`` p50, p95 and p99 of
+    the waits of large jobs in seconds, infinite for never; ``share`` of the GPU-hours that they ask for.
+    """
+
+    utilisation: float
+    wait: tuple[Wait, ...]
+    large: tuple[float, float, float]
+    share: float
+
+
+def steady(history: History, large: int, warm_up: float) -> Steady:
+    """Return what came of jobs after the warm-up; ``large`` GPUs from which on they are large."""
+    last = max(one.arrived for one in history.outcomes)
+    kept = [one for one in history.outcomes if one.arrived >= warm_up * last]
+    asked = [one.milli * (one.ended - one.started) for one in kept if one.ended < inf]
+    of_large = [one.milli * (one.ended - one.started) for one in kept if one.ended < inf and one.milli >= WHOLE * large]
+    return Steady(
+        figures.utilisation(history, last, warm_up * last) or 0.0,
+        tuple(figures.waits(replace(history, outcomes=kept))),
+        waits_of_large(kept, large),
+        sum(of_large) / sum(asked) if asked else 0.0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one policy came to in a case. ``large`` p50, p95 and p99 of the waits of large jobs, infinite for never."""
+    """What one policy came to in a case."""
 
     case: Case
     policy: str
     run: Run
-    large: tuple[float, float, float]
+    steady: Steady
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs."""
         told = self.run.model_dump(exclude={"file", "complaints", "policy", "workload"})
-        case = {name: getattr(self.case, name) for name in ("stream", "load", "gangs", "jobs", "durations")}
-        waits = dict(zip(("p50", "p95", "p99"), (None if one == inf else one for one in self.large), strict=True))
-        return {**case, "policy": self.policy, "wait_of_large": waits, **told}
+        waits = {
+            name: None if one == inf else one
+            for name, one in zip(("p50", "p95", "p99"), self.steady.large, strict=True)
+        }
+        after = {
+            "utilisation_percent": self.steady.utilisation,
+            "large_from_gpus": self.case.large,
+            "large_share_of_gpu_hours": round(self.steady.share, 4),
+            "wait_of_large": waits,
+            "wait": [one.model_dump() for one in self.steady.wait],
+        }
+        return {**asdict(self.case), "policy": self.policy, "after_warm_up": after, **told}
 
 
 def policy_of(name: str) -> Policy:
@@ -84,43 +171,60 @@ def policy_of(name: str) -> Policy:
     return one
 
 
-def waits_of_large(history: History, gpus: int) -> tuple[float, float, float]:
+def waits_of_large(outcomes: Sequence[Outcome], gpus: int) -> tuple[float, float, float]:
     """Return p50, p95 and p99 of the waits of jobs of at least so many GPUs; those that never ran wait for ever."""
-    large = sorted(one.started - one.arrived for one in history.outcomes if one.milli >= 1000 * gpus)
-    return tuple(percentile(large, share) or 0.0 for share in (50, 95, 99))  # type: ignore[return-value]
+    large = sorted(one.started - one.arrived for one in outcomes if one.milli >= WHOLE * gpus)
+    p50, p95, p99 = (percentile(large, share) or 0.0 for share in (50, 95, 99))
+    return p50, p95, p99
 
 
-def rows(data: Path, case: Case, policies: Sequence[str], seeds: Sequence[int], large: int) -> Iterator[Row]:
+def rows(data: Path, case: Case, policies: Sequence[str], seeds: Sequence[int]) -> Iterator[Row]:
     """Yield what each policy comes to in a case."""
+    cluster, workload = case.read(data)
     for name in policies:
         for seed in seeds:
-            done = run(Task(policy_of(name), seed, f"{data / FABRIC}@gpus=8", case.workload(data)))
-            yield Row(case, name, done.run, waits_of_large(decode(done.placements), large))
+            done = run(Task(policy_of(name), seed, cluster, workload))
+            yield Row(case, name, done.run, steady(decode(done.placements), case.large, case.warm_up))
 
 
 HEADER: Final = (
-    f"{'policy':<17}{'util %':>8}{'arriving':>9}{'leaves':>8}{'most':>5}{'spines':>7}{'most':>5}{'crossing':>9}"
-    f"{'slow':>7}{'p95':>7}{'p50 s':>9}{'p95 s':>9}{'p99 s':>9}{'large p50':>10}{'p95':>9}{'p99':>9}"
-    f"{'never':>6}{'s':>6}"
+    f"{'policy':<17}{'util %':>7}{'leaves':>8}{'most':>5}{'spines':>7}{'most':>5}{'crossing':>9}{'slow':>7}{'p95':>7}"
+    f"{'p50 h':>8}{'p95 h':>8}{'p99 h':>8}{'large p50':>10}{'p95':>8}{'p99':>8}{'never':>6}{'s':>6}"
 )
 
 
 def line(row: Row) -> str:
     """Return a row of the table."""
-    one, wait = row.run, row.run.wait[0]
+    one, wait, large = row.run, row.steady.wait[0], row.steady.large
     span, slow = one.span, one.slowdown
     assert slow is not None
     return (
-        f"{row.policy:<17}{_(one.utilisation_percent):>8}{_(one.utilisation_while_arriving_percent):>9}"
+        f"{row.policy:<17}{row.steady.utilisation:>7.2f}"
         f"{_(span.leaves_mean):>8}{_(span.leaves_max, 0):>5}{_(span.spines_mean):>7}{_(span.spines_max, 0):>5}"
         f"{span.crossing_leaf:>9}{_(slow.mean, 3):>7}{_(slow.p95, 3):>7}"
-        f"{_(wait.p50, 0):>9}{_(wait.p95, 0):>9}{_(wait.p99, 0):>9}"
-        f"{_(row.large[0], 0):>10}{_(row.large[1], 0):>9}{_(row.large[2], 0):>9}{wait.never:>6}{one.wall_s:>6.0f}"
+        f"{_hours(wait.p50):>8}{_hours(wait.p95):>8}{_hours(wait.p99):>8}"
+        f"{_hours(large[0]):>10}{_hours(large[1]):>8}{_hours(large[2]):>8}{wait.never:>6}{one.wall_s:>6.0f}"
     )
+
+
+def by_size(found: Sequence[Row]) -> Iterator[str]:
+    """Yield the lines of a table of waits by size."""
+    yield f"{'GPUs':<9}{'jobs':>6}  wait p50, p95 and p99 in hours: " + ", ".join(row.policy for row in found)
+    for number, one in enumerate(found[0].steady.wait if found else ()):
+        told = "".join(
+            f"  |{_hours(wait.p50):>7}{_hours(wait.p95):>8}{_hours(wait.p99):>8}"
+            for row in found
+            for wait in row.steady.wait[number : number + 1]
+        )
+        yield f"{one.gpus:<9}{one.workloads:>6}{told}"
 
 
 def _(value: float | None, digits: int = 2) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _hours(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds / 3600:.1f}"
 
 
 def verdicts(found: Sequence[Row]) -> Iterator[str]:
@@ -130,20 +234,25 @@ def verdicts(found: Sequence[Row]) -> Iterator[str]:
         greedy = by.get((WITHOUT.get(name, ""), seed))
         if greedy is None:
             continue
-        before, now = greedy.run, row.run
-        lost = [
-            _lost(getattr(before, key), getattr(now, key))
-            for key in ("utilisation_while_arriving_percent", "utilisation_percent")
-        ]
-        ratio = f"{row.large[2] / greedy.large[2]:.2f} of it" if 0 < greedy.large[2] < inf else "-"
+        before, now = greedy.steady, row.steady
+        ratio = f"{now.large[2] / before.large[2]:.2f} of it" if 0 < before.large[2] < inf else "-"
+        lost = 100 * (1 - now.utilisation / before.utilisation) if before.utilisation else 0.0
         yield (
-            f"{name}, seed {seed}: large p99 {row.large[2]:,.0f} s, without reservations {greedy.large[2]:,.0f} s:"
-            f" {ratio}; utilisation lost {lost[0]:.2f} % while jobs arrive, {lost[1]:.2f} % to the end"
+            f"{name}, seed {seed}: from {row.case.large} GPUs on ({100 * now.share:.0f} % of GPU-hours) wait p99"
+            f" {_hours(now.large[2])} h, without reservations {_hours(before.large[2])} h: {ratio};"
+            f" utilisation lost {lost:.2f} %"
         )
 
 
-def _lost(before: float | None, now: float | None) -> float:
-    return 100 * (1 - (now or 0.0) / before) if before else 0.0
+def cases(told: argparse.Namespace) -> Iterator[Case]:
+    """Return every stream, at all sizes and loads."""
+    for stream in told.stream.split(","):
+        for gangs in map(int, told.gangs.split(",")):
+            leaves, jobs = PARTS.get(gangs, (2 * gangs, 1000))
+            leaves = leaves if told.leaves is None else told.leaves
+            jobs = jobs if told.jobs is None else told.jobs
+            for load in map(float, told.load.split(",")):
+                yield Case(stream, load, gangs, jobs, told.durations, told.repeat, leaves, told.warm_up)
 
 
 def main(arguments: list[str]) -> int:
@@ -151,32 +260,41 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulate.streams")
     parser.add_argument("--data", type=Path, required=True, help="folder that holds gangs and lingjun")
     parser.add_argument("--stream", default=",".join(STREAMS))
-    parser.add_argument("--jobs", type=int, default=1000, help="so many of each stream; 0 for all")
+    parser.add_argument("--jobs", type=int, help="the first of each stream; 0 for all; 2000, with --gangs 8 1000")
+    parser.add_argument("--repeat", type=int, default=1, help="let them come so many times, one after the other")
+    parser.add_argument("--leaves", type=int, help="whole leaves of the fabric; 0 for all of it; 4, with --gangs 8 16")
+    parser.add_argument(
+        "--warm-up", type=float, default=0.3, help="share of the arrivals' time of which nothing is told"
+    )
     parser.add_argument("--load", default="0.95,1.1")
     parser.add_argument("--gangs", default="1,8")
     parser.add_argument("--durations", default="told", choices=("told", "untold"))
     parser.add_argument("--policy", default=",".join(POLICIES))
     parser.add_argument("--seeds", default="42")
-    parser.add_argument("--large", type=int, default=64, help="GPUs from which on a job is large")
     parser.add_argument("--json", type=Path)
     told = parser.parse_args(arguments)
     every: list[Row] = []
-    for stream in told.stream.split(","):
-        for gangs in told.gangs.split(","):
-            for load in told.load.split(","):
-                case = Case(stream, float(load), int(gangs), told.jobs, told.durations)
-                jobs = f"{told.jobs or 'all'} jobs"
-                _say(f"\n{stream}, {jobs}, GPUs x{gangs}, load {load}, durations {told.durations}\n{HEADER}")
-                found = []
-                for row in rows(told.data, case, told.policy.split(","), seeds_of(told.seeds), told.large):
-                    found.append(row)
-                    _say(line(row))
-                every += found
-                for one in verdicts(found):
-                    _say(one)
+    for case in cases(told):
+        cluster, workload = case.read(told.data)
+        _say(f"\n{_title(case, len(cluster.nodes), workload)}\n{HEADER}")
+        found = []
+        for row in rows(told.data, case, told.policy.split(","), seeds_of(told.seeds)):
+            found.append(row)
+            _say(line(row))
+        every += found
+        for one in (*by_size(found), *verdicts(found)):
+            _say(one)
     if told.json is not None:
         told.json.write_text(json.dumps([row.as_json() for row in every], indent=1) + "\n", encoding="utf-8")
     return 0
+
+
+def _title(case: Case, hosts: int, workload: WorkloadCase) -> str:
+    hours = max(one.at for one in workload.arrivals) / 3600
+    return (
+        f"{case.stream}, {len(workload.arrivals)} jobs within {hours:.0f} h, GPUs x{case.gangs}, load {case.load:g},"
+        f" durations {case.durations}, on {hosts} hosts; those that come from {case.warm_up * hours:.0f} h on"
+    )
 
 
 def _say(text: str) -> None:

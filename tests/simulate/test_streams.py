@@ -1,5 +1,6 @@
 """Gangs in the fewest leaves there are, by brute force; and the runner for real streams."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import combinations
 from math import inf
@@ -67,11 +68,11 @@ def _in_one_spine(shape: dict[str, int], size: int) -> bool:
 @pytest.mark.timeout(600)
 def test_on_the_real_fabric_ours_crosses_fewer_leaves_than_all_others() -> None:
     folder = data("lingjun", "topo.csv").parent.parent
-    case = streams.Case("muri/trace2.csv", 1.1, 8, 150, "told")
+    case = streams.Case("muri/trace2.csv", 1.1, 8, 150)
     policies = ("topo", "greedy", "rack", "best-fit", "random")
-    found = {row.policy: row for row in streams.rows(folder, case, policies, (42,), 64)}
+    found = {row.policy: row for row in streams.rows(folder, case, policies, (42,))}
     (told,) = streams.verdicts(list(found.values()))
-    assert told.startswith("topo, seed 42: large p99 ")
+    assert told.startswith("topo, seed 42: from 64 GPUs on (")
     ours = found.pop("topo").run
     assert found.pop("greedy").run.span == ours.span, "nothing waits in so short a stream"
     assert ours.span.gangs and ours.span.leaves_mean is not None and ours.slowdown is not None
@@ -83,10 +84,52 @@ def test_on_the_real_fabric_ours_crosses_fewer_leaves_than_all_others() -> None:
         assert streams.line(row)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_on_leaves_that_a_real_stream_fills_large_gangs_wait_half_as_long_with_reservations() -> None:
+    folder = data("lingjun", "topo.csv").parent.parent
+    case = streams.Case("muri/trace2.csv", 1.1, 8, 400, leaves=8)
+    held, greedy = streams.rows(folder, case, ("topo", "greedy"), (42,))
+    assert greedy.steady.utilisation > 80, "it is loaded"
+    assert held.steady.utilisation > 0.99 * greedy.steady.utilisation
+    assert held.steady.large[2] < 0.5 * greedy.steady.large[2]
+
+
 def test_large_jobs_are_those_from_so_many_gpus_on_and_one_that_never_runs_waits_for_ever() -> None:
     arrivals = [job("a", seconds=10.0, gpus=8), job("b", seconds=10.0, gpus=8), job("c", seconds=10.0, gpus=1)]
     history = run("topo", cluster({"s/l": 1}), [*arrivals, job("d", pods=2, gpus=8)])
-    assert streams.waits_of_large(history, 1) == (10.0, inf, inf)
-    assert streams.waits_of_large(history, 16) == (inf, inf, inf)
-    case = streams.Case("x", 1.1, 8, 2, "told")
+    assert streams.waits_of_large(history.outcomes, 1) == (10.0, inf, inf)
+    assert streams.waits_of_large(history.outcomes, 16) == (inf, inf, inf)
+
+
+def test_a_case_is_read_as_the_simulator_reads_it() -> None:
+    case = streams.Case("x", 1.1, 8, 2)
     assert case.workload(Path("/d")) == "/d/gangs/x@jobs=2,gangs=8,durations=told,priorities=ignored,load=1.1"
+    again = streams.Case("x", 1.1, 1, 0, "untold", repeat=3)
+    assert again.workload(Path("/d")) == "/d/gangs/x@gangs=1,repeat=3,durations=untold,priorities=ignored,load=1.1"
+    assert (case.large, again.large) == (64, 16)
+
+
+def test_a_part_of_the_fabric_has_whole_leaves_only() -> None:
+    folder = data("lingjun", "topo.csv").parent.parent
+    part = streams.fabric(folder, 16)
+    leaves = Counter(
+        tuple(node.metadata.labels[f"topology.scheduler/{name}"] for name in ("core", "spine", "leaf"))
+        for node in part.nodes
+    )
+    assert list(leaves.values()) == [8] * 16
+    assert len(streams.fabric(folder, 0).nodes) == 847
+    with pytest.raises(SystemExit, match="has 68 leaves of 8 hosts, not 69"):
+        streams.fabric(folder, 69)
+
+
+def test_after_the_warm_up_only_those_count_that_came_later() -> None:
+    early = [job(f"e{number}", seconds=100.0, gpus=8) for number in range(3)]
+    late = [job("l", at=200.0, seconds=50.0, gpus=8), job("m", at=400.0, seconds=50.0, pods=2, gpus=8)]
+    history = run("topo", cluster({"s/l": 2}), [*early, *late])
+    found = streams.steady(history, 16, 0.25)
+    # On two nodes: the third of the first until 200 s, the late one until 250 s.
+    assert found.utilisation == pytest.approx(100 * (100 + 50) / (2 * 300), abs=1e-3)
+    assert [(one.gpus, one.workloads) for one in found.wait] == [("all", 2), ("5-8", 1), ("9-16", 1)]
+    assert found.large == (0.0, 0.0, 0.0)
+    assert found.share == pytest.approx(2 / 3)

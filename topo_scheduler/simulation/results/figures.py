@@ -134,9 +134,12 @@ def allocated(history: History) -> float:
     return round(100 * held / max(1, sum(history.capacity)), 4)
 
 
-def utilisation(history: History, until: float) -> float | None:
-    """Return the percentage of GPU-seconds that were held from the first arrival up to a moment; None in a fill."""
-    first = min((one.arrived for one in history.outcomes), default=0.0)
+def utilisation(history: History, until: float, since: float = 0.0) -> float | None:
+    """Return the percentage of GPU-seconds that were held up to a moment, from the first arrival on; None in a fill.
+
+    ``since``: from a later moment on.
+    """
+    first = max(since, min((one.arrived for one in history.outcomes), default=0.0))
     if history.order or until <= first:
         return None
     held = sum(stay.milli * _overlap(stay.start, stay.end, first, until) for stay in history.stays)
