@@ -6,7 +6,7 @@ import numpy as np
 
 from tests.e2e.real_input import data
 from tests.helpers import make_pod, timestamp
-from tests.scheduling.driver import configured, gang
+from tests.scheduling.driver import configured, fabric, gang
 from tests.scheduling.stream import Run, Stream
 from topo_scheduler.api.objects import Node
 from topo_scheduler.simulation.cases.muri import read_muri
@@ -73,3 +73,16 @@ def test_large_gangs_wait_less_and_nobody_starts_later_than_promised() -> None:
         assert late <= 1.001
     assert waits[True].max() < waits[False].max()
     assert waits[True].mean() < waits[False].mean()
+
+
+def test_whole_leaves_stay_whole_for_gangs_where_pods_alone_fill_leaves_that_are_broken() -> None:
+    waits = {}
+    for scoring in ("fragmentation", "fgd"):  # the published score takes the first of equal nodes
+        config = configured(f"{{smallPods: {{scoring: {scoring}}}}}")
+        simulated = Stream(fabric({"s/l1": 2, "s/l2": 2, "s/l3": 2}), config)
+        for name, at, seconds in (("a", 0, 100), ("b", 1, 99), ("long", 2, 9000), ("late", 150, 9000)):
+            simulated.submit(Run([make_pod(name, gpus=8, created=at)], at, seconds, 8))
+        gangs = [simulated.submit(Run(gang(2, name=name, gpus=8), 200, 1000, 8)) for name in ("one", "two")]
+        simulated.until(10_000, lambda gangs=gangs: all(run.started is not None for run in gangs))  # type: ignore[misc]
+        waits[scoring] = sorted(round(3600 * waited(run)) for run in gangs)
+    assert waits == {"fragmentation": [0, 0], "fgd": [0, 1000]}
