@@ -33,7 +33,6 @@ def plan_alone(site: Site, ask: Ask, view: ClassView, layout: Layout, rule: Size
         return None
     kept = site.small_pods.scores.get(score, view, site.small_pods.typical.now(site.policy.typical))
     low, high = ask.preferred or (0, 0)
-    gpus = site.totals(GPU, layout)
     row = kernels().choose_row(
         layout.order,
         layout.leaf_of_row,
@@ -46,8 +45,7 @@ def plan_alone(site: Site, ask: Ask, view: ClassView, layout: Layout, rule: Size
         load_of_leaves(site, layout, site.totals(view.cls.scarce, layout), None) if ask.latency else _NOTHING,
         kept.score,
         kept.left,
-        # Whole leaves stay whole for gangs. The published score takes the first of equals.
-        _NOTHING if score.name == FGD else gpus.capacity - gpus.used,
+        _NOTHING if score.name == FGD else _free_gpus(site, layout),  # that one takes the first of equals, as published
     )
     if row < 0:
         return None
@@ -67,6 +65,12 @@ def shares_in_mixed_gang(ask: Ask) -> str:
         "its pods ask for shares of GPUs, and a gang of different pods or of pods that look at each other can't have"
         ' these yet; give them whole GPUs, or place them singly with topology.scheduler/gang: "false"'
     )
+
+
+def _free_gpus(site: Site, layout: Layout) -> Int64:
+    """Return the GPUs that are free in each leaf (int64[leaves]): the fewest first, so that whole leaves stay whole."""
+    gpus = site.totals(GPU, layout)
+    return gpus.capacity - gpus.used
 
 
 def _only_with_gpus(nodes: NodeTable, view: ClassView) -> bool:
