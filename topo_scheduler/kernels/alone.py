@@ -68,7 +68,7 @@ def choose_row(
     """
     best = np.int64(-1)
     likes, labelled, near, loaded = np.int64(0), np.int64(0), False, np.int64(0)
-    scored, prefers, least, room = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    scored, prefers, least = np.int64(0), np.int64(0), np.int64(0)
     for i in range(order.shape[0]):
         row = order[i]
         if fit[row] == 0 or (best >= 0 and liking[row] < likes):
@@ -76,7 +76,6 @@ def choose_row(
         leaf = leaf_of_row[row]
         inside = low <= leaf < high
         here = load[leaf] if load.shape[0] > 0 else np.int64(0)
-        beside = around[leaf] if around.shape[0] > 0 else np.int64(0)
         better = True
         if best >= 0 and liking[row] == likes:
             if aligned[leaf] != labelled:
@@ -92,11 +91,11 @@ def choose_row(
             elif left[row] != least:
                 better = left[row] < least
             else:
-                better = beside < room
+                better = around.shape[0] > 0 and around[leaf] < around[leaf_of_row[best]]
         if better:
             best = row
             likes, labelled, near, loaded = liking[row], aligned[leaf], inside, here
-            scored, prefers, least, room = score[row], preference[row], left[row], beside
+            scored, prefers, least = score[row], preference[row], left[row]
     return best
 
 
