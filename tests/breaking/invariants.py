@@ -66,7 +66,8 @@ async def caught_up(world: World) -> None:
 def _charged(engine: Engine) -> None:
     """A node is charged with what its pods hold, and with what is held for others."""
     fresh: Counter[tuple[int, int]] = Counter()
-    for entry in dict(engine.world.ledger.items()).values():
+    entries = [entry for _, entry in engine.world.ledger.items()]
+    for entry in entries:
         for column, amount in entry.amounts:
             fresh[entry.row, column] += amount
     for row, amounts in engine.world.kept.items():

@@ -83,7 +83,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         work: Coroutine[Any, Any, T] | Generator[Any, None, T],
         context: Context | None = None,
     ) -> "asyncio.Task[T]":
-        task: asyncio.Task[T] = asyncio.Task(work, loop=self, context=context)  # type: ignore[arg-type]
+        task: asyncio.Task[T] = asyncio.Task(work, loop=self, context=context)
         whose = context.get(PROCESS, "") if context is not None else PROCESS.get()
         self._tasks[whose or ""].add(task)
         return task

@@ -101,7 +101,8 @@ class Broken(RuleBasedStateMachine):
     @rule(size=st.integers(1, 3), policy=st.sampled_from(["replace", "replace", "restart-gang"]))
     def a_gang_comes(self, size: int, policy: str) -> None:
         """And stays."""
-        self.world.gang(self.name("gang"), size, **({"on_failure": policy} if size > 1 else {}))
+        said = {"on-failure": policy} if size > 1 else {}
+        self.world.gang(self.name("gang"), size, said=said)
         self.run(0.5)
 
     @rule(size=st.integers(1, 4), seconds=st.integers(1, 40))

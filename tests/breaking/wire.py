@@ -1,4 +1,4 @@
-"""What stands between a daemon and the embedded server in place of sockets: a way there, a way back, and a knife."""
+"""What stands in the place of sockets between a daemon and the embedded server: a way there and back, and a knife."""
 
 import asyncio
 from collections import deque
@@ -131,8 +131,9 @@ class _Lines:
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    return
-    yield b""
+    none: tuple[bytes, ...] = ()
+    for piece in none:
+        yield piece
 
 
 class _Response:

@@ -34,12 +34,11 @@ def fabric(pods: int) -> dict[str, int]:
 
 @dataclass
 class Churn:
-    """Keeps about so many pods in a cluster, for ever. ``seconds`` a pod runs on average."""
+    """Keeps about so many pods in a cluster, for ever."""
 
     world: World
     pods: int
     seed: int = 1
-    seconds: float = 900.0
     heard: int = 0
     """Changes of nodes, pods, Jobs, ReplicaSets and Migrations so far."""
     begun: dict[str, int] = field(default_factory=dict)
@@ -50,6 +49,8 @@ class Churn:
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
+        # A pod's run on average: about eleven begin and end in a second, fewer where there are few.
+        self.seconds = max(60.0, min(900.0, 0.09 * self.pods))
         self.world.store.observe(self._notice)
 
     def _notice(self, table: str, event: Event) -> None:
@@ -140,9 +141,9 @@ class Churn:
         while True:
             await asyncio.sleep(self.random.expovariate(1 / 30.0))
             if self.random.random() < 0.3:
-                how = "expire" if self.random.random() < 0.1 else "drop"
+                expires = self.random.random() < 0.1
                 self._count("watches that broke")
-                self.world.server.break_watches(BreakWatch("expire" if how == "expire" else "drop"))
+                self.world.server.break_watches(BreakWatch("expire" if expires else "drop"))
             else:
                 self._number += 1
                 self._count("pods of others")

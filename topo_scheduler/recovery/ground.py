@@ -18,7 +18,7 @@ from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.state.workloads import Stage
 
 BELIEVED_AFTER: Final = 60.0
-"""Seconds after which a time is believed that another process wrote on an object: its clock may be ahead."""
+"""Seconds after which a time is believed that another process wrote: at first its clock may be ahead, or ours."""
 LEARNING: Final = "learning"
 """State of one for which pods are being read."""
 
