@@ -117,6 +117,7 @@ def test_bad_clusters(tmp_path: Path, name: str, text: str | bytes, says: str) -
     ("name", "text", "says"),
     [
         ("pods.csv", PODS[:-30], "pods.csv:3: 8 of 11 fields, creation_time is missing; the file seems to be cut"),
+        ("pods.csv", PODS.replace("num_gpu", "gpus"), "pods.csv:1: unknown column 'gpus'; did you mean num_gpu?"),
         ("pods.csv", PODS.replace("qos", "kos"), "pods.csv:1: unknown column 'kos'; did you mean qos?"),
         ("pods.csv", PODS.replace("427061,12902960", "-5,12902960"), "creation_time is -5, which is negative"),
         ("pods.csv", PODS.replace("12902960", "3"), "pods.csv:3: deletion_time is 3 and scheduled_time 427061"),

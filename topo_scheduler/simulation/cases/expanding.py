@@ -78,6 +78,8 @@ class Expander:
             pods = [self._store.get("pods", *key.address).obj for key in self._made]
             for pod in pods:
                 self._add_owners(pod, owners)
+        except CaseError:
+            raise
         except (APIError, *MISUSED) as error:
             raise document.error(f"it would be refused: {error}", "correct it") from error
         return pods, owners

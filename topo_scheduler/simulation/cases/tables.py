@@ -118,7 +118,8 @@ def _check_header(path: Path, header: Sequence[str], required: Sequence[str], op
         raise wrong(path, 1, f"column {quoted(twice)} is there twice", "delete one")
     for name in header:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+            lacking = [one for one in required if one not in header]
+            near = difflib.get_close_matches(name, lacking, 1, 0.5) or difflib.get_close_matches(name, known, 1)
             remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}; delete it"
             raise wrong(path, 1, f"unknown column {quoted(name)}", remedy)
     if missing := [name for name in required if name not in header]:

@@ -96,8 +96,12 @@ def add_leaf(cluster: ClusterCase, nodes: int, gpus: int, parent: str = "") -> C
     """
     placed = [node for node in cluster.nodes if place_of(node)]
     if not nodes or not gpus or not placed:
-        what = "a leaf needs nodes with GPUs" if placed else "no node tells its place in the network by labels"
-        raise CaseError(f"add-leaf:{nodes}x{gpus}: {what}; see how nodes are labelled")
+        what = (
+            "a leaf needs nodes with GPUs; write such as add-leaf:4x8"
+            if placed
+            else "no node tells its place in the network by labels; see how nodes are labelled"
+        )
+        raise CaseError(f"add-leaf:{nodes}x{gpus}: {what}")
     below = _parent(f"add-leaf:{nodes}x{gpus}", placed, parent)
     model = next(node for node in placed if _path(node)[:-1] == below)
     leaf = _unused("leaf-added", {value for node in placed for value in _path(node)})
