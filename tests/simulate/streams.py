@@ -10,7 +10,8 @@ That alone does not load it either: runs are long, so most of what the first 1,0
 of them has come. So they come to whole leaves of the fabric, as few as keep full for many times a mean run, and what is
 told of waits and utilisation is that of the jobs that come after it has filled up.
 
-`greedy` is `topo` without reservations: what they bring to large gangs, and what they cost, is told below the table.
+`greedy` is `topo` without reservations, `four` with nodes held for four at a time: what reservations bring to large
+gangs, and what they cost, is told below the table.
 """
 
 import argparse
@@ -47,11 +48,12 @@ _PREFERRED: Final = "  topologyConstraints: {enforcement: preferred}\n"
 _GREEDY: Final = "  reservation: {enabled: false}\n"
 CONFIGURED: Final[Mapping[str, str]] = {
     "greedy": _HEAD + _GREEDY,
+    "four": _HEAD + "  reservation: {gangs: 4}\n",
     "preferred": _HEAD + _PREFERRED,
     "preferred-greedy": _HEAD + _PREFERRED + _GREEDY,
 }
 """Configurations of `topo` that are compared, by the name they have here."""
-WITHOUT: Final[Mapping[str, str]] = {"topo": "greedy", "preferred": "preferred-greedy"}
+WITHOUT: Final[Mapping[str, str]] = {"topo": "greedy", "four": "greedy", "preferred": "preferred-greedy"}
 POLICIES: Final = ("topo", *CONFIGURED, "rack", "best-fit", "random")
 
 
