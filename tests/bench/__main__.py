@@ -1,50 +1,84 @@
-"""Run the measurements named on the command line, all of them by default, and print JSON."""
+"""Measure, and keep what was measured as one JSON; from it the table in docs/ and the baseline are made.
+
+All parts are measured by default, one after the other, each in a process of its own. What failed is told in the JSON,
+the others are kept, and the exit code is 1.
+"""
 
 import argparse
-import asyncio
-import json
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
-from . import recording
-from .core import core
-from .gap import gap
-from .gap_tied import gap_tied
-from .load import load
-from .race import gangs, plain
-from .recovery import recovery
-from .server import facts_of_machine
+from . import machine, results, table
+from .check import write_baseline
+from .objects import Json
+from .parts import PARTS
+from .ratios import ratios_of
 
-parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-NAMES = ("core", "gap", "plain", "gangs", "load", "record", "recovery")
-parser.add_argument("names", nargs="*", choices=(*NAMES, []), help="what to measure")
-parser.add_argument("--out", type=Path, help="also write the JSON here")
-arguments = parser.parse_args()
+OUT: Final = Path("bench-results/bench.json")
 
-result: dict[str, object] = {"schema": 1, "machine": facts_of_machine()}
-for name in arguments.names or NAMES:
-    sys.stderr.write(f"measuring {name} …\n")
-    match name:
-        case "core":
-            result[name] = core()
-        case "gap":
-            result[name] = {**gap(), **gap_tied()}
-        case "plain":
-            result[name] = asyncio.run(plain())
-        case "gangs":
-            result[name] = asyncio.run(gangs())
-        case "load":
-            result[name] = asyncio.run(load())
-        case "recovery":
-            result[name] = recovery()
-        case "record":
-            result[name] = {
-                "core": recording.core(),
-                "checkpoint": recording.pause(),
-                "served": asyncio.run(recording.served()),
-            }
-text = json.dumps(result, indent=2)
-sys.stdout.write(text + "\n")
-if arguments.out:
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(text + "\n")
+
+def _parser() -> argparse.ArgumentParser:
+    parts = "\n".join(f"  {name:10} {part.tells}{_needs(part.needs)}" for name, part in PARTS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description=__doc__,
+        epilog="parts:\n" + parts,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", choices=(*PARTS, []), metavar="PART", help="what to measure, else all")
+    parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help=f"the JSON, {OUT} by default")
+    parser.add_argument("--add", action="store_true", help="keep the other parts of FILE; same machine and code only")
+    parser.add_argument("--from", dest="file", type=Path, metavar="FILE", help="measure nothing: use this run")
+    parser.add_argument("--docs", action="store_true", help="write the table in docs/ from the run")
+    parser.add_argument("--accept", action="store_true", help="take the run's ratios as the new baseline")
+    return parser
+
+
+def _needs(needs: frozenset[str]) -> str:
+    return f" (needs {', '.join(sorted(needs))})" if needs else ""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says."""
+    parser = _parser()
+    told = parser.parse_args(arguments)
+    if told.file and (told.parts or told.add):
+        parser.error("--from measures nothing: name no parts, and leave out --add")
+    try:
+        if told.file:
+            found = results.read(told.file)
+            found["ratios"] = ratios_of(found["parts"])
+        else:
+            found = _measured(told.parts or list(PARTS), told.out, add=told.add)
+        if told.docs:
+            table.publish(found)
+            _say(f"written: {table.PAGE}, {table.COPY}")
+        failed = results.failures(found["parts"])
+        if failed:
+            _say(f"failed: {', '.join(failed)}")
+        if told.accept:
+            write_baseline(found)
+    except results.Unusable as error:
+        _say(str(error))
+        return 1
+    return 1 if failed else 0
+
+
+def _measured(parts: list[str], out: Path, *, add: bool) -> Json:
+    found = results.to_add_to(out) if add and out.exists() else results.begun()
+    began = time.monotonic()
+    results.measure(found, [name for name in PARTS if name in parts], lambda told: results.write(out, told), _say)
+    _say(f"all in {time.monotonic() - began:.0f} s, load average {machine.load()}; written: {out}")
+    return found
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -26,7 +26,6 @@ def backlog(nodes: int = 5000, gangs: int = 1000, seconds: int = 60, *, dated: b
     """
     cluster = Cluster(nodes, 16)
     engine = cluster.engine
-    engine.budgets_known()
     running = []
     for number in range(nodes):
         body = objects.pod(f"r{number}", 8, "another", uid=f"r{number}")

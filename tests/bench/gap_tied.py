@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from typing import Final
 
+from tests.bench.gap import gap
 from tests.bench.milp import Model
 from tests.bench.objects import Json
 from tests.helpers import NVIDIA, make_node
@@ -235,3 +236,8 @@ def _gap(instances: int, *, segments: bool) -> Json:
         "p50_ms": round(1e3 * seconds[len(seconds) // 2], 1),
         "max_ms": round(1e3 * seconds[-1], 1),
     }
+
+
+def gaps() -> Json:
+    """All of it, also of what `gap` compares."""
+    return {**gap(), **gap_tied()}

@@ -1,48 +1,72 @@
-"""Memory with many pods, and CPU and traffic at a steady rate of decisions, on a real API server."""
+"""Memory with many pods, and CPU and traffic at rest and at a steady rate of decisions, on a real API server."""
 
 import asyncio
 import time
+from typing import Any
+
+import psutil
 
 from . import objects
 from .objects import Json
-from .race import cluster, ours, running
+from .race import PODS, cluster, ours, running
 
 
 async def load(nodes: int = 5000, bound: int = 20_000, rate: int = 100, seconds: int = 20) -> Json:
-    """Start on a cluster of bound pods, then submit plain pods at a rate."""
+    """Start on a cluster of bound pods, look at it at rest, then submit plain pods at a rate."""
     async with cluster(nodes) as (plane, server):
-        path = "/api/v1/namespaces/default/pods"
-        await server.create(path, (_bound(i, nodes) for i in range(bound)))
-        listed = await server.get(path, limit="1")
+        await server.create(PODS, (objects.bound_pod(i, nodes) for i in range(bound)))
+        listed = await server.get(PODS, limit="1")
         version = listed["metadata"]["resourceVersion"]
         async with running(ours(plane)) as process:
             await asyncio.sleep(12)
             after_list = process.memory_info().rss
+            meter = Meter(process)
+            await asyncio.sleep(10)
+            rest = meter.read()
             watch = asyncio.create_task(server.binds(version, rate * seconds, seconds + 30))
-            cpu = sum(process.cpu_times()[:2])
-            before = process.io_counters()
+            meter = Meter(process)
             began = time.monotonic()
             for second in range(seconds):
                 names = (f"l-{second}-{i}" for i in range(rate))
-                await server.create(path, (objects.pod(name, 1, objects.OURS) for name in names))
+                await server.create(PODS, (objects.pod(name, 1, objects.OURS) for name in names))
                 await asyncio.sleep(max(0.0, began + second + 1 - time.monotonic()))
             seen = await watch
-            spent = time.monotonic() - began
-            after = process.io_counters()
+            work = meter.read(len(seen))
             return {
                 "nodes": nodes,
                 "pods_bound_before": bound,
                 "rss_mb_after_list": round(after_list / 2**20, 1),
                 "rss_mb_after_load": round(process.memory_info().rss / 2**20, 1),
-                "decisions_per_s": round(len(seen) / spent, 1),
-                "cpu_cores": round((sum(process.cpu_times()[:2]) - cpu) / spent, 2),
-                "received_mb_per_s": round((after.read_chars - before.read_chars) / spent / 1e6, 2),
-                "sent_mb_per_s": round((after.write_chars - before.write_chars) / spent / 1e6, 2),
+                "at_rest": rest,
+                "at_work": work,
             }
 
 
-def _bound(number: int, nodes: int) -> Json:
-    body = objects.pod(f"b-{number}", 0, "default-scheduler")
-    body["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1", "memory": "1Gi"}}
-    body["spec"]["nodeName"] = f"node-{number % nodes}"
-    return body
+class Meter:
+    """What a process uses and moves from now on; bytes are those of TLS, of watches, requests and answers."""
+
+    def __init__(self, process: psutil.Process) -> None:
+        self._process = process
+        self._before = self._now()
+
+    def _now(self) -> tuple[float, float, Any]:
+        return time.monotonic(), sum(self._process.cpu_times()[:2]), self._process.io_counters()
+
+    def read(self, decisions: int = 0) -> Json:
+        """Return rates since the start; with ``decisions`` also what each of them took."""
+        (began, cpu_before, io_before), (ended, cpu, io) = self._before, self._now()
+        spent, used = ended - began, cpu - cpu_before
+        received, sent = io.read_chars - io_before.read_chars, io.write_chars - io_before.write_chars
+        found = {
+            "cpu_cores": round(used / spent, 3),
+            "received_mb_per_s": round(received / spent / 1e6, 4),
+            "sent_mb_per_s": round(sent / spent / 1e6, 4),
+        }
+        if decisions:
+            found |= {
+                "decisions_per_s": round(decisions / spent, 1),
+                "cpu_ms_per_decision": round(1e3 * used / decisions, 2),
+                "received_bytes_per_decision": round(received / decisions),
+                "sent_bytes_per_decision": round(sent / decisions),
+            }
+        return found

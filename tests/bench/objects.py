@@ -48,6 +48,14 @@ def pod(name: str, gpus: int, scheduler: str, **metadata: Any) -> Json:
     }
 
 
+def bound_pod(number: int, nodes: int) -> Json:
+    """A pod of another scheduler that holds a CPU of one of so many nodes."""
+    body = pod(f"b-{number}", 0, "default-scheduler")
+    body["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1", "memory": "1Gi"}}
+    body["spec"]["nodeName"] = f"node-{number % nodes}"
+    return body
+
+
 def job(name: str, members: int) -> Json:
     """An Indexed Job: what makes its pods a gang for this scheduler."""
     template = pod(name, 8, OURS)["spec"]

@@ -1,13 +1,17 @@
-"""What it takes to place gangs, every domain looked at: the targets of speed.md, and how the cost grows with nodes."""
+"""What it takes to place gangs, every domain looked at: what is promised of it, and how the cost grows with nodes.
+
+All times are CPU time: a decision waits for nothing, and what else the machine does is not its cost.
+"""
 
 import gc
 import time
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Final
 
 import msgspec
 
-from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.config import Configuration, load_configuration
 from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.objects import Job, Node, Pod
 from topo_scheduler.scheduling.engine import Engine
@@ -21,18 +25,23 @@ from .objects import Json
 SPINE = 8
 """Leaves below a spine."""
 CLOCK = time.thread_time
-"""CPU time: a decision waits for nothing, and what else the machine does is not its cost."""
+LINKS: Final = """
+apiVersion: topology.scheduler/v1alpha1
+kind: TopologySchedulerConfig
+spec: {links: [{level: node, capacity: 400Gb}, {level: leaf, oversubscription: 2}, {level: spine, oversubscription: 4}]}
+"""
 
 
 class Cluster:
     """An engine on nodes of 8 GPUs in leaves of one size, and the Jobs of its pods."""
 
-    def __init__(self, nodes: int, per_leaf: int, per_rack: int = 0) -> None:
-        """``per_rack`` nodes of an accelerator domain, 0 for none."""
+    def __init__(self, nodes: int, per_leaf: int, per_rack: int = 0, *, links: bool = False) -> None:
+        """``per_rack`` nodes of an accelerator domain, 0 for none; ``links``: their bandwidth is known."""
         self._jobs: dict[str, Job] = {}
-        self.engine = Engine(Configuration(), self._resolve)
+        self.engine = Engine(load_configuration({"bench": LINKS}) if links else Configuration(), self._resolve)
         self.engine.contested.config = Contention(pods=0)  # who fills nodes here places nothing more
-        self.engine.nodes_applied([_node(number, per_leaf, per_rack) for number in range(nodes)], 0.0)
+        self.engine.budgets_known()
+        self.engine.nodes_applied([node(number, per_leaf, per_rack) for number in range(nodes)], 0.0)
 
     def _resolve(self, pod: Pod) -> Lineage:
         controller = pod.metadata.controller
@@ -64,6 +73,7 @@ class Cluster:
         *,
         without: int = 0,
         namespace: str = "default",
+        priority: int = 0,
     ) -> None:
         """Let a gang appear; ``without``: every so many pods, the first among them, one asks for no GPU."""
         body = objects.job(name, members)
@@ -74,7 +84,7 @@ class Cluster:
             member = objects.member_of_job(body, index)
             member["metadata"] |= {"uid": f"{name}-{index}", "namespace": namespace}
             asked = 0 if without and index % without == 0 else gpus
-            member["spec"]["containers"] = objects.pod("", asked, "")["spec"]["containers"]
+            member["spec"] |= {"containers": objects.pod("", asked, "")["spec"]["containers"], "priority": priority}
             pods.append(msgspec.convert(member, Pod))
         self.engine.pods_applied(pods, 0.0)
 
@@ -89,7 +99,8 @@ class Cluster:
         return [one for one in said if isinstance(one, Announce)]
 
 
-def _node(number: int, per_leaf: int, per_rack: int) -> Node:
+def node(number: int, per_leaf: int, per_rack: int = 0) -> Node:
+    """A decoded node of 8 GPUs; its place follows from its number."""
     body = objects.node(number)
     leaf = number // per_leaf
     labels = {"topology.scheduler/spine": f"spine-{leaf // SPINE}", "topology.scheduler/leaf": f"leaf-{leaf}"}
@@ -100,7 +111,8 @@ def _node(number: int, per_leaf: int, per_rack: int) -> Node:
     return msgspec.convert(body, Node)
 
 
-def _quantiles(seconds: Sequence[float]) -> Json:
+def quantiles(seconds: Sequence[float]) -> Json:
+    """Median, 99th percentile and the most of some times, in microseconds."""
     ordered = sorted(seconds)
     return {
         "p50_us": round(1e6 * ordered[len(ordered) // 2]),
@@ -109,54 +121,57 @@ def _quantiles(seconds: Sequence[float]) -> Json:
     }
 
 
-def latency(nodes: int, per_leaf: int, members: int, gangs: int) -> Json:
-    """A decision on a gang of whole nodes, while the cluster fills; the first is left out, which makes the caches."""
-    cluster = Cluster(nodes, per_leaf)
+def latency(nodes: int, per_leaf: int, members: int, gangs: int, bandwidth: str = "", *, links: bool = False) -> Json:
+    """A decision on a gang of whole nodes, while the cluster fills; the first is left out, which makes the caches.
+
+    With ``links`` capacities are known, and each gang asks for ``bandwidth``, if for any.
+    """
+    cluster = Cluster(nodes, per_leaf, links=links)
+    said = filled(cluster, members, gangs, {"topology.scheduler/network-bandwidth": bandwidth} if bandwidth else {})
+    times = quantiles([one.seconds for one in said[1:]])
+    return {"nodes": nodes, "leaves": -(-nodes // per_leaf), "gang": members, "placed": _placed(said), **times}
+
+
+def filled(cluster: Cluster, members: int, gangs: int, asks: dict[str, str], name: str = "g") -> list[Announce]:
+    """Let gangs of whole nodes appear, and decide on all of them."""
     for number in range(gangs):
-        cluster.gang(f"g{number}", members, 8)
-    said = cluster.decide()
-    placed = sum(one.decision.verdict is Verdict.PLACED for one in said)
-    quantiles = _quantiles([one.seconds for one in said[1:]])
-    return {"nodes": nodes, "leaves": -(-nodes // per_leaf), "gang": members, "placed": placed, **quantiles}
+        cluster.gang(f"{name}{number}", members, 8, asks)
+    return cluster.decide()
 
 
-def accelerators(nodes: int = 5000, gangs: int = 200) -> list[Json]:
+def _placed(said: Sequence[Announce]) -> int:
+    return sum(one.decision.verdict is Verdict.PLACED for one in said)
+
+
+def accelerators(nodes: int = 5000, gangs: int = 200) -> Json:
     """The same on racks of 18 nodes that are two leaves each: gangs of 16 that ask for one, and that ask for none."""
-    found = []
-    for per_rack, asked in ((0, ""), (18, ""), (18, "required-level"), (18, "preferred-level")):
-        cluster = Cluster(nodes, 9, per_rack)
-        told = {f"topology.scheduler/{asked}": "accelerator-domain"} if asked else {}
-        for number in range(gangs):
-            cluster.gang(f"g{number}", 16, 8, told)
-        said = cluster.decide()
-        placed = sum(one.decision.verdict is Verdict.PLACED for one in said)
-        quantiles = _quantiles([one.seconds for one in said[1:]])
-        found.append({"nodes": nodes, "racks": per_rack and -(-nodes // per_rack), "asks": asked, "placed": placed})
-        found[-1] |= quantiles
+    found: Json = {}
+    for name, per_rack, level in (
+        ("no_racks", 0, ""),
+        ("not_asked", 18, ""),
+        ("required", 18, "required-level"),
+        ("preferred", 18, "preferred-level"),
+    ):
+        asks = {f"topology.scheduler/{level}": "accelerator-domain"} if level else {}
+        said = filled(Cluster(nodes, 9, per_rack), 16, gangs, asks)
+        times = quantiles([one.seconds for one in said[1:]])
+        found[name] = {"nodes": nodes, "racks": per_rack and -(-nodes // per_rack), "placed": _placed(said), **times}
     return found
 
 
-def targets() -> list[Json]:
-    """What the project promises."""
-    return [latency(5000, 100, 4, 1000), latency(100_000, 16, 64, 400)]
-
-
-def growth() -> list[Json]:
+def growth(members: int) -> Json:
     """One gang, from small clusters to large ones."""
-    return [
-        latency(nodes, 16, members, min(200, nodes // members))
-        for members in (4, 64)
-        for nodes in (1000, 10_000, 100_000)
-    ]
+    sizes = (1000, 10_000, 100_000)
+    return {str(nodes): latency(nodes, 16, members, min(200, nodes // members)) for nodes in sizes}
 
 
 def segments(repeats: int = 5, *, mixed: bool = False) -> Json:
     """One gang of 1,000 pods in 100 segments, on 1,000 nodes in 100 leaves of which half the room is taken.
 
-    ``mixed``: the first pod of each segment asks for no GPU.
+    ``mixed``: the first pod of each segment asks for no GPU. The first time is left out, which loads kernels.
     """
     seconds = []
-    for _ in range(repeats):
+    for _ in range(repeats + 1):
         cluster = Cluster(1000, 10)
         cluster.run([number % 8 for number in range(1000)])
         without = 10 if mixed else 0
@@ -167,10 +182,10 @@ def segments(repeats: int = 5, *, mixed: bool = False) -> Json:
         (said,) = cluster.decide()
         assert said.decision.verdict is Verdict.PLACED
         seconds.append(said.seconds)
-    return {"nodes": 1000, "leaves": 100, "gang": 1000, "segments": 100, **_quantiles(seconds)}
+    return {"nodes": 1000, "leaves": 100, "gang": 1000, "segments": 100, **quantiles(seconds[1:])}
 
 
-def recheck(nodes: int = 5000, gangs: int = 100, members: int = 64) -> Json:
+def recheck(nodes: int = 5000, gangs: int = 100, members: int = 64, repeats: int = 300) -> Json:
     """Gangs that found no room, while pods end on nodes where that helps none of them: what it costs for each gang."""
     cluster = Cluster(nodes, 100)
     cluster.run([number % 2 + 5 for number in range(nodes)])
@@ -180,7 +195,7 @@ def recheck(nodes: int = 5000, gangs: int = 100, members: int = 64) -> Json:
     engine = cluster.engine
     body = objects.pod("", 1, "another")
     seconds = []
-    for number in range(300):
+    for number in range(repeats):
         body["metadata"] |= {"name": f"e{number}", "uid": f"e{number}"}
         body["spec"]["nodeName"] = f"node-{number}"
         engine.pods_applied([msgspec.convert(body, Pod)], 0.0)
@@ -197,4 +212,28 @@ def recheck(nodes: int = 5000, gangs: int = 100, members: int = 64) -> Json:
         "gang": members,
         "p50_us": round(1e6 * ordered[len(ordered) // 2], 1),
         "p99_us": round(1e6 * ordered[int(len(ordered) * 0.99)], 1),
+    }
+
+
+def decisions() -> Json:
+    """All of it."""
+    return {
+        "gang_of_8": {str(n): latency(n, 16, 8, many) for n, many in ((1000, 110), (5000, 600), (10_000, 1200))},
+        "growth": {"gang_of_4": growth(4), "gang_of_64": growth(64)},
+        "targets": {
+            "gang_of_4": latency(5000, 100, 4, 1000),
+            "gang_of_64": latency(100_000, 16, 64, 400),
+            "gang_in_segments": segments(),
+            "recheck": recheck(),
+        },
+        "mixed_segments": segments(mixed=True),
+        "bandwidth": {
+            f"gang_of_{members}": {
+                "no_links": latency(5000, 16, members, 2400 // members),
+                "not_asked": latency(5000, 16, members, 2400 // members, links=True),
+                "asked": latency(5000, 16, members, 2400 // members, "100Gb", links=True),
+            }
+            for members in (8, 32)
+        },
+        "accelerators": accelerators(),
     }

@@ -1,11 +1,11 @@
-"""Races on a real API server: pods are pending, a scheduler starts, its binds are timed from the first to the last."""
+"""Races on one API server: pods are pending, a scheduler starts, its binds are timed from the first to the last."""
 
 import asyncio
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,13 +14,19 @@ import psutil
 from tests.controlplane import ControlPlane, build
 
 from . import kai, objects
+from .embedded import embedded
 from .objects import Json
-from .server import Server, connected
+from .server import Plane, Server, connected
 from .verify import verify
 
 GATES = {"GenericWorkload": True, "GangScheduling": True, "TopologyAwareWorkloadScheduling": True}
 ALPHA = ("scheduling.k8s.io/v1alpha2=true",)
 
+PODS = "/api/v1/namespaces/default/pods"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+SIZES = (1000, 5000)
+"""Nodes."""
+POD_GROUPS = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 KUBE_SCHEDULER_CONFIG = """\
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -44,7 +50,7 @@ async def cluster(nodes: int) -> AsyncIterator[tuple[ControlPlane, Server]]:
         await asyncio.to_thread(plane.stop)
 
 
-def ours(plane: ControlPlane) -> list[str]:
+def ours(plane: Plane) -> list[str]:
     """Our scheduler, as it is run in a cluster."""
     return [
         *(sys.executable, "-m", "topo_scheduler", "run", "--kubeconfig", str(plane.kubeconfig)),
@@ -64,7 +70,7 @@ def theirs(plane: ControlPlane) -> list[str]:
 
 
 @asynccontextmanager
-async def running(command: list[str]) -> AsyncIterator[psutil.Process]:
+async def running(command: Sequence[str]) -> AsyncIterator[psutil.Process]:
     """A scheduler as a process of its own; its log is shown when it dies early."""
     with tempfile.TemporaryFile("w+") as log:
         process = await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log)
@@ -83,29 +89,30 @@ async def running(command: list[str]) -> AsyncIterator[psutil.Process]:
 
 
 async def timed(
-    plane: ControlPlane,
     server: Server,
     wanted: int,
-    command: Callable[[ControlPlane], list[str]],
+    command: Sequence[str],
     *,
-    timeout: float,
+    timeout: float = 120.0,
     members: int = 1,
     helper: psutil.Process | None = None,
+    events: bool = False,
 ) -> Json:
     """Start a scheduler on pending pods and time its binds; then check every placement.
 
-    A helper is a process that already runs for this scheduler: its CPU time and its memory count as well.
+    A helper is a process that already runs for this scheduler: its CPU time and its memory count as well. ``events``:
+    also wait until every pod has its event.
     """
-    listed = await server.get("/api/v1/namespaces/default/pods", limit="1")
+    listed = await server.get(PODS, limit="1")
     watch = asyncio.create_task(server.binds(listed["metadata"]["resourceVersion"], wanted, timeout))
     await asyncio.sleep(0.2)
     started = time.monotonic()
-    async with running(command(plane)) as process:
+    async with running(command) as process:
         binds = await watch
         processes = [process] if helper is None else [process, helper]
         cpu = sum(sum(one.cpu_times()[:2]) for one in processes)
         memory = sum(one.memory_info().rss for one in processes)
-        events = await _events_exist(server, len(binds)) if command is ours else None
+        told = await _events_exist(server, len(binds)) if events else None
     seconds = binds[-1] - binds[0] if len(binds) > 1 else 0.0
     result: dict[str, Any] = {
         "bound": len(binds),
@@ -117,8 +124,8 @@ async def timed(
         "rss_mb": round(memory / 2**20, 1),
         "verifier": verify(await server.pods(), members, complete=len(binds) == wanted),
     }
-    if events is not None:
-        result["events_complete_after_s"] = events
+    if events:
+        result["events_complete_after_s"] = told
     return result
 
 
@@ -141,60 +148,61 @@ async def _events_exist(server: Server, wanted: int) -> float | None:
     return None
 
 
-async def plain(nodes: int = 1000, pods: int = 4000) -> Json:
+async def plain(nodes: int, pods: int = 4000) -> Json:
     """Plain pods of 2 GPUs, ours and kube-scheduler's, one after the other."""
     result: Json = {"nodes": nodes, "pods": pods}
-    for name, scheduler, command in (("ours", objects.OURS, ours), ("kube_scheduler", "default-scheduler", theirs)):
+    for name, scheduler in (("ours", objects.OURS), ("kube_scheduler", "default-scheduler")):
         async with cluster(nodes) as (plane, server):
-            await server.create(
-                "/api/v1/namespaces/default/pods", (objects.pod(f"p-{i}", 2, scheduler) for i in range(pods))
-            )
-            result[name] = await timed(plane, server, pods, command, timeout=120)
-    result["ratio"] = _ratio(result)
+            await server.create(PODS, (objects.pod(f"p-{i}", 2, scheduler) for i in range(pods)))
+            command = ours(plane) if name == "ours" else theirs(plane)
+            result[name] = await timed(server, pods, command, events=name == "ours")
     return result
 
 
-async def gangs(
-    nodes: int = 5000, ours_gangs: int = 600, their_gangs: int = 30, kai_gangs: int = 600, members: int = 8
-) -> Json:
-    """Gangs of 8 whole nodes, each in a leaf of 16. kube-scheduler's are fewer: it would take minutes."""
+async def on_embedded(nodes: int, pods: int = 4000) -> Json:
+    """The same pods on the embedded API server, which runs in a process of its own; ours alone."""
+    async with embedded(nodes) as plane, connected(plane) as server:
+        await server.create(PODS, (objects.pod(f"p-{i}", 2, objects.OURS) for i in range(pods)))
+        raced = await timed(server, pods, ours(plane), events=True)
+    return {"nodes": nodes, "pods": pods, "ours": raced}
+
+
+async def gangs(nodes: int, their_many: int = 30, members: int = 8) -> Json:
+    """Gangs of 8 whole nodes, each in a leaf of 16, that nearly fill the cluster.
+
+    kube-scheduler's are fewer: it would take minutes.
+    """
+    many = 24 * nodes // 200
     release = await asyncio.to_thread(kai.release)  # a build would disturb the race
     result: Json = {"nodes": nodes, "members": members, "leaf": objects.LEAF}
     async with cluster(nodes) as (plane, server):
-        jobs = await server.create(
-            "/apis/batch/v1/namespaces/default/jobs", (objects.job(f"g-{i}", members) for i in range(ours_gangs))
-        )
-        await server.create(
-            "/api/v1/namespaces/default/pods",
-            (objects.member_of_job(job, index) for job in jobs for index in range(members)),
-        )
-        result["ours"] = await timed(plane, server, ours_gangs * members, ours, timeout=120, members=members)
+        jobs = await server.create(JOBS, (objects.job(f"g-{i}", members) for i in range(many)))
+        await server.create(PODS, (objects.member_of_job(job, index) for job in jobs for index in range(members)))
+        result["ours"] = await timed(server, many * members, ours(plane), members=members, events=True)
     async with cluster(nodes) as (plane, server):
-        names = [f"g-{i}" for i in range(their_gangs)]
-        await server.create(
-            "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups",
-            (objects.pod_group(name, members) for name in names),
-        )
-        await server.create(
-            "/api/v1/namespaces/default/pods",
-            (objects.member_of_group(name, index) for name in names for index in range(members)),
-        )
-        result["kube_scheduler"] = await timed(
-            plane, server, their_gangs * members, theirs, timeout=120, members=members
-        )
+        names = [f"g-{i}" for i in range(their_many)]
+        await server.create(POD_GROUPS, (objects.pod_group(name, members) for name in names))
+        await server.create(PODS, (objects.member_of_group(name, index) for name in names for index in range(members)))
+        result["kube_scheduler"] = await timed(server, their_many * members, theirs(plane), members=members)
     async with cluster(nodes) as (plane, server):
         await asyncio.to_thread(kai.define, plane, release)
-        await kai.submit(server, kai_gangs, members)
+        await kai.submit(server, many, members)
         async with running(release.binder(plane)) as binder:
-            raced = await timed(
-                plane, server, kai_gangs * members, release.scheduler, timeout=120, members=members, helper=binder
-            )
+            raced = await timed(server, many * members, release.scheduler(plane), members=members, helper=binder)
         result["kai"] = {"version": release.version, **raced}
-    result["ratio"] = _ratio(result)
-    result["ratio_kai"] = _ratio(result, "kai")
     return result
 
 
-def _ratio(result: Json, other_name: str = "kube_scheduler") -> float | None:
-    one, other = result["ours"]["pods_per_s"], result[other_name]["pods_per_s"]
-    return round(one / other, 1) if one and other else None
+async def all_on_embedded() -> Json:
+    """Plain pods on the embedded server, by nodes."""
+    return {str(nodes): await on_embedded(nodes) for nodes in SIZES}
+
+
+async def all_plain() -> Json:
+    """Plain pods on a real server, by nodes."""
+    return {str(nodes): await plain(nodes) for nodes in SIZES}
+
+
+async def all_gangs() -> Json:
+    """Gangs on a real server, by nodes."""
+    return {str(nodes): await gangs(nodes) for nodes in SIZES}

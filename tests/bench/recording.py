@@ -2,10 +2,8 @@
 
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from tests.controlplane import ControlPlane
 from tests.helpers import make_pod
 from tests.recording.making import HeardDriver
 from tests.scheduling.driver import fabric, gang
@@ -19,7 +17,7 @@ from topo_scheduler.recording.recorder import Recorder
 
 from . import objects
 from .objects import Json
-from .race import cluster, ours, timed
+from .race import PODS, cluster, ours, timed
 
 BOUNDS = Bounds(8 << 30, 1 << 30, 86400)
 
@@ -95,15 +93,14 @@ async def served(nodes: int = 1000, pods: int = 4000) -> Json:
             "both": ["--record", f"{folder}/both", "--audit-log", f"{folder}/audit.jsonl"],
         }
         for name, more in flags.items():
-
-            def command(plane: ControlPlane, more: list[str] = more) -> list[str]:
-                return [*ours(plane), *more]
-
-            started: Callable[[ControlPlane], list[str]] = command
             async with cluster(nodes) as (plane, server):
-                path = "/api/v1/namespaces/default/pods"
-                await server.create(path, (objects.pod(f"p-{i}", 2, objects.OURS) for i in range(pods)))
-                found = await timed(plane, server, pods, started, timeout=120)
+                await server.create(PODS, (objects.pod(f"p-{i}", 2, objects.OURS) for i in range(pods)))
+                found = await timed(server, pods, [*ours(plane), *more])
                 result[name] = {key: found[key] for key in ("bound", "pods_per_s", "cpu_ms_per_pod", "rss_mb")}
         result["record_mb"] = round(sum(one.size() for one in segments_of(Path(folder) / "record")) / 1e6, 2)
     return result
+
+
+async def recording() -> Json:
+    """All of it."""
+    return {"core": core(), "checkpoint": pause(), "served": await served()}

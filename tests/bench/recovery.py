@@ -149,6 +149,6 @@ def _cpu_of_thread() -> float:
     return float(max(one.user_time + one.system_time for one in psutil.Process(own).threads() if one.id != own))
 
 
-def recovery() -> Json:
+async def recovery() -> Json:
     """All of it."""
-    return {"healing": [healing(), healing(failed=16)], "watching": asyncio.run(watching())}
+    return {"healing": {str(failed): healing(failed=failed) for failed in (8, 16)}, "watching": await watching()}

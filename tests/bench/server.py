@@ -6,15 +6,27 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path
+from typing import Protocol
 
 import aiohttp
-
-from tests.controlplane import ControlPlane
 
 from .objects import Json
 
 IN_FLIGHT = 64
+
+
+class Plane(Protocol):
+    """Where an API server is, and how its administrator gets in; without ``ca_file`` there is no TLS."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+    @property
+    def kubeconfig(self) -> Path: ...
+    @property
+    def ca_file(self) -> Path | None: ...
 
 
 class Server:
@@ -88,20 +100,12 @@ def _value(line: bytes, key: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def connected(plane: ControlPlane) -> AsyncIterator[Server]:
+async def connected(plane: Plane) -> AsyncIterator[Server]:
     """A session with the administrator's credentials."""
-    context = ssl.create_default_context(cafile=str(plane.ca_file))
+    context = ssl.create_default_context(cafile=str(plane.ca_file)) if plane.ca_file else False
     connector = aiohttp.TCPConnector(ssl=context, limit=IN_FLIGHT + 4)
     headers = {"Authorization": f"Bearer {plane.token}"}
     async with aiohttp.ClientSession(
         connector=connector, headers=headers, json_serialize=json.dumps, read_bufsize=2**20
     ) as session:
         yield Server(session, plane.url)
-
-
-def facts_of_machine() -> dict[str, Any]:
-    """What the figures depend on."""
-    import os
-    import platform
-
-    return {"cpus": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}

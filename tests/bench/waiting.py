@@ -2,14 +2,15 @@
 
 import gc
 import random
-import time
 from typing import Final
 
 from tests.helpers import controlled_by, make_node, make_pod, owner, timestamp
 from tests.scheduling.driver import Driver, configured, gang
 from topo_scheduler.api.objects import Pod
 
+from .backlog import backlog
 from .objects import Json
+from .placing import CLOCK
 
 IN_LEAF = 16
 STEP_SECONDS: Final = 0.005
@@ -51,9 +52,9 @@ def _slices(d: Driver) -> list[float]:
     gc.freeze()
     taken: list[float] = []
     while not taken or d.engine.pending_work:
-        began = time.process_time()
-        d.engine.step(d.now, time.perf_counter, STEP_SECONDS)
-        taken.append(time.process_time() - began)
+        began = CLOCK()
+        d.engine.step(d.now, CLOCK, STEP_SECONDS)
+        taken.append(CLOCK() - began)
     return taken
 
 
@@ -68,7 +69,7 @@ def _cut(slices: list[list[float]]) -> Json:
     }
 
 
-def reservation(nodes: int, members: int) -> Json:
+def reservation(nodes: int, members: int, repeats: int = 6) -> Json:
     """From a gang that has waited long enough to nodes that are held for it, in steps as the daemon takes them."""
     d = _torn(nodes)
     d.apply(*gang(members, name="large"))
@@ -83,7 +84,7 @@ def reservation(nodes: int, members: int) -> Json:
         d.engine.configure(on)
 
     slices = []
-    for _ in range(6):
+    for _ in range(repeats):
         hold()
         d.now += 60
         slices.append(_slices(d))
@@ -92,7 +93,7 @@ def reservation(nodes: int, members: int) -> Json:
     return {"nodes": nodes, "pods": len(d.engine.world.ledger), "gang": members, **_cut(slices[1:])}
 
 
-def moves(nodes: int, members: int) -> Json:
+def moves(nodes: int, members: int, repeats: int = 6) -> Json:
     """The fewest pods whose move makes room for a gang of whole nodes, in steps as the daemon takes them."""
     d = _torn(nodes)
     d.engine.configure(
@@ -107,7 +108,7 @@ def moves(nodes: int, members: int) -> Json:
     assert found is not None
     plan = d.engine.moving.plan(found[0], d.now, 64)
     slices = []
-    for _ in range(6):
+    for _ in range(repeats):
         d.engine.world.improve_all()
         d.now += 600
         slices.append(_slices(d))
@@ -117,4 +118,13 @@ def moves(nodes: int, members: int) -> Json:
         "gang": members,
         "moved": len(plan.moves) if plan else 0,
         **_cut(slices[1:]),
+    }
+
+
+def waiting() -> Json:
+    """All of it, and a backlog."""
+    return {
+        "backlog": {str(gangs): backlog(gangs=gangs) for gangs in (100, 1000, 4000)},
+        "reservation": {str(nodes): reservation(nodes, 16) for nodes in (1000, 5000)},
+        "moves": {str(nodes): moves(nodes, 16) for nodes in (1000, 5000)},
     }

@@ -24,7 +24,7 @@ def tox() -> configparser.ConfigParser:
 def test_tox_alone_runs_every_check(tox: configparser.ConfigParser) -> None:
     default = re.split(r",\s*", tox["tox"]["env_list"])
     assert default == ["lint", "type", "imports", "unit", "nojit", "boundscheck", "e2e"]
-    for name in [*default, "e2e-real", "bench"]:
+    for name in [*default, "e2e-real", "bench", "bench-check"]:
         assert tox[f"testenv:{name}"]["commands"].strip()
         assert tox[f"testenv:{name}"]["description"]
 

@@ -1,0 +1,215 @@
+"""Whether anything became slower than it may: ``python -m tests.bench.check [--from FILE]``, ``tox -e bench-check``.
+
+Without ``--from`` it measures what needs nothing but Python, and what looks worse once more before it fails. With it,
+every ratio of a run of ``tox -e bench`` is looked at. Either is compared with ``baseline.json``; a figure that is
+missing fails as well.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+from . import machine
+from .objects import Json
+from .parts import CHECKED, PARTS
+from .ratios import RATIOS, Better, Ratio, ratios_of
+from .results import Unusable, failures, measured, read
+
+BASELINE: Final = Path(__file__).with_name("baseline.json")
+SCHEMA: Final = 1
+REMEDY: Final = """\
+A ratio is worse than the baseline allows, or missing. Look for the change that made it so; measured again without your
+changes, it tells whether it was the machine. Where it has a reason, or a ratio is new, take a new baseline of a whole
+run in a quiet hour, and tell the reason in the commit:
+  tox -e bench -- --accept                # measure all, then take it
+  tox -e bench -- --from FILE --accept    # take a run that was made earlier"""
+Verdict = Literal["ok", "worse", "missing", "not in the baseline"]
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a ratio was, and by which factor it may be worse."""
+
+    value: float
+    better: Better
+    allowed: float
+
+    @property
+    def bound(self) -> float:
+        """The worst that passes."""
+        return self.value / self.allowed if self.better == "higher" else self.value * self.allowed
+
+    def worse(self, value: float) -> bool:
+        """Whether a value fails."""
+        return value < self.bound if self.better == "higher" else value > self.bound
+
+    def best(self, one: float, other: float) -> float:
+        """The better one of two values."""
+        return max(one, other) if self.better == "higher" else min(one, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One ratio, compared."""
+
+    name: str
+    verdict: Verdict
+    now: float | None
+    then: Allowed | None
+
+
+def read_baseline(path: Path = BASELINE) -> dict[str, Allowed]:
+    """Return what is committed.
+
+    Raises:
+        Unusable: it is not there or not of its form.
+    """
+    try:
+        told = json.loads(path.read_text())
+        if told["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {told['schema']}, not {SCHEMA}")
+        found = {name: Allowed(**one) for name, one in told["ratios"].items()}
+        for name, one in found.items():
+            if one.better not in get_args(Better) or not one.allowed >= 1 or not one.value > 0:
+                raise ValueError(f"{name}: a value above 0, higher or lower, and a factor of at least 1 are wanted")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise Unusable(f"{path} can't be used: {error}; take a new one: tox -e bench -- --accept") from error
+    return found
+
+
+def write_baseline(results: Json, path: Path = BASELINE) -> None:
+    """Take the ratios of a run as what is to hold from now on.
+
+    Raises:
+        Unusable: a part failed or a ratio is missing.
+    """
+    found: dict[str, float] = results["ratios"]
+    if lost := [*failures(results["parts"]), *(one.name for one in RATIOS if one.name not in found)]:
+        raise Unusable(f"no baseline is taken of a run without {', '.join(lost)}")
+    ratios = {one.name: {"value": found[one.name], "better": one.better, "allowed": one.allowed} for one in RATIOS}
+    told = {"schema": SCHEMA, "made": results["made"], "machine": results["machine"], "ratios": ratios}
+    path.write_text(json.dumps(told, indent=2) + "\n")
+
+
+def compared(baseline: Mapping[str, Allowed], now: Mapping[str, float], ratios: Iterable[Ratio]) -> list[Row]:
+    """Compare these ratios; one that is missing on either side is told, never passed."""
+    rows = []
+    for ratio in ratios:
+        then, value = baseline.get(ratio.name), now.get(ratio.name)
+        verdict: Verdict = "ok"
+        if then is None:
+            verdict = "not in the baseline"
+        elif value is None:
+            verdict = "missing"
+        elif then.worse(value):
+            verdict = "worse"
+        rows.append(Row(ratio.name, verdict, value, then))
+    return rows
+
+
+def better_of(
+    baseline: Mapping[str, Allowed], one: Mapping[str, float], other: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the better value of each ratio of two measurements."""
+    found = {**one, **other}
+    for name in one.keys() & other.keys() & baseline.keys():
+        found[name] = baseline[name].best(one[name], other[name])
+    return found
+
+
+def of_parts(names: Iterable[str]) -> list[Ratio]:
+    """Return the ratios that are told by these parts alone."""
+    wanted = set(names)
+    return [one for one in RATIOS if one.parts <= wanted]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the comparison as text."""
+    lines = [("ratio", "baseline", "now", "allowed", "")]
+    for row in rows:
+        then, sign = row.then, "≥" if row.then and row.then.better == "higher" else "≤"
+        lines.append(
+            (
+                row.name,
+                f"{then.value:,.4g}" if then else "-",
+                f"{row.now:,.4g}" if row.now is not None else "-",
+                f"{sign} {then.bound:,.4g}" if then else "-",
+                "" if row.verdict == "ok" else row.verdict.upper(),
+            )
+        )
+    widths = [max(len(line[at]) for line in lines) for at in range(5)]
+    return "\n".join(
+        "  ".join((line[0].ljust(widths[0]), *(line[at].rjust(widths[at]) for at in (1, 2, 3)), line[4])).rstrip()
+        for line in lines
+    )
+
+
+def measure_anew(names: Iterable[str]) -> dict[str, Json]:
+    """Measure these parts."""
+    found = {}
+    for name in names:
+        _say(f"measuring {name}: {PARTS[name].tells} …")
+        found[name] = measured(PARTS[name])
+    return found
+
+
+def check(baseline: Mapping[str, Allowed]) -> tuple[list[Row], list[str]]:
+    """Measure what needs nothing but Python, and what failed once more; return the comparison and the failed parts."""
+    wanted = of_parts(CHECKED)
+    parts = measure_anew(CHECKED)
+    now = ratios_of(parts)
+    worse = {row.name for row in compared(baseline, now, wanted) if row.verdict == "worse"}
+    again = [name for name in CHECKED if any(one.name in worse and name in one.parts for one in wanted)]
+    if again:
+        _say(f"{', '.join(sorted(worse))} looked worse: {', '.join(again)} once more, the better of both counts")
+        second = measure_anew(again)
+        now = better_of(baseline, now, ratios_of({**parts, **second}))
+        parts |= second
+    return compared(baseline, now, wanted), [f"{name}: {parts[name]['failed']}" for name in failures(parts)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare and say so; 1 where anything is worse or missing."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.check", description=__doc__)
+    parser.add_argument("--from", dest="file", type=Path, help="look at every ratio of this run of tox -e bench")
+    parser.add_argument("--baseline", type=Path, default=BASELINE, help="compare with this instead")
+    told = parser.parse_args(arguments)
+    try:
+        baseline = read_baseline(told.baseline)
+        if told.file is None:
+            _say(f"load average {machine.load()} on {machine.facts()['cpus']} CPUs")
+            rows, failed = check(baseline)
+        else:
+            results = read(told.file)
+            rows = compared(baseline, ratios_of(results["parts"]), RATIOS)
+            failed = [f"{name}: {results['parts'][name]['failed']}" for name in failures(results["parts"])]
+    except Unusable as error:
+        _say(str(error))
+        return 1
+    sys.stdout.write(table(rows) + "\n")
+    if rest := len(RATIOS) - len(rows):
+        _say(
+            f"{rest} more ratios were not looked at, they need a whole run: "
+            "tox -e bench, then tox -e bench-check -- --from bench-results/bench.json"
+        )
+    wrong = [row for row in rows if row.verdict != "ok"]
+    for text in failed:
+        _say(f"failed: {text}")
+    if wrong or failed:
+        _say(REMEDY)
+        return 1
+    _say(f"all {len(rows)} ratios are as good as they have to be")
+    return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

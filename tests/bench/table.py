@@ -1,0 +1,370 @@
+"""The page of measurements in docs/, made of a run's JSON and of nothing else: ``python -m tests.bench --docs``."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from .objects import Json
+from .parts import PARTS
+from .promises import PROMISES
+from .ratios import RATIOS
+from .results import read, write
+
+REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference"
+PAGE: Final = REFERENCE / "measurements.md"
+COPY: Final = REFERENCE / "measurements.json"
+"""The run that the page tells of."""
+
+_HEAD: Final = """\
+<!-- Written by `python -m tests.bench --docs` from measurements.json; measure again, don't change this file. -->
+# Measurements
+
+One run of `tox -e bench`, one part after the other, on one machine. Rates and times are those of this machine in that
+hour; the [ratios](#ratios) hold better, and `tox -e bench-check` fails where one becomes worse than its baseline
+allows. How it was measured, and what it means: [speed](../explanation/speed.md). All figures:
+[measurements.json](measurements.json).
+
+Times in core are CPU time: what a decision takes when nothing else runs. Races, memory and traffic are of the daemon as
+a process of its own; API server, scheduler and the measuring program share the CPUs.
+"""
+
+
+def publish(results: Json) -> None:
+    """Keep a run in docs/, and write the page."""
+    write(COPY, results)
+    PAGE.write_text(page(results), encoding="utf-8")
+
+
+def page_of_copy() -> str:
+    """Return the page as the run in docs/ has it."""
+    return page(read(COPY))
+
+
+def page(results: Json) -> str:
+    """Return the page."""
+    parts = results["parts"]
+    text = [_HEAD, "\n", _machine(results)]
+    for title, rows in (
+        ("Promises", _promises(parts)),
+        ("Beside other schedulers", _races(parts)),
+        ("Decisions on gangs", _decisions(parts)),
+        ("Pods alone", _alone(parts)),
+        ("No room", _no_room(parts)),
+        ("Experiments of FGD", _fgd(parts)),
+        ("Memory and start", _memory(parts)),
+        ("At rest and at work", _load(parts)),
+        ("Records", _records(parts)),
+        ("Start and nodes", _starting(parts)),
+        ("Failures", _recovery(parts)),
+        ("Beside an integer solver", _gap(parts)),
+        ("Ratios", _ratios(results["ratios"])),
+        ("How long it took", _took(parts)),
+    ):
+        text.append(f"\n## {title}\n\n{_table(rows)}")
+    return "".join(text)
+
+
+Rows = Iterator[Sequence[Any]]
+"""The first is the header."""
+
+
+def _table(rows: Iterable[Sequence[Any]]) -> str:
+    header, *rest = [[_cell(cell) for cell in row] for row in rows]
+    if not rest:
+        return "Not measured in this run.\n"
+    lines = [header, ["---"] * len(header), *rest]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "**no**"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+        case _:
+            return str(value)
+
+
+def _figures(parts: Mapping[str, Json], name: str, *keys: str) -> Any:
+    """Return what a part measured below some keys, an empty dict where it did not."""
+    found: Any = parts.get(name, {}).get("figures", {})
+    for key in keys:
+        found = found.get(key, {})
+    return found
+
+
+def _machine(results: Json) -> str:
+    machine, parts = results["machine"], results["parts"]
+    loops = [part["reference"] for part in parts.values() if "reference" in part]
+    python, compiled = ([one[key] for one in loops] for key in ("python_ns", "compiled_ns"))
+    loads = [part["load"] for part in parts.values()]
+    lines = [
+        f"Measured {results['made'][:10]} on {machine['cpus']} CPUs ({machine['model']}, {machine['machine']}), "
+        f"{machine['system']}, Python {machine['python']}.",
+    ]
+    if loads:
+        most = max(max(one.values()) for one in loads)
+        lines.append(f"Load average {loads[0]['begin']} at the begin, {loads[-1]['end']} at the end, {most} at most.")
+    if loops:
+        lines.append(
+            f"A step of the reference loop in Python took {min(python):.0f} to {max(python):.0f} ns, of the compiled "
+            f"one {min(compiled):.2f} to {max(compiled):.2f} ns: compare these before figures of two days or machines."
+        )
+    if failed := [name for name, part in parts.items() if "failed" in part]:
+        lines.append(f"**Failed in this run, and missing below: {', '.join(failed)}.**")
+    return "\n".join(lines) + "\n"
+
+
+def _promises(parts: Mapping[str, Json]) -> Rows:
+    yield "what", "promised", "measured", "kept"
+    for one in PROMISES:
+        found = one.measured(parts)
+        if found is not None:
+            yield one.tells, f"under {one.below:g} {one.unit}", f"{found:.3g} {one.unit}", found < one.below
+
+
+_CONTESTANTS: Final = {"ours": "topo-scheduler", "kube_scheduler": "kube-scheduler 1.36.3", "kai": "KAI-Scheduler"}
+_RACES: Final = (
+    ("plain", "pods of 2 GPUs"),
+    ("gangs", "gangs of 8 whole nodes, each in a leaf of 16"),
+    ("embedded", "pods of 2 GPUs, embedded API server"),
+)
+
+
+def _races(parts: Mapping[str, Json]) -> Rows:
+    yield (
+        "race",
+        "nodes",
+        "scheduler",
+        "pods",
+        "pods/s",
+        "ours is",
+        "CPU ms a pod",
+        "MiB",
+        "first bind after s",
+        "correct %",
+    )
+    for name, tells in _RACES:
+        for race in _figures(parts, name).values():
+            ours = race["ours"]["pods_per_s"]
+            for key, contestant in _CONTESTANTS.items():
+                if key not in race:
+                    continue
+                one = race[key]
+                rate, version = one["pods_per_s"], one.get("version", "").lstrip("v")
+                times = f"{ours / rate:.3g} x" if ours and rate and key != "ours" else None
+                yield (
+                    *(tells, race["nodes"], f"{contestant} {version}".strip(), one["bound"], rate, times),
+                    *(one["cpu_ms_per_pod"], one["rss_mb"], one["first_bind_after_s"]),
+                    one["verifier"]["correct_percent"],
+                )
+
+
+_PERCENTILES: Final = ("p50_us", "p99_us", "max_us")
+
+
+def _decisions(parts: Mapping[str, Json]) -> Rows:
+    yield "decision", "nodes", "median µs", "99th percentile µs", "most µs"
+    figures = _figures(parts, "decisions")
+    if not figures:
+        return
+    for size, rows in (
+        ("4", figures["growth"]["gang_of_4"]),
+        ("8", figures["gang_of_8"]),
+        ("64", figures["growth"]["gang_of_64"]),
+    ):
+        for one in rows.values():
+            yield f"gang of {size}, leaves of 16", one["nodes"], *(one[key] for key in _PERCENTILES)
+    targets = figures["targets"]
+    for tells, one in (
+        ("gang of 4, leaves of 100", targets["gang_of_4"]),
+        ("gang of 1,000 in 100 segments, leaves of 10", targets["gang_in_segments"]),
+        ("the same, each segment with a launcher without GPU", figures["mixed_segments"]),
+        ("gang of 64 without room, looked at again", targets["recheck"]),
+    ):
+        yield tells, one["nodes"], *(one.get(key) for key in _PERCENTILES)
+    links = {"no_links": "links unknown", "not_asked": "links known, not asked for", "asked": "asks for 100 Gb/s"}
+    for gang, ways in figures["bandwidth"].items():
+        for way, one in ways.items():
+            yield f"{gang.replace('_', ' ')}, {links[way]}", one["nodes"], *(one[key] for key in _PERCENTILES)
+    racks = {
+        "no_racks": "no racks",
+        "not_asked": "racks not asked for",
+        "required": "one rack",
+        "preferred": "one rack preferred",
+    }
+    for way, one in figures["accelerators"].items():
+        yield f"gang of 16, leaves of nine, {racks[way]}", one["nodes"], *(one[key] for key in _PERCENTILES)
+
+
+def _alone(parts: Mapping[str, Json]) -> Rows:
+    yield "pods alone, while the cluster fills", "nodes", "median µs", "99th percentile µs", "most µs"
+    told = {
+        "whole": "whole GPUs, our score",
+        "scoring_off": "whole GPUs, scoring off",
+        "shares": "some ask for shares of a GPU",
+    }
+    for name, one in _figures(parts, "alone").items():
+        yield told[name], one["nodes"], *(one[key] for key in _PERCENTILES)
+
+
+def _no_room(parts: Mapping[str, Json]) -> Rows:
+    yield "what", "nodes", "pods that run", "CPU ms", "longest part or step, ms"
+    for one in _figures(parts, "roomless", "preemption"):
+        what = f"who gives way for {_gang(one['gang'])} of {one['gpus_each']} GPUs: {one['victims']} pods"
+        yield what, one["nodes"], one["candidates"], one["p50_ms"], None
+    for one in _figures(parts, "roomless", "explanations").values():
+        what = f"why a gang of {one['gang']} waits, and what would help"
+        yield what, one["nodes"], one["pods"], one["p50_ms"], one["slice_max_ms"]
+    for key, what in (
+        ("reservation", "nodes are held for a gang of 16"),
+        ("moves", "moves that make room for a gang of 16"),
+    ):
+        for one in _figures(parts, "waiting", key).values():
+            yield what, one["nodes"], one["pods"], one["cpu_ms"], one["step_max_cpu_ms"]
+    for one in _figures(parts, "waiting", "backlog").values():
+        what = f"each second of a backlog of {one['gangs']:,} gangs, a pod ends in it"
+        yield what, one["nodes"], one["nodes"], one["cpu_ms_per_second"], None
+
+
+def _gang(members: int) -> str:
+    return "a pod" if members == 1 else f"a gang of {members}"
+
+
+def _fgd(parts: Mapping[str, Json]) -> Rows:
+    yield "score", "seconds", "decisions", "GPUs allocated %", "published %"
+    told = {"ours": "ours", "learned": "ours, typical pods learned", "fgd": "the published one"}
+    figures = _figures(parts, "fgd")
+    for name, tells in told.items():
+        if name in figures:
+            one = figures[name]
+            yield (
+                tells,
+                one["seconds"],
+                one["decisions"],
+                f"{one['allocated_percent']:.2f}",
+                figures["published_percent"],
+            )
+
+
+def _memory(parts: Mapping[str, Json]) -> Rows:
+    yield (
+        "nodes",
+        "bound pods",
+        "MiB of its own",
+        "MiB resident",
+        "most resident",
+        "first bind after s",
+        "CPU s until then",
+    )
+    figures = _figures(parts, "memory")
+    for by_pods in figures.values():
+        for one in by_pods.values() if isinstance(by_pods, dict) else ():
+            sizes = (one["uss_mb"], one["rss_mb"], one["peak_rss_mb"])
+            yield one["nodes"], one["pods"], *sizes, one["first_bind_after_s"], one["cpu_s"]
+    if figures:
+        yield "each", "", f"{figures['kib_per_node']} KiB", "", "", "", ""
+        yield "", "each", f"{figures['kib_per_pod']} KiB", "", "", "", ""
+
+
+def _load(parts: Mapping[str, Json]) -> Rows:
+    yield "what", "CPUs", "MB/s received", "MB/s sent", "bytes received a decision", "bytes sent a decision"
+    figures = _figures(parts, "load")
+    if not figures:
+        return
+    where = f"{figures['nodes']:,} nodes, {figures['pods_bound_before']:,} pods, {figures['rss_mb_after_load']:.0f} MiB"
+    for key in ("at_rest", "at_work"):
+        one = figures[key]
+        what = f"{where}, " + (f"{one['decisions_per_s']:.0f} decisions a second" if key == "at_work" else "at rest")
+        rates = (one["cpu_cores"], one["received_mb_per_s"], one["sent_mb_per_s"])
+        yield what, *rates, one.get("received_bytes_per_decision"), one.get("sent_bytes_per_decision")
+
+
+def _records(parts: Mapping[str, Json]) -> Rows:
+    yield "what", "with neither", "with a record", "with an audit log", "with both"
+    figures = _figures(parts, "record")
+    if not figures:
+        return
+    core, served = figures["core"], figures["served"]
+    for key, what in (
+        ("us_per_pod", "CPU µs a pod in the engine's thread"),
+        ("us_per_pod_all_threads", "in all threads"),
+    ):
+        yield what, *(core[f"{name}_{key}"] for name in ("nobody", "record", "audit")), None
+    what = f"pods/s on a real API server, {served['nodes']:,} nodes"
+    yield what, served["nobody"]["pods_per_s"], served["record"]["pods_per_s"], None, served["both"]["pods_per_s"]
+    pause = figures["checkpoint"]
+    yield (
+        f"pause of a checkpoint, {pause['nodes']:,} nodes, {pause['pods']:,} pods, s",
+        None,
+        pause["seconds"],
+        None,
+        None,
+    )
+
+
+def _starting(parts: Mapping[str, Json]) -> Rows:
+    yield "what", "CPU"
+    figures = _figures(parts, "starting")
+    if not figures:
+        return
+    kernels, nodes = figures["kernels"], figures["nodes"]
+    yield "a process that compiles all kernels", f"{kernels['cold']['process_cpu_s']} s"
+    yield "a process that has all kernels from a cache", f"{kernels['cached']['process_cpu_s']} s"
+    yield f"a first list of {nodes['nodes']:,} nodes, decoded", f"{nodes['first_list_ms']} ms"
+    yield "the same list, every node changed", f"{nodes['relist_all_changed_ms']} ms"
+    yield "one node's changed labels: median, 99th percentile", _pair(nodes["one_change"])
+    for size, one in figures["fragmentation"].items():
+        yield f"fragmentation of {int(size):,} nodes: median, 99th percentile", _pair(one)
+
+
+def _pair(one: Json) -> str:
+    return f"{one['p50_us'] / 1e3:.3g} ms, {one['p99_us'] / 1e3:.3g} ms"
+
+
+def _recovery(parts: Mapping[str, Json]) -> Rows:
+    yield "what", "measured"
+    figures = _figures(parts, "recovery")
+    if not figures:
+        return
+    for one in figures["healing"].values():
+        what = f"{one['failed_nodes']} of {one['nodes']} nodes fail"
+        yield f"{what}: CPU until every lost pod's seat is held", f"{one['cpu_s_until_all_seats_are_held']} s"
+        yield f"{what}: pods moved, pods lost", f"{one['moved_pods']}, {one['lower_bound']}"
+    thread = figures["watching"]
+    yield f"kopf's thread on {thread['nodes']:,} nodes: CPU until all are listed", f"{thread['thread_cpu_s']} s"
+    yield "its memory, with what is imported for it", f"{thread['memory_mb_with_import_and_lists']} MiB"
+    yield "its CPU for a heartbeat", f"{thread['cpu_ms_per_heartbeat']} ms"
+    yield "a failure is seen after it was written", f"{thread['failure_seen_after_ms']} ms"
+
+
+def _gap(parts: Mapping[str, Json]) -> Rows:
+    yield "gangs", "tried", "no place", "as well as can be", "more leaves", "a wider level", "missed", "median ms"
+    told = {
+        "mixed": "of different pods",
+        "mixed_in_segments": "of different pods, in segments",
+        "tied": "tied to each other",
+        "tied_in_segments": "tied to each other, in segments",
+    }
+    for name, one in _figures(parts, "gap").items():
+        results = ("impossible", "optimal", "leaves_too_many", "level_too_wide", "missed")
+        yield told[name], one["instances"], *(one[key] for key in results), one["p50_ms"]
+
+
+def _ratios(ratios: Mapping[str, float]) -> Rows:
+    yield "ratio", "value", "better is", "worse by more fails", "of what"
+    for one in RATIOS:
+        if one.name in ratios:
+            yield f"`{one.name}`", f"{ratios[one.name]:,.4g}", one.better, f"x {one.allowed:g}", one.tells
+
+
+def _took(parts: Mapping[str, Json]) -> Rows:
+    yield "part", "seconds", "load average before, after", "what"
+    for name, part in parts.items():
+        load = f"{part['load']['begin']}, {part['load']['end']}"
+        yield f"`{name}`", part["seconds"], load, PARTS[name].tells + (" (**failed**)" if "failed" in part else "")

@@ -1,0 +1,200 @@
+"""Nothing that became slower than it may passes, and nothing that wasn't measured."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.bench import check
+from tests.bench.check import BASELINE, main, of_parts, read_baseline, write_baseline
+from tests.bench.objects import Json
+from tests.bench.parts import CHECKED, PARTS, Part
+from tests.bench.ratios import RATIOS, Ratio, figure, ratios_of
+from tests.bench.results import Unusable, begun, write
+
+
+def made_up(factors: Mapping[str, float] | None = None) -> dict[str, Json]:
+    """Parts in which every ratio has its figures, some of them times a factor (by their paths)."""
+    parts: dict[str, Json] = {name: {"seconds": 1.0, "load": {"begin": 0.0, "end": 0.0}} for name in PARTS}
+    for path in {path for ratio in RATIOS for path in (ratio.over, ratio.by) if path}:
+        name, *keys = path.split(".")
+        at = parts[name].setdefault("figures", {})
+        for key in keys[:-1]:
+            at = at.setdefault(key, {})
+        at[keys[-1]] = 8.0 * (factors or {}).get(path, 1.0)
+    return parts
+
+
+def run_of(parts: Mapping[str, Json]) -> Json:
+    return {**begun(), "parts": parts, "ratios": ratios_of(parts)}
+
+
+@pytest.fixture
+def checked(tmp_path: Path) -> Callable[[Mapping[str, Json]], int]:
+    """Compares a run with the baseline of one in which nothing is worse."""
+    write_baseline(run_of(made_up()), tmp_path / "baseline.json")
+
+    def checks(parts: Mapping[str, Json]) -> int:
+        write(tmp_path / "run.json", run_of(parts))
+        return main(["--from", str(tmp_path / "run.json"), "--baseline", str(tmp_path / "baseline.json")])
+
+    return checks
+
+
+Checked = Callable[[Mapping[str, Json]], int]
+
+
+def test_a_run_like_the_baseline_passes(checked: Checked) -> None:
+    assert checked(made_up()) == 0
+
+
+def _moved(ratio: Ratio, by: float) -> dict[str, float]:
+    """Only this ratio becomes worse by so much: its figures are read by others too, so it is checked by name."""
+    return {ratio.over: by if ratio.better == "lower" else 1 / by}
+
+
+@pytest.mark.parametrize("ratio", RATIOS, ids=lambda ratio: ratio.name)
+def test_a_regression_fails_and_is_named(ratio: Ratio, checked: Checked, capsys: pytest.CaptureFixture[str]) -> None:
+    assert checked(made_up(_moved(ratio, 1.01 * ratio.allowed))) == 1
+    told = capsys.readouterr()
+    assert f"{ratio.name} " in "".join(line for line in told.out.splitlines() if line.endswith("WORSE"))
+    assert "tox -e bench -- --accept" in told.err
+
+
+@pytest.mark.parametrize("ratio", RATIOS, ids=lambda ratio: ratio.name)
+def test_what_is_allowed_and_what_is_better_is_not_worse(
+    ratio: Ratio, checked: Checked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for by in (0.99 * ratio.allowed, 0.1):
+        checked(made_up(_moved(ratio, by)))
+        lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{ratio.name} ")]
+        assert len(lines) == 1
+        assert not lines[0].endswith("WORSE")
+
+
+@pytest.mark.parametrize("ratio", RATIOS, ids=lambda ratio: ratio.name)
+@pytest.mark.parametrize("value", [None, "fast", True, float("nan")])
+def test_a_figure_that_is_missing_fails(ratio: Ratio, value: object, checked: Checked) -> None:
+    for path in filter(None, (ratio.over, ratio.by)):
+        parts = made_up()
+        name, *keys, last = path.split(".")
+        at = parts[name]["figures"]
+        for key in keys:
+            at = at[key]
+        at[last] = value
+        assert checked(parts) == 1
+
+
+def test_a_part_that_failed_or_is_not_there_fails(checked: Checked, capsys: pytest.CaptureFixture[str]) -> None:
+    parts = made_up()
+    parts["plain"] = {"seconds": 1.0, "load": {"begin": 0.0, "end": 0.0}, "failed": "etcd did not start"}
+    assert checked(parts) == 1
+    assert "plain: etcd did not start" in capsys.readouterr().err
+    del parts["plain"]
+    assert checked(parts) == 1
+    assert "MISSING" in capsys.readouterr().out
+
+
+def test_a_ratio_that_the_baseline_lacks_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    baseline, run = tmp_path / "baseline.json", tmp_path / "run.json"
+    write_baseline(run_of(made_up()), baseline)
+    told = json.loads(baseline.read_text())
+    del told["ratios"]["recheck"]
+    baseline.write_text(json.dumps(told))
+    write(run, run_of(made_up()))
+    assert main(["--from", str(run), "--baseline", str(baseline)]) == 1
+    assert "NOT IN THE BASELINE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text", [None, "", "[]", '{"schema": 0}', '{"schema": 1, "ratios": {"recheck": {"value": 1, "better": "faster"}}}']
+)
+def test_a_baseline_or_a_run_that_cannot_be_read_fails(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "given.json"
+    if text is not None:
+        path.write_text(text)
+    assert main(["--baseline", str(path), "--from", str(path)]) == 1
+    assert main(["--from", str(path)]) == 1
+    assert str(path) in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- measured anew
+
+
+class Machine:
+    """Stands in for measuring: of each time a part is measured, by which factor some figures are what they were."""
+
+    def __init__(self, *times: Mapping[str, float]) -> None:
+        self.times = list(times)
+        self.measured: list[str] = []
+
+    def __call__(self, part: Part) -> Json:
+        self.measured.append(part.name)
+        nth = self.measured.count(part.name) - 1
+        return made_up(self.times[min(nth, len(self.times) - 1)])[part.name]
+
+
+SLOWER = {"rounds.recheck.steps": 3.0}
+
+
+def anew(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    write_baseline(run_of(made_up()), tmp_path / "baseline.json")
+    monkeypatch.setattr(check, "measured", machine)
+    return main(["--baseline", str(tmp_path / "baseline.json")])
+
+
+def test_by_default_only_what_needs_nothing_but_python_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not any(PARTS[name].needs for name in CHECKED)
+    machine = Machine({})
+    assert anew(machine, tmp_path, monkeypatch) == 0
+    assert machine.measured == list(CHECKED)
+    assert f"{len(RATIOS) - len(of_parts(CHECKED))} more ratios were not looked at" in capsys.readouterr().err
+
+
+def test_what_looks_worse_is_measured_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(SLOWER, {})
+    assert anew(machine, tmp_path, monkeypatch) == 0
+    assert machine.measured == [*CHECKED, "rounds"]
+
+
+def test_what_is_worse_twice_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = Machine(SLOWER)
+    assert anew(machine, tmp_path, monkeypatch) == 1
+    assert machine.measured == [*CHECKED, "rounds"]
+    assert "recheck looked worse: rounds once more" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- what is committed
+
+
+def test_the_baseline_is_of_these_ratios() -> None:
+    found = {name: (one.better, one.allowed) for name, one in read_baseline(BASELINE).items()}
+    assert found == {one.name: (one.better, one.allowed) for one in RATIOS}
+
+
+def test_names_of_ratios_are_their_own_and_their_parts_exist() -> None:
+    assert len({one.name for one in RATIOS}) == len(RATIOS)
+    assert set().union(*(one.parts for one in RATIOS)) <= PARTS.keys()
+    assert of_parts(CHECKED)
+
+
+def test_a_baseline_is_taken_of_whole_runs_only(tmp_path: Path) -> None:
+    parts = made_up()
+    parts["load"] = {"failed": "no server"}
+    with pytest.raises(Unusable, match="load"):
+        write_baseline(run_of(parts), tmp_path / "baseline.json")
+    assert not (tmp_path / "baseline.json").exists()
+
+
+def test_a_figure_is_found_by_its_path() -> None:
+    parts = {"one": {"figures": {"a": {"b": 3}, "list": [1]}}}
+    assert figure(parts, "one.a.b") == 3.0
+    for path in ("one.a", "one.a.c", "one.list.0", "two.a", "one"):
+        assert figure(parts, path) is None
