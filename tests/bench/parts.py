@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from tests.controlplane import build
+
 from .machine import mean, reference
 from .objects import Json
 
@@ -36,7 +38,19 @@ class Part:
         found: Json = asyncio.run(function()) if inspect.iscoroutinefunction(function) else function()
         return found
 
+    def prepare(self) -> None:
+        """Build what it needs, which is no part of what is measured.
 
+        Raises:
+            ControlPlaneUnavailable: it can't be built.
+        """
+        for need, module in MODULES.items():
+            if need in self.needs:
+                build(modules=[module])
+
+
+MODULES: Final[dict[Need, str]] = {"control plane": "go", "KAI": "go-kai"}
+"""Go modules, of `tests.controlplane`."""
 REAL: Final[frozenset[Need]] = frozenset({"control plane"})
 PARTS: Final = {
     part.name: part
@@ -53,7 +67,8 @@ PARTS: Final = {
         Part("recovery", "planning for failures, and the thread of kopf", "recovery:recovery"),
         Part("embedded", "plain pods on the embedded API server", "race:all_on_embedded"),
         Part("plain", "plain pods on a real API server, beside kube-scheduler", "race:all_plain", REAL),
-        Part("gangs", "gangs on it, beside kube-scheduler and KAI-Scheduler", "race:all_gangs", REAL | {"KAI"}),
+        Part("gangs", "gangs on it, beside kube-scheduler", "race:all_gangs", REAL),
+        Part("kai", "the same gangs with KAI-Scheduler", "race:all_gangs_of_kai", REAL | {"KAI"}),
         Part("load", "CPU, memory and traffic on it, at rest and at work", "load:load", REAL),
         Part("record", "what recording costs, in core and on it", "recording:recording", REAL),
     )

@@ -20,6 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from tests.controlplane import ControlPlaneUnavailable
+
 from . import machine
 from .objects import Json
 from .parts import PARTS, Part
@@ -97,8 +99,14 @@ def measure(results: Json, names: Iterable[str], kept: Callable[[Json], None], s
 def measured(part: Part) -> Json:
     """Measure one part in a process of its own."""
     before, began = machine.load(), time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        told = _figures(part, Path(folder))
+    try:
+        part.prepare()
+    except ControlPlaneUnavailable as error:
+        told: Json = {"failed": str(error)}
+    else:
+        before, began = machine.load(), time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            told = _figures(part, Path(folder))
     return {"seconds": round(time.monotonic() - began, 1), "load": {"begin": before, "end": machine.load()}, **told}
 
 

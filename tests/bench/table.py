@@ -36,7 +36,7 @@ def publish(results: Json) -> None:
 
 
 def page_of_copy() -> str:
-    """Return the page as the run in docs/ has it."""
+    """Return the page of the run that is kept in docs/."""
     return page(read(COPY))
 
 
@@ -129,6 +129,8 @@ def _promises(parts: Mapping[str, Json]) -> Rows:
 
 
 _CONTESTANTS: Final = {"ours": "topo-scheduler", "kube_scheduler": "kube-scheduler 1.36.3", "kai": "KAI-Scheduler"}
+_ALSO: Final = {"gangs": "kai"}
+"""The part in which another contestant ran the same race."""
 _RACES: Final = (
     ("plain", "pods of 2 GPUs"),
     ("gangs", "gangs of 8 whole nodes, each in a leaf of 16"),
@@ -150,7 +152,8 @@ def _races(parts: Mapping[str, Json]) -> Rows:
         "correct %",
     )
     for name, tells in _RACES:
-        for race in _figures(parts, name).values():
+        for size, race in _figures(parts, name).items():
+            race = race | _figures(parts, _ALSO.get(name, ""), size)
             ours = race["ours"]["pods_per_s"]
             for key, contestant in _CONTESTANTS.items():
                 if key not in race:

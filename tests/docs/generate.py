@@ -1,7 +1,7 @@
 """Writes the references that follow from code: ``python -m tests.docs.generate``.
 
 What is written by hand stands in the introductions here; everything in the tables is read from the models, the label
-families, the metrics registry and the command line.
+families, the metrics registry and the command line; measurements from the run that is kept beside them.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 from prometheus_client.metrics import MetricWrapperBase
 
+from tests.bench.table import page_of_copy
 from topo_scheduler.api import labels
 from topo_scheduler.api.config import TopologySchedulerConfig
 from topo_scheduler.api.links import uplink_label
@@ -360,6 +361,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "labels.md": labels_page,
     "metrics.md": metrics_page,
     "cli.md": cli_page,
+    "measurements.md": page_of_copy,
     "explain.schema.json": schema_page,
     "result.schema.json": result_page,
 }
