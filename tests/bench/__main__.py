@@ -5,6 +5,7 @@ the others are kept, and the exit code is 1.
 """
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -81,4 +82,5 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what runs is ended with it
     sys.exit(main())

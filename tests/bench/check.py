@@ -7,6 +7,7 @@ missing fails as well.
 
 import argparse
 import json
+import signal
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -212,4 +213,5 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what runs is ended with it
     sys.exit(main())

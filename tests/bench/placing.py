@@ -5,7 +5,8 @@ All times are CPU time: a decision waits for nothing, and what else the machine 
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Final
 
@@ -90,13 +91,20 @@ class Cluster:
 
     def decide(self) -> list[Announce]:
         """Try all that wait; nothing that was there before is looked at by the garbage collector meanwhile."""
-        gc.collect()
-        gc.freeze()
-        try:
+        with frozen():
             said = self.engine.step(0.0, CLOCK, 1e9)
-        finally:
-            gc.unfreeze()
         return [one for one in said if isinstance(one, Announce)]
+
+
+@contextmanager
+def frozen() -> Iterator[None]:
+    """Leave what is there to itself while garbage is collected, as the daemon does once its caches are filled."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def node(number: int, per_leaf: int, per_rack: int = 0) -> Node:

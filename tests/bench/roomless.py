@@ -10,7 +10,7 @@ from topo_scheduler.scheduling.instructions import Preempt, Tell
 
 from . import objects
 from .objects import Json
-from .placing import CLOCK, Cluster
+from .placing import CLOCK, Cluster, frozen
 
 STARTED: Final = 1_704_067_200.0
 """Seconds since the epoch at which pods that run were made."""
@@ -39,9 +39,10 @@ def preemption(nodes: int, victims: int, per_node: int, members: int, gpus: int,
                 running.append(msgspec.convert(body, Pod))
         cluster.engine.pods_applied(running, 0.0)
         cluster.gang("urgent", members, gpus, priority=100)
-        began = CLOCK()
-        said = cluster.engine.step(0.0, CLOCK, 1e9)
-        planned.append(CLOCK() - began)
+        with frozen():
+            began = CLOCK()
+            said = cluster.engine.step(0.0, CLOCK, 1e9)
+            planned.append(CLOCK() - began)
         evicted = sum(isinstance(one, Preempt) for one in said)
         assert evicted, "there was room to be made"
     return {
@@ -73,11 +74,12 @@ def explanations(nodes: int, per_node: int, members: int, repeats: int = 3) -> J
         cluster.gang("waits", members, 8)
         engine.step(0.0, CLOCK, 1e9)
         taken = []
-        while engine.why.waiting:
-            began = CLOCK()
-            said = engine.why.work(0.0, STARTED, CLOCK, SLICE)
-            taken.append(CLOCK() - began)
-            ways = max(ways, sum(one.message.count(") ") for one in said if isinstance(one, Tell)) // members)
+        with frozen():
+            while engine.why.waiting:
+                began = CLOCK()
+                said = engine.why.work(0.0, STARTED, CLOCK, SLICE)
+                taken.append(CLOCK() - began)
+                ways = max(ways, sum(one.message.count(") ") for one in said if isinstance(one, Tell)) // members)
         if repeat:
             totals.append(sum(taken))
             slices += taken

@@ -72,9 +72,11 @@ def fgd() -> Json:
     found: Json = {}
     kinds = {"ours": ("fragmentation", False), "learned": ("fragmentation", True), "fgd": ("fgd", False)}
     for name, (scoring, learned) in kinds.items():
+        began = CLOCK()
         result = run(cluster, pods, TRACE, SEED, scoring, learned=learned)
         found[name] = {
             "seconds": round(result.seconds, 2),
+            "cpu_s_with_its_nodes": round(CLOCK() - began, 2),
             "decisions": result.arrived,
             "placed": result.placed,
             "allocated_percent": round(result.allocated, 2),

@@ -240,19 +240,14 @@ def _gang(members: int) -> str:
 
 
 def _fgd(parts: Mapping[str, Json]) -> Rows:
-    yield "score", "seconds", "decisions", "GPUs allocated %", "published %"
+    yield "score", "seconds", "CPU s, nodes included", "decisions", "GPUs allocated %", "published %"
     told = {"ours": "ours", "learned": "ours, typical pods learned", "fgd": "the published one"}
     figures = _figures(parts, "fgd")
     for name, tells in told.items():
         if name in figures:
             one = figures[name]
-            yield (
-                tells,
-                one["seconds"],
-                one["decisions"],
-                f"{one['allocated_percent']:.2f}",
-                figures["published_percent"],
-            )
+            spent, share = (one["seconds"], one["cpu_s_with_its_nodes"]), f"{one['allocated_percent']:.2f}"
+            yield tells, *spent, one["decisions"], share, f"{figures['published_percent']:.2f}"
 
 
 def _memory(parts: Mapping[str, Json]) -> Rows:
