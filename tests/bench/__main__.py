@@ -34,7 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--add", action="store_true", help="keep the other parts of FILE; same machine and code only")
     parser.add_argument("--from", dest="file", type=Path, metavar="FILE", help="measure nothing: use this run")
     parser.add_argument("--docs", action="store_true", help="write the table in docs/ from the run")
-    parser.add_argument("--accept", action="store_true", help="take the run's ratios as the new baseline")
+    parser.add_argument("--accept", action="store_true", help="take the ratios of the run's parts as the new baseline")
     return parser
 
 

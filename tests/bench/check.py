@@ -83,17 +83,23 @@ def read_baseline(path: Path = BASELINE) -> dict[str, Allowed]:
 
 
 def write_baseline(results: Json, path: Path = BASELINE) -> None:
-    """Take the ratios of a run as what is to hold from now on.
+    """Take the ratios of the parts that a run measured as what is to hold from now on; the others stay as they are.
 
     Raises:
-        Unusable: a part failed or a ratio is missing.
+        Unusable: a part failed, a ratio of what was measured is missing, or what is there can't be read.
     """
     found: dict[str, float] = results["ratios"]
-    if lost := [*failures(results["parts"]), *(one.name for one in RATIOS if one.name not in found)]:
+    told = of_parts(results["parts"])
+    if lost := [*failures(results["parts"]), *(one.name for one in told if one.name not in found)]:
         raise Unusable(f"no baseline is taken of a run without {', '.join(lost)}")
-    ratios = {one.name: {"value": found[one.name], "better": one.better, "allowed": one.allowed} for one in RATIOS}
-    told = {"schema": SCHEMA, "made": results["made"], "machine": results["machine"], "ratios": ratios}
-    path.write_text(json.dumps(told, indent=2) + "\n")
+    values = {name: one.value for name, one in read_baseline(path).items()} if path.exists() else {}
+    values |= {one.name: found[one.name] for one in told}
+    ratios = {
+        one.name: {"value": values[one.name], "better": one.better, "allowed": one.allowed}
+        for one in RATIOS
+        if one.name in values
+    }
+    path.write_text(json.dumps({"schema": SCHEMA, "ratios": ratios}, indent=2) + "\n")
 
 
 def compared(baseline: Mapping[str, Allowed], now: Mapping[str, float], ratios: Iterable[Ratio]) -> list[Row]:

@@ -115,6 +115,8 @@ def _machine(results: Json) -> str:
             f"A step of the reference loop in Python took {min(python):.0f} to {max(python):.0f} ns, of the compiled "
             f"one {min(compiled):.2f} to {max(compiled):.2f} ns: compare these before figures of two days or machines."
         )
+    if lacking := [name for name in PARTS if name not in parts]:
+        lines.append(f"**Not measured in this run: {', '.join(lacking)}.**")
     if failed := [name for name, part in parts.items() if "failed" in part]:
         lines.append(f"**Failed in this run, and missing below: {', '.join(failed)}.**")
     return "\n".join(lines) + "\n"

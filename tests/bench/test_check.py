@@ -174,9 +174,10 @@ def test_what_is_worse_twice_fails(
 # ---------------------------------------------------------------- what is committed
 
 
-def test_the_baseline_is_of_these_ratios() -> None:
+def test_the_baseline_is_of_these_ratios_and_has_all_that_are_looked_at_by_default() -> None:
     found = {name: (one.better, one.allowed) for name, one in read_baseline(BASELINE).items()}
-    assert found == {one.name: (one.better, one.allowed) for one in RATIOS}
+    assert found.items() <= {one.name: (one.better, one.allowed) for one in RATIOS}.items()
+    assert {one.name for one in of_parts(CHECKED)} <= found.keys()
 
 
 def test_names_of_ratios_are_their_own_and_their_parts_exist() -> None:
@@ -185,12 +186,30 @@ def test_names_of_ratios_are_their_own_and_their_parts_exist() -> None:
     assert of_parts(CHECKED)
 
 
-def test_a_baseline_is_taken_of_whole_runs_only(tmp_path: Path) -> None:
+def test_no_baseline_is_taken_where_a_part_failed(tmp_path: Path) -> None:
     parts = made_up()
     parts["load"] = {"failed": "no server"}
     with pytest.raises(Unusable, match="load"):
         write_baseline(run_of(parts), tmp_path / "baseline.json")
     assert not (tmp_path / "baseline.json").exists()
+
+
+def test_no_baseline_is_taken_where_a_figure_is_missing(tmp_path: Path) -> None:
+    parts = made_up()
+    del parts["rounds"]["figures"]["recheck"]
+    with pytest.raises(Unusable, match="recheck"):
+        write_baseline(run_of(parts), tmp_path / "baseline.json")
+
+
+def test_a_baseline_of_some_parts_leaves_the_others(tmp_path: Path) -> None:
+    path = tmp_path / "baseline.json"
+    write_baseline(run_of(made_up()), path)
+    before = read_baseline(path)
+    parts = {"rounds": made_up({"rounds.recheck.steps": 2.0})["rounds"]}
+    write_baseline(run_of(parts), path)
+    after = read_baseline(path)
+    assert {name for name in after if after[name] != before[name]} == {"recheck"}
+    assert after["recheck"].value == 2 * before["recheck"].value
 
 
 def test_a_figure_is_found_by_its_path() -> None:
