@@ -8,6 +8,8 @@ from typing import Any
 import yaml
 
 STAGES = Path(__file__).resolve().parent / "stages"
+KUBELET_DEAD = "kubelet-dead.kwok.x-k8s.io"
+"""Label of a node whose kubelet is dead: KWOK renews no lease of it any more, and does nothing to its pods."""
 _QPS, _BURST = 1000, 2000
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 _OPEN_PATHS = "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics"
@@ -102,11 +104,11 @@ def kube_controller_manager(
 
 
 def kwok(kubeconfig: Path, port: int, *, lease_seconds: int) -> list[str]:
-    """Simulate every node, by the stages of this folder. (KWOK has no limit of requests a second.)"""
+    """Simulate every node that is not labelled dead, by the stages of this folder. (KWOK has no limit of requests.)"""
     return [
         f"--kubeconfig={kubeconfig}",
         *(f"--config={path}" for path in sorted(STAGES.glob("*.yaml"))),
-        "--manage-all-nodes=true",
+        f"--manage-nodes-with-label-selector=!{KUBELET_DEAD}",
         f"--node-lease-duration-seconds={lease_seconds}",
         f"--server-address=127.0.0.1:{port}",
         "--v=WARN",  # it would log every patch

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests.controlplane import ControlPlane
+from tests.controlplane.flags import KUBELET_DEAD
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 from topo_scheduler.simulation.kubelet import Kubelet
 
@@ -125,6 +126,23 @@ class Cluster:
             self._kubelet.heal_node(name)
         else:
             await self.label_node(name, {NOT_READY: None})
+
+    async def kill_kubelet(self, name: str) -> None:
+        """Let the kubelet of a node die: its pods neither start nor end any more.
+
+        On the real control plane it takes the grace period until the controller manager says that the node is not
+        ready; see `give_up_node`.
+        """
+        if self._kubelet is not None:
+            self._kubelet.fail_node(name)
+        else:
+            await self.label_node(name, {KUBELET_DEAD: "true"})
+
+    async def give_up_node(self, name: str) -> None:
+        """Say of a node with a dead kubelet at once what the controller manager says after the grace period."""
+        if self._kubelet is None:
+            silent = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "it is silent"}
+            await self.api.patch("nodes", name, {"status": {"conditions": [silent]}}, subresource="status")
 
     async def label_node(self, name: str, labels: Mapping[str, str | None]) -> None:
         """Change labels of a node; None takes one away."""

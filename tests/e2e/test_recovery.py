@@ -201,6 +201,26 @@ async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_i
     assert done["status"]["toNodes"] == free
 
 
+async def test_a_job_that_waits_for_the_end_of_its_pods_goes_on_where_a_dead_kubelet_will_never_tell_it(
+    cluster: Cluster, migrations: None, start_replica: StartReplica
+) -> None:
+    """With ``podFailurePolicy`` a Job replaces a pod when it has failed, not when it is deleted."""
+    await start_replica(recovering(force_delete=True))
+    await cluster.add_fabric({"s1": [3]})
+    job = objects.gang("team", 2)
+    ignore = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    job["spec"] |= {"backoffLimit": 0, "podFailurePolicy": {"rules": [ignore]}}
+    await cluster.apply(job)
+    pods = await cluster.wait_bound("team", 2)
+    lost = nodes_of(pods)[0]
+    await cluster.kill_kubelet(lost)
+    await cluster.give_up_node(lost)
+    done = await _wait_phase(cluster, "Done", timeout=30)
+    now = await _alive(cluster, "team")
+    assert sorted(nodes_of(now)) == sorted([done["status"]["toNodes"], nodes_of(pods)[1]])
+    assert not (await cluster.api.get("jobs", "team"))["status"].get("failed")
+
+
 async def test_an_api_server_that_is_away_in_mid_migration(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:

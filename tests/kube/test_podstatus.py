@@ -56,3 +56,16 @@ async def test_a_server_that_is_busy_is_asked_again_and_one_that_refuses_harms_n
         w.server.faults.add(Refuse(403), resource="pods/status", times=1)
         await writes.nominate("default", "pod", pod.metadata.uid, "node-1")
         assert w.pod("pod").status.nominated_node_name == ""
+
+
+@virtual_time
+async def test_a_pod_whose_kubelet_is_dead_is_said_to_have_failed() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod", finalizers=["batch.kubernetes.io/job-tracking"])
+        w.create_pod("other")
+        writes = PodStatusWriter(w.client)
+        await writes.mark_failed("default", "pod", pod.metadata.uid)
+        await writes.mark_failed("default", "other", "another-uid")
+        await writes.mark_failed("default", "gone", "uid")
+        assert w.server.store.get("pods", "pod", "default")["status"]["phase"] == "Failed"
+        assert w.server.store.get("pods", "other", "default")["status"]["phase"] == "Pending"

@@ -43,6 +43,27 @@ def test_a_smaller_job_moves_so_that_the_gang_keeps_its_leaf() -> None:
     world.check()
 
 
+def test_while_kernels_are_compiled_nobody_waits_who_needs_no_search() -> None:
+    world = World(FORCED, {"s1/l1": 4, "s1/l2": 2, "s2/l1": 4})
+    world.gang("g", 3)
+    world.run()
+    (free,) = {f"s1-l1-{n}" for n in range(1, 5)} - set(world.nodes_of("g").values())
+    _put(world, "small", free, 8)
+    world.gang("h", 3)
+    world.run()
+    assert {node.rpartition("-")[0] for node in world.nodes_of("h").values()} == {"s2-l1"}
+    world.d.engine.may_preempt(False)
+    world.fail(world.nodes_of("g")["g-1"])
+    world.fail(world.nodes_of("h")["h-1"])
+    world.run(30)
+    assert sorted(str(phase) for phase in world.phases()) == ["Done", "Planned"]
+    assert [name for name, _ in world.evictions] == ["h-1"]
+    world.d.engine.may_preempt()
+    world.run(30)
+    assert set(world.phases()) == {Phase.DONE}
+    world.check()
+
+
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("write", range(12))
 def test_killed_at_any_write_the_gang_is_whole_again(write: int, after: bool) -> None:

@@ -84,7 +84,7 @@ def test_the_seat_is_kept_from_others_and_given_back_when_nobody_comes() -> None
     world.gang("thief", 1)
     world.run(5)
     assert not world.nodes_of("thief"), "the seat is held"
-    world.run(700, step=50)
+    world.run(1000, step=50)
     assert world.phases() == [Phase.FAILED]
     assert world.condition("Placed")[1] == "NoReplacement"
     assert world.nodes_of("thief"), "seats expire"

@@ -102,8 +102,8 @@ class RecoverySpec(Model):
     only cut off. Otherwise this is done on nodes with the taint ``node.kubernetes.io/out-of-service`` only."""
     debounce: Seconds = 10.0
     """How long a node must have failed before anything is planned."""
-    seats_expire: Seconds = 600.0
-    """How long seats are held for pods that do not come."""
+    seats_expire: Seconds = 900.0
+    """How long seats are held for pods that do not come. Jobs wait up to ten minutes until they make them."""
     quarantine: Seconds = 900.0
     """How long no replacement goes to a node that failed once; each further failure within that time doubles it."""
     domain_share: Share = 0.5

@@ -1,7 +1,6 @@
-"""What preemption writes in the status of pods: nominations, and why a victim goes.
+"""What is written in the status of pods: nominations, why a victim goes, and that a pod of a dead node has failed.
 
-Of several nominations of a pod only the newest is written. Both are a courtesy to others: what can't be written is
-logged, and nothing waits for it.
+Of several nominations of a pod only the newest is written. What can't be written is logged, and nothing waits for it.
 """
 
 import asyncio
@@ -56,6 +55,14 @@ class PodStatusWriter:
             "lastTransitionTime": timestamp(now),
         }
         await self._patch(namespace, name, uid, {"conditions": [condition]}, "condition DisruptionTarget")
+
+    async def mark_failed(self, namespace: str, name: str, uid: str) -> None:
+        """Say that a pod has failed, as the kubelet that would say so is dead; one that is gone by now needs it not.
+
+        A Job with a ``podFailurePolicy``, or with ``podReplacementPolicy: Failed``, keeps a deleted pod by a finalizer
+        and makes no other until somebody says so. The pod garbage collector of Kubernetes does the same.
+        """
+        await self._patch(namespace, name, uid, {"phase": "Failed"}, "phase Failed")
 
     async def _patch(self, namespace: str, name: str, uid: str, status: dict[str, Any], what: str) -> None:
         body = _encode({"metadata": {"uid": uid}, "status": status})

@@ -1,6 +1,7 @@
 """From a Migration that is new to seats that are held: nobody is evicted meanwhile."""
 
 from collections.abc import Sequence
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.annotations import OnFailure
@@ -26,6 +27,8 @@ HELP_SECONDS: Final = 30.0
 """Seconds in which those who make room must have appeared."""
 LOOK_AGAIN: Final = 1.0
 """Seconds between two searches for seats, at least."""
+NEXT_SEARCH: Final = 0.02
+"""Seconds until the next Migration looks for others that might move: meanwhile those go on that need not."""
 
 
 class Planning:
@@ -33,6 +36,8 @@ class Planning:
 
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
+        self._searched = -inf
+        """When it was looked last for others that might move. That may take long, so it is done once in a step."""
 
     def plan(self, known: Tracked, now: float) -> None:
         """Plan a Migration that is new."""
@@ -91,6 +96,11 @@ class Planning:
             lent = take_back(self._ground, known, leavers, self._avoided(migration, leavers, now), targets, now)
             targets, text = lent or (targets, text)
             if not targets and not self._helpers(migration):
+                compiled = self._ground.engine.preempting.ready
+                if self._searched == now or not compiled:
+                    known.not_before = now + (NEXT_SEARCH if compiled else LOOK_AGAIN)
+                    return
+                self._searched = now
                 targets, text = self._make_room(known, leavers, now)
             if not targets:
                 if not text:  # all of the gang moves now

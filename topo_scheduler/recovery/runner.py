@@ -19,6 +19,7 @@ from topo_scheduler.kube.errors import KubeError, NotFound, retried
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
 from topo_scheduler.kube.migrations import MigrationWriter, Written
+from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.resources import PODS
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recovery.handlers import MigrationGone, MigrationSeen, NodeGone, NodeSeen, Watcher
@@ -117,6 +118,7 @@ class RecoveryRunner:
         self._changed = changed
         self._writer = MigrationWriter(client)
         self._evictor = Evictor(client)
+        self._statuses = PodStatusWriter(client)
         self._slots = asyncio.Semaphore(IN_FLIGHT)
         self._troubles = PodTroubles(engine.config.scheduler.scheduler_name, spec.pod_failures, epoch)
         self._wake = asyncio.Event()
@@ -201,6 +203,9 @@ class RecoveryRunner:
         for migration in found:
             machine.migration_seen(migration, now)
         self._machine = machine
+        # What the search for others that might move needs is compiled now: a failure is not to wait for it.
+        self._engine.preempting.wanted = not self._engine.preempting.ready
+        self._changed()
         self._step()
         log.info("recovery is on", extra={"migrations": len(machine.migrations), "dryRun": self._spec.dry_run})
         return True
@@ -350,6 +355,8 @@ class RecoveryRunner:
         pod = evict.pod
         async with self._slots:
             result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, grace=0 if evict.force else None)
+        if evict.force and result.outcome is EvictionOutcome.EVICTED:
+            await self._statuses.mark_failed(pod.namespace, pod.name, pod.uid)
         self._metrics.recovery_evictions.labels(result.outcome.value).inc()
         goes = result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE)
         level = logging.INFO if goes else logging.WARNING

@@ -44,8 +44,7 @@ def plan(job: Record, pods: list[Record], moment: datetime) -> Plan:
         return Plan(delete=live, release=counted, status=_suspended(state, moment))
     leaving = sum(is_deleting(pod.obj) and not is_finished(pod.obj) for pod in pods)
     wanted = _wanted(job["spec"], state.get("succeeded", 0), len(live))
-    patient = job["spec"].get("podReplacementPolicy") == "Failed"
-    room = max(wanted - len(live) - (leaving if patient else 0), 0)
+    room = max(wanted - len(live) - (leaving if _is_patient(job) else 0), 0)
     surplus = sorted(live, key=lambda pod: (_is_ready(pod), bool(pod["spec"].get("nodeName"))))
     active = {**state, "active": len(live) + room, "ready": sum(map(_is_ready, live)), "terminating": leaving}
     active.setdefault("startTime", timestamp(moment))
@@ -84,8 +83,13 @@ def _over(job: Record) -> bool:
 
 
 def _is_over(job: Record, pod: Record) -> bool:
-    """Whether a pod counts: with a failure policy only the way it ended tells how."""
-    return is_finished(pod.obj) or (is_deleting(pod.obj) and "podFailurePolicy" not in job["spec"])
+    """Whether a pod counts: a Job that only replaces failed pods, as with a failure policy, waits for its end."""
+    return is_finished(pod.obj) or (is_deleting(pod.obj) and not _is_patient(job))
+
+
+def _is_patient(job: Record) -> bool:
+    """The API server says so of every Job with a failure policy."""
+    return bool(job["spec"].get("podReplacementPolicy") == "Failed")
 
 
 def _is_ready(pod: Record) -> bool:

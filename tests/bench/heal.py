@@ -1,0 +1,123 @@
+"""A thousand nodes full of gangs on a real control plane: eight nodes die, then a leaf, then a spine.
+
+What is real: etcd, kube-apiserver, kube-controller-manager (Jobs, leases of nodes, garbage), and the daemon as a
+process with the manifests' rights; KWOK plays the kubelets. A kubelet that dies renews its lease no more, and its pods
+never end by themselves; the node is not ready when the controller manager gives it up. Times count from there.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psutil
+import yaml
+
+from tests.controlplane import ControlPlane
+from tests.e2e.api import Api
+from tests.e2e.cluster import Cluster
+from tests.e2e.conftest import ACCOUNT
+from tests.healing import breaking
+from tests.healing.figures import begin, figures
+from tests.healing.layout import THOUSAND, Layout, described
+from tests.healing.timeline import Timeline
+from tests.ship.manifests import BASE
+from topo_scheduler.api.recovery import RecoverySpec
+
+from .objects import Json
+from .race import running
+
+SEED = 1
+LONGEST = 300.0
+"""Seconds a step may take."""
+CONFIG = """\
+apiVersion: topology.scheduler/v1alpha1
+kind: TopologySchedulerConfig
+spec:
+  recovery: {enabled: true, forceDelete: true}
+"""
+
+
+async def heal(layout: Layout = THOUSAND, seed: int = SEED) -> dict[str, object]:
+    """Break it step by step; return what each step cost."""
+    async with _cluster() as cluster:
+        command = await _daemon(cluster)
+        gangs = layout.gangs()
+        patient = {gang.key: not gang.plain for gang in gangs}
+        timeline = Timeline(cluster.api, lambda key: patient.get(key, False))
+        await timeline.start()
+        result: dict[str, object] = {**described(layout), "seed": seed}
+        try:
+            await breaking.build(cluster, layout)
+            async with running(command) as process:
+                began = time.monotonic()
+                await breaking.fill(cluster, layout, timeline)
+                _say(f"full after {time.monotonic() - began:.0f} s")
+                for name, nodes in breaking.steps(layout, seed).items():
+                    result[name] = await _step(cluster, timeline, layout, nodes, process)
+                    _say(f"{name}: {json.dumps(result[name])}")
+                result["daemon_rss_mb"] = round(process.memory_info().rss / 2**20, 1)
+        finally:
+            await timeline.stop()
+        return result
+
+
+async def _step(
+    cluster: Cluster, timeline: Timeline, layout: Layout, nodes: list[str], process: psutil.Process
+) -> Json:
+    gangs = layout.gangs()
+    broken = begin(timeline, gangs, nodes)
+    cpu = sum(process.cpu_times()[:2])
+    await breaking.each(nodes, cluster.kill_kubelet)
+    await cluster.wait_for(lambda: timeline.down.keys() >= broken.nodes, 60, "the nodes given up")
+    done = await breaking.settled(timeline, broken, LONGEST)
+    found = figures(timeline, broken, RecoverySpec().debounce)
+    broken_rules = await breaking.problems(cluster, timeline, gangs)
+    return {
+        **found,
+        "settled": done,
+        "broken_rules": len(broken_rules),
+        "first_broken_rules": broken_rules[:3],
+        "daemon_cpu_s": round(sum(process.cpu_times()[:2]) - cpu, 2),
+    }
+
+
+@asynccontextmanager
+async def _cluster() -> AsyncIterator[Cluster]:
+    plane = ControlPlane(with_kwok=True)
+    await asyncio.to_thread(plane.start)
+    try:
+        async with Api(plane.kubeconfig) as api:
+            cluster = Cluster(api, scheduler_kubeconfig=plane.kubeconfig, plane=plane)
+            await cluster.install()
+            (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+            await cluster.define(definition)
+            cluster.scheduler_kubeconfig = await asyncio.to_thread(plane.kubeconfig_for_service_account, *ACCOUNT)
+            await cluster.recorder.start()
+            try:
+                yield cluster
+            finally:
+                await cluster.recorder.stop()
+    finally:
+        await asyncio.to_thread(plane.stop)
+
+
+async def _daemon(cluster: Cluster) -> list[str]:
+    """Our scheduler as it is run in a cluster, recovery on, everything else as by default."""
+    config = cluster.plane.directory / "scheduler.yaml"
+    await asyncio.to_thread(config.write_text, CONFIG)
+    return [
+        *(sys.executable, "-m", "topo_scheduler", "run", "--config", str(config)),
+        *("--kubeconfig", str(cluster.scheduler_kubeconfig), "--leader-elect=false"),
+        *("--bind-address", "127.0.0.1", "--metrics-port", "0"),
+    ]
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asyncio.run(heal()), indent=2) + "\n")

@@ -1,0 +1,75 @@
+"""A cluster full of gangs is broken: eight nodes, a leaf, a spine. Nobody moves who need not, and nobody moves far."""
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.healing import breaking
+from tests.healing.figures import Break, begin, figures, waiting, whole
+from tests.healing.layout import SMALL, leaf_of
+from tests.healing.timeline import Timeline
+
+from .api import Json
+from .cluster import Cluster
+from .conftest import StartReplica
+from .test_recovery import migrations, recovering
+
+__all__ = ["migrations"]
+DEBOUNCE = 2.0
+SEED = 1
+LONGEST = 120.0
+"""Seconds a step may take; half of it is the Job controller's patience."""
+
+
+@pytest.fixture
+async def timeline(cluster: Cluster, migrations: None) -> AsyncIterator[Timeline]:
+    """What happens, as it is seen from outside."""
+    patient = {gang.key: not gang.plain for gang in SMALL.gangs()}
+    timeline = Timeline(cluster.api, lambda gang: patient.get(gang, False))
+    await timeline.start()
+    yield timeline
+    await timeline.stop()
+
+
+@pytest.mark.timeout(900)
+async def test_a_cluster_full_of_gangs_heals(
+    cluster: Cluster, timeline: Timeline, start_replica: StartReplica, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """256 nodes, of which a spine and one of each leaf are free. Times are printed, and not judged."""
+    gangs = SMALL.gangs()
+    await breaking.build(cluster, SMALL)
+    await start_replica(recovering(force_delete=True, debounce=DEBOUNCE))
+    await breaking.fill(cluster, SMALL, timeline)
+    for step, nodes in breaking.steps(SMALL, SEED).items():
+        broken = begin(timeline, gangs, nodes)
+        await breaking.each(nodes, cluster.kill_kubelet)
+        await breaking.each(nodes, cluster.give_up_node)
+        assert await breaking.settled(timeline, broken, LONGEST), f"{step}\n{await cluster.describe()}"
+        found = figures(timeline, broken, DEBOUNCE)
+        with capsys.disabled():
+            print(f"\n{step}: {json.dumps(found)}")
+        _judge(timeline, broken, found)
+        assert await breaking.problems(cluster, timeline, gangs) == []
+
+
+def _judge(timeline: Timeline, broken: Break, found: Json) -> None:
+    hit, waits = set(broken.hit()), waiting(timeline, broken)
+    healed = {gang for gang in hit if whole(timeline, broken, gang)}
+    assert healed | waits.keys() == hit and healed.isdisjoint(waits)
+    assert found["gangs_in_no_more_leaves_than_before"] == len(healed)
+    assert found["gangs_in_no_more_spines_than_before"] == len(healed)
+    moved = {gang: [pod for pod in pods.values() if pod.released is not None] for gang, pods in broken.before.items()}
+    assert not any(moved[gang] for gang in waits), "nobody is evicted without a seat"
+    asked = [migration for migration in timeline.migrations.values() if migration["spec"].get("makesRoomFor")]
+    others = {timeline.pods[pod["uid"]].gang for migration in asked for pod in migration["spec"]["pods"]}
+    assert {gang for gang, pods in moved.items() if pods} <= healed | others
+    # Each leaf had one node free. Where one pod was lost in it, that pod alone moved, and there.
+    lost = Counter(leaf_of(pod.node) for pod in broken.lost())
+    full = broken.nodes | {pod.node for pods in broken.before.values() for pod in pods.values()}
+    for gang in healed:
+        gone = [pod for pod in broken.before[gang].values() if pod.node in broken.nodes]
+        if all(lost[leaf_of(pod.node)] == 1 and f"{leaf_of(pod.node)}-0" not in full for pod in gone):
+            assert moved[gang] == gone
+            assert {timeline.running(gang)[pod.index].node for pod in gone} == {f"{leaf_of(p.node)}-0" for p in gone}

@@ -1,0 +1,129 @@
+"""When what happened, as a watcher sees it: nodes that are not ready, pods that go and come, Migrations."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from tests.e2e.api import Api, ApiError, Json, path
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+@dataclass
+class PodLife:
+    """A pod of a Job. Moments are seconds since the epoch, None where it has not come to that.
+
+    ``released`` the first moment at which its Job could make another one: with ``podReplacementPolicy: Failed`` when it
+    has ended, else when it is being deleted.
+    """
+
+    uid: str
+    gang: str
+    index: int
+    created: float
+    node: str = ""
+    bound: float | None = None
+    released: float | None = None
+    over: bool = False
+
+
+@dataclass
+class Timeline:
+    """Follows nodes, pods of Jobs, and Migrations of the whole cluster, from `start` to `stop`.
+
+    ``patient`` tells of a gang whether its Job waits for the end of a pod. ``down`` when a node that is not ready was
+    first seen so. ``changed`` when any pod or Migration changed last.
+    """
+
+    api: Api
+    patient: Callable[[str], bool]
+    pods: dict[str, PodLife] = field(default_factory=dict)
+    down: dict[str, float] = field(default_factory=dict)
+    migrations: dict[str, Json] = field(default_factory=dict)
+    changed: float = 0.0
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    async def start(self) -> None:
+        """Return when all there is has been seen."""
+        listed = [asyncio.Event() for _ in range(3)]
+        seers = (("nodes", self._node), ("pods", self._pod), ("migrations", self._migration))
+        for (plural, see), event in zip(seers, listed, strict=True):
+            self._tasks.append(asyncio.create_task(self._follow(plural, see, event)))
+        for event in listed:
+            await event.wait()
+
+    async def stop(self) -> None:
+        """End what `start` began."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+    def running(self, gang: str) -> dict[int, PodLife]:
+        """Return the bound pods of a gang that are not on their way out, by index."""
+        return {
+            pod.index: pod
+            for pod in self.pods.values()
+            if pod.gang == gang and pod.bound is not None and pod.released is None and not pod.over
+        }
+
+    # ------------------------------------------------------------ inside
+
+    async def _follow(self, plural: str, see: Callable[[Json, bool], None], listed: asyncio.Event) -> None:
+        """See what there is, then every change; anew where a watch ends."""
+        known: dict[str, Json] = {}
+        while True:
+            with suppress(aiohttp.ClientError, ConnectionError, ApiError, TimeoutError):
+                answer = await self.api.request("GET", path(plural, None))
+                there = {item["metadata"]["uid"]: item for item in answer["items"]}
+                for uid in known.keys() - there.keys():
+                    see(known.pop(uid), True)
+                for uid, item in there.items():
+                    known[uid] = item
+                    see(item, False)
+                listed.set()
+                async for kind, item in self.api.watch(plural, str(answer["metadata"]["resourceVersion"])):
+                    if kind == "ERROR":
+                        break
+                    if kind != "BOOKMARK":
+                        known[item["metadata"]["uid"]] = item
+                        see(item, kind == "DELETED")
+            await asyncio.sleep(0.05)
+
+    def _node(self, item: Json, gone: bool) -> None:
+        name = item["metadata"]["name"]
+        conditions = item["status"].get("conditions") or []
+        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        if ready and not gone:
+            self.down.pop(name, None)
+        else:
+            self.down.setdefault(name, time.time())
+
+    def _pod(self, item: Json, gone: bool) -> None:
+        meta, now = item["metadata"], time.time()
+        owner = next((one for one in meta.get("ownerReferences") or [] if one.get("controller")), None)
+        if owner is None or owner["kind"] != "Job":
+            return
+        gang = f"{meta['namespace']}/{owner['name']}"
+        index = int((meta.get("annotations") or {}).get(INDEX, -1))
+        pod = self.pods.setdefault(meta["uid"], PodLife(meta["uid"], gang, index, now))
+        self.changed = now
+        if (node := item["spec"].get("nodeName", "")) and pod.bound is None:
+            pod.node, pod.bound = node, now
+        ended = item["status"].get("phase") in ("Failed", "Succeeded")
+        if pod.released is None and (gone or ended or (meta.get("deletionTimestamp") and not self.patient(gang))):
+            pod.released = now
+        pod.over = pod.over or gone or ended
+
+    def _migration(self, item: Json, gone: bool) -> None:
+        key = f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+        self.changed = time.time()
+        if gone:
+            self.migrations.pop(key, None)
+        else:
+            self.migrations[key] = item
