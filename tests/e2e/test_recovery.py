@@ -215,8 +215,8 @@ async def test_a_job_that_waits_for_the_end_of_its_pods_goes_on_where_a_dead_kub
     lost = nodes_of(pods)[0]
     await cluster.kill_kubelet(lost)
     await cluster.give_up_node(lost)
-    done = await _wait_phase(cluster, "Done", timeout=30)
-    now = await _alive(cluster, "team")
+    done = await wait_phase(cluster, "Done", timeout=30)
+    now = await alive(cluster, "team")
     assert sorted(nodes_of(now)) == sorted([done["status"]["toNodes"], nodes_of(pods)[1]])
     assert not (await cluster.api.get("jobs", "team"))["status"].get("failed")
 

@@ -48,7 +48,7 @@ def test_while_kernels_are_compiled_nobody_waits_who_needs_no_search() -> None:
     world.gang("g", 3)
     world.run()
     (free,) = {f"s1-l1-{n}" for n in range(1, 5)} - set(world.nodes_of("g").values())
-    _put(world, "small", free, 8)
+    world.put("small", free, 8)
     world.gang("h", 3)
     world.run()
     assert {node.rpartition("-")[0] for node in world.nodes_of("h").values()} == {"s2-l1"}
