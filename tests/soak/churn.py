@@ -18,7 +18,7 @@ SPINE: Final = 8
 KEPT: Final = 120.0
 """Seconds after which what is over is deleted, as the controllers of TTLs do."""
 SIZES: Final = (1, 1, 2, 4, 8, 8, 16, 32)
-LARGE: Final = 256
+LARGE: Final = 64
 """Members of gangs that wait for a while, so that nodes are held for them."""
 
 
