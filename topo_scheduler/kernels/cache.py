@@ -21,16 +21,19 @@ from typing import Final
 
 WARM_VARIABLE: Final = "TOPO_SCHEDULER_WARM_CACHE"
 OWN_VARIABLE: Final = "TOPO_SCHEDULER_CACHE_DIR"
+WHOLE: Final = "whole"
+"""A file that is there once all kernels are that every decision needs: the first start may have been cut short."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheState:
-    """The folder in use (None: no cache) and whether compiled kernels were found or copied there."""
+    """The folder in use (None: no cache), and whether compiled kernels were found there: some, all that are needed."""
 
     folder: Path | None
     warm: bool
+    whole: bool = False
 
     @property
     def enabled(self) -> bool:
@@ -108,5 +111,5 @@ def prepare() -> CacheState:
             continue
         if not any(folder.iterdir()):
             _copy_warm(name, folder)
-        return CacheState(folder, any(folder.iterdir()))
+        return CacheState(folder, any(folder.iterdir()), (folder / WHOLE).exists())
     return CacheState(None, False)

@@ -4,6 +4,7 @@
 they work; ``--only MODULE...`` compiles some, for another process that waits for them.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from importlib import import_module
 from typing import Final
 
 from topo_scheduler import kernels
-from topo_scheduler.kernels.cache import OWN_VARIABLE, prepare
+from topo_scheduler.kernels.cache import OWN_VARIABLE, WHOLE, prepare
 
 MODULES: Final = ("fit", "windows", "nodes", "alone", "small_pods")
 """What every decision needs: ready before the first."""
@@ -54,7 +55,7 @@ def warm_beside() -> None:
     Where that is no use, or fails, `warm` compiles it.
     """
     cache, jit = kernels.CACHE, os.environ.get("NUMBA_DISABLE_JIT") != "1"
-    if cache.folder is None or cache.warm or not jit or _beside or _cpus() < 2:
+    if cache.folder is None or cache.whole or not jit or _beside or _cpus() < 2:
         return
     command = [sys.executable, "-m", __name__, "--only", *BESIDE]
     env = os.environ | {OWN_VARIABLE: str(cache.folder.parent)}
@@ -70,7 +71,7 @@ def interpret_unless_compiled() -> bool:
     They decide the same, thousands of times slower: enough for a process that ends after a few decisions on a small
     cluster, and sooner than they would be compiled. Without effect once Numba is imported.
     """
-    if kernels.CACHE.warm or "numba" in sys.modules:
+    if kernels.CACHE.whole or "numba" in sys.modules:
         return False
     import numba
 
@@ -99,7 +100,19 @@ def warm(modules: tuple[str, ...] = MODULES) -> Warmth:
         if module in BESIDE:
             _wait_beside()
         import_module(f"topo_scheduler.kernels.{module}")
+    if set(MODULES) <= set(modules):
+        _note_whole()
     return Warmth(time.perf_counter() - started, kernels.CACHE.warm, str(kernels.CACHE.folder or ""))
+
+
+def _note_whole() -> None:
+    """Note for later processes that nothing needs to be compiled before the first decision."""
+    import numba
+
+    folder = kernels.CACHE.folder
+    if folder is not None and not numba.config.DISABLE_JIT:
+        with contextlib.suppress(OSError):
+            (folder / WHOLE).touch()
 
 
 def main(arguments: list[str]) -> int:
