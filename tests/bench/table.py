@@ -56,6 +56,7 @@ def page(results: Json) -> str:
         ("Records", _records(parts)),
         ("Start and nodes", _starting(parts)),
         ("Failures", _recovery(parts)),
+        ("What dies on a real control plane", _healing(parts)),
         ("Beside an integer solver", _gap(parts)),
         ("Ratios", _ratios(results["ratios"])),
         ("How long it took", _took(parts)),
@@ -341,6 +342,30 @@ def _recovery(parts: Mapping[str, Json]) -> Rows:
     yield "its memory, with what is imported for it", f"{thread['memory_mb_with_import_and_lists']} MiB"
     yield "its CPU for a heartbeat", f"{thread['cpu_ms_per_heartbeat']} ms"
     yield "a failure is seen after it was written", f"{thread['failure_seen_after_ms']} ms"
+
+
+def _healing(parts: Mapping[str, Json]) -> Rows:
+    yield (
+        "what",
+        "pods on it",
+        "moved",
+        "gangs hit",
+        "whole again",
+        "wait for room",
+        "s to the plan",
+        "all bound after s",
+        "without the Job controller s",
+    )
+    told = {"eight_nodes": "eight nodes", "leaf": "a leaf", "spine": "a spine"}
+    figures = _figures(parts, "heal")
+    for name in (one for one in told if one in figures):
+        one = figures[name]
+        times = one["s_from_not_ready"]
+        yield (
+            *(told[name], one["pods_on_them"], one["moved_pods"], one["gangs_hit"], one["gangs_whole_again"]),
+            *(one["gangs_that_wait_for_room"], one["to_plan_s"], times.get("last_replacement_bound")),
+            times.get("last_bound_less_the_job_controller"),
+        )
 
 
 def _gap(parts: Mapping[str, Json]) -> Rows:

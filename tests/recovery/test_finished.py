@@ -1,12 +1,14 @@
 """Migrations that are over are deleted after a while, gently; none that is under way ever is."""
 
+from typing import Any
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.recovery.world import World
 from topo_scheduler.api.migrations import Migration, MigrationStatus, Phase
 from topo_scheduler.api.objects import ObjectMeta
-from topo_scheduler.api.recovery import FinishedSpec, RecoverySpec
+from topo_scheduler.api.recovery import FinishedSpec, RecoveryLimits, RecoverySpec
 from topo_scheduler.recovery.finished import AT_ONCE, LEAST, PACE, Finished
 from topo_scheduler.recovery.instructions import DeleteMigration, WriteOutcome
 from topo_scheduler.recovery.tracked import stamp
@@ -29,12 +31,16 @@ def filled(count: int, start: float = 0.0) -> Finished:
     return finished
 
 
+def keeping(rest: float = HOUR, **parts: Any) -> RecoverySpec:
+    return RecoverySpec(keep_finished=FinishedSpec(**parts), limits=RecoveryLimits(rest=rest))
+
+
 def names(out: list[DeleteMigration]) -> list[str]:
     return [one.name for one in out]
 
 
 def test_one_that_is_over_is_deleted_after_its_time_at_its_version() -> None:
-    finished, spec = filled(1), FinishedSpec(time=2 * HOUR)
+    finished, spec = filled(1), keeping(time=2 * HOUR)
     assert finished.due(spec, 0.0, 2 * HOUR - 1) == []
     assert finished.next_due(spec, 0.0, 2 * HOUR - 1) == 1.0
     (one,) = finished.due(spec, 1.0, 2 * HOUR)
@@ -45,13 +51,19 @@ def test_one_that_is_over_is_deleted_after_its_time_at_its_version() -> None:
 
 
 def test_beyond_the_number_the_oldest_go_but_none_within_the_hour() -> None:
-    finished, spec = filled(5), FinishedSpec(most=3)
+    finished, spec = filled(5), keeping(most=3)
     assert finished.due(spec, 0.0, LEAST - 1) == []
     assert names(finished.due(spec, 0.0, LEAST + 100)) == ["m0000", "m0001"]
 
 
+def test_none_goes_while_its_pods_are_to_be_left_alone() -> None:
+    finished, spec = filled(1), keeping(rest=3 * HOUR, most=0)
+    assert finished.due(spec, 0.0, 2 * HOUR) == []
+    assert len(finished.due(spec, 0.0, 3 * HOUR)) == 1
+
+
 def test_a_backlog_goes_a_few_at_a_time() -> None:
-    finished, spec, now, gone = filled(95), FinishedSpec(time=HOUR), 0.0, 0
+    finished, spec, now, gone = filled(95), keeping(time=HOUR), 0.0, 0
     while len(finished):
         out = finished.due(spec, now, 10 * HOUR)
         assert len(out) <= AT_ONCE
@@ -65,7 +77,7 @@ def test_a_backlog_goes_a_few_at_a_time() -> None:
 
 
 def test_what_is_refused_is_told_once_and_tried_again_ever_more_seldom() -> None:
-    finished, spec, now = filled(3), FinishedSpec(time=HOUR), 0.0
+    finished, spec, now = filled(3), keeping(time=HOUR), 0.0
     pauses: list[float] = []
     told: list[bool] = []
     for _ in range(8):
@@ -81,7 +93,7 @@ def test_what_is_refused_is_told_once_and_tried_again_ever_more_seldom() -> None
 
 
 def test_one_that_was_changed_or_is_gone_is_left_to_the_watch() -> None:
-    finished, spec = filled(1), FinishedSpec(time=HOUR)
+    finished, spec = filled(1), keeping(time=HOUR)
     finished.due(spec, 0.0, 10 * HOUR)
     assert not finished.deleted("default/m0000", WriteOutcome.STALE, 0.0)
     assert finished.due(spec, 100.0, 10 * HOUR) == []
@@ -97,7 +109,7 @@ def test_one_that_was_changed_or_is_gone_is_left_to_the_watch() -> None:
     st.integers(0, 3),
 )
 def test_only_what_is_over_and_an_hour_old_is_deleted(events: list[tuple[int, Phase | None, float]], most: int) -> None:
-    finished, spec, now = Finished(), FinishedSpec(time=2 * HOUR, most=most), 0.0
+    finished, spec, now = Finished(), keeping(time=2 * HOUR, most=most), 0.0
     phases: dict[str, tuple[Phase | None, float]] = {}
     for number, phase, pause in events:
         name = f"m{number}"

@@ -32,7 +32,7 @@ def _age(value: object) -> object:
 
 
 class FinishedSpec(Model):
-    """How long Migrations are kept that are over; each for an hour at least."""
+    """How long Migrations are kept that are over; each for an hour and `limits.rest` at least."""
 
     time: Annotated[float, BeforeValidator(_age), PlainSerializer(written_duration), Field(gt=0, le=_MOST)] = 604_800.0
     """Deleted after so long, at most 8784 h."""

@@ -1,7 +1,7 @@
 """Migrations that are over: kept for a while to be looked at, then deleted.
 
 The oldest go first, a few at a time, and each only at the version at which it was over. None goes within the hour in
-which it ended: by those it is known how many began of late.
+which it ended, or within ``limits.rest``: by those it is known how many began of late, and who was moved.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration
-from topo_scheduler.api.recovery import FinishedSpec
+from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.instructions import DeleteMigration, WriteOutcome
 from topo_scheduler.recovery.tracked import moment
 
@@ -73,7 +73,7 @@ class Finished:
 
     # ------------------------------------------------------------ deleting
 
-    def due(self, spec: FinishedSpec, now: float, wall: float) -> list[DeleteMigration]:
+    def due(self, spec: RecoverySpec, now: float, wall: float) -> list[DeleteMigration]:
         """Return which to delete now. ``now`` seconds, ``wall`` the same since the epoch."""
         if now < self._not_before or self._flying:
             return []
@@ -95,7 +95,7 @@ class Finished:
         self._not_before = max(self._not_before, now + pause)
         return self._failures == 1
 
-    def next_due(self, spec: FinishedSpec, now: float, wall: float) -> float | None:
+    def next_due(self, spec: RecoverySpec, now: float, wall: float) -> float | None:
         """Return when `due` must be asked next, in seconds as ``now``."""
         if self._flying or not self._over:
             return None
@@ -108,7 +108,8 @@ class Finished:
             self._ordered = sorted(self._over.values(), key=lambda one: (one.at, one.namespace, one.name))
         return self._ordered
 
-    def _until(self, place: int, one: _Over, spec: FinishedSpec) -> float:
+    def _until(self, place: int, one: _Over, spec: RecoverySpec) -> float:
         """Return until when the one at a place in the order is kept, in seconds since the epoch."""
-        too_many = place < len(self._over) - spec.most
-        return one.at + (LEAST if too_many else max(LEAST, spec.time))
+        too_many = place < len(self._over) - spec.keep_finished.most
+        least = max(LEAST, spec.limits.rest)
+        return one.at + (least if too_many else max(least, spec.keep_finished.time))

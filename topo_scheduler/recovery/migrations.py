@@ -167,7 +167,7 @@ class Migrations:
             if not known.writing and now >= known.not_before:
                 self._advance(known, now)
         ground = self._ground
-        ground.out += ground.finished.due(ground.spec.keep_finished, now, ground.epoch + now)
+        ground.out += ground.finished.due(ground.spec, now, ground.epoch + now)
         out, self._ground.out = self._ground.out, []
         return out
 
@@ -175,7 +175,7 @@ class Migrations:
         """Return when `step` must be called next, if nothing happens before."""
         times: list[float] = []
         ground = self._ground
-        if (at := ground.finished.next_due(ground.spec.keep_finished, now, ground.epoch + now)) is not None:
+        if (at := ground.finished.next_due(ground.spec, now, ground.epoch + now)) is not None:
             times.append(at)
         for known in self._ground.tracked.values():
             times += [at for at in (known.not_before, *(one.until for one in known.evictions.values())) if at > now]
