@@ -6,6 +6,7 @@ loudly: a wrong placement of a gang costs more than a late one.
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -19,9 +20,12 @@ from topo_scheduler.scheduling.rules.filters import eligible
 from topo_scheduler.scheduling.rules.neighbours import Surroundings
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.nodes import NodeTable
+from topo_scheduler.state.nodes import Int64, NodeTable
 from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.resources import GPU
+
+_FEW: Final = 32
+"""Rows up to which Python counts them faster than NumPy."""
 
 
 def check(around: Surroundings, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
@@ -39,12 +43,12 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
     nodes = around.nodes
     if ask.members == 1 and not placement.seated and len(placement.rows) == len(placement.rows[0]) == 1:
         return _check_alone(around, ask.groups[0][0], placement.rows[0][0])
-    rows_of_all = np.unique(np.array([row for rows in placement.rows for row in rows], np.int64))
+    rows_of_all, _ = _counted([row for rows in placement.rows for row in rows])
     used = np.zeros((len(rows_of_all), nodes.requested.shape[1]), np.int64)
     for (cls, count), rows in zip(ask.groups, placement.rows, strict=True):
         if len(rows) != count:
             return f"{len(rows)} of {count} members have a node"
-        distinct, numbers = np.unique(np.array(rows, np.int64), return_counts=True)
+        distinct, numbers = _counted(rows)
         accepted = eligible(nodes, cls, distinct)
         if not placement.seated:
             accepted &= allowed_rows(around, cls, distinct)
@@ -69,6 +73,15 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
     at, column = np.argwhere(over)[0].tolist()
     node, resource = nodes.names[int(rows_of_all[at])], nodes.resources.names[column]
     return f"node {node} has {free[at, column]} {resource} free, {used[at, column]} were placed"
+
+
+def _counted(rows: Sequence[int]) -> tuple[Int64, Int64]:
+    """Return the rows in order, each once, and how often each is there; of few it is faster without arrays."""
+    if len(rows) > _FEW:
+        distinct, numbers = np.unique(np.array(rows, np.int64), return_counts=True)
+        return distinct, numbers.astype(np.int64)
+    found = sorted(Counter(rows).items())
+    return np.array([row for row, _ in found], np.int64), np.array([number for _, number in found], np.int64)
 
 
 def _check_alone(around: Surroundings, cls: PodClass, row: int) -> str:
