@@ -1,6 +1,8 @@
 """Nothing is free near: others move for a gang, the cheapest that do; or all of the gang goes where there is room."""
 
-from itertools import combinations
+from collections.abc import Callable
+from functools import partial
+from itertools import combinations, count
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,9 +18,9 @@ from topo_scheduler.recovery.seating import find_seats, leaver
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 
 
-def _full_leaf() -> World:
-    """A gang of three in s1/l1, one pod alone on its fourth node, and a free node in another leaf."""
-    world = World(FORCED, {"s1/l1": 4, "s1/l2": 2})
+def _full_leaf(clock: Callable[[], float] = lambda: 0.0, beside: int = 2) -> World:
+    """A gang of three in s1/l1, one pod alone on its fourth node, and free nodes in another leaf."""
+    world = World(FORCED, {"s1/l1": 4, "s1/l2": beside}, clock=clock)
     world.gang("g", 3)
     world.run()
     assert {node.rpartition("-")[0] for node in world.nodes_of("g").values()} == {"s1-l1"}
@@ -61,6 +63,41 @@ def test_while_kernels_are_compiled_nobody_waits_who_needs_no_search() -> None:
     world.d.engine.may_preempt()
     world.run(30)
     assert set(world.phases()) == {Phase.DONE}
+    world.check()
+
+
+def test_in_parts_it_comes_to_the_same_and_others_go_on_meanwhile() -> None:
+    found = []
+    for clock in (lambda: 0.0, partial(next, count(0.0, 1.0))):
+        world = _full_leaf(clock, beside=4)
+        world.gang("other", 2)
+        world.run()
+        world.fail(world.nodes_of("g")["g-1"], world.nodes_of("other")["other-1"])
+        steps = 0
+        while not all(one.phase is Phase.DONE for one in world.migrations.values()) or not world.migrations:
+            world.run(0.05, step=0.05)
+            steps += 1
+            assert steps < 2000
+        found.append((world.nodes_of("g"), world.nodes_of("small"), world.nodes_of("other"), len(world.evictions)))
+        world.check()
+    assert found[0] == found[1]
+
+
+def test_what_was_found_in_parts_is_looked_at_again() -> None:
+    world = _full_leaf(partial(next, count(0.0, 1.0)))
+    world.fail(world.nodes_of("g")["g-1"])
+    world.run(9.9, step=0.1)
+    searching = world.recovery.migrations._planning._searching
+    for _ in range(200):
+        world.run(0.01, step=0.01)
+        if searching._search is not None:
+            break
+    assert searching._search is not None, "it is being searched"
+    world.gang("late", 2)
+    world.run(20, step=0.05)
+    assert len(world.nodes_of("late")) == 2
+    assert world.phases() == [Phase.PLANNED], "who should have moved has no place any more"
+    assert world.evictions == []
     world.check()
 
 

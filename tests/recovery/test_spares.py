@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.recovery.world import Kill, World
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.instructions import EvictPod, Instruction
+from topo_scheduler.recovery.instructions import CreateMigration, EvictPod, Instruction
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 ONE = "{spares: {perLeaf: 1}}"
@@ -200,16 +200,20 @@ def test_nodes_in_quarantine_are_not_kept() -> None:
 
 
 class Watched(World):
-    """Notes of each pod that is evicted where it was, and what was kept then."""
+    """Notes of each pod that is evicted where it was, and what was kept when it was asked to give way."""
 
     def carry_out(self, one: Instruction) -> None:
         """Do what recovery wants done."""
+        if isinstance(one, CreateMigration) and one.spec.give_way:
+            # What is taken back is kept for nobody any more: another node is then.
+            self.asked_when |= dict.fromkeys((pod.uid for pod in one.spec.pods), kept(self))
         if isinstance(one, EvictPod) and one.pod.uid in self.pods:
-            pod = self.pods[one.pod.uid]
-            self.seen.append((one.pod.uid, pod.spec.priority, pod.spec.node_name, kept(self)))
+            pod, there = self.pods[one.pod.uid], self.asked_when.get(one.pod.uid, set())
+            self.seen.append((one.pod.uid, pod.spec.priority, pod.spec.node_name, there))
         super().carry_out(one)
 
     def __post_init__(self) -> None:
+        self.asked_when: dict[str, set[str]] = {}
         self.seen: list[tuple[str, int, str, set[str]]] = []
         super().__post_init__()
 

@@ -63,6 +63,8 @@ class World:
     kubelets_dead: set[str] = field(default_factory=set)
     blocked: set[str] = field(default_factory=set)
     """Uids of pods that a disruption budget keeps."""
+    clock: Callable[[], float] = lambda: 0.0
+    """Tells recovery how long a step takes."""
     controllers_stand: bool = False
     """Whether controllers make no replacements."""
 
@@ -90,7 +92,7 @@ class World:
         self.d.engine.budgets_known()
         for pod in self.pods.values():
             self.d.apply(copies([pod])[0])
-        self.recovery = Recovery(self.d.engine, self.spec, EPOCH)
+        self.recovery = Recovery(self.d.engine, self.spec, EPOCH, clock=self.clock)
         for name in self.node_objects:
             self.tell_node(name)
         for migration in self.migrations.values():

@@ -3,7 +3,7 @@
 The facts about pods are the engine's. It is asked, and told which seats to hold, in between two of its own steps.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from topo_scheduler.api.migrations import Migration
 from topo_scheduler.api.recovery import RecoverySpec
@@ -22,12 +22,22 @@ from topo_scheduler.scheduling.engine import Engine
 class Recovery:
     """Detection, and Migrations from the failure to the end."""
 
-    def __init__(self, engine: Engine, spec: RecoverySpec, epoch: float, troubles: PodTroubles | None = None) -> None:
-        """``epoch``: what makes seconds since the epoch of the times that are passed; ``troubles`` of pods so far."""
+    def __init__(
+        self,
+        engine: Engine,
+        spec: RecoverySpec,
+        epoch: float,
+        troubles: PodTroubles | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """``epoch``: what makes seconds since the epoch of the times that are passed; ``troubles`` of pods so far.
+
+        ``clock`` seconds, tells how long a step takes; where it stands still a step does all there is to do.
+        """
         self._engine = engine
         self.troubles = troubles or PodTroubles(engine.config.scheduler.scheduler_name, spec.pod_failures, epoch)
         self.detection = Detection(spec, self._domains_of)
-        self.migrations = Migrations(engine, self.detection, spec, epoch)
+        self.migrations = Migrations(engine, self.detection, spec, epoch, clock)
         self.healing = Healing(engine, epoch, self.migrations.moves_pod, self.migrations.fresh_name)
         ground = self.migrations.ground
         self._makers = (Defragmenting(ground), Blocks(ground), Improving(ground))

@@ -5,7 +5,7 @@ goes on from the object alone. Seats are held from Reserving on, by what the obj
 object says Evicting.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
 
@@ -34,9 +34,12 @@ BELIEVED: Final = 4
 class Migrations:
     """All Migrations that are not over."""
 
-    def __init__(self, engine: Engine, detection: Detection, spec: RecoverySpec, epoch: float) -> None:
+    def __init__(
+        self, engine: Engine, detection: Detection, spec: RecoverySpec, epoch: float, clock: Callable[[], float]
+    ) -> None:
+        """``clock`` seconds, tells how long a step takes: see `searching`."""
         self.ground = self._ground = Ground(engine, detection, spec, epoch)
-        self._planning = Planning(self._ground)
+        self._planning = Planning(self._ground, clock)
         self._execution = Execution(self._ground)
         self._gang_room = GangRoom(self._ground)
         self._over: dict[str, tuple[str, str]] = {}

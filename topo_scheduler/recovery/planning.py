@@ -1,7 +1,6 @@
 """From a Migration that is new to seats that are held: nobody is evicted meanwhile."""
 
-from collections.abc import Sequence
-from math import inf
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from topo_scheduler.api.annotations import OnFailure
@@ -17,7 +16,8 @@ from topo_scheduler.recovery.reading import (
     read_pods,
     rest_of_gang,
 )
-from topo_scheduler.recovery.room import find_room, helpers_of, neighbours_unread, restart_cost
+from topo_scheduler.recovery.room import helpers_of, neighbours_unread, restart_cost
+from topo_scheduler.recovery.searching import NEXT, Searching
 from topo_scheduler.recovery.seating import Leaver, find_seats, moves_of, vacant
 from topo_scheduler.recovery.spares import may_give_way, opening, plan_giving_way, take_back, why_no_seats
 from topo_scheduler.recovery.tracked import Condition, Tracked, with_targets
@@ -27,17 +27,14 @@ HELP_SECONDS: Final = 30.0
 """Seconds in which those who make room must have appeared."""
 LOOK_AGAIN: Final = 1.0
 """Seconds between two searches for seats, at least."""
-NEXT_SEARCH: Final = 0.02
-"""Seconds until the next Migration looks for others that might move: meanwhile those go on that need not."""
 
 
 class Planning:
     """The first phases."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: Ground, clock: Callable[[], float]) -> None:
         self._ground = ground
-        self._searched = -inf
-        """When it was looked last for others that might move. That may take long, so it is done once in a step."""
+        self._searching = Searching(ground, clock)
 
     def plan(self, known: Tracked, now: float) -> None:
         """Plan a Migration that is new."""
@@ -85,7 +82,7 @@ class Planning:
             told = Condition("Reserved", False, reason, why_no_seats(migration.status.policy))
             self._ground.write(known, now, Phase.RESERVING, None, told)
         else:
-            state = (self._ground.engine.world.improvements, frozenset(self._ground.detection.avoided(now)))
+            state: object = (self._ground.engine.world.improvements, frozenset(self._ground.detection.avoided(now)))
             if known.state == state:
                 return
             targets = self._seats(known, leavers, now)
@@ -93,21 +90,26 @@ class Planning:
             if why := useless(self._ground, migration, leavers, targets):
                 self._ground.end(known, Phase.CANCELLED, "NoUse", why, now)
                 return
+            if targets:
+                self._searching.drop(known)
             lent = take_back(self._ground, known, leavers, self._avoided(migration, leavers, now), targets, now)
             targets, text = lent or (targets, text)
+            again = now + LOOK_AGAIN
             if not targets and not self._helpers(migration):
-                compiled = self._ground.engine.preempting.ready
-                if self._searched == now or not compiled:
-                    known.not_before = now + (NEXT_SEARCH if compiled else LOOK_AGAIN)
+                if not self._ground.engine.preempting.ready:
+                    known.not_before = again
                     return
-                self._searched = now
-                targets, text = self._make_room(known, leavers, now)
+                made = self._make_room(known, leavers, state, now)
+                if made is None:
+                    known.not_before = now + NEXT
+                    return
+                targets, text, state, again = made
             if not targets:
                 if not text:  # all of the gang moves now
                     known.state = None
                     return
                 if known.state != LEARNING:
-                    known.state, known.not_before = state, now + LOOK_AGAIN
+                    known.state, known.not_before = state, again
                 self._ground.write(known, now, None, with_targets(migration.status.moves, {}), self._no_room(leavers))
                 return
             moves = with_targets(moves_of(self._ground.engine, leavers), targets)
@@ -117,21 +119,27 @@ class Planning:
             self._ground.moved.begin(migration, len(moves), self._ground.epoch + now)
             self._ground.write(known, now, Phase.RESERVING, moves, held)
 
-    def _make_room(self, known: Tracked, leavers: Sequence[Leaver], now: float) -> tuple[dict[str, str], str]:
+    def _make_room(
+        self, known: Tracked, leavers: Sequence[Leaver], state: object, now: float
+    ) -> tuple[dict[str, str], str, object, float] | None:
         """Return seats that others must leave first, and what is to be said of them; or have the whole gang move.
 
-        Whatever is cheaper: see `room`. No seats and no text where the whole gang moves.
+        Whatever is cheaper: see `room`. No seats and no text where the whole gang moves. With the state that was looked
+        at, and when to look again where nothing was found. None while it is searched.
         """
-        migration, wall = known.migration, self._ground.epoch + now
+        migration, again = known.migration, now + LOOK_AGAIN
         if migration.spec.makes_room_for or not migration.cause.moves_others:
-            return {}, "nothing"
+            return {}, "nothing", state, again
         if strangers := [
             pod for pod in neighbours_unread(self._ground.engine, leavers) if pod.uid not in known.learned
         ]:
             self._ground.learn(known, strangers)
-            return {}, "nothing"
-        avoided, taken = self._avoided(migration, leavers, now), set(self._ground.others(known))
-        room = find_room(self._ground.engine, leavers, avoided, taken, migration.key, now, wall)
+            return {}, "nothing", state, again
+        avoided = self._avoided(migration, leavers, now)
+        searched = self._searching.step(known, leavers, frozenset(avoided), state, now)
+        if searched is None:
+            return None
+        room = searched.room
         rest = rest_of_gang(self._ground.engine, leavers)
         may_restart = migration.cause.of_node and all(may_move(one) for one in rest)
         if rest and may_restart and (room is None or restart_cost(rest) < room.cost):
@@ -141,14 +149,14 @@ class Planning:
                 text = "there is no room near: all of the gang moves"
                 found = Condition("Reserved", status=False, reason="Planned", message=text)
                 self._ground.write(known, now, None, moves, found, policy=OnFailure.RESTART_GANG)
-                return {}, ""
+                return {}, "", state, again
         if room is None:
-            return {}, "nothing"
+            return {}, "nothing", searched.state, searched.again
         for create in helpers_of(migration, room, self._ground.finished.fresh_name):
             self._ground.out.append(create)
         names = ", ".join(one.member.key for one in room.others[:4])
         more = f" and {len(room.others) - 4} more" if len(room.others) > 4 else ""
-        return room.seats, f"{len(leavers)} seats are held, which {names}{more} leave first"
+        return room.seats, f"{len(leavers)} seats are held, which {names}{more} leave first", state, again
 
     def _helpers(self, migration: Migration) -> bool:
         """Whether Migrations are under way that make room for one."""

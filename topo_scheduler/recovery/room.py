@@ -11,7 +11,7 @@ ones. Pods of a gang move all together, as far as the gang can't spare them.
   plan, or the cheapest.
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
@@ -23,6 +23,7 @@ from topo_scheduler.recovery.seating import Leaver, asked_again, leaver, place_m
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.moving.machine import GoneError
 from topo_scheduler.scheduling.moving.plan import as_candidates, by_domain, makes_room, seat_again
 from topo_scheduler.scheduling.parts import whole
 from topo_scheduler.scheduling.placing.ask import Ask, Placement
@@ -74,7 +75,24 @@ def find_room(
     now: float,
     wall: float,
 ) -> Room | None:
-    """Return the cheapest moves that make room for members of a gang; None where none are found.
+    """Return the cheapest moves that make room for members of a gang, at once; None where none are found.
+
+    The arguments are those of `look_for_room`.
+    """
+    found = look_for_room(engine, leavers, avoided, taken, migration, now, wall)
+    return next((room for room in found if room is not None), None)
+
+
+def look_for_room(
+    engine: Engine,
+    leavers: Sequence[Leaver],
+    avoided: Collection[str],
+    taken: Collection[str],
+    migration: str,
+    now: float,
+    wall: float,
+) -> Iterator[Room | None]:
+    """Look for the cheapest moves that make room for members of a gang: yield None after each part, and what is found.
 
     Args:
         engine: whose state is asked, not changed.
@@ -87,23 +105,53 @@ def find_room(
     """
     workload = leavers[0].workload
     if (len(leavers) > 1 and not workload.gang) or not engine.preempting.budgets.known:
-        return None
+        return
     try:
         groups, ask = asked_again(engine, leavers)
         candidates = engine.moving.movable(workload)
         if not candidates.pods:
-            return None
+            return
         trial = trial_without(engine, leavers, avoided, migration, now, neighbours=True)
         for chosen in _sets(engine, trial, ask, candidates, avoided, taken, wall):
-            found = _tried(engine, trial, ask, candidates, chosen)
-            if found is not None:
-                rows = place_members(groups, found)
-                names = engine.world.nodes.names
-                others = _leavers(engine, candidates, chosen)
-                return Room({uid: names[row] for uid, row in rows.items()}, others, _key(others, wall)[1])
-    except PluginError:
+            found = None if chosen is None else _tried(engine, trial, ask, candidates, chosen)
+            if chosen is not None and found is not None:
+                yield _room(engine, place_members(groups, found), _leavers(engine, candidates, chosen), wall)
+                return
+            yield None
+    except (PluginError, GoneError):
+        return
+
+
+def looked_again(
+    engine: Engine,
+    leavers: Sequence[Leaver],
+    avoided: Collection[str],
+    migration: str,
+    now: float,
+    wall: float,
+    room: Room,
+) -> Room | None:
+    """Return the same moves as things are now, None where they make no room any more; as `look_for_room` otherwise."""
+    candidates = engine.moving.movable(leavers[0].workload)
+    number = {pod.occupant.uid: at for at, pod in enumerate(candidates.pods)}
+    uids = [one.member.uid for one in room.others]
+    if not number.keys() >= set(uids):
         return None
-    return None
+    chosen = sorted(number[uid] for uid in uids)
+    try:
+        groups, ask = asked_again(engine, leavers)
+        trial = trial_without(engine, leavers, avoided, migration, now, neighbours=True)
+        found = _tried(engine, trial, ask, candidates, chosen)
+    except (PluginError, GoneError):
+        return None
+    if found is None:
+        return None
+    return _room(engine, place_members(groups, found), _leavers(engine, candidates, chosen), wall)
+
+
+def _room(engine: Engine, rows: Mapping[str, int], others: tuple[Leaver, ...], wall: float) -> Room:
+    names = engine.world.nodes.names
+    return Room({uid: names[row] for uid, row in rows.items()}, others, _key(others, wall)[1])
 
 
 def neighbours_unread(engine: Engine, leavers: Sequence[Leaver]) -> list[PodRef]:
@@ -154,8 +202,8 @@ def _sets(
     avoided: Collection[str],
     taken: Collection[str],
     wall: float,
-) -> Iterator[tuple[int, ...]]:
-    """Yield sets of candidates, the best first."""
+) -> Iterator[tuple[int, ...] | None]:
+    """Yield None after each part of the work, then sets of candidates, the best first."""
     layout, names = engine.world.layout, engine.world.nodes.names
     barred = {
         number for number, pod in enumerate(candidates.pods) if names[pod.row] in avoided or pod.occupant.uid in taken
@@ -168,10 +216,19 @@ def _sets(
             for size in range(1, len(units) + 1)
             for some in combinations(units, size)
         }
-        sets = [chosen for chosen in found if candidates.closed(chosen) == list(chosen) and room(chosen)]
+        sets = []
+        for chosen in found:
+            if candidates.closed(chosen) == list(chosen) and room(chosen):
+                sets.append(chosen)
+            yield None
     else:
-        every = by_domain(trial, ask, layout, candidates, MOST_PODS)
-        sets = [tuple(one) for one in every if one is not None and barred.isdisjoint(one)][:MOST_SETS]
+        sets = []
+        for one in by_domain(trial, ask, layout, candidates, MOST_PODS):
+            if one is None:
+                yield None
+            elif barred.isdisjoint(one):
+                sets.append(tuple(one))
+        sets = sets[:MOST_SETS]
     yield from sorted(sets, key=lambda chosen: _key(_leavers(engine, candidates, chosen), wall))
 
 

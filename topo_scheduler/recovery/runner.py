@@ -198,7 +198,7 @@ class RecoveryRunner:
             return False
         self._said = ""
         self._troubles.configure(self._spec.pod_failures)
-        machine = Recovery(self._engine, self._spec, self._epoch, self._troubles)
+        machine = Recovery(self._engine, self._spec, self._epoch, self._troubles, self._clock)
         now = self._clock()
         for migration in found:
             machine.migration_seen(migration, now)
