@@ -181,7 +181,7 @@ async def test_a_migration_that_is_over_is_deleted_and_one_under_way_is_not(
 ) -> None:
     """With what the manifests grant."""
     monkeypatch.setattr(finished, "LEAST", 1.0)
-    await start_replica(recovering(keep_finished={"time": 1.0}))
+    await start_replica(recovering(keep_finished={"time": 1.0}, limits={"rest": 1.0}))
     await cluster.add_fabric({"s1": [2]})
     await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)
