@@ -72,9 +72,11 @@ async def settled(timeline: Timeline, broken: Break, timeout: float) -> bool:
     """Return when every gang is whole again or told that it waits for room; False where that takes too long."""
     deadline = time.time() + timeout
     while time.time() < deadline:
-        rest = [gang for gang in broken.hit() if not whole(timeline, broken, gang)]
+        # Those too that made room for others, as far as their Jobs have made their pods again.
+        rest = {gang for gang in broken.before if not whole(timeline, broken, gang)}
+        waits = waiting(timeline, broken).keys()
         quiet = time.time() - timeline.changed > QUIET
-        if not rest or (quiet and waiting(timeline, broken).keys() == set(rest)):
+        if not rest or (quiet and rest & set(broken.hit()) == waits and not any(map(timeline.running, rest - waits))):
             return True
         await asyncio.sleep(0.1)
     return False
@@ -88,6 +90,8 @@ async def problems(cluster: Cluster, timeline: Timeline, gangs: Iterable[Gang]) 
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     for gang in gangs:
         members = [by_uid[one.uid] for one in timeline.running(gang.key).values() if one.uid in by_uid]
+        if not members:
+            continue  # it made room for another, and its Job waits before it makes its pods again
         job: Json = gang.job()
         asked = job["metadata"]["annotations"]
         found += [f"{gang.key}: {text}" for text in verify_gang(nodes, members, asked=asked)]
