@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import topo_scheduler
 from topo_scheduler.kernels.cache import OWN_VARIABLE, WARM_VARIABLE, fingerprint, prepare
 
 NOWHERE = "/dev/null/nowhere"
+PACKAGE = Path(topo_scheduler.__file__).parent
 
 
 @pytest.fixture
@@ -216,3 +218,40 @@ def test_compiled_kernels_are_found_by_the_next_process(tmp_path: Path) -> None:
     assert kept
     assert run(NOWHERE, **cache).endswith(" True")
     assert sorted(path.name for path in tmp_path.rglob("*.nbi")) == kept
+
+
+def test_what_another_installation_compiled_is_not_taken_for_ours(tmp_path: Path) -> None:
+    """Numba finds compiled kernels by where their source lies and when it was written, and so must we."""
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for place in (ours, theirs):
+        shutil.copytree(PACKAGE, place / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    note = "from topo_scheduler.kernels import CACHE, cache; (CACHE.folder / cache.whole_mark()).touch()"
+
+    def whole(place: Path) -> str:
+        return _python("from topo_scheduler.kernels import CACHE; print(CACHE.whole, CACHE.folder)", place, tmp_path)
+
+    folder = fingerprint()
+    assert whole(ours) == whole(theirs) == f"False {tmp_path / folder}"
+    _python(note, ours, tmp_path)
+    assert whole(ours) == f"True {tmp_path / folder}"
+    assert whole(theirs) == f"False {tmp_path / folder}"
+    _python(note, theirs, tmp_path)
+    assert whole(ours) == whole(theirs) == f"True {tmp_path / folder}"
+    os.utime(ours / PACKAGE.name / "kernels" / "fit.py", (1, 1))
+    assert whole(ours) == f"False {tmp_path / folder}", "installed again"
+
+
+def _python(program: str, package: Path, cache: Path) -> str:
+    environment = {key: os.environ[key] for key in ("PATH", "NUMBA_CPU_NAME", "NUMBA_BOUNDSCHECK") if key in os.environ}
+    environment |= {"PYTHONPATH": str(package), OWN_VARIABLE: str(cache)}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        cwd=package,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()

@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,8 +22,6 @@ from typing import Final
 
 WARM_VARIABLE: Final = "TOPO_SCHEDULER_WARM_CACHE"
 OWN_VARIABLE: Final = "TOPO_SCHEDULER_CACHE_DIR"
-WHOLE: Final = "whole"
-"""A file that is there once all kernels are that every decision needs: the first start may have been cut short."""
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +48,19 @@ def fingerprint() -> str:
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def whole_mark() -> str:
+    """Return the name of a file that is there once all kernels are that every decision needs.
+
+    It names what Numba goes by when it looks for a compiled kernel: the Python, and where each source lies and when it
+    was written. The same package in another place, or installed again, finds nothing of what lies here.
+    """
+    digest = hashlib.sha256(str(sys.implementation.cache_tag).encode())
+    for source in sorted(Path(__file__).resolve().parent.glob("*.py")):
+        found = source.stat()
+        digest.update(f"{source} {found.st_mtime_ns} {found.st_size}\n".encode())
+    return f"whole-{digest.hexdigest()[:16]}"
 
 
 def _candidates() -> Iterator[Path]:
@@ -111,5 +123,5 @@ def prepare() -> CacheState:
             continue
         if not any(folder.iterdir()):
             _copy_warm(name, folder)
-        return CacheState(folder, any(folder.iterdir()), (folder / WHOLE).exists())
+        return CacheState(folder, any(folder.iterdir()), (folder / whole_mark()).exists())
     return CacheState(None, False)

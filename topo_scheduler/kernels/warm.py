@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Final
 
 from topo_scheduler import kernels
-from topo_scheduler.kernels.cache import OWN_VARIABLE, WHOLE, prepare
+from topo_scheduler.kernels.cache import OWN_VARIABLE, prepare, whole_mark
 
 MODULES: Final = ("fit", "windows", "nodes", "alone", "small_pods")
 """What every decision needs: ready before the first."""
@@ -112,7 +112,7 @@ def _note_whole() -> None:
     folder = kernels.CACHE.folder
     if folder is not None and not numba.config.DISABLE_JIT:
         with contextlib.suppress(OSError):
-            (folder / WHOLE).touch()
+            (folder / whole_mark()).touch()
 
 
 def main(arguments: list[str]) -> int:
