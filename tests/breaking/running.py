@@ -1,9 +1,10 @@
 """Async tests on a virtual loop."""
 
-import asyncio
 import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
+
+from tests.kube.virtual import end_all
 
 from .loop import VirtualLoop
 
@@ -26,13 +27,6 @@ def run(work: Coroutine[Any, Any, None]) -> None:
     try:
         loop.run_until_complete(work)
     finally:
-        loop.run_until_complete(_end_all())
+        loop.run_until_complete(end_all())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
-
-
-async def _end_all() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

@@ -68,12 +68,13 @@ def _run(main: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop) -> No
         assert not left, f"tasks outlived the test: {left}"
     finally:
         loop.run_until_complete(asyncio.sleep(0.5))  # a connection accepted at the very end learns that it is over
-        loop.run_until_complete(_end_all())
+        loop.run_until_complete(end_all())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
 
-async def _end_all() -> None:
+async def end_all() -> None:
+    """Cancel whatever else runs on this loop, and wait until it has ended."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()

@@ -56,3 +56,11 @@ def test_ci_calls_what_the_readme_promises() -> None:
     demo, tox, real = '"$venv/bin/topo-scheduler" demo', '"$venv/bin/tox" run', '"$venv/bin/tox" run -e e2e-real'
     for promised in ("export CI=true", demo, f"{tox}\n", "tests.controlplane build", f"{real}\n"):
         assert promised in text
+
+
+def test_every_module_of_recovery_that_decides_is_kept_from_io() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (contract,) = (one for one in contracts if one["name"] == "Recovery decides without I/O")
+    found = {f"topo_scheduler.recovery.{path.stem}" for path in (ROOT / "topo_scheduler" / "recovery").glob("*.py")}
+    acting = {"topo_scheduler.recovery.__init__", "topo_scheduler.recovery.handlers", "topo_scheduler.recovery.runner"}
+    assert set(contract["source_modules"]) == found - acting

@@ -4,6 +4,7 @@ from typing import Any
 
 from rich.table import Table
 
+from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.surveying.survey import Domain, survey_accelerators
 from topo_scheduler.scheduling.world import World
 
@@ -27,13 +28,12 @@ def table(found: list[tuple[Domain, list[str]]]) -> Table:
     for name in ("domain", "level", "GPUs free", "nodes", "leaves"):
         out.add_column(name, header_style="dim", no_wrap=True)
     for domain, leaves in found:
-        more = f" and {len(leaves) - MOST_LEAVES} more" if len(leaves) > MOST_LEAVES else ""
         out.add_row(
             "/".join(domain.path),
             domain.level,
             f"{domain.free} of {domain.capacity}",
             str(len(domain.nodes)),
-            ", ".join(leaves[:MOST_LEAVES]) + more,
+            few_of(leaves, MOST_LEAVES),
         )
     return out
 

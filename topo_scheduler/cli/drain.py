@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from topo_scheduler.api.words import few_of
 from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_option, run_async
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _tell(
     would = "would be " if dry_run else ""
     click.echo(f"{target}: {len(nodes)} nodes {would}cordoned, {pods} pods of {len(wanted)} workloads {would}moved")
     for one in wanted:
-        names = ", ".join(name for name, _ in one.pods[:4]) + (f" and {len(one.pods) - 4} more" * (len(one.pods) > 4))
+        names = few_of([name for name, _ in one.pods])
         click.echo(f"  {one.namespace}/{one.name}  {one.workload}: {names}")
     for stay in stays:
         click.echo(f"  stays: pod {stay.pod} on {stay.node}: {stay.why}")

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from topo_scheduler.api.words import few_of
 from topo_scheduler.cli.views import DomainView, NodeView, Tenant
 from topo_scheduler.scheduling.surveying.link_survey import LinkState
 from topo_scheduler.state.wiring import readable
@@ -133,7 +134,7 @@ def unlabelled_note(root: DomainView) -> str:
     lost = [node.name for node in root.all_nodes() if not node.labelled]
     if not lost:
         return ""
-    names = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
+    names = few_of(lost, 5)
     return (
         f"{len(lost)} of {len(root.domain.nodes)} nodes do not tell their place in the fabric ({names}):"
         " they share domains called unlabelled."

@@ -88,6 +88,5 @@ def no_use_now(ground: Ground, known: Tracked, now: float) -> tuple[str, str] | 
             return "NotNeeded", f"{waits_for}, for which it makes room, has its room"
     if ground.since(known, Phase.RESERVING, now) > ground.spec.seats_expire:
         return "Expired", "seats are held no longer"
-    row_of, avoided = ground.engine.world.nodes.row_of, ground.detection.avoided(now)
-    lost = next((one.to for one in migration.status.moves if one.to not in row_of or one.to in avoided), None)
-    return None if lost is None else ("SeatLost", f"node {lost} can't be used now")
+    lost = ground.lost_target(migration.status.moves, now)
+    return ("SeatLost", f"node {lost} can't be used now") if lost is not None else None

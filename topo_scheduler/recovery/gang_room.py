@@ -18,7 +18,7 @@ from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import may_move, rest_of_gang, restarts
-from topo_scheduler.recovery.seating import Leaver, leaver, vacant
+from topo_scheduler.recovery.seating import Leaver, leaver, vacant, who
 from topo_scheduler.recovery.tracked import Condition, Tracked
 from topo_scheduler.scheduling.queueing.standing import lacking
 from topo_scheduler.scheduling.reserving.replacements import requests_of
@@ -76,15 +76,8 @@ class GangRoom:
             text = "it is not known any more who would make room: what made this Migration has ended"
             self._end(known, Phase.CANCELLED, "NotNeeded", text, now)
             return
-        others = self._leavers(known, named)
+        others = self._who_leaves(known, workload, members, named, now)
         if others is None:
-            return
-        if not members or lacking(workload, members):
-            text = "pods of the gang are gone" if members else "the gang waits no longer"
-            self._end(known, Phase.CANCELLED, "NotNeeded", text, now)
-            return
-        if wrong := self._wrong(known, workload, others):
-            self._end(known, Phase.CANCELLED, *wrong, now)
             return
         seats = self._seats(known, workload, members, others, now)
         if not seats:
@@ -97,15 +90,8 @@ class GangRoom:
     def _begin(self, known: Tracked, workload: Workload, now: float) -> None:
         migration, ground = known.migration, self._ground
         members = self._waiting(migration, workload)
-        others = self._leavers(known, migration.status.others)
+        others = self._who_leaves(known, workload, members, migration.status.others, now)
         if others is None:
-            return
-        if not members or lacking(workload, members):
-            text = "pods of the gang are gone" if members else "the gang waits no longer"
-            self._end(known, Phase.CANCELLED, "NotNeeded", text, now)
-            return
-        if wrong := self._wrong(known, workload, others):
-            self._end(known, Phase.CANCELLED, *wrong, now)
             return
         if not ground.spec.defragmentation.enabled:
             self._end(known, Phase.CANCELLED, "Off", "recovery.defragmentation.enabled is not set", now)
@@ -121,7 +107,7 @@ class GangRoom:
         ground.keep(migration, moves)
         ground.limits.begin(migration, ground.epoch + now)
         ground.moved.begin(migration, len(others), ground.epoch + now)
-        text = f"{len(moves)} seats are held, which {_names(others)} leave first"
+        text = f"{len(moves)} seats are held, which {who(others)} leave first"
         held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
         ground.write(known, now, Phase.RESERVING, moves, held)
 
@@ -130,9 +116,7 @@ class GangRoom:
         migration, ground = known.migration, self._ground
         moves = migration.status.moves
         waiting = self._waiting(migration, workload)
-        row_of, avoided = ground.engine.world.nodes.row_of, ground.detection.avoided(now)
-        lost = next((move.to for move in moves if move.to not in row_of or move.to in avoided), "")
-        if waiting and lost:
+        if waiting and (lost := ground.lost_target(moves, now)) is not None:
             self._end(known, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
             return
         ground.keep(migration, self._unseated(workload, moves))
@@ -239,6 +223,27 @@ class GangRoom:
         numbers = {move.index for move in moves} - {None}
         return [one for one in workload.at(Stage.PENDING) if one.uid in wanted or one.index in numbers]
 
+    def _who_leaves(
+        self,
+        known: Tracked,
+        workload: Workload,
+        members: Sequence[Member],
+        named: Sequence[OtherPod],
+        now: float,
+    ) -> list[Leaver] | None:
+        """Return the others that are still there; None while they are being read, or where it ended as useless."""
+        others = self._leavers(known, named)
+        if others is None:
+            return None
+        if not members or lacking(workload, members):
+            text = "pods of the gang are gone" if members else "the gang waits no longer"
+            self._end(known, Phase.CANCELLED, "NotNeeded", text, now)
+            return None
+        if wrong := self._wrong(known, workload, others):
+            self._end(known, Phase.CANCELLED, *wrong, now)
+            return None
+        return others
+
     def _leavers(self, known: Tracked, named: Sequence[OtherPod]) -> list[Leaver] | None:
         """Return the others that are still there; None while they are being read."""
         engine = self._ground.engine
@@ -303,8 +308,3 @@ class GangRoom:
         self._others.pop(known.migration.metadata.uid, None)
         self._first.pop(known.migration.metadata.uid, None)
         self._ground.end(known, phase, reason, message, now, moves, condition)
-
-
-def _names(others: Sequence[Leaver]) -> str:
-    names = ", ".join(one.member.key for one in others[:4])
-    return names + (f" and {len(others) - 4} more" if len(others) > 4 else "")

@@ -117,6 +117,11 @@ class Ground:
             text = text or self.moved.resting(leavers, spec.limits, wall)
         return Condition("Reserved", status=False, reason=reason, message=text) if text else None
 
+    def lost_target(self, moves: Sequence[Move], now: float) -> str | None:
+        """Return the first target of some moves that is gone or no target any more; None where all are good."""
+        row_of, avoided = self.engine.world.nodes.row_of, self.detection.avoided(now)
+        return next((move.to for move in moves if move.to not in row_of or move.to in avoided), None)
+
     def since(self, known: Tracked, phase: Phase, now: float) -> float:
         """Return for how many seconds a Migration has been in a phase, or beyond it.
 

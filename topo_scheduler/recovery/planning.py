@@ -18,7 +18,7 @@ from topo_scheduler.recovery.reading import (
 )
 from topo_scheduler.recovery.room import helpers_of, neighbours_unread, restart_cost
 from topo_scheduler.recovery.searching import NEXT, Searching
-from topo_scheduler.recovery.seating import Leaver, find_seats, moves_of, vacant
+from topo_scheduler.recovery.seating import Leaver, find_seats, moves_of, vacant, who
 from topo_scheduler.recovery.spares import may_give_way, opening, plan_giving_way, take_back, why_no_seats
 from topo_scheduler.recovery.tracked import Condition, Tracked, with_targets
 from topo_scheduler.scheduling.instructions import PodRef
@@ -154,9 +154,7 @@ class Planning:
             return {}, "nothing", searched.state, searched.again
         for create in helpers_of(migration, room, self._ground.finished.fresh_name):
             self._ground.out.append(create)
-        names = ", ".join(one.member.key for one in room.others[:4])
-        more = f" and {len(room.others) - 4} more" if len(room.others) > 4 else ""
-        return room.seats, f"{len(leavers)} seats are held, which {names}{more} leave first", state, again
+        return room.seats, f"{len(leavers)} seats are held, which {who(room.others)} leave first", state, again
 
     def _helpers(self, migration: Migration) -> bool:
         """Whether Migrations are under way that make room for one."""
@@ -168,17 +166,10 @@ class Planning:
         if self._ends_before(known, now):
             return
         moves = migration.status.moves
-        avoided = self._ground.detection.avoided(now)
-        lost = (
-            []
-            if migration.shrinks
-            else [
-                move.to for move in moves if move.to not in self._ground.engine.world.nodes.row_of or move.to in avoided
-            ]
-        )
-        if lost:
+        lost = None if migration.shrinks else self._ground.lost_target(moves, now)
+        if lost is not None:
             self._ground.release(migration.key)
-            gone = Condition("Reserved", status=False, reason="SeatLost", message=f"node {lost[0]} can't be used now")
+            gone = Condition("Reserved", status=False, reason="SeatLost", message=f"node {lost} can't be used now")
             self._ground.write(known, now, Phase.PLANNED, with_targets(moves, {}), gone)
             return
         self._ground.keep(migration, moves)

@@ -71,9 +71,6 @@ class Searching:
             avoided: nodes that are no target.
             state: what the answer depends on.
             now: seconds.
-
-        Raises:
-            PluginError: a plugin failed.
         """
         if self._stepped == now or not self._mine(known, leavers, avoided, state, now):
             return None

@@ -13,6 +13,7 @@ import numpy as np
 
 from topo_scheduler.api.migrations import Move
 from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.placing.ask import Ask, Placement
@@ -45,6 +46,11 @@ def leaver(engine: Engine, uid: str) -> Leaver | None:
     if found is None or entry is None or found[1].stage is not Stage.BOUND:
         return None
     return Leaver(found[0], found[1], entry)
+
+
+def who(leavers: Sequence[Leaver]) -> str:
+    """Return the names of some pods, for people."""
+    return few_of([one.member.key for one in leavers])
 
 
 def moves_of(engine: Engine, leavers: Sequence[Leaver]) -> list[Move]:

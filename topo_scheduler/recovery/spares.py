@@ -15,7 +15,7 @@ from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, Migrat
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.naming import name_for
-from topo_scheduler.recovery.seating import Leaver, find_seats, leaver, moves_of
+from topo_scheduler.recovery.seating import Leaver, find_seats, leaver, moves_of, who
 from topo_scheduler.recovery.tracked import Condition, Tracked
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
@@ -109,9 +109,7 @@ def take_back(
         if seats and (not found or strangers(engine, seats, homes) < strangers(engine, found, homes)):
             others = [one for number in some if (one := leaver(engine, candidates.pods[number].occupant.uid))]
             ground.out += _asked_to_leave(ground, migration, [one for one in others if one.member.uid not in asked])
-            names = ", ".join(one.member.key for one in others[:4])
-            more = f" and {len(others) - 4} more" if len(others) > 4 else ""
-            return seats, f"{len(leavers)} seats are held, which were lent to {names}{more}"
+            return seats, f"{len(leavers)} seats are held, which were lent to {who(others)}"
     return None
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.extensions.extension import Demand
 from topo_scheduler.scheduling.intake.ranks import give_ranks
@@ -422,9 +423,7 @@ def _find_domain(name: str, layout: Layout) -> tuple[tuple[int, int] | None, str
 
 
 def _why_there(workload: Workload, placement: Placement, leaves: Sequence[Path]) -> str:
-    names = ", ".join("/".join(path) for path in leaves[:4]) + (
-        f" and {len(leaves) - 4} more" if len(leaves) > 4 else ""
-    )
+    names = few_of(["/".join(path) for path in leaves])
     score = f"score {placement.score.total / 1000:.3f}"
     if not workload.gang and placement.score.by_node:
         return f"{names}, {score} of {placement.candidates} {'node' if placement.candidates == 1 else 'nodes'}"

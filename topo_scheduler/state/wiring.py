@@ -13,6 +13,7 @@ import numpy as np
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.links import NODE, Link, uplink_label
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
+from topo_scheduler.api.words import few_of
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
 
@@ -170,9 +171,9 @@ def _silent(wiring: Wiring, nodes: NodeTable, link: Link, names: Sequence[str], 
     lost = [nodes.names[row] for row in rows.tolist() if nodes.bandwidth[row] == UNKNOWN]
     label = next(iter(nodes.read.bandwidth), "")
     return (
-        f"spec.links: {link.name}: what nodes carry together is not known, as {_some(lost)} of {names[0]} tell no"
-        f" bandwidth; {len(names)} {'uplink counts' if len(names) == 1 else 'uplinks count'} as unlimited. Label the"
-        f" nodes with {label}, or give a capacity"
+        f"spec.links: {link.name}: what nodes carry together is not known, as {few_of(lost, _EXAMPLES)} of {names[0]}"
+        f" tell no bandwidth; {len(names)} {'uplink counts' if len(names) == 1 else 'uplinks count'} as unlimited."
+        f" Label the nodes with {label}, or give a capacity"
     )
 
 
@@ -189,7 +190,7 @@ def _from_labels(wiring: Wiring, nodes: NodeTable, depth: int, mbits: Int64, pro
             told[values == value] = parse_bandwidth(nodes.values[value])
         except QuantityError as error:
             lost = [nodes.names[row] for row in layout.order[values == value].tolist()]
-            problems.append(f"node {_some(lost)}: label {key}: {error}; it is ignored")
+            problems.append(f"node {few_of(lost, _EXAMPLES)}: label {key}: {error}; it is ignored")
     ranges = layout.offsets[layout.domains[depth]]
     least = np.minimum.reduceat(np.where(told == UNKNOWN, _NOBODY, told), ranges[:-1])
     most = np.maximum.reduceat(told, ranges[:-1])
@@ -212,8 +213,3 @@ def readable(mbits: int) -> str:
 
 def _name(layout: Layout, depth: int, index: int) -> str:
     return "/".join(layout.domain_path(depth, index))
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _EXAMPLES
-    return ", ".join(names[:_EXAMPLES]) + (f" and {more} more" if more > 0 else "")

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits, named_at
@@ -159,8 +160,7 @@ def _in_pieces(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule, block
     if len(block.leaves) == 1:
         parts = names[0]
     else:
-        parts = ", ".join(f"{name} {held * each}" for name, held in zip(names[:8], block.held, strict=False))
-        parts += f" and {len(names) - 8} more" if len(names) > 8 else ""
+        parts = few_of([f"{name} {held * each}" for name, held in zip(names, block.held, strict=True)], 8)
     limits = planner.limits_for(ask)
     limited = " within the limits per leaf" if limits.max_gpus_per_leaf or limits.max_nodes_per_leaf else ""
     return f"{have}, {BLOCK} {where} is {block.members * each}{limited}: {parts}"

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.explaining.dominant import names_of
 from topo_scheduler.scheduling.placing import packing
 from topo_scheduler.scheduling.placing.ask import Ask
@@ -53,7 +54,7 @@ def segment_shortage(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule)
         return ""
     names = names_of(layout, tuple(leaf for leaf, _ in found.held))
     some = [f"{name} takes {count}" for name, (_, count) in zip(names, found.held, strict=True)]
-    takes = ", ".join(some[:MOST_NAMED]) + (f" and {len(some) - MOST_NAMED} more" if len(some) > MOST_NAMED else "")
+    takes = few_of(some, MOST_NAMED)
     each = f" of {ask.segment} pods" if ask.segment > 1 else ""
     fit = "fits" if found.anywhere == 1 else "fit"
     told = f"{found.anywhere or 'no'} segment{'' if found.anywhere == 1 else 's'}{each} {fit}, {found.needed}"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.explaining.ways import Ended, Kind, Way
 
 NOTE_BYTES: Final = 1024
@@ -18,10 +19,11 @@ def say(way: Way, wall: float) -> str:
     match way.kind:
         case Kind.WAIT:
             verb = "ends" if len(way.ended) == 1 else "end"
-            return f"wait until about {moment(way.until, wall)}, when {_list([_who(one) for one in way.ended])} {verb}"
+            ended = few_of([_who(one) for one in way.ended], NAMES)
+            return f"wait until about {moment(way.until, wall)}, when {ended} {verb}"
         case Kind.RETURN:
             verb = "uncordon" if way.value == "uncordon" else "bring back"
-            return f"{verb} {_plural(len(way.nodes), 'node')} {_list(way.nodes)}"
+            return f"{verb} {_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
         case Kind.COMBINE:
             return " and ".join(say(part, wall) for part in way.parts)
         case Kind.RELAX if not way.level:
@@ -34,8 +36,8 @@ def say(way: Way, wall: float) -> str:
         case Kind.REDUCE:
             return f"reduce it to {way.size} pod{'' if way.size == 1 else 's'}"
         case Kind.FREE:
-            who = _list([_who(one) for one in way.ended])
-            on = f"{_plural(len(way.nodes), 'node')} {_list(way.nodes)}"
+            who = few_of([_who(one) for one in way.ended], NAMES)
+            on = f"{_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
             return f"end {who} on {on}: {_count(way.cost.pods, 'pod')}, {_count(way.cost.gpus, 'GPU')}"
 
 
@@ -70,11 +72,6 @@ def _drop(way: Way) -> str:
 
 def _who(one: Ended) -> str:
     return f"gang {one.name} ({_count(len(one.pods), 'pod')})" if one.gang else f"pod {one.name}"
-
-
-def _list(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
-    return ", ".join(names[:NAMES]) + more
 
 
 def _plural(count: int, what: str) -> str:

@@ -13,6 +13,7 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.waiting import RepairSpec
+from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.moving.plan import MovePlan, plan_moves, unbroken
@@ -199,11 +200,9 @@ class Moving:
         """Return a plan in words."""
         names, layout = self._world.nodes.names, self._world.layout
         pods = [f"{move.pod.occupant.key} from {names[move.pod.row]} to {names[move.to]}" for move in plan.moves]
-        more = f" and {len(pods) - 4} more" if len(pods) > 4 else ""
         leaves = ["/".join(layout.paths[leaf]) for leaf in plan.placement.leaves]
-        where = ", ".join(leaves[:4]) + (f" and {len(leaves) - 4} more" if len(leaves) > 4 else "")
         count = f"{len(pods)} pod{'s' if len(pods) > 1 else ''}"
-        return f"Moving {count} ({', '.join(pods[:4])}{more}) would make room in {where}."
+        return f"Moving {count} ({few_of(pods)}) would make room in {few_of(leaves)}."
 
     def _look(
         self, workload: Workload, now: float, most: int

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from topo_scheduler.api.objects import Budget, Pod
+from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.instructions import (
     Complain,
@@ -235,8 +236,8 @@ class Preempting:
             stuck = self._claims.awaited(claim)
             names = [self._claims.leave_alone(uid, now) for uid in stuck]
             if names:
-                more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-                out += self._claims.tell(claim, f"Pod {names[0]}{more} did not end in time; other room is looked for")
+                text = f"Pod {few_of(names, 1)} did not end in time; other room is looked for"
+                out += self._claims.tell(claim, text)
             out += self._claims.end(claim, now)
             again.append(claim.workload)
         for uid in [uid for uid, at in self._claims.going.items() if at <= now]:
@@ -298,7 +299,6 @@ def _shielded(candidates: Candidates) -> str:
     """Return who keeps pods of lower priority, as one sentence."""
     if not candidates.shielded:
         return ""
-    names = sorted(candidates.shielded)
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    budgets = few_of(sorted(candidates.shielded), 2)
     pods = sum(candidates.shielded.values())
-    return f"{pods} pods of lower priority may not be evicted now: PodDisruptionBudget {', '.join(names[:2])}{more}."
+    return f"{pods} pods of lower priority may not be evicted now: PodDisruptionBudget {budgets}."

@@ -5,6 +5,7 @@ from collections.abc import Container, Generator, Sequence
 from math import inf
 from typing import Final
 
+from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate
 from topo_scheduler.scheduling.reserving.ends import Ends
 from topo_scheduler.scheduling.reserving.holds import Reservation
@@ -84,7 +85,7 @@ def reservation_of(
         paths = ["/".join(layout.paths[leaf]) for leaf in found.placement.leaves]
     else:
         paths = [f"node {node}" for node in nodes]
-    domain = ", ".join(paths[:4]) + (f" and {len(paths) - 4} more" if len(paths) > 4 else "")
+    domain = few_of(paths)
     told = [one.end for one in found.waits if one.end < inf]
     return Reservation(
         workload=workload.id,

@@ -6,6 +6,7 @@ from math import inf
 
 import numpy as np
 
+from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import NodeTable
@@ -17,8 +18,7 @@ def holds_what(held: Reservation, epoch: float) -> str:
     ``epoch`` what makes seconds since the epoch of the times of the reservation.
     """
     names = sorted(name for _, name in held.waits.values())
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-    waits = f": waits for pod{'s' if len(names) > 1 else ''} {', '.join(names[:2])}{more}" if names else ""
+    waits = f": waits for pod{'s' if len(names) > 1 else ''} {few_of(names, 2)}" if names else ""
     count = len(held.nodes)
     where = "" if held.domain.startswith("node ") else f" ({count} node{'s' if count > 1 else ''})"
     return f"Holds {held.domain}{where}, {expected(held, epoch)}{waits}."

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from topo_scheduler.api.durations import DurationError, parse_duration
+from topo_scheduler.api.words import few_of
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.cases.tables import quoted
 
@@ -138,4 +139,4 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 def names(texts: Sequence[str]) -> str:
     """Return a list in a message, the first few of it."""
-    return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
+    return few_of(texts, 5)
