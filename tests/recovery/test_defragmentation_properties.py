@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import EPOCH
@@ -124,6 +124,15 @@ happenings = st.lists(
     there=pods,
     blocked=st.sets(st.integers(0, 8)),
     happens=happenings,
+)
+@example(  # the gang would have gone onto the node that the other one leaves
+    sizes=[3, 3],
+    there=[(0, 1, True, 0), (1, 1, False, 0)],
+    blocked={0, 1},
+    happens=[("another gang", 2, 1.0), ("restart", 2, 91.0), ("cancel", 0, 30.0)],
+)
+@example(  # its node failed, and then its seat expired
+    sizes=[3, 3], there=[(8, 1, True, 5), (0, 1, True, 0)], blocked={0, 1}, happens=[("fail", 0, 1000.0)]
 )
 def test_whatever_happens_meanwhile(
     sizes: list[int], there: list[tuple[int, int, bool, int]], blocked: set[int], happens: list[tuple[str, int, float]]

@@ -74,9 +74,13 @@ def kept_free(ground: Ground, migration: Migration) -> set[str]:
 def no_use_now(ground: Ground, known: Tracked, now: float) -> tuple[str, str] | None:
     """Return reason and text of why nobody more should be evicted for a move by choice; None where it is of use.
 
-    From a node that has failed meanwhile they go in any case.
+    From a node that has failed meanwhile they go in any case, as long as they have seats; what fails makes new ones.
     """
     migration = known.migration
+    if ground.since(known, Phase.RESERVING, now) > ground.spec.seats_expire:
+        return "Expired", "seats are held no longer"
+    if (lost := ground.lost_target(migration.status.moves, now)) is not None:
+        return "SeatLost", f"node {lost} can't be used now"
     if any(ground.detection.ill(move.from_) for move in migration.status.moves):
         return None
     waits_for = migration.spec.makes_room_for
@@ -86,7 +90,4 @@ def no_use_now(ground: Ground, known: Tracked, now: float) -> tuple[str, str] | 
             return "NotNeeded", f"{waits_for}, for which it makes room, is over"
         if other.migration.phase is not Phase.RESERVING:
             return "NotNeeded", f"{waits_for}, for which it makes room, has its room"
-    if ground.since(known, Phase.RESERVING, now) > ground.spec.seats_expire:
-        return "Expired", "seats are held no longer"
-    lost = ground.lost_target(migration.status.moves, now)
-    return ("SeatLost", f"node {lost} can't be used now") if lost is not None else None
+    return None

@@ -156,8 +156,8 @@ def count_promised(engine: Engine, trial: Trial, priority: int, mine: Callable[[
 def shut(engine: Engine, trial: Trial, names: Collection[str]) -> None:
     """Let nodes be full."""
     nodes, row_of = trial.planner.nodes, engine.world.nodes.row_of
-    rows = [row_of[name] for name in names if name in row_of]
-    nodes.requested[rows] = np.maximum(nodes.requested[rows], nodes.allocatable[rows])
+    rows = np.array(sorted(row_of[name] for name in set(names) if name in row_of), np.int64)
+    nodes.charge_all(rows, np.maximum(nodes.allocatable[rows] - nodes.requested[rows], 0))
 
 
 def place_group(engine: Engine, trial: Trial, group: Sequence[Leaver]) -> list[int] | None:
