@@ -12,11 +12,11 @@ from topo_scheduler.api.models import Model, Seconds, Share
 class RecoveryLimits(Model):
     """How many Migrations may hold seats and evict. What is beyond waits in phase Planned."""
 
-    at_once: Annotated[int, Field(ge=1, le=1000)] = 32
+    at_once: Annotated[int, Field(ge=1, le=1000)] = 128
     """At the same time."""
-    per_namespace: Annotated[int, Field(ge=1, le=1000)] = 16
+    per_namespace: Annotated[int, Field(ge=1, le=1000)] = 64
     """At the same time in one namespace."""
-    per_hour: Annotated[int, Field(ge=1, le=100_000)] = 120
+    per_hour: Annotated[int, Field(ge=1, le=100_000)] = 1000
     """Begun within an hour."""
     moves_per_hour: Annotated[int, Field(ge=1, le=100_000)] = 30
     """Pods that are moved within an hour though nothing failed: by ``defragmentation`` and ``improvement``."""

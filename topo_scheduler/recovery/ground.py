@@ -1,6 +1,6 @@
 """What planning and execution of Migrations share: the facts, the seats, and how a status is written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration, Move, OtherPod, Phase
@@ -38,6 +38,7 @@ class Ground:
         self.tracked: dict[str, Tracked] = {}
         self.intended: dict[str, tuple[OtherPod, ...]] = {}
         """Pods that are to move as well, by Migrations that are being created: namespace and name."""
+        self._movers: dict[bool, dict[str, str]] = {}
         self.out: list[Instruction] = []
         """What is to be carried out."""
 
@@ -81,18 +82,30 @@ class Ground:
         """Whether a pod still holds its place."""
         return self.engine.world.ledger.get(move.uid) is not None
 
-    def others(self, known: Tracked) -> dict[str, str]:
+    def others(self, known: Tracked) -> Mapping[str, str]:
         """Return which pods other Migrations move already, with the names of those.
 
         Where nodes failed those by choice that have evicted nobody don't count: they end.
         """
         heals = known.migration.cause.of_node
+        if known.migration.status.moves:
+            return self._moved(heals, known)
+        # Once for all that are planned one after the other: a spine may have hundreds.
+        if heals not in self._movers:
+            self._movers[heals] = self._moved(heals, known)
+        return self._movers[heals]
+
+    def _moved(self, heals: bool, known: Tracked) -> dict[str, str]:
         return {
             move.uid: one.migration.key
             for one in self.tracked.values()
             if one is not known and not (heals and one.migration.yields)
             for move in one.migration.status.moves
         }
+
+    def changed(self) -> None:
+        """A Migration came, went, or is not as it was."""
+        self._movers.clear()
 
     def moved_for(self, key: str) -> dict[str, tuple[Migration, Move]]:
         """Return the moves of Migrations that make room for one, by the uid of the pod."""

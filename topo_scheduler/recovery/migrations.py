@@ -70,6 +70,7 @@ class Migrations:
             return
         if over is not None and over[0] == uid and _older(version, over[1]):
             return
+        self._ground.changed()
         self._ground.limits.note(migration, self._ground.epoch + now)
         self._ground.moved.note(migration)
         self._ground.finished.note(migration, self._ground.epoch + now)
@@ -97,6 +98,7 @@ class Migrations:
         if known is not None and uid and known.migration.metadata.uid != uid:
             return
         self._ground.tracked.pop(key, None)
+        self._ground.changed()
         self._ground.finished.forget(key)
         self._over.pop(key, None)
         self._ground.intended.pop(key, None)
