@@ -27,8 +27,8 @@ MARGIN: Final = 32
 BOUNDED: Final = {
     "events._known": 32_768,
     "changes._rows": 131_072,
-    "residents._log": 131_072,
-    "residents._log[": 16 * 131_072,
+    "residents._log": 16_384,
+    "residents._log[": 16 * 16_384,
 }
 """Tables that forget the oldest when they are full, by a part of the way to them, with their most entries."""
 RSS_GROWTH: Final = 1.1

@@ -18,8 +18,11 @@ from topo_scheduler.state.selectors import NOTHING, Selector
 
 Int64 = npt.NDArray[np.int64]
 ANY_ADDRESS: Final = "0.0.0.0"
-KEEP: Final = 65536
-"""Entries of the log kept at least; a tally that is further behind counts anew."""
+KEEP: Final = 8192
+"""Entries of the log kept at least; a tally that is further behind counts anew, which takes little longer.
+
+Each keeps the profile of a pod alive that may be gone: a kilobyte or two.
+"""
 
 
 @dataclass(frozen=True, slots=True)
