@@ -49,7 +49,8 @@ def eventually(what: str, look: Callable[[], T | None], seconds: float = 20) -> 
 
 def node(name: str) -> Json:
     resources = {"cpu": "96", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
-    return {"metadata": {"name": name}, "status": {"allocatable": resources, "capacity": resources}}
+    labels = {"kubernetes.io/hostname": name}  # as kubelets do; of a node without any label this KWOK takes no notice
+    return {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": resources, "capacity": resources}}
 
 
 def pod_spec(gpus: int) -> Json:

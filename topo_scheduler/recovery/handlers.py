@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 STOP_SECONDS: Final = 10.0
 """Longest wait for the thread to end."""
+CLOSE_SECONDS: Final = 0.1
+"""How long the loop goes on once kopf has ended: connections that it was opening just then are closed only now."""
 LOGIN_SECONDS: Final = 2.0
 """Seconds between attempts to get credentials."""
 SILENCE_SECONDS: Final = 70.0
@@ -162,6 +164,7 @@ class Watcher:
             standalone=True,
             stop_flag=self._stop,
         )
+        await asyncio.sleep(CLOSE_SECONDS)
 
     async def _login(self, **_: Any) -> "kopf.ConnectionInfo":
         import kopf

@@ -72,7 +72,7 @@ class Migrations:
             return
         self._ground.changed()
         self._ground.limits.note(migration, self._ground.epoch + now)
-        self._ground.moved.note(migration)
+        self._ground.moved.note(migration, self._ground.spec.limits, self._ground.epoch + now)
         self._ground.finished.note(migration, self._ground.epoch + now)
         phase = migration.phase
         if phase is not None and phase.over:

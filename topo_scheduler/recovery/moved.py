@@ -9,6 +9,8 @@ from topo_scheduler.recovery.seating import Leaver
 from topo_scheduler.recovery.tracked import moment
 
 HOUR: Final = 3600.0
+LEAST: Final = 64
+"""Workloads of which is remembered when they moved before it is looked which of them may be forgotten."""
 
 Key = tuple[str, str]
 """Namespace, and the gang or the controller of pods alone."""
@@ -31,15 +33,20 @@ class Moved:
         """When Migrations by choice began, in seconds since the epoch, of how many pods, and for which Migration."""
         self._last: dict[Key, float] = {}
         """When pods of a workload were evicted last."""
+        self._full = LEAST
+        """How many of these there are when it is looked next which can be forgotten."""
 
-    def note(self, migration: Migration) -> None:
-        """Take over how far a Migration is."""
+    def note(self, migration: Migration, limits: RecoveryLimits, wall: float) -> None:
+        """Take over how far a Migration is. ``wall`` seconds since the epoch."""
         status, phase, waits = migration.status, migration.phase, migration.cause is Cause.PENDING_GANG
         evicts = moment(status.times.get(Phase.EVICTING, ""))
         if evicts is not None:
             for move in status.moves:
                 workload = _key(migration.metadata.namespace, move)
                 self._last[workload] = max(evicts, self._last.get(workload, 0.0))
+            if len(self._last) > self._full:
+                self._forget(limits, wall)
+                self._full = max(LEAST, 2 * len(self._last))
         begun = moment(status.times.get(Phase.RESERVING, ""))
         running = phase is not None and phase.running
         counts = running or evicts is not None or (waits and phase is not Phase.CANCELLED)
@@ -73,6 +80,9 @@ class Moved:
 
     def resting(self, pods: Iterable[Leaver], limits: RecoveryLimits, wall: float) -> str:
         """Return which pod's workload was moved so lately that it is left alone, or an empty string."""
-        self._last = {key: at for key, at in self._last.items() if wall - at < limits.rest}
+        self._forget(limits, wall)
         found = next((one.member.key for one in pods if key_of(one) in self._last), "")
         return f"the workload of pod {found} was moved lately: it is left alone for limits.rest" if found else ""
+
+    def _forget(self, limits: RecoveryLimits, wall: float) -> None:
+        self._last = {key: at for key, at in self._last.items() if wall - at < limits.rest}

@@ -1,0 +1,29 @@
+"""What is remembered of what moved: as long as it matters, and no longer, though nobody asks."""
+
+from tests.helpers import EPOCH
+from topo_scheduler.api.migrations import Migration, MigrationSpec, MigrationStatus, Move, Phase
+from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.api.recovery import RecoveryLimits
+from topo_scheduler.recovery.moved import LEAST, Moved
+from topo_scheduler.recovery.tracked import stamp
+
+REST = 900.0
+LIMITS = RecoveryLimits(rest=REST)
+EVERY = 10.0
+
+
+def _evicted(number: int, wall: float) -> Migration:
+    moves = [Move(pod=f"p{number}", uid=f"p{number}", workload=f"w{number}", gang=True)]
+    status = MigrationStatus(phase=Phase.EVICTING.value, moves=moves, times={Phase.EVICTING: stamp(wall)})
+    return Migration(metadata=ObjectMeta(name=f"m{number}", namespace="default"), spec=MigrationSpec(), status=status)
+
+
+def test_workloads_that_moved_long_ago_are_forgotten_though_nothing_moves_by_choice() -> None:
+    moved = Moved()
+    for number in range(5_000):
+        wall = EPOCH + EVERY * number
+        moved.note(_evicted(number, wall), LIMITS, wall)
+        kept = moved._last
+        assert len(kept) <= max(LEAST, 2 * REST / EVERY) + 1
+        for lately in range(max(0, number - int(REST / EVERY) + 1), number + 1):
+            assert ("default", f"w{lately}") in kept
