@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 # Else the first who asks for "the current loop" makes one that nobody closes, and a warning comes up in another test.
 asyncio.set_event_loop(None)
+
+# What is started in the background of a shell ignores Ctrl-C, and so does all that it starts. Tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 PROPERTY_SECONDS = 900
