@@ -43,8 +43,6 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
     nodes = around.nodes
     if ask.members == 1 and not placement.seated and len(placement.rows) == len(placement.rows[0]) == 1:
         return _check_alone(around, ask.groups[0][0], placement.rows[0][0])
-    rows_of_all, _ = _counted([row for rows in placement.rows for row in rows])
-    used = np.zeros((len(rows_of_all), nodes.requested.shape[1]), np.int64)
     for (cls, count), rows in zip(ask.groups, placement.rows, strict=True):
         if len(rows) != count:
             return f"{len(rows)} of {count} members have a node"
@@ -62,17 +60,46 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
             whole = nodes.allocatable[distinct, GPU] - nodes.requested[distinct, GPU]
             if (nodes.devices.fit(distinct, cls.share, whole) < numbers).any():
                 return "no GPU has room for a share that was placed on it"
+    classes = [cls for cls, _ in ask.groups]
+    few = sum(len(rows) for rows in placement.rows) <= _FEW
+    return (_overdrawn_few if few else _overdrawn)(nodes, classes, placement.rows)
+
+
+def _overdrawn(nodes: NodeTable, classes: Sequence[PodClass], rows_of_each: Sequence[Sequence[int]]) -> str:
+    """Return which node has less than was placed on it; what nobody asks for may be overdrawn by others."""
+    rows_of_all, _ = _counted([row for rows in rows_of_each for row in rows])
+    used = np.zeros((len(rows_of_all), nodes.requested.shape[1]), np.int64)
+    for cls, rows in zip(classes, rows_of_each, strict=True):
+        distinct, numbers = _counted(rows)
         mine = np.searchsorted(rows_of_all, distinct)
         for column, amount in cls.amounts:
             used[mine, column] += amount * numbers
     free = nodes.allocatable[rows_of_all] - nodes.requested[rows_of_all]
-    # What nobody asks for may be overdrawn by others.
     over = (used > 0) & (used > free)
     if not over.any():
         return ""
     at, column = np.argwhere(over)[0].tolist()
-    node, resource = nodes.names[int(rows_of_all[at])], nodes.resources.names[column]
-    return f"node {node} has {free[at, column]} {resource} free, {used[at, column]} were placed"
+    return _too_much(nodes, int(rows_of_all[at]), column, int(free[at, column]), int(used[at, column]))
+
+
+def _overdrawn_few(nodes: NodeTable, classes: Sequence[PodClass], rows_of_each: Sequence[Sequence[int]]) -> str:
+    """Do what `_overdrawn` does without arrays, which takes a third of the time for a few rows."""
+    used: dict[int, dict[int, int]] = {}
+    for cls, rows in zip(classes, rows_of_each, strict=True):
+        for row in rows:
+            mine = used.setdefault(row, {})
+            for column, amount in cls.amounts:
+                mine[column] = mine.get(column, 0) + amount
+    for row in sorted(used):
+        has, holds = nodes.allocatable[row].tolist(), nodes.requested[row].tolist()
+        for column, amount in sorted(used[row].items()):
+            if amount > 0 and amount > has[column] - holds[column]:
+                return _too_much(nodes, row, column, has[column] - holds[column], amount)
+    return ""
+
+
+def _too_much(nodes: NodeTable, row: int, column: int, free: int, placed: int) -> str:
+    return f"node {nodes.names[row]} has {free} {nodes.resources.names[column]} free, {placed} were placed"
 
 
 def _counted(rows: Sequence[int]) -> tuple[Int64, Int64]:
