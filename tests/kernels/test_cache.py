@@ -189,10 +189,15 @@ print(kernels.CACHE.folder, kernels.CACHE.warm)
 
 def run(tempdir: str, **environment: str) -> str:
     known = {key: value for key, value in os.environ.items() if key in ("PATH", "PYTHONPATH", "NUMBA_DISABLE_JIT")}
-    program = PROGRAM.format(tempdir=tempdir)
+    return printed(PROGRAM.format(tempdir=tempdir), known | environment)
+
+
+def printed(program: str, environment: dict[str, str], folder: Path | None = None) -> str:
+    """Run a program in a process of its own, in a folder if it matters; return what it prints."""
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=known | environment,
+        env=environment,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=100,
@@ -243,15 +248,4 @@ def test_what_another_installation_compiled_is_not_taken_for_ours(tmp_path: Path
 
 def _python(program: str, package: Path, cache: Path) -> str:
     environment = {key: os.environ[key] for key in ("PATH", "NUMBA_CPU_NAME", "NUMBA_BOUNDSCHECK") if key in os.environ}
-    environment |= {"PYTHONPATH": str(package), OWN_VARIABLE: str(cache)}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        cwd=package,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return printed(program, environment | {"PYTHONPATH": str(package), OWN_VARIABLE: str(cache)}, package)

@@ -91,16 +91,6 @@ async def following(client: Client, configuration: Configuration) -> AsyncIterat
             raise Failure(f"nodes and pods could not be listed within {FIRST_LIST_SECONDS:g} s") from None
         yield live
     finally:
-        await _end(tasks)
-
-
-async def _end(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel tasks until they end: a cancellation may get lost where a time-out comes at the same moment."""
-    left = set(tasks)
-    while left:
-        for task in left:
+        for task in tasks:
             task.cancel()
-        ended, left = await asyncio.wait(left, timeout=1.0)
-        for task in ended:
-            if not task.cancelled():
-                task.exception()  # what it ended with matters to nobody now
+        await asyncio.gather(*tasks, return_exceptions=True)

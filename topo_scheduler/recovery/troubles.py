@@ -17,6 +17,7 @@ from topo_scheduler.api.durations import format_duration
 from topo_scheduler.api.migrations import Cause
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.recovery import PodFailuresSpec
+from topo_scheduler.api.words import few_of
 from topo_scheduler.recovery.health import Problem
 from topo_scheduler.recovery.tracked import moment
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS
@@ -188,5 +189,4 @@ def _runs_well(pod: Pod) -> bool:
 
 def _named(found: Collection[_Trouble]) -> str:
     ordered = sorted(found, key=lambda one: one.pod)
-    more = f" and {len(ordered) - NAMED} more" if len(ordered) > NAMED else ""
-    return ", ".join(f"{one.pod} ({one.reason})" for one in ordered[:NAMED]) + more
+    return few_of([f"{one.pod} ({one.reason})" for one in ordered], NAMED)

@@ -125,7 +125,7 @@ def _check_alone(around: Surroundings, cls: PodClass, row: int) -> str:
     for column, amount in cls.amounts:
         free = has[column] - holds[column]
         if amount > free:
-            return f"node {nodes.names[row]} has {free} {nodes.resources.names[column]} free, {amount} were placed"
+            return _too_much(nodes, row, column, free, amount)
     return ""
 
 
