@@ -176,7 +176,6 @@ def parts_of(
     st.tuples(*[st.integers(0, 1000)] * 4),
     st.sampled_from(["consolidated", "distributed", "balanced"]),
     st.booleans(),
-    st.integers(0, 1000),
 )
 def test_the_score_is_what_its_parts_say_and_the_best_window_wins(
     leaves: list[Leaf],
@@ -186,12 +185,12 @@ def test_the_score_is_what_its_parts_say_and_the_best_window_wins(
     weights: tuple[int, int, int, int],
     strategy: str,
     latency: bool,
-    mean: int,
 ) -> None:
     fit = [one.fit for one in leaves]
     found = windows(fit, ints([0, len(leaves)]), most, members)
     if not found:
         return
+    mean = 1000 * sum(one.used for one in leaves) // max(1, sum(one.capacity for one in leaves))
     parent = sum(one.capacity for one in leaves), sum(one.used for one in leaves)
     out = np.full((len(found), 6), -1, np.int64)
     sets, sizes = sets_of(fit, found, most, members)
@@ -207,7 +206,6 @@ def test_the_score_is_what_its_parts_say_and_the_best_window_wins(
         ints(weights),
         ("consolidated", "distributed", "balanced").index(strategy),
         int(latency),
-        mean,
         out,
     )
     totals = []
@@ -246,7 +244,7 @@ def test_parts_of_plugins_are_means_over_the_leaves_used_and_weigh_with_the_othe
     everything = ints([sum(one.capacity for one in leaves)] * len(leaves))
     facts = np.ascontiguousarray(grid([one[1:] for one in leaves], 5).T)
     parts = np.full((len(found), 6), -1, np.int64)
-    args = (everything, ints([0] * len(leaves)), ints(weights), 2, int(latency), 0, parts)
+    args = (everything, ints([0] * len(leaves)), ints(weights), 2, int(latency), parts)
     alone = score_sets(sets, sizes, len(found), members, 1, facts, *args)
     before = parts.copy()
     given_parts = grid([scores[: len(leaves)] for _, scores in added], len(leaves)) if added else grid([], len(leaves))

@@ -4,11 +4,11 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver

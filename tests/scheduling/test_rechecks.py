@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,7 +44,8 @@ def counted(counts: list[str]) -> Iterator[None]:
 def comparable(said: list[Instruction]) -> list[Instruction]:
     """Return what was said, but for what charges for the time of an attempt leave in the counter of the state."""
     return [
-        replace(one, decision=replace(one.decision, generation=0)) if isinstance(one, Announce) else one for one in said
+        replace(one, decision=msgspec.structs.replace(one.decision, generation=0)) if isinstance(one, Announce) else one
+        for one in said
     ]
 
 

@@ -186,7 +186,7 @@ def least_lost(
 
 @kernel(
     "int64(int64[:,::1], int64[::1], int64, int64, int64, int64[:,::1], int64[::1], int64[::1], int64[::1], int64,"
-    " int64, int64, int64[:,::1])"
+    " int64, int64[:,::1])"
 )
 def score_sets(
     sets: Int64,
@@ -200,16 +200,15 @@ def score_sets(
     weights: Int64,
     strategy: int,
     latency: int,
-    mean: int,
     out_parts: Int64,
 ) -> int:
     """Score each set of leaves and return the best one.
 
     All parts are thousandths. Availability: free share of the common domain after the placement. Alignment: given per
     leaf, averaged over the leaves used. Utilisation: share of the leaves that is used; as it is when consolidated, its
-    complement when distributed, and one minus its distance after placement from the mean when balanced. History: given
-    per leaf, averaged. The best is the one of highest score, then lowest link load, then the first; when latency
-    counts, lowest load comes before the score.
+    complement when distributed, and one minus its distance after placement from the mean of all leaves when balanced.
+    History: given per leaf, averaged. The best is the one of highest score, then lowest link load, then the first; when
+    latency counts, lowest load comes before the score.
 
     Args:
         sets: int64[>= count, k], the leaves of each set ascending.
@@ -223,7 +222,6 @@ def score_sets(
         weights: int64[4], in thousandths: availability, alignment, utilisation, history.
         strategy: 0 consolidated, 1 distributed, 2 balanced.
         latency: 1 when link load comes before the score.
-        mean: use of the whole fabric in thousandths.
         out_parts: int64[>= count, 6]: the four parts, the score, the load.
 
     Returns:
@@ -233,6 +231,12 @@ def score_sets(
     for part in range(weights.shape[0]):
         weight += weights[part]
     weight = max(weight, np.int64(1))
+    all_capacity = np.int64(0)
+    all_used = np.int64(0)
+    for leaf in range(leaf_facts.shape[1]):
+        all_capacity += leaf_facts[0, leaf]
+        all_used += leaf_facts[1, leaf]
+    mean = 1000 * all_used // max(all_capacity, np.int64(1))
     best = 0
     for w in range(count):
         chosen = sets[w]

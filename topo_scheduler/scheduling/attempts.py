@@ -3,6 +3,9 @@
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import msgspec
+import numpy as np
+
 from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.extensions.extension import Demand
@@ -28,7 +31,6 @@ from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.crossing import leaves_in
 from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.fabric import Layout, Path
-from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.storage import VolumeChoice
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
@@ -135,7 +137,7 @@ class Attempts:
         if not (lack or never):
             return decision
         text = " ".join(filter(None, ("" if never else known.sentence, lack)))
-        return replace(decision, sentence=text, room_helps=not never)
+        return msgspec.structs.replace(decision, sentence=text, room_helps=not never)
 
     def known(self, kept: tuple[Hashable, ...], demand: Wanted, stamp: Stamp) -> Known | None:
         """Return the failure that a demand comes to as things are; None where it must be tried."""
@@ -345,16 +347,18 @@ class Attempts:
         if len(groups) > 1:
             order = {uid: number for number, uid in enumerate(m.uid for m in workload.at(Stage.PENDING))}
             placed.sort(key=lambda one: order[one[0].uid])
-        on = [row for _, row in placed]
+        on = np.array([row for _, row in placed], np.int64)
         # Of a gang in segments it is settled who goes where; the others are numbered along the network.
-        positions = range(len(placed)) if ask.in_segments else _at(layout.position, on)
+        positions = range(len(placed)) if ask.in_segments else layout.position[on].tolist()
         ranks = give_ranks(workload, [(member, at) for (member, _), at in zip(placed, positions, strict=True)])
         gpus = choose_gpus(self.planner, [(member.cls, row) for member, row in placed])
-        seats = []
-        for (member, row), devices, leaf in zip(placed, gpus, _at(layout.leaf_of_row, on), strict=True):
-            node = self.planner.nodes.names[row]
-            address = ".".join((*layout.paths[leaf], node))
-            rank, chosen = ranks[member.uid], volumes.get(member.uid, ())
+        seats: list[Seat] = []
+        domains: dict[int, str] = {}
+        for (member, row), devices, leaf in zip(placed, gpus, layout.leaf_of_row[on].tolist(), strict=True):
+            node, chosen = self.planner.nodes.names[row], volumes.get(member.uid, ())
+            if leaf not in domains:
+                domains[leaf] = ".".join(layout.paths[leaf])
+            rank, address = ranks[member.uid], f"{domains[leaf]}.{node}"
             seats.append(Seat(member.uid, member.namespace, member.name, row, node, rank, address, chosen, devices))
         leaves = tuple(layout.paths[leaf] for leaf in placement.leaves)
         return Decision(
@@ -378,12 +382,6 @@ class Attempts:
 def on_spares(cls: PodClass) -> PodClass:
     """Return a class as it is for pods that take the place of lost ones."""
     return replace(cls, ordinary=False) if cls.ordinary else cls
-
-
-def _at(values: Int64, rows: Sequence[int]) -> list[int]:
-    """Return what stands at some rows; of one it is faster without arrays."""
-    found: list[int] = [int(values[rows[0]])] if len(rows) == 1 else values[rows].tolist()
-    return found
 
 
 def members_of(groups: Sequence[tuple[PodClass, list[Member]]]) -> list[Member]:

@@ -13,6 +13,8 @@ class ChangeLog:
         self._rows: list[int] = []
         self._base = 0
         self._keep = keep
+        self._told: tuple[int, int, Rows] = (-1, -1, np.empty(0, np.int64))
+        """What was answered last, and between which positions: readers come in turn, often from the same one."""
 
     @property
     def position(self) -> int:
@@ -43,11 +45,17 @@ class ChangeLog:
         self._rows.clear()
 
     def since(self, position: int) -> Rows | None:
-        """Return the distinct rows changed since a position, ascending; None means all of them."""
+        """Return the distinct rows changed since a position, ascending; None means all of them.
+
+        Not to be written to.
+        """
         start = position - self._base
         if start < 0:
             return None
+        after, until, told = self._told
+        if after == position and until == self.position:
+            return told
         fresh = self._rows[start:]
-        if len(fresh) == 1:
-            return np.array(fresh, dtype=np.int64)
-        return np.array(sorted(set(fresh)), dtype=np.int64)
+        rows = np.array(fresh if len(fresh) == 1 else sorted(set(fresh)), np.int64)
+        self._told = position, self.position, rows
+        return rows

@@ -1,8 +1,13 @@
-"""The Decision: what was decided on a workload, on which state, and why. Events, logs and metrics are views of it."""
+"""The Decision: what was decided on a workload, on which state, and why. Events, logs and metrics are views of it.
+
+What is made for each decision is a Struct, as one is made in a tenth of the time that a frozen dataclass takes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from topo_scheduler.state.fabric import Path
 from topo_scheduler.state.storage import VolumeChoice
@@ -15,8 +20,7 @@ class Verdict(StrEnum):
     UNSCHEDULABLE = "unschedulable"
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreParts:
+class ScoreParts(msgspec.Struct, frozen=True):
     """Score in thousandths, in parts before weighting. ``added`` those of plugins, by name.
 
     ``by_node``: a pod was placed alone by one score of nodes, which is all there is.
@@ -45,8 +49,7 @@ class SizeRule:
     domain: str
 
 
-@dataclass(frozen=True, slots=True)
-class Quality:
+class Quality(msgspec.Struct, frozen=True):
     """How a gang lies in the fabric.
 
     ``levels`` how many levels up the first domain lies that all members share: 0 the node, 1 the leaf, and so on;
@@ -59,8 +62,7 @@ class Quality:
     mean_hops: int
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(msgspec.Struct, frozen=True):
     """One member's place.
 
     ``volumes`` how its claims that waited for a node get theirs; ``devices`` indexes of its GPUs where they are
@@ -78,8 +80,7 @@ class Seat:
     devices: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """One attempt to place a workload.
 
     ``generation`` of the state it was made on; ``members`` how many were to be placed; ``reasons`` nodes by reason;

@@ -5,9 +5,9 @@ segment of members that must share a leaf.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
@@ -29,8 +29,7 @@ MOST_LOOKS: Final = 65_536
 """Sets of leaves looked at at most, whether they hold the gang or not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ground:
+class Ground(msgspec.Struct, frozen=True):
     """Nodes to look at. ``fit`` int64[rows] members a node takes, ``fits`` int64[leaves] units a leaf takes.
 
     ``modest`` 0 for the nodes that the class likes best, 1 for all; ``unlabelled`` 1 where those without a full path
@@ -45,8 +44,7 @@ class Ground:
     unlabelled: int
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """Leaves that hold the gang, and how they compare: lower ``order`` is better."""
 
     order: tuple[int, ...]
@@ -74,17 +72,15 @@ def _best_of(
     site: Site, number: int, view: ClassView, ask: Ask, layout: Layout, rule: SizeRule, now: float
 ) -> Window | None:
     """Return the best window on the nodes of one view: on those the class likes best, or on all of them."""
-    grounds = [
-        Ground(number, view, fit, site.leaf_fits(view, ask, layout, fit), modest, 0)
+    named = named_at(layout, ask.within) if ask.within else 1
+    liked = [
+        (modest, fit, site.leaf_fits(view, ask, layout, fit) * named)
         for modest, fit in enumerate(_liked(view, ask.within_links(view.fit)))
     ]
-    if ask.within:
-        named = named_at(layout, ask.within)
-        grounds = [replace(ground, fits=ground.fits * named) for ground in grounds]
     # Alone, a pod goes where it likes to be, wherever that hangs.
-    for alike in [grounds] if ask.gang else [[ground] for ground in grounds]:
+    for alike in [liked] if ask.gang else [[one] for one in liked]:
         for unlabelled, counted in ((0, layout.aligned), (1, 1)):
-            tried = [replace(ground, fits=ground.fits * counted, unlabelled=unlabelled) for ground in alike]
+            tried = [Ground(number, view, fit, fits * counted, modest, unlabelled) for modest, fit, fits in alike]
             windows = [found for ground in tried if (found := _window(site, ground, ask, layout, rule, now))]
             if windows:
                 return min(windows, key=lambda window: window.order)

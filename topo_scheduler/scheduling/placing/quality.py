@@ -1,7 +1,7 @@
 """How well a gang was placed: how many levels of the fabric it spans, and how far its members are from each other."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ def quality_of(layout: Layout, rows: Sequence[int]) -> Quality:
     members = len(rows)
     pairs = members * (members - 1) // 2
     # Members in each domain, first of the nodes, then of the leaves, then level by level outward.
-    leaves = Counter(layout.leaf_of_row[np.asarray(rows, np.int64)].tolist())
-    shared, hops, levels = _pairs(Counter(rows)), 0, 0
+    leaves = _counted(layout.leaf_of_row[np.asarray(rows, np.int64)].tolist())
+    shared, hops, levels = _pairs(_counted(rows)), 0, 0
     while shared < pairs:
         levels += 1
         before, shared = shared, _pairs(_domains(layout, leaves, layout.depth - levels + 1))
@@ -43,6 +43,14 @@ def _domains(layout: Layout, leaves: Mapping[int, int], depth: int) -> Mapping[A
     for leaf, count in leaves.items():
         inside[layout.paths[leaf][:depth]] += count
     return inside
+
+
+def _counted(values: Iterable[int]) -> dict[int, int]:
+    """Return how often each is there; of few it is faster than a Counter."""
+    found: dict[int, int] = {}
+    for value in values:
+        found[value] = found.get(value, 0) + 1
+    return found
 
 
 def _pairs(inside: Mapping[Any, int]) -> int:

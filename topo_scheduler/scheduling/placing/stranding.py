@@ -40,11 +40,10 @@ def least_stranding(
         asked: what the gang asks in all.
         deal: what is taken of each leaf of a set.
     """
-    want = np.array(usual, np.int64)
+    size, weight = np.array(usual, np.int64).T.copy()
     if sizes[ties[0]] == 1:
-        size, weight = np.ascontiguousarray(want[:, 0]), np.ascontiguousarray(want[:, 1])
         return int(ties[least_lost(sets[ties, 0], asked, size, weight, totals.capacity, totals.used, parent_free)])
-    size, weight = want[:, :1], want[:, 1]
+    size = size[:, None]
     ties = _different(ties[sizes[ties] == sizes[ties[0]]][:MOST_COMPARED], sets, sizes, fits, totals, parent_free)
     lost = np.zeros(len(ties), np.int64)
     for number, tie in enumerate(ties.tolist()):

@@ -5,7 +5,7 @@ loudly: a wrong placement of a gang costs more than a late one.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from topo_scheduler.scheduling.rules.filters import eligible
 from topo_scheduler.scheduling.rules.neighbours import Surroundings
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.nodes import Int64, NodeTable
+from topo_scheduler.state.nodes import NodeTable
 from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.resources import GPU
 
@@ -46,17 +46,18 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
     for (cls, count), rows in zip(ask.groups, placement.rows, strict=True):
         if len(rows) != count:
             return f"{len(rows)} of {count} members have a node"
-        distinct, numbers = _counted(rows)
+        distinct = np.array(sorted(set(rows)), np.int64)
         accepted = eligible(nodes, cls, distinct)
         if not placement.seated:
             accepted &= allowed_rows(around, cls, distinct)
         if broken := _check_caps(around, cls, rows):
             return broken
-        if not accepted.all():
-            return f"node {nodes.names[int(distinct[~accepted][0])]} may not be used"
+        if len(refused := distinct[~accepted]):
+            return f"node {nodes.names[int(refused[0])]} may not be used"
         if cls.constraints is not None and cls.constraints.alone and len(distinct) < len(rows):
             return "two members that exclude each other are on one node"
         if cls.share:
+            numbers = np.unique(rows, return_counts=True)[1]
             whole = nodes.allocatable[distinct, GPU] - nodes.requested[distinct, GPU]
             if (nodes.devices.fit(distinct, cls.share, whole) < numbers).any():
                 return "no GPU has room for a share that was placed on it"
@@ -67,10 +68,10 @@ def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
 
 def _overdrawn(nodes: NodeTable, classes: Sequence[PodClass], rows_of_each: Sequence[Sequence[int]]) -> str:
     """Return which node has less than was placed on it; what nobody asks for may be overdrawn by others."""
-    rows_of_all, _ = _counted([row for rows in rows_of_each for row in rows])
+    rows_of_all = np.unique(np.array([row for rows in rows_of_each for row in rows], np.int64))
     used = np.zeros((len(rows_of_all), nodes.requested.shape[1]), np.int64)
     for cls, rows in zip(classes, rows_of_each, strict=True):
-        distinct, numbers = _counted(rows)
+        distinct, numbers = np.unique(np.array(rows, np.int64), return_counts=True)
         mine = np.searchsorted(rows_of_all, distinct)
         for column, amount in cls.amounts:
             used[mine, column] += amount * numbers
@@ -100,15 +101,6 @@ def _overdrawn_few(nodes: NodeTable, classes: Sequence[PodClass], rows_of_each: 
 
 def _too_much(nodes: NodeTable, row: int, column: int, free: int, placed: int) -> str:
     return f"node {nodes.names[row]} has {free} {nodes.resources.names[column]} free, {placed} were placed"
-
-
-def _counted(rows: Sequence[int]) -> tuple[Int64, Int64]:
-    """Return the rows in order, each once, and how often each is there; of few it is faster without arrays."""
-    if len(rows) > _FEW:
-        distinct, numbers = np.unique(np.array(rows, np.int64), return_counts=True)
-        return distinct, numbers.astype(np.int64)
-    found = sorted(Counter(rows).items())
-    return np.array([row for row, _ in found], np.int64), np.array([number for _, number in found], np.int64)
 
 
 def _check_alone(around: Surroundings, cls: PodClass, row: int) -> str:
@@ -157,35 +149,39 @@ def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placem
         return ""
     if ask.in_segments and (broken := broken_segment(ask, placement, layout.outer(ask.segments.depth))):
         return broken
-    placed = [row for rows in placement.rows for row in rows]
     if not ask.mixed_models:
         with_gpus = [row for (cls, _), rows in zip(ask.groups, placement.rows, strict=True) if cls.gpus for row in rows]
-        if len(set(nodes.model[with_gpus].tolist())) > 1:
+        if len(set(nodes.model[np.array(with_gpus, np.int64)].tolist())) > 1:
             return "the gang was spread over several GPU models"
     if torn := torn_domain(layout, ask, placement):
         return f"the gang was spread over more than one {torn}"
-    wrong = _check_spread(seen_by(ask, layout), ask, placement, placed)
+    wrong = _check_spread(seen_by(ask, layout), ask, placement)
     return wrong or ("" if ask.running else _check_limits(layout, ask, placement, limits))
 
 
-def _check_spread(layout: Layout, ask: Ask, placement: Placement, placed: Sequence[int]) -> str:
+def _check_spread(layout: Layout, ask: Ask, placement: Placement) -> str:
     """``layout`` down to the level of the gang's segments."""
-    leaves = layout.leaves_of(placed)
-    if ask.within and not ask.running and len({layout.domain_of_leaf(ask.within, leaf) for leaf in leaves}) > 1:
+    leaves = layout.leaves_of([row for rows in placement.rows for row in rows])
+    if ask.within and not ask.running and not _share(layout, ask.within, leaves):
         return f"the gang was spread over more than one {ask.level}"
     bounds = placement.bounds
     if bounds.leaves and len(leaves) > bounds.leaves:
         return f"{len(leaves)} leaves were used where a placement rule allows {bounds.leaves}"
-    if bounds.depth and len({layout.domain_of_leaf(bounds.depth, leaf) for leaf in leaves}) > 1:
+    if bounds.depth and not _share(layout, bounds.depth, leaves):
         return f"the leaves do not share one {layout.levels[bounds.depth - 1]}, as a placement rule asks"
     if ask.running or ask.enforcement is Enforcement.PREFERRED:
         return ""
     rule = placement.rule
     if len(leaves) > rule.leaves:
         return f"{len(leaves)} leaves were used where the size rule allows {rule.leaves}"
-    if len({layout.domain_of_leaf(rule.depth, leaf) for leaf in leaves}) > 1:
+    if not _share(layout, rule.depth, leaves):
         return f"the leaves do not share one {rule.domain}"
     return ""
+
+
+def _share(layout: Layout, depth: int, leaves: Collection[int]) -> bool:
+    """Return whether all leaves lie in one domain at this depth."""
+    return len(leaves) < 2 or len({layout.domain_of_leaf(depth, leaf) for leaf in leaves}) == 1
 
 
 def _check_limits(layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:

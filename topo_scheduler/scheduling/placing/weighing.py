@@ -1,8 +1,8 @@
 """The weighted score of sets of leaves, whoever takes them: the formulas stand in docs/explanation/placement.md."""
 
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from topo_scheduler.kernels.windows import score_sets
@@ -20,8 +20,7 @@ LOAD: Final = 5
 """Columns of the score and of the link load in the parts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sets:
+class Sets(msgspec.Struct, frozen=True):
     """Sets of leaves that hold a gang, of one domain of a level each.
 
     ``leaves`` int64[>= n, k] of each ascending, ``sizes`` int64[>= n] how many they are. ``depth`` of the level and
@@ -38,8 +37,7 @@ class Sets:
     last: Int64
 
 
-@dataclass(frozen=True, slots=True)
-class Weighed:
+class Weighed(msgspec.Struct, frozen=True):
     """What sets come to.
 
     ``best`` the first of those with the highest score (and lowest load, or the other way round where latency counts).
@@ -59,7 +57,8 @@ class Weighed:
         equal = self.parts[:, SCORE] == self.parts[number, SCORE]
         if latency:
             equal &= self.parts[:, LOAD] == self.parts[number, LOAD]
-        return np.flatnonzero(equal)
+        found: Int64 = equal.nonzero()[0]
+        return found
 
     def score(self, number: int) -> ScoreParts:
         """Return the score of a set."""
@@ -93,8 +92,7 @@ def weigh(
     facts = leaf_facts(site, ask, view, fit, layout, totals, aligned, now, sets.last, across)
     parts = np.empty((sets.count, 6), np.int64)
     strategy = site.extensions.strategy(ask.strategy)
-    mean = 1000 * int(totals.used.sum()) // max(1, int(totals.capacity.sum()))
-    by = (facts, capacity, used, site.policy.weights, int(strategy.prefers), int(ask.latency), mean, parts)
+    by = (facts, capacity, used, site.policy.weights, int(strategy.prefers), int(ask.latency), parts)
     best = int(score_sets(sets.leaves, sets.sizes, sets.count, 1, asked, *by))
     added = np.empty((sets.count, len(facts) - 5), np.int64)
     if site.extensions.added_scores:
