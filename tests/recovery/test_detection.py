@@ -64,6 +64,63 @@ def test_a_deleted_node_has_failed_at_once() -> None:
     assert detection.due(3.0) == [], "that was one of the same name, before"
 
 
+def test_a_node_that_was_to_be_emptied_has_failed_when_it_is_deleted() -> None:
+    """Pods stay there that say so, but not on a dead node."""
+    detection = _detection(*NODES)
+    name, taints = "s1-l1-1", ("topology.scheduler/maintenance",)
+    detection.seen(NodeHealth(name, f"uid-{name}", cordoned=True, taints=taints), 0.0)
+    assert [one.cause for one in detection.due(10.0)] == [Cause.MAINTENANCE]
+    detection.gone(name, f"uid-{name}", 20.0)
+    assert [one.cause for one in detection.due(20.0)] == [Cause.DELETED]
+    _ready(detection, "s1-l1-2", "False", 20.0)
+    assert [one.cause for one in detection.due(30.0)] == [Cause.NOT_READY]
+    detection.gone("s1-l1-2", "uid-s1-l1-2", 40.0)
+    assert detection.due(40.0) == [], "that is the same failure"
+
+
+def test_what_comes_and_goes_does_not_hide_what_lasts() -> None:
+    """GPUs are missing all the time, and a condition flaps."""
+    spec = SPEC.model_copy(update={"conditions": ("XidError",), "unhealthy_gpus": True})
+    detection = _detection(*NODES, spec=spec)
+    missing = (("nvidia.com/gpu", 1),)
+    found = []
+    for at in range(0, 30, 3):
+        conditions = ("XidError",) if at % 2 else ()
+        health = NodeHealth("s1-l1-1", "uid-s1-l1-1", conditions=conditions, missing=missing)
+        detection.seen(health, float(at))
+        found += [(at, failure.since) for failure in detection.due(float(at))]
+    assert found[0] == (12, 0.0)
+    assert len(found) == 1
+
+
+def test_a_node_that_has_something_else_must_have_been_dead_for_the_debounce() -> None:
+    detection = _detection(*NODES)
+    cordoned = NodeHealth("s1-l1-1", "uid-s1-l1-1", cordoned=True, taints=("topology.scheduler/maintenance",))
+    detection.seen(cordoned, 0.0)
+    _ready(detection, "s1-l1-1", "False", 9.0)
+    assert detection.due(10.0) == [] and not detection.lasts("s1-l1-1", 10.0)
+    assert [one.since for one in detection.due(19.0)] == [9.0] and detection.lasts("s1-l1-1", 19.0)
+
+
+def test_many_scattered_failures_are_told_in_a_moment() -> None:
+    """How many nodes a domain has is counted once, not for each node that failed."""
+    asked = 0
+
+    def domains(name: str) -> list[tuple[str, ...]]:
+        nonlocal asked
+        asked += 1
+        return [(name[:3],), (name[:3], name[:4])]
+
+    detection = Detection(SPEC, domains)
+    names = [f"{number:05}" for number in range(1000)]
+    for name in names:
+        detection.seen(NodeHealth(name, name), 0.0)
+    for name in names[::10]:
+        detection.seen(NodeHealth(name, name, ready="Unknown"), 0.0)
+    assert len(detection.due(10.0)) == 100
+    assert asked <= 2 * len(names)
+
+
 def test_a_leaf_of_which_most_nodes_fail_is_one_failure() -> None:
     detection = _detection(*NODES)
     for at, name in enumerate(("s1-l1-1", "s1-l1-2", "s1-l1-4")):

@@ -30,12 +30,22 @@ class Failure:
 
 @dataclass(slots=True)
 class _Node:
-    """A node. ``since`` when its problem began; ``told`` whether that was confirmed."""
+    """A node. ``since`` when its problem began; ``told`` which were confirmed since it was well, or was dead or not."""
 
     health: NodeHealth
     problem: Problem | None = None
     since: float = 0.0
-    told: bool = False
+    told: set[Cause] = field(default_factory=set)
+
+    @property
+    def dead(self) -> bool:
+        """Whether nothing can be expected of it."""
+        return self.problem is not None and self.problem.cause.dead
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its problem was not confirmed yet; of a dead node it is always the same."""
+        return self.problem is not None and not (self.told if self.dead else self.problem.cause in self.told)
 
 
 @dataclass(slots=True)
@@ -84,7 +94,7 @@ class Detection:
             return
         del self._nodes[name]
         self._domains.pop(name, None)
-        if not known.told:
+        if not known.dead or known.fresh:  # for less than that pods stay that say so
             self._gone[name] = now
         self._failing.pop(name, None)
 
@@ -115,12 +125,15 @@ class Detection:
         gone, self._gone = self._gone, {}
         failures: list[Failure] = []
         left = dict.fromkeys(sorted(ripe))
+        fresh, sizes = self._fresh(), self._sizes() if len(self._failing) > 1 else {}
         while left:
             name = next(iter(left))
-            failure = self._as_domain(name) or self._single(name)
+            failure = self._as_domain(name, fresh, sizes) or self._single(name)
             for one in failure.nodes:
                 left.pop(one, None)
                 self._confirm(one, now)
+                for path in self._domains.get(one, ()):
+                    fresh.get(path, set()).discard(one)
             failures.append(failure)
         failures += [
             Failure(Cause.DELETED, f"node {name} was deleted", (name,), at) for name, at in sorted(gone.items())
@@ -129,7 +142,7 @@ class Detection:
 
     def next_due(self) -> float | None:
         """Return when `due` must be asked next."""
-        waits = [node.since + self.spec.debounce for node in self._failing.values() if not node.told]
+        waits = [node.since + self.spec.debounce for node in self._failing.values() if node.fresh]
         return min(waits, default=None) if not self.held else None
 
     def problem(self, name: str) -> Problem | None:
@@ -151,6 +164,11 @@ class Detection:
         known = self._nodes.get(name)
         return known is not None and known.problem is not None
 
+    def lasts(self, name: str, now: float) -> bool:
+        """Return whether something has been wrong with a node for the debounce, or it is gone."""
+        known = self._nodes.get(name)
+        return known is None or (known.problem is not None and known.since + self.spec.debounce <= now)
+
     def health(self, name: str) -> NodeHealth | None:
         """Return what is known of a node."""
         known = self._nodes.get(name)
@@ -168,31 +186,35 @@ class Detection:
         name = node.health.name
         before, node.problem = node.problem, problem_of(node.health, self.spec) or self._by_pods.get(name)
         if node.problem is None:
-            node.told = False
+            node.told = set()
             self._failing.pop(name, None)
             self._domains.pop(name, None)
-        elif before is None or (before.cause.dead, before.cause) != (node.problem.cause.dead, node.problem.cause):
-            # From not ready to unreachable it is still the same failure.
-            same = before is not None and before.cause.dead and node.problem.cause.dead
-            if not same:
-                node.since, node.told = now, False
+        elif before is None or before.cause is not node.problem.cause:
+            dead = node.problem.cause.dead
+            if before is None or before.cause.dead != dead:
+                node.since, node.told = now, set()
+            elif not dead and node.told:
+                node.since = now
+            # Else it goes on: not ready and unreachable are the same failure, and of what does not kill a node one
+            # thing may come and go while another lasts.
             self._failing[name] = node
             self._domains.setdefault(name, tuple(self.domains_of(name)))
 
     def _ripe(self, node: _Node, now: float) -> bool:
-        return not node.told and node.since + self.spec.debounce <= now
+        return node.fresh and node.since + self.spec.debounce <= now
 
     def _confirm(self, name: str, now: float) -> None:
         node = self._failing[name]
-        node.told = True
-        if node.problem is not None and node.problem.cause is Cause.SCALE_DOWN:
+        assert node.problem is not None
+        node.told.add(node.problem.cause)
+        if node.problem.cause is Cause.SCALE_DOWN:
             return  # nothing is wrong with it, if it stays after all
         record = self._records.setdefault(name, _Record())
         record.times += 1
         record.until = now + self.spec.quarantine * 2 ** min(MOST_DOUBLINGS, record.times - 1)
 
     def _cut_off(self) -> str:
-        dead = sum(node.problem is not None and node.problem.cause.dead for node in self._failing.values())
+        dead = sum(node.dead for node in self._failing.values())
         total = len(self._nodes) + len(self._gone)
         dead += len(self._gone)
         if total < 3 or dead <= self.spec.hold_above * total:
@@ -204,24 +226,29 @@ class Detection:
         assert node.problem is not None
         return Failure(node.problem.cause, f"node {name} {node.problem.text}", (name,), node.since)
 
-    def _as_domain(self, name: str) -> Failure | None:
-        """Return the failure of the outermost domain of a node of which most nodes failed; None where there is none."""
-        fresh = [one for one, node in self._failing.items() if not node.told and self._dead(node)]
-        if name not in fresh or len(fresh) < 2:
-            return None
-        sizes = self._sizes()
+    def _as_domain(self, name: str, fresh: Mapping[Path, set[str]], sizes: Mapping[Path, int]) -> Failure | None:
+        """Return the failure of the outermost domain of a node of which most nodes failed; None where there is none.
+
+        ``fresh`` dead nodes that were not told of, by domain; ``sizes`` how many nodes each domain has.
+        """
         for path in self._domains.get(name, ()):
-            inside = sorted(one for one in fresh if path in self._domains.get(one, ()))
-            size = sizes.get(path, 0)
+            inside, size = fresh.get(path, set()), sizes.get(path, 0)
+            if name not in inside:
+                return None
             if len(inside) > 1 and len(inside) > self.spec.domain_share * size and size < len(self._nodes):
-                where = "/".join(path)
                 since = min(self._failing[one].since for one in inside)
-                text = f"{where} failed: {len(inside)} of its {size} nodes are not ready"
-                return Failure(Cause.DOMAIN, text, tuple(inside), since)
+                text = f"{'/'.join(path)} failed: {len(inside)} of its {size} nodes are not ready"
+                return Failure(Cause.DOMAIN, text, tuple(sorted(inside)), since)
         return None
 
-    def _dead(self, node: _Node) -> bool:
-        return node.problem is not None and node.problem.cause.dead
+    def _fresh(self) -> dict[Path, set[str]]:
+        """Return the dead nodes that were not told of, by each of their domains."""
+        found: dict[Path, set[str]] = {}
+        for name, node in self._failing.items():
+            if node.dead and node.fresh:
+                for path in self._domains.get(name, ()):
+                    found.setdefault(path, set()).add(name)
+        return found
 
     def _sizes(self) -> Mapping[Path, int]:
         sizes: dict[Path, int] = {}
