@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers import controlled_by, make_pod
 from tests.recovery.world import World
-from topo_scheduler.api.migrations import Phase
+from topo_scheduler.api.migrations import MigrationPod, MigrationSpec, Phase
 from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
 from topo_scheduler.recovery.instructions import TellMigration
 
@@ -59,6 +59,56 @@ def test_what_can_not_be_fails_with_a_reason_and_an_event(pods: list[str], reaso
     (told,) = [one for one in world.told if isinstance(one, TellMigration)]
     assert told.warning and told.reason == "MigrationFailed"
     assert not world.evictions
+
+
+def test_a_target_to_avoid_must_be_there() -> None:
+    world = World(ON, WIDE)
+    _gang(world, "g")
+    world.request("wrong", "g-0", avoid=["s1/l1", "s1/l9"])
+    world.run(3)
+    assert world.phases() == [Phase.FAILED]
+    status, reason, message = world.condition("Placed")
+    assert (status, reason) == ("False", "UnknownNode") and "'s1/l9'" in message
+    (told,) = [one for one in world.told if isinstance(one, TellMigration)]
+    assert told.warning and not world.evictions
+
+
+@pytest.mark.parametrize("gives", [False, True])
+def test_none_makes_room_for_itself_or_in_a_circle(gives: bool) -> None:
+    world = World(ON, WIDE)
+    _gang(world, "g", 3)
+    for name, pod, other in (("a", "g-0", "a"), ("b", "g-1", "c"), ("c", "g-2", "b")):
+        world.request(name, pod, makesRoomFor=f"default/{other}", giveWay=gives)
+    world.run(120, step=5.0)
+    assert world.phases() == [Phase.FAILED] * 3
+    assert {one.reason for m in world.migrations.values() for one in m.status.conditions} == {"Circular"}
+    assert len([one for one in world.told if isinstance(one, TellMigration)]) == 3
+    assert not world.evictions
+
+
+@pytest.mark.parametrize(("pod", "reason"), [("bare", "BarePod"), ("high", "NotLent")])
+def test_nobody_gives_way_to_whom_nothing_was_lent(pod: str, reason: str) -> None:
+    """Somebody writes a Migration as the scheduler does, to have pods evicted without a seat."""
+    world = World(ON, WIDE)
+    where = _gang(world, "g", 1)
+    world.blocked = {"g-0"}
+    world.request("waits", "g-0")
+    world.run(2)
+    target = world.one().status.moves[0].to
+    assert target not in where.values()
+    owner = controlled_by("ReplicaSet", "high") if pod == "high" else None
+    made = make_pod(pod, gpus=0, uid=pod, owner=owner)
+    made.spec.node_name = target
+    world.add(made)
+    world.run(1)
+    wanted = MigrationSpec(makes_room_for="default/waits", give_way=True, pods=[MigrationPod(pod, pod)])
+    created = world._create("default", "gives", wanted)
+    assert created is not None
+    world.recovery.migration_seen(created, world.now)
+    world.run(20)
+    gives = world.migrations["default/gives"]
+    assert gives.phase is Phase.FAILED and gives.status.conditions[0].reason == reason
+    assert {name for name, _ in world.evictions} == {"g-0"}
 
 
 def test_two_migrations_of_one_pod_are_one_too_many() -> None:

@@ -39,6 +39,10 @@ class Planning:
     def plan(self, known: Tracked, now: float) -> None:
         """Plan a Migration that is new."""
         migration = known.migration
+        if self._circular(migration):
+            text = f"{migration.spec.makes_room_for}, for which it is to make room, makes room itself"
+            self._ground.end(known, Phase.FAILED, "Circular", text, now)
+            return
         if migration.gives_way:
             plan_giving_way(self._ground, known, now)
             return
@@ -155,6 +159,11 @@ class Planning:
         for create in helpers_of(migration, room, self._ground.finished.fresh_name):
             self._ground.out.append(create)
         return room.seats, f"{len(leavers)} seats are held, which {who(room.others)} leave first", state, again
+
+    def _circular(self, migration: Migration) -> bool:
+        """Whether one is to make room for itself, or for one that makes room."""
+        waits_for = self._ground.tracked.get(migration.spec.makes_room_for)
+        return waits_for is not None and bool(waits_for.migration.spec.makes_room_for)
 
     def _helpers(self, migration: Migration) -> bool:
         """Whether Migrations are under way that make room for one."""

@@ -46,6 +46,8 @@ def read_pods(engine: Engine, migration: Migration, learned: Collection[str], ta
     namespace = migration.metadata.namespace
     if not migration.spec.pods:
         raise Refused(Phase.FAILED, "NoPods", "spec.pods names no pod; name those to move")
+    if unknown := next((name for name in migration.spec.avoid if not avoided_nodes(engine, [name])), ""):
+        raise Refused(Phase.FAILED, "UnknownNode", f"spec.avoid names {unknown!r}, which is no node and no domain")
     uids = _uids(engine, migration)
     if not uids:
         raise Refused(Phase.CANCELLED, "NothingToMove", "the pods are gone already")
@@ -113,13 +115,22 @@ def policy_of(leavers: Sequence[Leaver], migration: Migration) -> str:
     return OnFailure.REPLACE if wanted == OnFailure.SHRINK and not lost else wanted
 
 
-def _check(one: Leaver, migration: Migration) -> None:
-    name = one.member.name
+def check_comes_back(one: Leaver) -> None:
+    """See that somebody would make a pod again, elsewhere.
+
+    Raises:
+        Refused: nobody would.
+    """
+    name, occupant = one.member.name, one.entry.occupant
     if not one.member.controlled:
         raise Refused(Phase.FAILED, "BarePod", f"pod {name} has no controller that would make it again: it stays")
-    occupant = one.entry.occupant
     if occupant is not None and occupant.fixed:
         raise Refused(Phase.FAILED, "Fixed", f"pod {name} belongs to its node: it stays")
+
+
+def _check(one: Leaver, migration: Migration) -> None:
+    name = one.member.name
+    check_comes_back(one)
     if not one.workload.request.movable and not migration.cause.dead:
         text = f'pod {name} says topology.scheduler/movable: "false"; only a dead node is a reason to move it'
         raise Refused(Phase.FAILED, "NotMovable", text)

@@ -15,6 +15,7 @@ from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, Migrat
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.naming import name_for
+from topo_scheduler.recovery.reading import Refused, check_comes_back
 from topo_scheduler.recovery.seating import Leaver, find_seats, leaver, moves_of, who
 from topo_scheduler.recovery.tracked import Condition, Tracked
 from topo_scheduler.scheduling.engine import Engine
@@ -241,9 +242,31 @@ def plan_giving_way(ground: Ground, known: Tracked, now: float) -> None:
     if not leavers:
         ground.end(known, Phase.CANCELLED, "NothingToMove", "the pods are gone already", now)
         return
+    try:
+        _check_borrowed(ground, migration, leavers)
+    except Refused as error:
+        ground.end(known, error.phase, error.reason, str(error), now)
+        return
     reserved = Condition("Reserved", status=False, reason="Lent", message=why_no_seats(GIVE_WAY))
     moves, cause = moves_of(ground.engine, leavers), migration.spec.cause
     ground.write(known, now, Phase.PLANNED, moves, reserved, message=cause, policy=GIVE_WAY)
+
+
+def _check_borrowed(ground: Ground, migration: Migration, leavers: Sequence[Leaver]) -> None:
+    """See that pods may be asked to leave: anybody can write a Migration.
+
+    Raises:
+        Refused: one of them may not.
+    """
+    waits = ground.tracked.get(migration.spec.makes_room_for)
+    moves = waits.migration.status.moves if waits is not None else []
+    least = min((move.priority for move in moves), default=0)
+    for one in leavers:
+        check_comes_back(one)
+        priority = one.workload.priority
+        if not ground.engine.spares.may_borrow(priority) or (moves and priority >= least):
+            text = f"pod {one.member.name} stays: nothing was lent to it, by its priority {priority}"
+            raise Refused(Phase.FAILED, "NotLent", text)
 
 
 def may_give_way(ground: Ground, known: Tracked, now: float) -> bool:
