@@ -193,3 +193,65 @@ def test_killed_at_any_write_it_ends_the_same(write: int, after: bool) -> None:
     assert len([name for name, _ in world.evictions if name == "g-1"]) <= 2, "evicting again is harmless, not needed"
     assert {name for name, _ in world.evictions} == {"g-1"}
     world.check()
+
+
+@pytest.mark.parametrize("how", ["flaps", "dies", "is off"])
+def test_a_pod_that_terminates_is_deleted_at_once_only_where_its_node_has_been_dead_for_a_while(how: str) -> None:
+    """Somebody moves it, and its node falls silent while it has its grace period."""
+    world = World(FORCED, LEAVES)
+    world.gang("g", 1)
+    world.run()
+    node = world.nodes_of("g")["g-0"]
+    world.kubelets_dead.add(node)
+    world.request("please", "g-0")
+    world.run(12)
+    assert world.phases() == [Phase.EVICTING] and world.evictions == [("g-0", False)]
+    if how == "is off":
+        world.extra[node] = {"taints": ("node.kubernetes.io/out-of-service",)}
+    world.fail(node)
+    world.run(1)
+    assert bool(world.evictions[1:]) is (how == "is off")
+    if how == "flaps":
+        world._set_ready(node, "True")
+    world.run(20)
+    assert world.evictions[1:] == ([] if how == "flaps" else [("g-0", True)])
+    assert world.phases() == [Phase.EVICTING if how == "flaps" else Phase.DONE]
+
+
+def test_a_pod_whose_bind_is_on_its_way_when_its_node_fails_is_moved_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(FORCED, LEAVES)
+    world.gang("g", 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(world, "_binds", lambda: False)
+        world.run(1)
+        lost = world.d.flight["g-0"].node
+        world.fail(lost)
+        world.run(15)
+        assert not world.migrations
+    world.run(20)
+    assert world.phases() == [Phase.DONE]
+    where = world.nodes_of("g")
+    assert len(where) == 2 and lost not in where.values()
+    assert world.evictions == [("g-0", True)]
+    world.check()
+
+
+def test_another_member_that_a_new_process_has_not_read_is_no_replacement() -> None:
+    """It may be one that took the place of another lost member, after this Migration was made."""
+    world = World(FORCED, LEAVES)
+    world.gang("g", 3)
+    world.run()
+    world.controllers_stand = True
+    world.request("please", "g-0")
+    world.run(3)
+    assert world.phases() == [Phase.PLACING]
+    gone = world.pods.pop("g-1")
+    world.tell_pod("g-1")
+    world.run(3)
+    world.replace(gone)
+    world.tell_pod("g-1-again-1")
+    world.run(3)
+    assert world.nodes_of("g").keys() == {"g-1", "g-2"}
+    world.start()
+    world.run(5)
+    assert world.phases() == [Phase.PLACING]

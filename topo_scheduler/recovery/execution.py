@@ -43,7 +43,7 @@ class Execution:
         for move in there:
             entry = self._ground.engine.world.ledger.get(move.uid)
             occupant = entry.occupant if entry is not None else None
-            going, force = occupant is not None and occupant.terminating, self._may_force(move)
+            going, force = occupant is not None and occupant.terminating, self._may_force(move, now)
             eviction = known.evictions.setdefault(move.uid, Eviction())
             if eviction.reason:
                 waits.append((eviction.reason, f"pod {move.pod} can't be evicted: {eviction.message}"))
@@ -85,7 +85,7 @@ class Execution:
 
     def _awaits(self, move: Move, *, force: bool) -> tuple[str, str]:
         dead = self._dead(move.from_)
-        if not dead or force:
+        if not dead or force or self._ground.spec.force_delete:
             return "Terminating", f"pod {move.pod} is terminating"
         return (
             "KubeletDead",
@@ -94,10 +94,12 @@ class Execution:
             " recovery.forceDelete",
         )
 
-    def _may_force(self, move: Move) -> bool:
+    def _may_force(self, move: Move, now: float) -> bool:
         health = self._ground.detection.health(move.from_)
         out = health is not None and health.out_of_service
-        return self._dead(move.from_) and (out or self._ground.spec.force_delete)
+        # A node that flaps may still run the pod: it must have been dead for a while, unless somebody says that it is.
+        forced = self._ground.spec.force_delete and self._ground.detection.lasts(move.from_, now)
+        return self._dead(move.from_) and (out or forced)
 
     def _dead(self, node: str) -> bool:
         if self._ground.detection.health(node) is None:
@@ -156,16 +158,19 @@ class Execution:
             self._ground.learn(known, strangers)
 
     def _strangers(self, migration: Migration, found: Collection[str]) -> list[PodRef]:
-        """Return pods on the nodes of seats of which it is not known whose they are: an earlier process placed them."""
-        workloads, ledger, namespace = (
-            self._ground.engine.workloads,
-            self._ground.engine.world.ledger,
-            migration.metadata.namespace,
-        )
-        nodes = {move.to for move in migration.status.moves if move.uid not in found and not move.gang and move.to}
+        """Return pods that may be replacements, but were placed by an earlier process, so that too little is known."""
+        workloads, ledger = self._ground.engine.workloads, self._ground.engine.world.ledger
+        namespace, left = migration.metadata.namespace, [one for one in migration.status.moves if one.uid not in found]
+        nodes = {move.to for move in left if not move.gang and move.to}
         there = [(uid, ledger.get(uid)) for node in sorted(nodes) for uid in sorted(ledger.on_node(node))]
         occupants = [entry.occupant for uid, entry in there if entry is not None and workloads.of_pod(uid) is None]
-        return [PodRef(one.namespace, one.name, one.uid) for one in occupants if one and one.namespace == namespace]
+        strangers = [
+            PodRef(one.namespace, one.name, one.uid) for one in occupants if one and one.namespace == namespace
+        ]
+        gangs = (workloads.get(id_) for id_ in sorted({move.workload for move in left if move.gang}))
+        members = [one for gang in gangs if gang is not None for one in gang.at(Stage.BOUND)]
+        strangers += [PodRef(one.namespace, one.name, one.uid) for one in members if not one.cls.amounts]
+        return strangers
 
     def _members(self, moves: Sequence[Move]) -> frozenset[str]:
         """Return the uids of all members of the gangs of moves."""
@@ -189,7 +194,8 @@ class Execution:
             seat = seat_of(migration.key, migration.metadata.namespace, move).id
             for member in self._candidates(migration, move, taken.get(seat, "")):
                 fits = member.uid == taken.get(seat) or (move.index is not None and member.index == move.index)
-                fits |= member.index in (None, move.index) and (member.node == move.to or fresh(member))
+                read = bool(member.cls.amounts) or member.uid in known.learned  # else its index is not known
+                fits |= read and member.index in (None, move.index) and (member.node == move.to or fresh(member))
                 if member.uid not in used and member.stage is Stage.BOUND and fits:
                     found[move.uid] = member
                     used.add(member.uid)

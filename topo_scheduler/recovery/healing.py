@@ -1,7 +1,7 @@
 """From failed nodes to Migrations: one for each workload that has pods there."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
@@ -12,6 +12,7 @@ from topo_scheduler.recovery.seating import Leaver, leaver
 from topo_scheduler.recovery.tracked import stamp
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.state.workloads import Stage
 
 RETRY: Final = 2.0
 RETRY_MOST: Final = 300.0
@@ -42,6 +43,8 @@ class Healing:
     moves_pod: Callable[[str], bool]
     fresh_name: Callable[[str, str], str]
     _failures: list[Failure] = field(default_factory=list)
+    _binding: list[Failure] = field(default_factory=list)
+    """Failures of nodes onto which pods are still being bound."""
     _awaited: set[str] = field(default_factory=set)
     _learned: set[str] = field(default_factory=set)
     _wanted: dict[tuple[str, str], _Wanted] = field(default_factory=dict)
@@ -73,6 +76,8 @@ class Healing:
     def step(self, now: float) -> list[Instruction]:
         """Return the Migrations to create, and the pods that must be read before."""
         out: list[Instruction] = []
+        self._failures += [one for one in self._binding if not any(map(self._binds, one.nodes))]
+        self._binding = [one for one in self._binding if any(map(self._binds, one.nodes))]
         if self._failures and not self._awaited:
             unknown = self._unknown()
             if unknown:
@@ -92,6 +97,11 @@ class Healing:
 
     # ------------------------------------------------------------ inside
 
+    def _binds(self, node: str) -> bool:
+        """Whether the bind of a pod to a node is on its way."""
+        found = map(self.engine.workloads.of_pod, self.engine.world.ledger.on_node(node))
+        return any(one is not None and one[1].stage is Stage.ASSUMED for one in found)
+
     def _unknown(self) -> tuple[PodRef, ...]:
         """Return the pods of failed nodes of which too little is known to plan with them."""
         ledger = self.engine.world.ledger
@@ -110,12 +120,15 @@ class Healing:
         failures, self._failures = self._failures, []
         self._learned.clear()
         by_workload: dict[tuple[str, str], list[tuple[Failure, Leaver]]] = {}
+        wanted = {pod.uid for one in self._wanted.values() for pod in one.instruction.spec.pods}
         out: list[Instruction] = []
         for failure in failures:
             out.append(Warn(f"{failure.text}; its pods are moved: {failure.cause.value}"))
+            if binding := tuple(filter(self._binds, failure.nodes)):
+                self._binding.append(replace(failure, nodes=binding))
             for uid in (uid for node in failure.nodes for uid in sorted(self.engine.world.ledger.on_node(node))):
                 one = leaver(self.engine, uid)
-                if one is None or self.moves_pod(uid) or not _moves(one, failure.cause):
+                if one is None or uid in wanted or self.moves_pod(uid) or not _moves(one, failure.cause):
                     continue
                 key = one.workload.id if one.workload.gang else one.workload.controller
                 by_workload.setdefault((one.workload.namespace, key), []).append((failure, one))
