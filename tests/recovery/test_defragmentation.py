@@ -35,6 +35,24 @@ def _helpers(world: World) -> list[Migration]:
     return [one for one in world.migrations.values() if one.spec.makes_room_for]
 
 
+@pytest.mark.parametrize("how", ["deleted", "done"])
+def test_of_a_migration_that_is_gone_nothing_is_kept(how: str) -> None:
+    world = _scattered()
+    world.run(59)
+    if how == "deleted":
+        world.controllers_stand = True
+        world.blocked = {"a"}
+    world.run(6)
+    room = world.recovery.migrations._gang_room
+    if how == "deleted":
+        assert room._first and room._others
+        world.cancel(_of_gang(world).key)
+    world.run(20)
+    assert all(phase is not None and phase.over for phase in world.phases())
+    assert not room._first and not room._others
+    world.check()
+
+
 def test_the_fewest_pods_move_and_the_gang_gets_the_room() -> None:
     world = _scattered()
     world.run(59)

@@ -1,10 +1,10 @@
 """What is remembered of what moved: as long as it matters, and no longer, though nobody asks."""
 
 from tests.helpers import EPOCH
-from topo_scheduler.api.migrations import Migration, MigrationSpec, MigrationStatus, Move, Phase
+from topo_scheduler.api.migrations import Cause, Migration, MigrationSpec, MigrationStatus, Move, Phase
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import RecoveryLimits
-from topo_scheduler.recovery.moved import LEAST, Moved
+from topo_scheduler.recovery.moved import HOUR, LEAST, Moved
 from topo_scheduler.recovery.tracked import stamp
 
 REST = 900.0
@@ -27,3 +27,16 @@ def test_workloads_that_moved_long_ago_are_forgotten_though_nothing_moves_by_cho
         assert len(kept) <= max(LEAST, 2 * REST / EVERY) + 1
         for lately in range(max(0, number - int(REST / EVERY) + 1), number + 1):
             assert ("default", f"w{lately}") in kept
+
+
+def test_a_clock_that_was_ahead_lengthens_no_rest_and_no_hour() -> None:
+    """Whoever led before had a clock that was a day ahead."""
+    moved, ahead = Moved(), EPOCH + 86_400
+    migration = _evicted(1, ahead)
+    migration.spec.reason = Cause.IMPROVEMENT.value
+    migration.status.times[Phase.RESERVING] = stamp(ahead)
+    moved.note(migration, LIMITS, EPOCH)
+    assert moved.lacking(30, "", LIMITS, EPOCH + 10) and ("default", "w1") in moved._last
+    assert not moved.lacking(30, "", LIMITS, EPOCH + HOUR + 1)
+    moved.resting([], LIMITS, EPOCH + REST + 1)
+    assert not moved._last

@@ -48,6 +48,11 @@ class GangRoom:
         self._others: dict[str, _Others] = {}
         """By the uid of the Migration."""
 
+    def forget(self, uid: str) -> None:
+        """A Migration is over, or was deleted."""
+        self._first.pop(uid, None)
+        self._others.pop(uid, None)
+
     def advance(self, known: Tracked, now: float) -> None:
         """Do what is to be done now."""
         migration = known.migration
@@ -74,7 +79,7 @@ class GangRoom:
         named = self._ground.intended.get(migration.key)
         if named is None:
             text = "it is not known any more who would make room: what made this Migration has ended"
-            self._end(known, Phase.CANCELLED, "NotNeeded", text, now)
+            self._ground.end(known, Phase.CANCELLED, "NotNeeded", text, now)
             return
         others = self._who_leaves(known, workload, members, named, now)
         if others is None:
@@ -94,7 +99,7 @@ class GangRoom:
         if others is None:
             return
         if not ground.spec.defragmentation.enabled:
-            self._end(known, Phase.CANCELLED, "Off", "recovery.defragmentation.enabled is not set", now)
+            self._ground.end(known, Phase.CANCELLED, "Off", "recovery.defragmentation.enabled is not set", now)
             return
         if held := ground.holds_back(migration, others, now):
             ground.write(known, now, None, None, held)
@@ -117,13 +122,13 @@ class GangRoom:
         moves = migration.status.moves
         waiting = self._waiting(migration, workload)
         if waiting and (lost := ground.lost_target(moves, now)) is not None:
-            self._end(known, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
+            self._ground.end(known, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
             return
         ground.keep(migration, self._unseated(workload, moves))
         if not waiting or vacant(ground.engine, moves):
             ground.write(known, now, Phase.PLACING, None)
         elif why := self._why_not(known, now):
-            self._end(known, Phase.CANCELLED, "NoRoom", why, now)
+            self._ground.end(known, Phase.CANCELLED, "NoRoom", why, now)
 
     def _why_not(self, known: Tracked, now: float) -> str:
         """Have the Migrations of the others made, once; return why waiting for them has no use any more."""
@@ -173,12 +178,12 @@ class GangRoom:
             ]
             placed = Condition("Placed", status=True, reason="Bound", message=f"{len(done)} pods are bound")
             text = f"{len(done)} pods of the gang are bound"
-            self._end(known, Phase.DONE, "", text, now, done, placed)
+            self._ground.end(known, Phase.DONE, "", text, now, done, placed)
         elif len(found) < len(moves) and not self._waiting(migration, workload):
-            self._end(known, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
+            self._ground.end(known, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
         elif self._ground.since(known, Phase.PLACING, now) > self._ground.spec.seats_expire:
             text = "the gang did not take its room in time; others may use it"
-            self._end(known, Phase.FAILED, "NotTaken", text, now)
+            self._ground.end(known, Phase.FAILED, "NotTaken", text, now)
         else:
             self._ground.keep(migration, self._unseated(workload, moves))
 
@@ -214,7 +219,7 @@ class GangRoom:
         if migration.phase is not None and migration.phase.running:
             self._ground.keep(migration, migration.status.moves)
         if now - self._first.setdefault(migration.metadata.uid, now) >= PATIENCE:
-            self._end(known, Phase.CANCELLED, "NotNeeded", "the gang is gone", now)
+            self._ground.end(known, Phase.CANCELLED, "NotNeeded", "the gang is gone", now)
 
     def _waiting(self, migration: Migration, workload: Workload) -> list[Member]:
         """Return the members that wait and for which seats are wanted."""
@@ -237,10 +242,10 @@ class GangRoom:
             return None
         if not members or lacking(workload, members):
             text = "pods of the gang are gone" if members else "the gang waits no longer"
-            self._end(known, Phase.CANCELLED, "NotNeeded", text, now)
+            self._ground.end(known, Phase.CANCELLED, "NotNeeded", text, now)
             return None
         if wrong := self._wrong(known, workload, others):
-            self._end(known, Phase.CANCELLED, *wrong, now)
+            self._ground.end(known, Phase.CANCELLED, *wrong, now)
             return None
         return others
 
@@ -293,18 +298,4 @@ class GangRoom:
 
     def _no_room(self, known: Tracked, now: float) -> None:
         text = "moving these pods would not make room for the gang, as things are now"
-        self._end(known, Phase.CANCELLED, "NoRoom", text, now)
-
-    def _end(
-        self,
-        known: Tracked,
-        phase: Phase,
-        reason: str,
-        message: str,
-        now: float,
-        moves: Sequence[Move] | None = None,
-        condition: Condition | None = None,
-    ) -> None:
-        self._others.pop(known.migration.metadata.uid, None)
-        self._first.pop(known.migration.metadata.uid, None)
-        self._ground.end(known, phase, reason, message, now, moves, condition)
+        self._ground.end(known, Phase.CANCELLED, "NoRoom", text, now)

@@ -26,7 +26,7 @@ RETRY_MOST: Final = 300.0
 NO_RIGHTS: Final = 300.0
 """Seconds after which it is tried again at most what RBAC does not allow."""
 WAITS: Final = 10.0
-"""Seconds after which it is looked again at those that have not begun to evict, as their time may have come."""
+"""Seconds after which it is looked again at those that have not evicted all, as the time for it may have come."""
 BELIEVED: Final = 4
 """Refusals by RBAC in a row until that is told: a server that has just started refuses everybody for a moment."""
 
@@ -78,6 +78,7 @@ class Migrations:
         if phase is not None and phase.over:
             if known is not None:
                 del self._ground.tracked[key]
+                self._gang_room.forget(uid)
             self._ground.release(key)
             self._ground.intended.pop(key, None)
             self._over[key] = (uid, version)
@@ -104,6 +105,8 @@ class Migrations:
         self._ground.intended.pop(key, None)
         self._ground.limits.forget(key)
         self._ground.release(key)
+        if known is not None:
+            self._gang_room.forget(known.migration.metadata.uid)
 
     def written(self, key: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float) -> None:
         """Take over how a write ended, with the object as it is then."""
@@ -184,7 +187,7 @@ class Migrations:
             times.append(at)
         for known in self._ground.tracked.values():
             times += [at for at in (known.not_before, *(one.until for one in known.evictions.values())) if at > now]
-            if known.migration.phase in (None, Phase.PLANNED, Phase.RESERVING):
+            if known.migration.phase is not Phase.PLACING:
                 times.append(now + WAITS)
             phase = _clock_of(known.migration)
             over = self._ground.over_at(known, phase, self._ground.spec.seats_expire) if phase is not None else None

@@ -43,7 +43,8 @@ class Moved:
         if evicts is not None:
             for move in status.moves:
                 workload = _key(migration.metadata.namespace, move)
-                self._last[workload] = max(evicts, self._last.get(workload, 0.0))
+                # Another clock may be ahead.
+                self._last[workload] = max(min(evicts, wall), self._last.get(workload, 0.0))
             if len(self._last) > self._full:
                 self._forget(limits, wall)
                 self._full = max(LEAST, 2 * len(self._last))
@@ -52,7 +53,7 @@ class Moved:
         counts = running or evicts is not None or (waits and phase is not Phase.CANCELLED)
         if migration.cause.by_choice and begun is not None and counts:
             count = len(status.others if waits else status.moves)
-            self._by_choice[migration.key] = (begun, count, migration.spec.makes_room_for)
+            self._by_choice[migration.key] = (min(begun, wall), count, migration.spec.makes_room_for)
         elif begun is not None:
             self._by_choice.pop(migration.key, None)  # it ended before anybody was evicted
 
