@@ -15,9 +15,17 @@ def _owned(kind: str, name: str) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
 
 
-def _pod(served: Served, name: str, node: str, owner: str = "", scheduler: str = "topology-aware-scheduler") -> None:
+def _pod(
+    served: Served,
+    name: str,
+    node: str,
+    owner: str = "",
+    scheduler: str = "topology-aware-scheduler",
+    said: dict[str, str] | None = None,
+) -> None:
+    owners = [_owned("Job", owner)] if owner else []
     body = {
-        "metadata": {"name": name, "ownerReferences": [_owned("Job", owner)] if owner else []},
+        "metadata": {"name": name, "ownerReferences": owners, "annotations": said or {}},
         "spec": {
             "schedulerName": scheduler,
             "nodeName": node,
@@ -31,11 +39,13 @@ def test_a_dry_run_tells_what_would_be_moved_and_writes_nothing(served: Served) 
     _pod(served, "a-0", "node-7", "a")
     _pod(served, "bare", "node-7")
     _pod(served, "other", "node-8", "b", scheduler="default-scheduler")
+    _pod(served, "fixed", "node-8", "c", said={"topology.scheduler/movable": "false"})
     done = run("drain", "spine-2/leaf-3", "--dry-run", "--kubeconfig", served.kubeconfig)
     assert done.exit_code == 0, done.output
     assert "spine-2/leaf-3: 2 nodes would be cordoned, 1 pods of 1 workloads would be moved" in done.output
     assert "Job a: a-0" in done.output
     assert "stays: pod default/bare on node-7: it has no controller" in done.output
+    assert 'stays: pod default/fixed on node-8: it says topology.scheduler/movable: "false"' in done.output
     assert "stays: pod default/other on node-8: another scheduler placed it" in done.output
     node = served.call(lambda: served.server.store.find("nodes", "node-7"))
     assert node is not None and not node.obj["spec"].get("unschedulable")

@@ -99,7 +99,7 @@ def migrations_for(
     pods: Sequence["Pod"], nodes: Sequence[str], target: str, scheduler: str
 ) -> tuple[list[Wanted], list[Stays]]:
     """Return the Migrations that empty nodes, and the pods that stay."""
-    from topo_scheduler.api.annotations import GANG_ID
+    from topo_scheduler.api.annotations import GANG_ID, MOVABLE
 
     inside = set(nodes)
     groups: dict[tuple[str, str], list[Pod]] = {}
@@ -114,6 +114,8 @@ def migrations_for(
             stays.append(Stays(pod.key, pod.spec.node_name, f"another scheduler placed it: {pod.spec.scheduler_name}"))
         elif controller is None:
             stays.append(Stays(pod.key, pod.spec.node_name, "it has no controller that would make it again"))
+        elif pod.metadata.annotations.get(MOVABLE, "").strip().lower() == "false":
+            stays.append(Stays(pod.key, pod.spec.node_name, f'it says {MOVABLE}: "false"'))
         else:
             gang = pod.metadata.annotations.get(GANG_ID, "")
             key = f"gang {gang}" if gang else f"{controller.kind} {controller.name}"
