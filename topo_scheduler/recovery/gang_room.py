@@ -18,10 +18,9 @@ from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import may_move, rest_of_gang, restarts
-from topo_scheduler.recovery.seating import Leaver, leaver, vacant, who
+from topo_scheduler.recovery.seating import Leaver, leaver, move_of, vacant, who
 from topo_scheduler.recovery.tracked import Condition, Tracked
 from topo_scheduler.scheduling.queueing.standing import lacking
-from topo_scheduler.scheduling.reserving.replacements import requests_of
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
 PATIENCE: Final = 30.0
@@ -280,21 +279,8 @@ class GangRoom:
         return dict(gang_seats(self._ground.engine, workload, members, others, avoided, known.migration.key, now))
 
     def _moves(self, workload: Workload, members: Sequence[Member], seats: dict[str, str]) -> list[Move]:
-        names = self._ground.engine.world.resources.names
-        return [
-            Move(
-                pod=member.name,
-                uid=member.uid,
-                workload=workload.id,
-                controller=workload.controller,
-                gang=workload.gang,
-                index=member.index,
-                priority=workload.priority,
-                requests=requests_of(names, member.cls.amounts),
-                to=seats[member.uid],
-            )
-            for member in members
-        ]
+        engine = self._ground.engine
+        return [move_of(engine, workload, one, one.cls.amounts, to=seats[one.uid]) for one in members]
 
     def _no_room(self, known: Tracked, now: float) -> None:
         text = "moving these pods would not make room for the gang, as things are now"

@@ -1,6 +1,7 @@
 """From a Migration that is new to seats that are held: nobody is evicted meanwhile."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from topo_scheduler.api.annotations import OnFailure
@@ -27,6 +28,21 @@ HELP_SECONDS: Final = 30.0
 """Seconds in which those who make room must have appeared."""
 LOOK_AGAIN: Final = 1.0
 """Seconds between two searches for seats, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """What came of looking for room: seats by uid, if any, with what is to be said of them.
+
+    ``state`` that was looked at, ``again`` when to look again where nothing was found, in seconds; ``whole``: all of
+    the gang moves now.
+    """
+
+    state: object
+    again: float
+    seats: dict[str, str] = field(default_factory=dict)
+    text: str = ""
+    whole: bool = False
 
 
 class Planning:
@@ -86,59 +102,61 @@ class Planning:
             told = Condition("Reserved", False, reason, why_no_seats(migration.status.policy))
             self._ground.write(known, now, Phase.RESERVING, None, told)
         else:
-            state: object = (self._ground.engine.world.improvements, frozenset(self._ground.detection.avoided(now)))
-            if known.state == state:
-                return
-            targets = self._seats(known, leavers, now)
-            text = f"{len(leavers)} seats are held"
-            if why := useless(self._ground, migration, leavers, targets):
-                self._ground.end(known, Phase.CANCELLED, "NoUse", why, now)
-                return
-            if targets:
-                self._searching.drop(known)
-            lent = take_back(self._ground, known, leavers, self._avoided(migration, leavers, now), targets, now)
-            targets, text = lent or (targets, text)
-            again = now + LOOK_AGAIN
-            if not targets and not self._helpers(migration):
-                if not self._ground.engine.preempting.ready:
-                    known.not_before = again
-                    return
-                made = self._make_room(known, leavers, state, now)
-                if made is None:
-                    known.not_before = now + NEXT
-                    return
-                targets, text, state, again = made
-            if not targets:
-                if not text:  # all of the gang moves now
-                    known.state = None
-                    return
-                if known.state != LEARNING:
-                    known.state, known.not_before = state, again
-                self._ground.write(known, now, None, with_targets(migration.status.moves, {}), self._no_room(leavers))
-                return
-            moves = with_targets(moves_of(self._ground.engine, leavers), targets)
-            self._ground.keep(migration, moves)
-            held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
-            self._ground.limits.begin(migration, self._ground.epoch + now)
-            self._ground.moved.begin(migration, len(moves), self._ground.epoch + now)
-            self._ground.write(known, now, Phase.RESERVING, moves, held)
+            self._hold(known, leavers, now)
 
-    def _make_room(
-        self, known: Tracked, leavers: Sequence[Leaver], state: object, now: float
-    ) -> tuple[dict[str, str], str, object, float] | None:
-        """Return seats that others must leave first, and what is to be said of them; or have the whole gang move.
+    def _hold(self, known: Tracked, leavers: Sequence[Leaver], now: float) -> None:
+        """Hold seats for the pods that leave, if there are any; what has no use ends."""
+        migration = known.migration
+        state: object = (self._ground.engine.world.improvements, frozenset(self._ground.detection.avoided(now)))
+        if known.state == state:
+            return
+        targets = self._seats(known, leavers, now)
+        text = f"{len(leavers)} seats are held"
+        if why := useless(self._ground, migration, leavers, targets):
+            self._ground.end(known, Phase.CANCELLED, "NoUse", why, now)
+            return
+        if targets:
+            self._searching.drop(known)
+        lent = take_back(self._ground, known, leavers, self._avoided(migration, leavers, now), targets, now)
+        targets, text = lent or (targets, text)
+        looked = _Looked(state, now + LOOK_AGAIN)
+        if not targets and not self._helpers(migration):
+            if not self._ground.engine.preempting.ready:
+                known.not_before = looked.again
+                return
+            made = self._make_room(known, leavers, state, now)
+            if made is None:
+                known.not_before = now + NEXT
+                return
+            looked, targets, text = made, made.seats, made.text
+        if looked.whole:
+            known.state = None
+            return
+        if not targets:
+            if known.state != LEARNING:
+                known.state, known.not_before = looked.state, looked.again
+            self._ground.write(known, now, None, with_targets(migration.status.moves, {}), self._no_room(leavers))
+            return
+        moves = with_targets(moves_of(self._ground.engine, leavers), targets)
+        self._ground.keep(migration, moves)
+        held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
+        self._ground.limits.begin(migration, self._ground.epoch + now)
+        self._ground.moved.begin(migration, len(moves), self._ground.epoch + now)
+        self._ground.write(known, now, Phase.RESERVING, moves, held)
 
-        Whatever is cheaper: see `room`. No seats and no text where the whole gang moves. With the state that was looked
-        at, and when to look again where nothing was found. None while it is searched.
+    def _make_room(self, known: Tracked, leavers: Sequence[Leaver], state: object, now: float) -> _Looked | None:
+        """Return seats that others must leave first, or have the whole gang move; None while it is searched.
+
+        Whatever is cheaper: see `room`.
         """
-        migration, again = known.migration, now + LOOK_AGAIN
+        migration, nothing = known.migration, _Looked(state, now + LOOK_AGAIN)
         if migration.spec.makes_room_for or not migration.cause.moves_others:
-            return {}, "nothing", state, again
+            return nothing
         if strangers := [
             pod for pod in neighbours_unread(self._ground.engine, leavers) if pod.uid not in known.learned
         ]:
             self._ground.learn(known, strangers)
-            return {}, "nothing", state, again
+            return nothing
         avoided = self._avoided(migration, leavers, now)
         searched = self._searching.step(known, leavers, frozenset(avoided), state, now)
         if searched is None:
@@ -153,12 +171,13 @@ class Planning:
                 text = "there is no room near: all of the gang moves"
                 found = Condition("Reserved", status=False, reason="Planned", message=text)
                 self._ground.write(known, now, None, moves, found, policy=OnFailure.RESTART_GANG)
-                return {}, "", state, again
+                return replace(nothing, whole=True)
         if room is None:
-            return {}, "nothing", searched.state, searched.again
+            return _Looked(searched.state, searched.again)
         for create in helpers_of(migration, room, self._ground.finished.fresh_name):
             self._ground.out.append(create)
-        return room.seats, f"{len(leavers)} seats are held, which {who(room.others)} leave first", state, again
+        text = f"{len(leavers)} seats are held, which {who(room.others)} leave first"
+        return replace(nothing, seats=room.seats, text=text)
 
     def _circular(self, migration: Migration) -> bool:
         """Whether one is to make room for itself, or for one that makes room."""

@@ -24,6 +24,7 @@ from topo_scheduler.scheduling.rules.neighbours import looks_around
 from topo_scheduler.state.classes import Cap, PodClass
 from topo_scheduler.state.ledger import Entry
 from topo_scheduler.state.occupants import Occupant
+from topo_scheduler.state.resources import Amounts
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
 Groups = Sequence[tuple[PodClass, list[Member]]]
@@ -55,22 +56,26 @@ def who(leavers: Sequence[Leaver]) -> str:
 
 def moves_of(engine: Engine, leavers: Sequence[Leaver]) -> list[Move]:
     """Return what a Migration keeps of pods that are to move, without targets; in order of rank and name."""
-    names = engine.world.resources.names
     ordered = sorted(leavers, key=lambda one: (one.member.index is None, one.member.index or 0, one.member.name))
-    return [
-        Move(
-            pod=one.member.name,
-            uid=one.member.uid,
-            workload=one.workload.id,
-            controller=one.workload.controller,
-            gang=one.workload.gang,
-            index=one.member.index,
-            priority=one.workload.priority,
-            requests=requests_of(names, one.entry.amounts),
-            from_=one.entry.node,
-        )
-        for one in ordered
-    ]
+    return [move_of(engine, one.workload, one.member, one.entry.amounts, from_=one.entry.node) for one in ordered]
+
+
+def move_of(
+    engine: Engine, workload: Workload, member: Member, amounts: Amounts, *, from_: str = "", to: str = ""
+) -> Move:
+    """Return what a Migration keeps of a pod. ``amounts`` what its seat holds."""
+    return Move(
+        pod=member.name,
+        uid=member.uid,
+        workload=workload.id,
+        controller=workload.controller,
+        gang=workload.gang,
+        index=member.index,
+        priority=workload.priority,
+        requests=requests_of(engine.world.resources.names, amounts),
+        from_=from_,
+        to=to,
+    )
 
 
 def seat_of(migration: str, namespace: str, move: Move) -> ReservedSeat:
