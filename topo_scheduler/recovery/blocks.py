@@ -5,7 +5,7 @@ pods first. Of these the sets of fewest pods are tried on a copy of the state: e
 are in use already. A better choice of nodes in a leaf may be missed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -16,6 +16,7 @@ from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, Ot
 from topo_scheduler.recovery.by_choice import free_nodes, have_seats, largest_block, together
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction
+from topo_scheduler.recovery.looking import Look, Looking
 from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import may_move, restarts
 from topo_scheduler.recovery.seating import Leaver, leaver
@@ -40,42 +41,70 @@ class _Clearing:
     block: int
 
 
-@dataclass(slots=True)
 class Blocks:
     """Nodes that might be set free."""
 
-    ground: Ground
-    _not_before: float = -inf
-    _state: object = None
+    def __init__(self, ground: Ground, clock: Callable[[], float]) -> None:
+        """``clock`` seconds, tells how long a step takes: see `looking`."""
+        self.ground = ground
+        self._looking = Looking(ground.engine.world, clock)
+        self._not_before = self._now = -inf
+        self._state: object = None
 
     def step(self, now: float) -> list[Instruction]:
         """Return the Migrations to create."""
-        engine = self.ground.engine
-        if not self._on or now < self._not_before:
+        self._now = now
+        if not self._on:
+            self._looking.drop()
             return []
-        self._not_before = now + LOOK
-        state = engine.world.nodes.capacity_changes.position
-        if state == self._state or engine.moving.awaited or not engine.preempting.budgets.known:
-            return []
-        if any(one.migration.cause.by_choice for one in self.ground.tracked.values()):
-            return []
-        self._state = state
-        free = free_nodes(engine)
-        largest = largest_block(engine, free)
-        most = engine.config.topology.spec.repair.most_moves
-        found = (self._clearing(leaf, free, largest, most) for leaf in self._leaves(largest))
-        few = [one for one in found if one is not None and not self._too_soon(one.leavers, now)]
-        names = engine.world.nodes.names
-        avoided = self.ground.detection.avoided(now) | {names[row] for row in np.flatnonzero(free).tolist()}
-        for one in sorted(few, key=lambda one: (len(one.leavers), one.leaf))[:MOST_TRIED]:
-            if have_seats(engine, one.leavers, avoided, now):
-                self._not_before = now + AGAIN
-                return self._made(one, largest, now)
-        return []
+        if not self._looking.going and now >= self._not_before:
+            self._not_before = now + LOOK
+            state = self.ground.engine.world.nodes.capacity_changes.position
+            if state != self._state and self._quiet:
+                self._state = state
+                self._looking.begin(self._look())
+        return self._looking.step(now)
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next."""
-        return max(now, self._not_before) if self._on else None
+        if not self._on:
+            return None
+        return self._looking.next_due() if self._looking.going else max(now, self._not_before)
+
+    def _look(self) -> Look:
+        """Look at all leaves, and try some; yields after each part, and the Migrations to create."""
+        engine = self.ground.engine
+        free = free_nodes(engine)
+        largest = largest_block(engine, free)
+        found: list[_Clearing] = []
+        for leaf in self._leaves(largest):
+            if (one := self._clearing(leaf, free, largest)) is not None and not self._too_soon(one.leavers):
+                found.append(one)
+            yield None
+        for leaf in [one.leaf for one in sorted(found, key=lambda one: (len(one.leavers), one.leaf))[:MOST_TRIED]]:
+            if made := self._tried(leaf):
+                self._not_before = self._now + AGAIN
+                yield made
+                return
+            yield None
+
+    def _tried(self, leaf: int) -> list[Instruction]:
+        """Return the Migrations that give a leaf the largest block, as things are now; none where that can't be."""
+        engine = self.ground.engine
+        free, names = free_nodes(engine), engine.world.nodes.names
+        largest = largest_block(engine, free)
+        one = self._clearing(leaf, free, largest) if leaf < len(engine.world.layout.paths) and self._quiet else None
+        if one is None or self._too_soon(one.leavers):
+            return []
+        avoided = self.ground.detection.avoided(self._now) | {names[row] for row in np.flatnonzero(free).tolist()}
+        return self._made(one, largest) if have_seats(engine, one.leavers, avoided, self._now) else []
+
+    @property
+    def _quiet(self) -> bool:
+        """Whether no gang waits for room, and nothing else moves by choice."""
+        engine, tracked = self.ground.engine, self.ground.tracked.values()
+        settled = engine.preempting.budgets.known and not engine.moving.awaited
+        return settled and not any(one.migration.cause.by_choice for one in tracked)
 
     @property
     def _on(self) -> bool:
@@ -90,9 +119,10 @@ class Blocks:
         gpus = np.where(usable, nodes.allocatable[layout.order, GPU], 0)
         return np.flatnonzero(np.add.reduceat(gpus, layout.offsets[:-1]) > largest).tolist() if len(gpus) else []
 
-    def _clearing(self, leaf: int, free: Int64, largest: int, most: int) -> _Clearing | None:
+    def _clearing(self, leaf: int, free: Int64, largest: int) -> _Clearing | None:
         """Return the pods that must leave a leaf for its block to be the largest; None where they can't or may not."""
         world = self.ground.engine.world
+        most = self.ground.engine.config.topology.spec.repair.most_moves
         layout, nodes = world.layout, world.nodes
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist()
         block = int(free[rows].sum())
@@ -106,9 +136,9 @@ class Blocks:
                 block += int(nodes.allocatable[row, GPU])
         return _Clearing(leaf, tuple(leavers), block) if block > largest and len(leavers) <= most else None
 
-    def _too_soon(self, leavers: Sequence[Leaver], now: float) -> bool:
+    def _too_soon(self, leavers: Sequence[Leaver]) -> bool:
         """Whether so many pods can't be moved now, or one of these."""
-        moved, limits, wall = self.ground.moved, self.ground.spec.limits, self.ground.epoch + now
+        moved, limits, wall = self.ground.moved, self.ground.spec.limits, self.ground.epoch + self._now
         return bool(moved.lacking(len(leavers), "", limits, wall) or moved.resting(leavers, limits, wall))
 
     def _movable(self, node: str) -> list[Leaver] | None:
@@ -127,9 +157,9 @@ class Blocks:
             found.append(one)
         return found or None
 
-    def _made(self, clearing: _Clearing, largest: int, now: float) -> list[Instruction]:
+    def _made(self, clearing: _Clearing, largest: int) -> list[Instruction]:
         """Return the Migrations of all who leave, each of which knows of the others."""
-        layout, occasion = self.ground.engine.world.layout, stamp(self.ground.epoch + now)
+        layout, occasion = self.ground.engine.world.layout, stamp(self.ground.epoch + self._now)
         where = "/".join(layout.paths[clearing.leaf])
         out: list[Instruction] = []
         for some in together(clearing.leavers):

@@ -5,7 +5,7 @@ one then; whether a gang lies in fewer leaves afterwards; whether a block of fre
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -25,6 +25,7 @@ from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.moving.plan import as_candidates
+from topo_scheduler.scheduling.parts import whole
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.resources import GPU
@@ -32,6 +33,8 @@ from topo_scheduler.state.workloads import Member, Workload
 
 MOST_READ: Final = 256
 """Pods that are read at once, at most, to know whether they may move."""
+LOOKED_AT: Final = 512
+"""Pods, or workloads, that are looked at in one part."""
 
 
 def together(leavers: Iterable[Leaver]) -> list[list[Leaver]]:
@@ -104,6 +107,11 @@ def _names(engine: Engine, rows: Mapping[str, int]) -> dict[str, str]:
 
 
 def unread(engine: Engine, uids: Iterable[str], read: set[str]) -> tuple[PodRef, ...]:
+    """Return what `look_for_unread` comes to, at once."""
+    return whole(look_for_unread(engine, uids, read))
+
+
+def look_for_unread(engine: Engine, uids: Iterable[str], read: set[str]) -> Generator[None, None, tuple[PodRef, ...]]:
     """Return pods that an earlier process placed, of which too little is known to move them; the first few.
 
     Args:
@@ -112,7 +120,9 @@ def unread(engine: Engine, uids: Iterable[str], read: set[str]) -> tuple[PodRef,
         read: uids of those of which nothing more is to be learned; those that were looked at are added.
     """
     found: list[PodRef] = []
-    for uid in uids:
+    for number, uid in enumerate(uids):
+        if number % LOOKED_AT == LOOKED_AT - 1:
+            yield
         if uid in read:
             continue
         entry, one = engine.world.ledger.get(uid), leaver(engine, uid)

@@ -4,14 +4,15 @@ The moves are those the engine found and told (`moving`); here they are tried ag
 moved lately. What is made of them is `gang_room`.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
-from topo_scheduler.recovery.by_choice import gang_seats, unread
+from topo_scheduler.recovery.by_choice import gang_seats, look_for_unread
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods
+from topo_scheduler.recovery.looking import Look, Looking
 from topo_scheduler.recovery.naming import name_of
 from topo_scheduler.recovery.reading import may_move
 from topo_scheduler.recovery.seating import Leaver, leaver
@@ -26,38 +27,50 @@ AGAIN: Final = 300.0
 """Seconds after which it is tried again for a gang."""
 
 
-@dataclass(slots=True)
 class Defragmenting:
     """Gangs for which room is to be made."""
 
-    ground: Ground
-    _at: float = -inf
-    _not_before: dict[str, float] = field(default_factory=dict)
-    """By gang."""
-    _read: set[str] = field(default_factory=set)
-    """Uids of pods of which nothing more is to be learned, or that are being read."""
+    def __init__(self, ground: Ground, clock: Callable[[], float]) -> None:
+        """``clock`` seconds, tells how long a step takes: see `looking`."""
+        self.ground = ground
+        self._looking = Looking(ground.engine.world, clock)
+        self._at = self._now = -inf
+        self._not_before: dict[str, float] = {}
+        """By gang."""
+        self._read: set[str] = set()
+        """Uids of pods of which nothing more is to be learned, or that are being read."""
 
     def step(self, now: float) -> list[Instruction]:
         """Return the Migrations to create, and the pods to be read before it is known who may move."""
-        moving = self.ground.engine.moving
-        if not self._on or not moving.awaited or now < self._at + LOOK:
+        self._now = now
+        if not self._on or not self.ground.engine.moving.awaited:
+            self._looking.drop()
             return []
-        self._at = now
-        self._not_before = {id_: at for id_, at in self._not_before.items() if at > now}
-        ledger = self.ground.engine.world.ledger
-        self._read = {uid for uid in self._read if ledger.get(uid) is not None}
-        out: list[Instruction] = []
-        if strangers := unread(self.ground.engine, (uid for uid, _ in ledger.items()), self._read):
-            out.append(LearnPods(strangers))
-        for workload, plan in moving.plans():
-            if workload.id not in self._not_before and (create := self._made(workload, plan, now)) is not None:
-                self._not_before[workload.id] = now + AGAIN
-                out.append(create)
-        return out
+        if not self._looking.going and now >= self._at + LOOK:
+            self._at = now
+            self._looking.begin(self._look())
+        return self._looking.step(now)
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next."""
-        return max(now, self._at + LOOK) if self._on and self.ground.engine.moving.awaited else None
+        if not self._on or not self.ground.engine.moving.awaited:
+            return None
+        return self._looking.next_due() if self._looking.going else max(now, self._at + LOOK)
+
+    def _look(self) -> Look:
+        """Look at all pods, then at all gangs that wait; yields after each part, and what is to be done."""
+        engine, ledger = self.ground.engine, self.ground.engine.world.ledger
+        self._not_before = {id_: at for id_, at in self._not_before.items() if at > self._now}
+        uids = [uid for uid, _ in ledger.items()]
+        self._read.intersection_update(uids)
+        if strangers := (yield from look_for_unread(engine, uids, self._read)):
+            yield [LearnPods(strangers)]
+        for id_ in [workload.id for workload, _ in engine.moving.plans() if workload.id not in self._not_before]:
+            yield None
+            known = next((one for one in engine.moving.plans() if one[0].id == id_), None)
+            if known is not None and (create := self._made(*known, self._now)) is not None:
+                self._not_before[id_] = self._now + AGAIN
+                yield [create]
 
     @property
     def _on(self) -> bool:

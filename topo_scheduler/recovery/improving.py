@@ -6,14 +6,15 @@ however few of them move, as the others stand still until they are back; a gang 
 stays.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
-from topo_scheduler.recovery.by_choice import leaves_of, seats_of_whole, unread
+from topo_scheduler.recovery.by_choice import LOOKED_AT, leaves_of, look_for_unread, seats_of_whole
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods
+from topo_scheduler.recovery.looking import Look, Looking
 from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import may_move
 from topo_scheduler.recovery.room import cost_of
@@ -30,56 +31,76 @@ MOST_TRIED: Final = 4
 """Gangs that are tried in one look, at most; the others are in the next."""
 
 
-@dataclass(slots=True)
 class Improving:
     """Gangs that might lie in fewer leaves."""
 
-    ground: Ground
-    _at: float = -inf
-    _state: object = None
-    _more: bool = True
-    """Whether gangs are left to be looked at."""
-    _not_before: dict[str, float] = field(default_factory=dict)
-    """By gang: when it may be tried again."""
-    _tried: set[str] = field(default_factory=set)
-    """Gangs that were tried since something became free."""
-    _read: set[str] = field(default_factory=set)
-    """Uids of pods of which nothing more is to be learned, or that are being read."""
+    def __init__(self, ground: Ground, clock: Callable[[], float]) -> None:
+        """``clock`` seconds, tells how long a step takes: see `looking`."""
+        self.ground = ground
+        self._looking = Looking(ground.engine.world, clock)
+        self._at = self._now = -inf
+        self._state: object = None
+        self._more = True
+        """Whether gangs are left to be looked at."""
+        self._not_before: dict[str, float] = {}
+        """By gang: when it may be tried again."""
+        self._tried: set[str] = set()
+        """Gangs that were tried since something became free."""
+        self._read: set[str] = set()
+        """Uids of pods of which nothing more is to be learned, or that are being read."""
 
     def step(self, now: float) -> list[Instruction]:
         """Return the Migrations to create, and the pods to be read before it is known what moving them costs."""
-        if not self.ground.spec.improvement.enabled or now < self._at + LOOK:
+        self._now = now
+        if not self.ground.spec.improvement.enabled:
+            self._looking.drop()
             return []
-        engine, self._at = self.ground.engine, now
-        if (state := engine.world.improvements) != self._state:
-            self._state, self._more = state, True
-            self._tried.clear()
-        if not self._more:
-            return []
-        self._not_before = {id_: at for id_, at in self._not_before.items() if at > now}
-        self._read = {uid for uid in self._read if engine.world.ledger.get(uid) is not None}
-        spread = [one for one in engine.workloads if self._may_spread(one)]
-        if strangers := unread(engine, (uid for one in spread for uid in one.members), self._read):
-            return [LearnPods(strangers)]
-        self._more = len(spread) > MOST_TRIED
-        out: list[Instruction] = []
-        for workload in sorted(spread, key=lambda one: one.id)[:MOST_TRIED]:
-            self._tried.add(workload.id)
-            if (create := self._improved(workload, now)) is not None:
-                self._not_before[workload.id] = now + AGAIN
-                out.append(create)
-        return out
+        if not self._looking.going and now >= self._at + LOOK:
+            self._at = now
+            if (state := self.ground.engine.world.improvements) != self._state:
+                self._state, self._more = state, True
+                self._tried.clear()
+            if self._more:
+                self._looking.begin(self._look())
+        return self._looking.step(now)
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next."""
         if not self.ground.spec.improvement.enabled:
             return None
-        return max(now, self._at + LOOK)
+        return self._looking.next_due() if self._looking.going else max(now, self._at + LOOK)
+
+    def _look(self) -> Look:
+        """Look at all gangs, and try some; yields after each part, and what is to be done."""
+        engine = self.ground.engine
+        self._not_before = {id_: at for id_, at in self._not_before.items() if at > self._now}
+        self._read = {uid for uid in self._read if engine.world.ledger.get(uid) is not None}
+        spread: list[Workload] = []
+        for number, workload in enumerate(list(engine.workloads)):
+            if number % LOOKED_AT == LOOKED_AT - 1:
+                yield None
+            if self._may_spread(workload):
+                spread.append(workload)
+        uids = [uid for workload in spread for uid in workload.members]
+        if strangers := (yield from look_for_unread(engine, uids, self._read)):
+            yield [LearnPods(strangers)]
+            return
+        self._more = len(spread) > MOST_TRIED
+        for id_ in sorted(workload.id for workload in spread)[:MOST_TRIED]:
+            yield None
+            self._tried.add(id_)
+            known = engine.workloads.get(id_)
+            if known is not None and self._spreads(known) and (create := self._improved(known, self._now)) is not None:
+                self._not_before[id_] = self._now + AGAIN
+                yield [create]
 
     def _may_spread(self, workload: Workload) -> bool:
         """Whether a gang runs whole in several leaves, and was not tried since something became free."""
-        if not workload.gang or workload.id in self._tried or workload.id in self._not_before:
-            return False
+        tried = workload.id in self._tried or workload.id in self._not_before
+        return workload.gang and not tried and self._spreads(workload)
+
+    def _spreads(self, workload: Workload) -> bool:
+        """Whether a gang runs whole in several leaves."""
         members = workload.members.values()
         if len(members) < max(2, workload.size) or any(member.stage is not Stage.BOUND for member in members):
             return False

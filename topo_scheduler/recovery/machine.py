@@ -40,7 +40,7 @@ class Recovery:
         self.migrations = Migrations(engine, self.detection, spec, epoch, clock)
         self.healing = Healing(engine, epoch, self.migrations.moves_pod, self.migrations.fresh_name)
         ground = self.migrations.ground
-        self._makers = (Defragmenting(ground), Blocks(ground), Improving(ground))
+        self._makers = (Defragmenting(ground, clock), Blocks(ground, clock), Improving(ground, clock))
         self._out: list[Instruction] = []
         self._held = ""
         self._avoided: frozenset[str] = frozenset()
