@@ -115,7 +115,8 @@ class RecoverySpec(Model):
     conditions: tuple[str, ...] = ()
     """Types of node conditions that say, when True, that a node's hardware failed, as problem detectors write them."""
     unhealthy_gpus: bool = Field(default=False, alias="unhealthyGPUs")
-    """Take a node that offers fewer GPUs than it has for failed. All its pods move, as nobody tells whose GPU it is."""
+    """Take a node that offers fewer GPUs than it has, or than its pods hold, for failed. All its pods move, as nobody
+    tells whose GPU it is."""
     link_labels: tuple[LinkLabels, ...] = ()
     """Labels that tell degraded links where they differ."""
     pod_failures: PodFailuresSpec = PodFailuresSpec()

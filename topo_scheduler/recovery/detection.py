@@ -67,7 +67,7 @@ class Detection:
     _gone: dict[str, float] = field(default_factory=dict)
     _records: dict[str, _Record] = field(default_factory=dict)
     _by_pods: dict[str, Problem] = field(default_factory=dict)
-    """What is wrong with nodes by what happened to pods there."""
+    """What is wrong with nodes by their pods."""
     _domains: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     """Domains of nodes that have a problem, as they were when it began: a deleted node tells none any more."""
     held: str = ""
@@ -99,7 +99,7 @@ class Detection:
         self._failing.pop(name, None)
 
     def pods_tell(self, problems: Mapping[str, Problem], now: float) -> None:
-        """Take over what is wrong with nodes by what happened to pods there, by name."""
+        """Take over what is wrong with nodes by their pods, by name."""
         before, self._by_pods = self._by_pods, dict(problems)
         for name in sorted(before.keys() | problems.keys()):
             if name in self._nodes and before.get(name) != problems.get(name):

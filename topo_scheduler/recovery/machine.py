@@ -14,6 +14,7 @@ from topo_scheduler.recovery.healing import Healing
 from topo_scheduler.recovery.health import NodeHealth
 from topo_scheduler.recovery.improving import Improving
 from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
+from topo_scheduler.recovery.lost_gpus import LostGPUs
 from topo_scheduler.recovery.migrations import Migrations
 from topo_scheduler.recovery.troubles import PodTroubles
 from topo_scheduler.scheduling.engine import Engine
@@ -36,6 +37,7 @@ class Recovery:
         """
         self._engine = engine
         self.troubles = troubles or PodTroubles(engine.config.scheduler.scheduler_name, spec.pod_failures, epoch)
+        self.lost_gpus = LostGPUs(engine.world.nodes)
         self.detection = Detection(spec, self._domains_of)
         self.migrations = Migrations(engine, self.detection, spec, epoch, clock)
         self.healing = Healing(engine, epoch, self.migrations.moves_pod, self.migrations.fresh_name)
@@ -51,6 +53,8 @@ class Recovery:
         """Take over a new configuration."""
         self.migrations.configure(spec)
         self.troubles.configure(spec.pod_failures)
+        if not spec.unhealthy_gpus:
+            self.lost_gpus.forget()
         self.detection.configure(spec, now)
 
     def node_seen(self, health: NodeHealth, now: float) -> None:
@@ -118,7 +122,8 @@ class Recovery:
 
     def step(self, now: float) -> list[Instruction]:
         """Return what is to be done now. Costs nothing where nothing failed and nothing moves."""
-        self.detection.pods_tell(self.troubles.problems(now), now)
+        lost = self.lost_gpus.problems() if self.detection.spec.unhealthy_gpus else {}
+        self.detection.pods_tell({**lost, **self.troubles.problems(now)}, now)
         self._tell_spares(self.detection.avoided(now))
         self.healing.failed(self.detection.due(now))
         if self.detection.held != self._held:
