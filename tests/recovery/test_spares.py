@@ -137,6 +137,31 @@ def test_who_asks_for_a_move_gets_no_spare() -> None:
     assert world.evictions == []
 
 
+@pytest.mark.parametrize("going", [False, True])
+def test_who_waits_for_a_move_that_was_asked_for_gets_one_when_its_node_dies(going: bool) -> None:
+    """Somebody asked for it, or the node is to be removed; until then there is no room for it."""
+    spec = FORCED.model_copy(update={"scale_down_taints": ("going",)})
+    world = World(spec, {"s1/l1": 3}, ONE)
+    for name in ("g", "h"):
+        world.gang(name, 1)
+    world.run()
+    node = world.nodes_of("g")["g-0"]
+    if going:
+        world.extra[node] = {"taints": ("going",)}
+        world.tell_node(node)
+    else:
+        world.request("please", "g-0")
+    world.run(30)
+    assert world.phases() == [Phase.PLANNED] and world.condition("Reserved")[1] == "NoRoom"
+    world.fail(node)
+    world.run(9)
+    assert not world.evictions
+    world.run(30)
+    assert world.phases() == [Phase.DONE]
+    assert world.nodes_of("g")["g-0"] != node
+    world.check()
+
+
 def test_who_is_of_no_lower_priority_than_the_gang_does_not_give_way() -> None:
     world = World(FORCED, {"s1/l1": 3}, ONE)
     world.gang("g", 2, priority=-1)

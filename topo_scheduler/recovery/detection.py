@@ -169,6 +169,11 @@ class Detection:
         known = self._nodes.get(name)
         return known is None or (known.problem is not None and known.since + self.spec.debounce <= now)
 
+    def died(self, name: str, now: float) -> bool:
+        """Return whether a node that is there has been dead for the debounce."""
+        known = self._nodes.get(name)
+        return known is not None and known.dead and self.lasts(name, now)
+
     def health(self, name: str) -> NodeHealth | None:
         """Return what is known of a node."""
         known = self._nodes.get(name)

@@ -20,7 +20,14 @@ from topo_scheduler.recovery.reading import (
 from topo_scheduler.recovery.room import helpers_of, neighbours_unread, restart_cost
 from topo_scheduler.recovery.searching import NEXT, Searching
 from topo_scheduler.recovery.seating import Leaver, find_seats, moves_of, vacant, who
-from topo_scheduler.recovery.spares import may_give_way, opening, plan_giving_way, take_back, why_no_seats
+from topo_scheduler.recovery.spares import (
+    may_give_way,
+    may_use_spares,
+    opening,
+    plan_giving_way,
+    take_back,
+    why_no_seats,
+)
 from topo_scheduler.recovery.tracked import Condition, Tracked, with_targets
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -107,7 +114,8 @@ class Planning:
     def _hold(self, known: Tracked, leavers: Sequence[Leaver], now: float) -> None:
         """Hold seats for the pods that leave, if there are any; what has no use ends."""
         migration = known.migration
-        state: object = (self._ground.engine.world.improvements, frozenset(self._ground.detection.avoided(now)))
+        heals = may_use_spares(self._ground, migration, now)
+        state: object = (self._ground.engine.world.improvements, frozenset(self._ground.detection.avoided(now)), heals)
         if known.state == state:
             return
         targets = self._seats(known, leavers, now)
@@ -150,7 +158,8 @@ class Planning:
         Whatever is cheaper: see `room`.
         """
         migration, nothing = known.migration, _Looked(state, now + LOOK_AGAIN)
-        if migration.spec.makes_room_for or not migration.cause.moves_others:
+        moves_others = migration.cause.moves_others or may_use_spares(self._ground, migration, now)
+        if migration.spec.makes_room_for or not moves_others:
             return nothing
         if strangers := [
             pod for pod in neighbours_unread(self._ground.engine, leavers) if pod.uid not in known.learned
@@ -166,7 +175,7 @@ class Planning:
         may_restart = migration.cause.of_node and all(may_move(one) for one in rest)
         if rest and may_restart and (room is None or restart_cost(rest) < room.cost):
             whole = [*leavers, *rest]
-            if targets := dict(find_seats(self._ground.engine, whole, avoided, migration.key, now, opening(migration))):
+            if targets := self._seats(known, whole, now):
                 moves = with_targets(moves_of(self._ground.engine, whole), targets)
                 text = "there is no room near: all of the gang moves"
                 found = Condition("Reserved", status=False, reason="Planned", message=text)
@@ -235,8 +244,8 @@ class Planning:
 
     def _seats(self, known: Tracked, leavers: Sequence[Leaver], now: float) -> dict[str, str]:
         migration = known.migration
-        avoided = self._avoided(migration, leavers, now)
-        return dict(find_seats(self._ground.engine, leavers, avoided, migration.key, now, opening(migration)))
+        avoided, prepare = self._avoided(migration, leavers, now), opening(self._ground, migration, now)
+        return dict(find_seats(self._ground.engine, leavers, avoided, migration.key, now, prepare))
 
     def _avoided(self, migration: Migration, leavers: Sequence[Leaver], now: float) -> set[str]:
         """Return the nodes that are no target."""

@@ -44,16 +44,22 @@ FAILED: Final = frozenset(
 """Causes for which nodes are kept. Who asks for a move, or makes room for others, gets none."""
 
 
-def may_use_spares(migration: Migration) -> bool:
-    """Return whether pods of a Migration may go to nodes that are kept."""
-    return migration.cause in FAILED
+def may_use_spares(ground: Ground, migration: Migration, now: float) -> bool:
+    """Return whether pods of a Migration may go to nodes that are kept: it heals, by now if not from the start."""
+    if migration.cause in FAILED:
+        return True
+    left, row_of = {move.from_ for move in migration.status.moves} - {""}, ground.engine.world.nodes.row_of
+    return any(node not in row_of or ground.detection.died(node, now) for node in left)
 
 
-def opening(migration: Migration, gone: Sequence[Candidate] = ()) -> Callable[[Trial], None]:
+def opening(
+    ground: Ground, migration: Migration, now: float, gone: Sequence[Candidate] = ()
+) -> Callable[[Trial], None]:
     """Return what makes a copy of the state show room as a Migration may use it, once some pods are gone."""
+    opens = may_use_spares(ground, migration, now)
 
     def prepare(trial: Trial) -> None:
-        if may_use_spares(migration):
+        if opens:
             trial.planner.nodes.spare = np.zeros_like(trial.planner.nodes.spare)
         trial.remove(gone)
 
@@ -87,7 +93,7 @@ def take_back(
     engine, migration = ground.engine, known.migration
     lent = [row for row in engine.spares.lent() if engine.world.nodes.names[row] not in avoided]
     homes = homes_of(engine, leavers)
-    if not lent or not may_use_spares(migration) or (found and not strangers(engine, found, homes)):
+    if not lent or not may_use_spares(ground, migration, now) or (found and not strangers(engine, found, homes)):
         return None
     if unread := _unread(engine, lent, known.learned):
         ground.learn(known, unread)
@@ -95,7 +101,7 @@ def take_back(
     candidates = _candidates(engine, leavers, now, ground.epoch + now)
     asked = _asked_already(ground, migration)
     usable = _usable(engine, candidates, lent, ground.others(known).keys() - asked)
-    seats = _seats(engine, migration, leavers, avoided, [candidates.pods[number] for number in usable], now)
+    seats = _seats(ground, migration, leavers, avoided, [candidates.pods[number] for number in usable], now)
     if not seats or (found and strangers(engine, seats, homes) >= strangers(engine, found, homes)):
         return None
     rows = {engine.world.nodes.row_of[node] for node in seats.values()}
@@ -106,7 +112,7 @@ def take_back(
     for some in (needed, chosen):
         if some is None:
             continue
-        seats = _seats(engine, migration, leavers, avoided, [candidates.pods[number] for number in some], now)
+        seats = _seats(ground, migration, leavers, avoided, [candidates.pods[number] for number in some], now)
         if seats and (not found or strangers(engine, seats, homes) < strangers(engine, found, homes)):
             others = [one for number in some if (one := leaver(engine, candidates.pods[number].occupant.uid))]
             ground.out += _asked_to_leave(ground, migration, [one for one in others if one.member.uid not in asked])
@@ -127,14 +133,15 @@ def strangers(engine: Engine, seats: Mapping[str, str], homes: Collection[tuple[
 
 
 def _seats(
-    engine: Engine,
+    ground: Ground,
     migration: Migration,
     leavers: Sequence[Leaver],
     avoided: Collection[str],
     gone: Sequence[Candidate],
     now: float,
 ) -> dict[str, str]:
-    return dict(find_seats(engine, leavers, avoided, migration.key, now, opening(migration, gone)))
+    prepare = opening(ground, migration, now, gone)
+    return dict(find_seats(ground.engine, leavers, avoided, migration.key, now, prepare))
 
 
 def _candidates(engine: Engine, leavers: Sequence[Leaver], now: float, wall: float) -> Candidates:
