@@ -1,19 +1,25 @@
 """Figures worked out by hand, and a folder that holds a whole result or none."""
 
+import io
 import json
 from math import inf
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.cli.conftest import run as command
 from topo_scheduler.simulation.cases.model import CaseError
+from topo_scheduler.simulation.policies.names import read_policies
 from topo_scheduler.simulation.results import figures
 from topo_scheduler.simulation.results.model import Result
 from topo_scheduler.simulation.results.placements import decode, encode, file_of
+from topo_scheduler.simulation.results.table import columns_of, comparison, differences
 from topo_scheduler.simulation.results.writing import check_folder, read_result, write_result
+from topo_scheduler.simulation.tasks import Task, run
 from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome, Stay
 
+CHANGES: tuple[tuple[str, ...], ...] = ((), ("add-leaf:2x8",))
 CLUSTER = "leaf-spine:spines=2,leaves=2,nodes=2,gpus=8"
 
 
@@ -84,6 +90,40 @@ def test_a_run_comes_out_of_its_file_as_it_went_in() -> None:
     found = decode(encode(history()))
     assert (found.outcomes, found.stays, found.paths) == (history().outcomes, history().stays, history().paths)
     assert file_of("topo:a/b c.yaml", 42) == "runs/topo-a-b-c.yaml.42.json.zst"
+
+
+# ---------------------------------------------------------------- the table
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_a_narrow_terminal_shows_every_figure_whole(width: int) -> None:
+    (policy,) = read_policies("least-allocated")
+    stream = "poisson:rate=6/m,jobs=12,sizes=1|8|16,duration=10h"
+    tasks = (Task(policy, 1, CLUSTER, stream, changes=changes, what_if=",".join(changes)) for changes in CHANGES)
+    before, after = (run(task).run for task in tasks)
+    assert before.wait[0].p99 is not None and before.wait[0].p99 > 10_000
+    for tables in (comparison([before], width), differences([before], [after], width)):
+        screen = Console(width=width, record=True, file=io.StringIO())
+        screen.print(*tables, sep="")
+        said = screen.export_text()
+        assert "\u2026" not in said, "nothing is cut short"
+        assert max(map(len, said.splitlines())) <= width
+        assert said.count("least-allocated") == len(tables) == said.count("policy")
+        assert f"{before.wait[0].p99:,.0f}" in said and f"{before.utilisation_percent:.2f}" in said
+        for part in ("utilisation", "arriving", "never", "spines", "slow-down"):
+            assert part in said
+        assert said.count("what if") + said.count(before.cluster) == 1, "one title"
+
+
+def test_headings_tell_what_they_are_of_by_themselves() -> None:
+    names = [name for name, _, _ in columns_of([run(task).run for task in _gangs()])]
+    assert len(names) == len(set(names))
+    assert {"wait p99 s", "most leaves", "slow-down p95"} <= set(names)
+
+
+def _gangs() -> list[Task]:
+    (policy,) = read_policies("rack")
+    return [Task(policy, 1, CLUSTER, "poisson:rate=6/m,jobs=3,sizes=16,duration=100s")]
 
 
 # ---------------------------------------------------------------- the folder, and the command

@@ -32,9 +32,9 @@ def _write_report(context: click.Context, _: click.Parameter, folder: Path | Non
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--cluster", required=True, metavar="C", help="The cluster; see below.")
-@click.option("--workload", metavar="W", help="What arrives; see below. By default the pods that wait in C.")
-@click.option("--policy", default="topo", show_default=True, metavar="P[,P...]", help="Who schedules; see below.")
+@click.option("--cluster", required=True, metavar="C", help="The cluster; see above.")
+@click.option("--workload", metavar="W", help="What arrives; see above. By default the pods that wait in C.")
+@click.option("--policy", default="topo", show_default=True, metavar="P[,P...]", help="Who schedules; see above.")
 @click.option("--seeds", default="42", show_default=True, metavar="SEEDS", help="One run each: 42, 42..51 or 1,5.")
 @click.option(
     "--fill",
@@ -47,7 +47,7 @@ def _write_report(context: click.Context, _: click.Parameter, folder: Path | Non
     "--what-if",
     multiple=True,
     metavar="CHANGE[,...]",
-    help="Run everything again after this change, and show the difference; repeated, each is tried alone; see below.",
+    help="Run everything again after this change, and show the difference; repeated, each is tried alone; see above.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write result.json, report.html and all placements."
@@ -219,8 +219,8 @@ def _show(runs: "Sequence[Run]") -> None:
     groups = by_change(runs)
     before = groups.pop(None, [])
     if before:
-        screen.print(comparison(before))
+        screen.print(*comparison(before, screen.width), sep="")
     for after in groups.values():
-        screen.print(differences(before, after))
+        screen.print(*differences(before, after, screen.width), sep="")
     for complaint in dict.fromkeys(one for run in runs for one in run.complaints):
         click.echo(f"warning: {complaint}", err=True)

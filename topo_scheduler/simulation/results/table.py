@@ -1,4 +1,4 @@
-"""The one table that compares policies."""
+"""The one table that compares policies, in as many parts below each other as a terminal is narrow."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -20,24 +20,29 @@ _STREAM: Final[Sequence[Column]] = (
     ("utilisation %", lambda run: run.utilisation_percent, ".2f"),
     ("while arriving %", lambda run: run.utilisation_while_arriving_percent, ".2f"),
     ("wait p50 s", lambda run: run.wait[0].p50 if run.wait else None, ",.0f"),
-    ("p95 s", lambda run: run.wait[0].p95 if run.wait else None, ",.0f"),
-    ("p99 s", lambda run: run.wait[0].p99 if run.wait else None, ",.0f"),
+    ("wait p95 s", lambda run: run.wait[0].p95 if run.wait else None, ",.0f"),
+    ("wait p99 s", lambda run: run.wait[0].p99 if run.wait else None, ",.0f"),
     ("never ran", lambda run: run.wait[0].never if run.wait else None, ",.0f"),
 )
 _GANGS: Final[Sequence[Column]] = (
     ("leaves a gang", lambda run: run.span.leaves_mean, ".2f"),
-    ("most", lambda run: run.span.leaves_max, ".0f"),
-    ("spines", lambda run: run.span.spines_mean, ".2f"),
+    ("most leaves", lambda run: run.span.leaves_max, ".0f"),
+    ("spines a gang", lambda run: run.span.spines_mean, ".2f"),
     ("gangs across leaves", lambda run: run.span.crossing_leaf, ",.0f"),
 )
 _SLOWDOWN: Final[Sequence[Column]] = (
     ("slow-down", lambda run: run.slowdown.mean if run.slowdown else None, ".3f"),
-    ("p95", lambda run: run.slowdown.p95 if run.slowdown else None, ".3f"),
+    ("slow-down p95", lambda run: run.slowdown.p95 if run.slowdown else None, ".3f"),
 )
 _ALWAYS: Final[Sequence[Column]] = (
     ("decisions/s", lambda run: run.decisions_per_s, ",.0f"),
     ("wall s", lambda run: run.wall_s, ".1f"),
 )
+
+_POLICY: Final = "policy"
+_DIFFERENCE: Final = "  difference"
+_BORDER: Final = 3
+"""Characters around a cell."""
 
 
 def columns_of(runs: Sequence[Run]) -> list[Column]:
@@ -90,29 +95,36 @@ def mean_of(runs: Iterable[Run], value: Value) -> float | None:
     return mean(found) if found else None
 
 
-def comparison(runs: Sequence[Run]) -> Table:
-    """Return a table with a row for each policy: means over its seeds, as its caption says."""
-    table = _table(title_of(runs[0]), runs, [*columns_of(runs), *_ALWAYS])
-    for policy, some in by_policy(runs).items():
-        table.add_row(policy, *(_cell(mean_of(some, value), form) for _, value, form in [*columns_of(runs), *_ALWAYS]))
-    return table
+def comparison(runs: Sequence[Run], width: int) -> list[Table]:
+    """Return a table with a row for each policy: means over its seeds, as its caption says.
+
+    Args:
+        runs: of all policies.
+        width: characters of a line; what goes beyond it is another table.
+    """
+    columns = [*columns_of(runs), *_ALWAYS]
+    rows = [
+        [policy, *(_cell(mean_of(some, value), form) for _, value, form in columns)]
+        for policy, some in by_policy(runs).items()
+    ]
+    return _tables(title_of(runs[0]), note_on(runs), columns, rows, width)
 
 
-def differences(before: Sequence[Run], after: Sequence[Run]) -> Table:
+def differences(before: Sequence[Run], after: Sequence[Run], width: int) -> list[Table]:
     """Return a table of what a change makes of each policy: without it, with it, and the difference.
 
     Args:
         before: runs as things are.
         after: runs after the change, of the same policies and seeds.
+        width: as of `comparison`.
     """
     columns = columns_of([*before, *after])
-    table = _table(f"what if {after[0].what_if}", after, columns)
     old = by_policy(before)
+    rows = []
     for policy, some in by_policy(after).items():
         lines = differing(old.get(policy, []), some, columns)
-        for name, line in zip((policy, "  with", "  difference"), lines, strict=True):
-            table.add_row(name, *line, end_section=name == "  difference")
-    return table
+        rows += [[name, *line] for name, line in zip((policy, "  with", _DIFFERENCE), lines, strict=True)]
+    return _tables(f"what if {after[0].what_if}", note_on(after), columns, rows, width)
 
 
 def differing(before: Sequence[Run], after: Sequence[Run], columns: Sequence[Column]) -> tuple[list[str], ...]:
@@ -131,12 +143,40 @@ def differing(before: Sequence[Run], after: Sequence[Run], columns: Sequence[Col
     return rows
 
 
-def _table(title: str, runs: Sequence[Run], columns: Sequence[Column]) -> Table:
-    table = Table(title=title, caption=note_on(runs) or None)
-    table.add_column("policy")
-    for name, _, _ in columns:
-        table.add_column(name, justify="right")
-    return table
+def _tables(title: str, note: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[Table]:
+    """Return the columns in tables that are no wider than a line, each with the names of the rows."""
+    first = min(max(len(row[0]) for row in [[_POLICY], *rows]), width // 2)
+    room = width - first - _BORDER - 1
+    names = [name for name, _, _ in columns]
+    numbers = [max(len(row[at]) for row in rows) for at in range(1, len(names) + 1)]
+    # A heading may be broken between words, a number never.
+    least = [max(most, *map(len, name.split())) for name, most in zip(names, numbers, strict=True)]
+    found: list[Table] = []
+    for some in _parted(least, room):
+        table = Table(title=None if found else title, caption=(note or None) if not found else None)
+        table.add_column(_POLICY, overflow="fold", width=first)
+        spare = room - sum(least[at] + _BORDER for at in some)
+        for at in some:
+            more = max(0, min(spare, len(names[at]) - least[at]))
+            spare -= more
+            table.add_column(names[at], justify="right", width=least[at] + more)
+        for row in rows:
+            table.add_row(row[0], *(row[at + 1] for at in some), end_section=row[0] == _DIFFERENCE)
+        found.append(table)
+    return found
+
+
+def _parted(widths: Sequence[int], room: int) -> list[list[int]]:
+    """Return positions of columns, as many together as there is room for."""
+    parts: list[list[int]] = []
+    left = 0
+    for at, width in enumerate(widths):
+        if not parts or width + _BORDER > left:
+            parts.append([])
+            left = room
+        parts[-1].append(at)
+        left -= width + _BORDER
+    return parts
 
 
 def _cell(value: float | None, form: str) -> str:
