@@ -16,6 +16,19 @@ from topo_scheduler.simulation.tasks import Done, Task
 CASE = ("--cluster", "leaf-spine:spines=1,leaves=2,nodes=2,gpus=8")
 JOBS = ("--workload", "poisson:rate=60/h,jobs=20,sizes=1:0.5|16:0.5,duration=10m")
 
+CORDONED = """\
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+spec: {unschedulable: true}
+status: {allocatable: {cpu: "8", memory: 32Gi, pods: "110", nvidia.com/gpu: "8"}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: waits, namespace: a}
+spec: {containers: [{name: a, image: b, resources: {limits: {nvidia.com/gpu: 2}}}]}
+"""
+
 
 def simulate(out: Path, *more: str) -> dict[str, object]:
     answer = run("simulate", *CASE, *JOBS, *more, "--out", str(out))
@@ -54,6 +67,36 @@ def test_a_fill_has_pictures_of_its_own(tmp_path: Path) -> None:
     page = (tmp_path / "out" / "report.html").read_text()
     assert "GPUs allocated against GPUs asked for" in page
     assert "Queue wait" not in page
+
+
+def test_where_nothing_ran_there_is_nothing_to_draw(tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(CORDONED)
+    for more in ((), ("--fill", "0.5")):
+        out = tmp_path / f"out{len(more)}"
+        answer = run("simulate", "--cluster", str(tmp_path / "all.yaml"), *more, "--out", str(out))
+        assert answer.exit_code == 0, answer.output
+        page = (out / "report.html").read_text()
+        if not more:
+            assert page.count("No time passed, as no workload ran") == 3
+            assert "No workload ran.</p>" in page
+        assert not re.search(r">0\.0{3,}<", page), "no axis of nothing"
+    assert "1 workload each" in (tmp_path / "out0" / "report.html").read_text()
+
+
+def test_where_nothing_waited_that_is_said(tmp_path: Path) -> None:
+    simulate(tmp_path / "out", "--what-if", "add-leaf:200x8")
+    assert "Nobody waited for longer than a second." not in (tmp_path / "out" / "report.html").read_text()
+    answer = run("simulate", *CASE, "--workload", "poisson:rate=1/h,jobs=3,duration=1m", "--out", str(tmp_path / "out"))
+    assert answer.exit_code == 0, answer.output
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Nobody waited for longer than a second." in page
+    assert "<title>Queue wait by gang size</title>" not in page
+
+
+def test_every_picture_tells_what_its_upright_axis_is(out: Path) -> None:
+    page = (out / "report.html").read_text()
+    told = re.findall(r'<p class="of">([^<]+)</p>', page)
+    assert told == ["GPUs in use %", "wait", "gangs %", "free on broken nodes %", "GPUs"]
 
 
 def test_names_are_text_and_not_markup(tmp_path: Path) -> None:

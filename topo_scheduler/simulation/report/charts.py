@@ -14,8 +14,8 @@ from topo_scheduler.simulation.report.markup import Markup, join, number, tag
 COLOURS: Final = 10
 DASHES: Final = 5
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 12, 44
-_FLOOR: Final = 1.0
-"""What a logarithmic axis begins with: all below is drawn there."""
+SHORTEST: Final = 1.0
+"""What a logarithmic axis begins with, in seconds: all below is drawn there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Axis:
     def share(self, value: float) -> float:
         """Return where a value is, from 0 to 1."""
         if self.logarithmic:
-            return log10(max(value, _FLOOR) / _FLOOR) / max(log10(self.top / _FLOOR), 1e-9)
+            return log10(max(value, SHORTEST) / SHORTEST) / max(log10(self.top / SHORTEST), 1e-9)
         return value / self.top if self.top else 0.0
 
 
@@ -157,7 +157,8 @@ def legend(looks: Sequence[Look], *, bars: bool = False) -> Markup:
             if bars
             else join(tag("line", class_=f"line {look.classes}", x1=0, x2=34, y1=7, y2=7), _mark(look, 17, 7))
         )
-        sample = tag("svg", shape, viewBox="0 0 34 14", width=34, height=14, aria_hidden="true")
+        wide = 24 if bars else 34
+        sample = tag("svg", shape, viewBox=f"0 0 {wide} 14", width=wide, height=14, aria_hidden="true")
         items.append(tag("li", sample, look.name))
     return tag("ul", *items, class_="legend")
 

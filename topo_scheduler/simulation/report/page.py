@@ -61,7 +61,7 @@ def _about(result: Result) -> Markup:
     arrived = [run.arrived for run in runs]
     if arrived:
         many = f"{min(arrived):,}" if min(arrived) == max(arrived) else f"{min(arrived):,} to {max(arrived):,}"
-        parts.append(f"{many} workloads each")
+        parts.append(f"{many} {'workload' if many == '1' else 'workloads'} each")
     parts.append(f"topo-scheduler {result.version}")
     about = [tag("p", " · ".join(parts), class_="about")]
     if result.lost:

@@ -53,9 +53,12 @@ def waits(course: Course) -> Markup:
         [_range(side, size, one.get(size)) for size in sizes] for side, one in zip(course.sides, found, strict=True)
     ]
     looks = _looks(course)
-    picture = charts.ranges(
-        "Queue wait by gang size", sizes, looks, values, ("GPUs of the workload", charts.seconds("wait", most))
-    )
+    axes = ("GPUs of the workload", charts.seconds("wait", most))
+    drawn = charts.ranges("Queue wait by gang size", sizes, looks, values, axes)
+    picture: tuple[Markup, ...] = (charts.legend(looks), _of(axes[1]), drawn)
+    if most <= charts.SHORTEST:
+        ran = any(one.get(ALL, [None])[0] is not None for one in found)
+        picture = (tag("p", "Nobody waited for longer than a second." if ran else "No workload ran."),)
     rows = [
         [side.name, name, *(_waited(column.get(size)) for size in [ALL, *sizes])]
         for side, one in zip(course.sides, [_columns(one) for one in found], strict=True)
@@ -72,7 +75,7 @@ def waits(course: Course) -> Markup:
         " the 99th percentile. Who never ran is in none of them, and counted in the table."
     )
     told = table(["policy", "", "all", *sizes], rows)
-    return _section("Queue wait by gang size", about, charts.legend(looks), picture, told)
+    return _section("Queue wait by gang size", about, *picture, told)
 
 
 def placed(course: Course) -> Markup:
@@ -88,7 +91,7 @@ def placed(course: Course) -> Markup:
     picture = charts.bars("Workloads placed by size", sizes, looks, values, ("GPUs of the workload", axis))
     about = "Workloads that were placed as a whole, in percent of those that came. Small ones find room to the last."
     told = table(["% placed", *sizes], rows)
-    return _section("Workloads placed by size", about, charts.legend(looks, bars=True), picture, told)
+    return _section("Workloads placed by size", about, charts.legend(looks, bars=True), _of(axis), picture, told)
 
 
 def spans(course: Course) -> Markup:
@@ -110,7 +113,7 @@ def spans(course: Course) -> Markup:
     picture = charts.bars("Leaves a gang spans", names, looks, values, ("leaves", axis))
     about = "Gangs, workloads of more than one pod, in percent, by how many leaves they lie over. One is best."
     told_rows = table(["gangs over", *(f"{name} {'leaf' if name == '1' else 'leaves'}" for name in names)], rows)
-    return _section("Leaves a gang spans", about, charts.legend(looks, bars=True), picture, told_rows)
+    return _section("Leaves a gang spans", about, charts.legend(looks, bars=True), _of(axis), picture, told_rows)
 
 
 def fragmentation(course: Course) -> list[Markup]:
@@ -140,6 +143,11 @@ def _section(heading: str, about: str, *parts: Markup) -> Markup:
     return tag("section", tag("h2", heading), tag("p", about), *parts)
 
 
+def _of(axis: Axis) -> Markup:
+    """Return what an upright axis tells; it stands above the picture."""
+    return tag("p", axis.title, class_="of")
+
+
 def _bands(course: Course) -> str:
     seeds = max(len(side.runs) for side in course.sides)
     return f" Lines are means of {seeds} seeds, bands from the least to the most of them." if seeds > 1 else ""
@@ -153,6 +161,8 @@ def _lines(course: Course, title: str, name: str, y: Axis, form: str) -> tuple[M
     looks = _looks(course)
     moments = course.moments.tolist()
     end = moments[-1]
+    if end <= 0:
+        return (tag("p", "No time passed, as no workload ran: there is nothing to draw."),)
     if course.fill:
         x, unit = charts.exact(charts.even("GPUs asked for %", end), end), 1.0
     else:
@@ -167,7 +177,7 @@ def _lines(course: Course, title: str, name: str, y: Axis, form: str) -> tuple[M
     at = range(step, len(moments), step)
     header = [x.title, *(f"{moments[one] / unit:,.1f}" for one in at)]
     rows = [[one.look.name, *(format(one.values[position], form) for position in at)] for one in drawn]
-    return charts.legend(looks), tag("p", y.title, class_="of"), picture, table(header, rows)
+    return charts.legend(looks), _of(y), picture, table(header, rows)
 
 
 def _range(side: Side, size: str, found: Sequence[float | None] | None) -> tuple[float, float, float, str] | None:
