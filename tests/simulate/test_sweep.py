@@ -64,9 +64,28 @@ class TestProcesses:
         assert "died of it" in found[1].why
         assert found[1].task.seed == 666
 
+    def test_workers_do_not_hear_ctrl_c(self) -> None:
+        with sweeping._client(1, "") as client:
+            (before,) = client.run(interrupted).values()
+            assert client.submit(os.getpid).result() == before, "it goes on"
+
     def test_a_case_that_cannot_be_used_is_told(self) -> None:
         with pytest.raises(CaseError, match="leaf-spine"):
             list(sweep([replace(tasks(1)[0], cluster="leaf-spine:spines=none")], workers=1))
+
+
+def test_ctrl_c_while_workers_start_ends_it_once_they_have() -> None:
+    steps = []
+    with pytest.raises(KeyboardInterrupt):
+        with sweeping.uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            steps.append("started")
+        steps.append("not reached")
+    assert steps == ["started"]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    with sweeping.uninterrupted():
+        pass
 
 
 def test_nobody_listens() -> None:
@@ -79,6 +98,12 @@ def test_a_worker_of_another_version_is_told(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(sweeping, "__version__", "0.0.1")
     with pytest.raises(CaseError, match=r"a worker has topo-scheduler 0\.0\.1"):
         carry_out(parcel)
+
+
+def interrupted() -> int:
+    """Do to a worker what a terminal does on Ctrl-C; return its process."""
+    os.kill(os.getpid(), signal.SIGINT)
+    return os.getpid()
 
 
 def deadly(parcel: Any) -> Done:

@@ -5,8 +5,9 @@ task it was at, which another one begins again; a task of which workers die agai
 """
 
 import pickle
+import signal
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -117,13 +118,13 @@ def _client(workers: int, address: str) -> Iterator[Any]:
     quiet = {"distributed.logging.distributed": "error", "distributed.scheduler.allowed-failures": _DEATHS}
     with dask.config.set(quiet):
         if not address:
-            with (
-                LocalCluster(
-                    n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50
-                ) as cluster,
-                Client(cluster) as client,
-            ):
-                yield client
+            with ExitStack() as begun:
+                with uninterrupted():
+                    local = LocalCluster(
+                        n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+                    )
+                    begun.enter_context(local)
+                yield begun.enter_context(Client(local))
             return
         try:
             client = Client(address, timeout=_CONNECT_SECONDS)
@@ -135,3 +136,23 @@ def _client(workers: int, address: str) -> Iterator[Any]:
                     f"--dask: the scheduler at {address} has no workers; start some with `dask worker {address}`"
                 )
             yield client
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Put off Ctrl-C until the end. Threads and processes that begin meanwhile never hear of one.
+
+    A terminal sends it to all processes of a command. It is this one that ends the others, in order: a worker that is
+    hit by it writes a traceback over the screen, and one that is hit while it starts is never told to end.
+    """
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    # A mask passes on to what is begun, a handler does not; and a thread without the mask can still be hit.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
