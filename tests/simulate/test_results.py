@@ -170,6 +170,35 @@ def test_a_folder_with_anything_else_is_left_alone(tmp_path: Path) -> None:
     assert "not a folder" in simulate(*STREAM, "--out", str(file))[1]
 
 
+def test_a_folder_that_cannot_be_replaced_is_told_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for here in (".", "", str(tmp_path)):
+        code, said = simulate(*STREAM, "--out", here)
+        assert code == 2 and "is the folder you are in" in said and "name a folder inside of it" in said, said
+    code, said = simulate(*STREAM, "--out", "/")
+    assert code == 2 and "/ is where a file system is mounted" in said, said
+
+
+def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
+    there = tmp_path / "large" / "disk"
+    there.mkdir(parents=True)
+    for name in ("large/disk", "large/new"):
+        link = tmp_path / name.replace("/", "-")
+        link.symlink_to(tmp_path / name)
+        write_result(link, [], {"runs/a": b"1"})
+        assert link.is_symlink() and (tmp_path / name / "runs" / "a").read_bytes() == b"1"
+
+
+def test_to_look_whether_a_folder_can_be_made_makes_none(tmp_path: Path) -> None:
+    check_folder(tmp_path / "deep" / "down")
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CaseError, match="file/below: Not a directory; name another folder"):
+        check_folder(tmp_path / "file" / "below")
+
+
 def test_an_empty_folder_will_do(tmp_path: Path) -> None:
     check_folder(tmp_path)
     write_result(tmp_path / "deep" / "down", [], {})
@@ -193,8 +222,13 @@ def test_nothing_is_left_where_writing_fails(tmp_path: Path, monkeypatch: pytest
     ("wrong", "told"),
     [
         (["--policy", "fdg"], "--policy: 'fdg' is none"),
-        (["--seeds", "9..1"], "--seeds"),
+        (["--seeds", "3,9..1"], "--seeds: '9..1' goes backwards; write 1..9"),
+        (["--seeds", "-1"], "--seeds: '-1' is below 0"),
+        (["--seeds", "1..10000000000000"], "is more than 10,000 seeds"),
         (["--fill", "0"], "--fill"),
+        (["--fill", "nan"], "'--fill': 'nan' is not a number"),
+        (["--bind-latency", "nan"], "'--bind-latency': 'nan' is not a number"),
+        (["--communication", "NaN"], "'--communication': 'NaN' is not a number"),
         (["--config", "/no/such/file.yaml"], "/no/such/file.yaml"),
     ],
 )

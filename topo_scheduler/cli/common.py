@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from math import isnan
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -20,6 +21,17 @@ class Failure(click.ClickException):
     def __init__(self, message: str, code: int = 1) -> None:
         super().__init__(message)
         vars(self)["exit_code"] = code  # click declares it for the class and reads it from the instance
+
+
+class Number(click.FloatRange):
+    """A number within bounds; "nan" is none, though it is not outside of any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return it; fail where it is none."""
+        found = float(super().convert(value, param, ctx))
+        if isnan(found):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return found
 
 
 def cluster_options(command: Command) -> Command:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_option
+from topo_scheduler.cli.common import USAGE, Failure, Number, cluster_options, config_option
 from topo_scheduler.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _write_report(context: click.Context, _: click.Parameter, folder: Path | Non
 @click.option("--seeds", default="42", show_default=True, metavar="SEEDS", help="One run each: 42, 42..51 or 1,5.")
 @click.option(
     "--fill",
-    type=click.FloatRange(0, 100, min_open=True),
+    type=Number(0, 100, min_open=True),
     metavar="SHARE",
     help="Shuffle the workload and repeat of it until GPUs asked for reach this share of those there are; nobody"
     " leaves. By default workloads come and go at their times.",
@@ -63,14 +63,14 @@ def _write_report(context: click.Context, _: click.Parameter, folder: Path | Non
 )
 @click.option(
     "--bind-latency",
-    type=click.FloatRange(0, 3600),
+    type=Number(0, 3600),
     default=0.0,
     metavar="SECONDS",
     help="Time from a decision until its pods run; none by default.",
 )
 @click.option(
     "--communication",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=Number(0, 1, max_open=True),
     default=0.3,
     show_default=True,
     metavar="SHARE",

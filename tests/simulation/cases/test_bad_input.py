@@ -179,6 +179,8 @@ def test_one_broken_object_of_a_long_list(tmp_path: Path) -> None:
 
 
 def test_a_path_or_an_option_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(CaseError, match="--cluster: it is empty; name live, leaf-spine:"):
+        read_cluster("")
     for read in (read_cluster, read_workload):
         with pytest.raises(CaseError, match="nowhere: there is no such file or directory; name "):
             read(str(tmp_path / "nowhere"))

@@ -60,8 +60,11 @@ def _read_cluster(spec: str, kubeconfig: str | None, context: str | None) -> Clu
         _, own, options = split_generator(spec)
         options.finish()
         return generated.leaf_spine(Options(spec, own))
+    forms = f"{LIVE}, {generated.LEAF_SPINE}:spines=2,leaves=4,nodes=8,gpus=8 or a path"
+    if not spec:  # a variable of a shell that was not set; as a path it would be the folder one is in
+        raise CaseError(f"--cluster: it is empty; name {forms}")
     path, options = split_path(spec)
-    _check_there(path, f"{LIVE}, {generated.LEAF_SPINE}:spines=2,leaves=4,nodes=8,gpus=8 or a path")
+    _check_there(path, forms)
     if path.is_dir():
         options.finish()
         if is_record(path):

@@ -35,6 +35,7 @@ from topo_scheduler.state.typical import Popular
 
 TOPO: Final = "topo"
 BLIND: Final = "blind-gang"
+MOST_SEEDS: Final = 10_000
 _RULES: Final[Mapping[str, Rule]] = {rule.name: rule for rule in RULES}
 NAMES: Final[Sequence[str]] = (TOPO, BLIND, *_RULES)
 UNDERSTOOD: Final = frozenset(
@@ -153,14 +154,20 @@ def seeds_of(text: str) -> list[int]:
         CaseError: it is none of these.
     """
     found: list[int] = []
-    try:
-        for part in text.split(","):
-            low, dots, high = part.strip().partition("..")
-            found += range(int(low), int(high if dots else low) + 1)
-    except ValueError:
-        raise CaseError(f"--seeds: {text!r} is neither a number nor a range; write 42, 42..51 or 1,5,42..51") from None
-    if not found or min(found) < 0 or len(found) > 10_000:
-        raise CaseError(f"--seeds: {text!r} is {len(found)} seeds; write from 1 to 10,000 of them, none below 0")
+    for part in text.split(","):
+        low, dots, high = part.strip().partition("..")
+        try:
+            first, last = int(low), int(high if dots else low)
+        except ValueError:
+            told = "is neither a number nor a range; write 42, 42..51 or 1,5,42..51"
+            raise CaseError(f"--seeds: {text!r} {told}") from None
+        if last < first:
+            raise CaseError(f"--seeds: {part.strip()!r} goes backwards; write {last}..{first}")
+        if first < 0:
+            raise CaseError(f"--seeds: {part.strip()!r} is below 0; write numbers from 0 up")
+        if len(found) + last - first >= MOST_SEEDS:  # asked before they are counted out one by one
+            raise CaseError(f"--seeds: {text!r} is more than {MOST_SEEDS:,} seeds; write fewer")
+        found += range(first, last + 1)
     if len(set(found)) < len(found):
         raise CaseError(f"--seeds: {text!r} names a seed twice")
     return found

@@ -1,6 +1,7 @@
 """The folder of a result: whole or not at all."""
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -28,23 +29,33 @@ _OURS: Final = frozenset((RESULT, REPORT, FOLDER))
 def check_folder(folder: Path) -> None:
     """See that a result can be written to a folder, before hours are spent on it.
 
+    Nothing is made yet, not even the folders above it.
+
     Raises:
-        CaseError: it holds something else than a result, or can't be made.
+        CaseError: it holds something else than a result, or can't be made or replaced.
     """
-    if folder.is_dir():
-        names = {path.name for path in folder.iterdir()}
+    try:
+        _check_folder(folder, folder.resolve())
+    except OSError as error:
+        raise CaseError(f"--out: can't write {folder}: {error.strerror}; name another folder") from error
+
+
+def _check_folder(folder: Path, real: Path) -> None:
+    """``real`` is where a link leads to: that folder is written, the link stays."""
+    if os.path.ismount(real) or real == Path.cwd():
+        what = "where a file system is mounted" if os.path.ismount(real) else "the folder you are in"
+        raise CaseError(f"--out: {folder} is {what}, so it can't be replaced as a whole; name a folder inside of it")
+    if real.is_dir():
+        names = {path.name for path in real.iterdir()}
         foreign = sorted(names - _OURS)
         if foreign or (names and RESULT not in names):
             what = foreign[0] if foreign else sorted(names)[0]
             raise CaseError(f"--out: {folder} holds {what}, which is no result of this command; name another folder")
-    elif folder.exists():
+    elif real.exists():
         raise CaseError(f"--out: {folder} is not a folder; name another one")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-"):
-            pass
-    except OSError as error:
-        raise CaseError(f"--out: can't write beside {folder}: {error.strerror}; name another folder") from error
+    above = next(parent for parent in real.parents if parent.exists())
+    with tempfile.TemporaryDirectory(dir=above, prefix=f".{real.name}-"):
+        pass
 
 
 def write_result(folder: Path, runs: Sequence[Run], files: Mapping[str, bytes], lost: Sequence[Lost] = ()) -> Path:
@@ -64,7 +75,12 @@ def write_result(folder: Path, runs: Sequence[Run], files: Mapping[str, bytes], 
     check_folder(folder)
     result = Result(version=__version__, runs=list(runs), lost=list(lost))
     page = report(result, lambda run: decode(files[run.file]))
-    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    real = folder.resolve()
+    try:
+        real.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=real.parent, prefix=f".{real.name}-"))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
     try:
         for name, data in files.items():
             path = made / name
@@ -73,12 +89,16 @@ def write_result(folder: Path, runs: Sequence[Run], files: Mapping[str, bytes], 
         (made / RESULT).write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
         (made / REPORT).write_bytes(page)
         made.chmod(0o755)
-        _put_in_place(made, folder)
+        _put_in_place(made, real)
     except OSError as error:
-        raise CaseError(f"--out: can't write {folder}: {error.strerror}; nothing was left there") from error
+        raise _unwritable(folder, error) from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return folder / RESULT
+
+
+def _unwritable(folder: Path, error: OSError) -> CaseError:
+    return CaseError(f"--out: can't write {folder}: {error.strerror}; nothing was left there")
 
 
 def read_result(folder: Path) -> Result:
