@@ -56,6 +56,19 @@ def by_name(workload: WorkloadCase) -> dict[str, Arrival]:
 # ---------------------------------------------------------------- a folder of kubectl get -o yaml
 
 
+def test_who_runs_holds_what_it_is_limited_to_where_it_requests_nothing(tmp_path: Path) -> None:
+    runs = pod("runs", 3, node="node-1")
+    assert runs["spec"]["containers"][0]["resources"]["requests"] == {}
+    runs["spec"]["initContainers"] = [{**runs["spec"]["containers"][0], "name": "init"}]
+    both = pod("both", 2, node="node-1")
+    both["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "2"}, "requests": {"cpu": "1"}}
+    write(tmp_path / "all.yaml", *leaf_spine([[1]]).nodes(), runs, both)
+    one, other = read_cluster(str(tmp_path)).pods
+    for container in (*one.spec.containers, *one.spec.init_containers):
+        assert container.resources.requests == {"nvidia.com/gpu": "3"}
+    assert other.spec.containers[0].resources.requests == {"cpu": "1"}
+
+
 def snapshot(folder: Path) -> Path:
     """Write what kubectl would: lists and single objects, YAML and JSON."""
     nodes = [one | {"kind": "Node", "apiVersion": "v1"} for one in leaf_spine([[2, 2]]).nodes()]

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import yaml
+from msgspec import structs
 
 from topo_scheduler.api.annotations import GANG_NAME
 from topo_scheduler.api.config import CONFIG_MAP, ConfigError, TopologySpec, load_configuration
 from topo_scheduler.api.groups import PLUGINS_LABEL, SIGS_LABEL, VOLCANO_ANNOTATIONS, GroupApi, PodGroupObject
-from topo_scheduler.api.objects import Budget, Job, Node, OwnerReference, PartialObject, Pod
+from topo_scheduler.api.objects import Budget, Container, Job, Node, OwnerReference, PartialObject, Pod
 from topo_scheduler.api.process import API_VERSION
 from topo_scheduler.kube.resources import (
     ATTACHMENTS,
@@ -68,7 +69,7 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
     for document in once(unpacked(documents)):
         kinds.setdefault(document.kind, []).append(document)
     pods = [convert(one, Pod) for one in kinds.get("Pod", ())]
-    running = tuple(pod for pod in pods if pod.spec.node_name and not pod.finished)
+    running = tuple(_requesting(pod) for pod in pods if pod.spec.node_name and not pod.finished)
     stored = {
         resource.plural: tuple(convert(one, resource.type, namespaced=resource.namespaced) for one in kinds[kind])
         for kind, resource in STORED.items()
@@ -86,6 +87,19 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
         stored,
         tuple(one.obj for one in kinds.get("PriorityClass", ())),
     )
+
+
+def _requesting(pod: Pod) -> Pod:
+    """Return a pod whose containers request what they are limited to, as an API server would have written."""
+    spec = pod.spec
+    told = {part: [_requested(one) for one in getattr(spec, part)] for part in ("containers", "init_containers")}
+    return structs.replace(pod, spec=structs.replace(spec, **told))
+
+
+def _requested(container: Container) -> Container:
+    resources = container.resources
+    requests = {**resources.limits, **resources.requests}
+    return structs.replace(container, resources=structs.replace(resources, requests=requests))
 
 
 def once(documents: Iterable[Document]) -> list[Document]:
