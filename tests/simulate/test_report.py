@@ -99,6 +99,15 @@ def test_every_picture_tells_what_its_upright_axis_is(out: Path) -> None:
     assert told == ["GPUs in use %", "wait", "gangs %", "free on broken nodes %", "GPUs"]
 
 
+def test_bands_of_many_policies_do_not_hide_the_lines(out: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    simulate(folder, "--policy", "topo,rack,random,best-fit,fgd,dot-product,most-allocated", "--seeds", "1,2")
+    for page, sides in ((out, 4), (folder, 7)):
+        found = set(re.findall(r'class="band [^"]*" opacity="([^"]+)"', (page / "report.html").read_text()))
+        assert len(found) == 1
+        assert 1 - (1 - float(found.pop())) ** sides < 0.4, "all of them, one over the other"
+
+
 def test_names_are_text_and_not_markup(tmp_path: Path) -> None:
     config = tmp_path / "<b>&.yaml"
     config.write_text("apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\n")

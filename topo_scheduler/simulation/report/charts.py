@@ -14,6 +14,8 @@ from topo_scheduler.simulation.report.markup import Markup, join, number, tag
 COLOURS: Final = 10
 DASHES: Final = 5
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 12, 44
+_BAND: Final = 0.14
+"""How opaque the bands of up to three sides are; of more all together, so that none hides the lines."""
 SHORTEST: Final = 1.0
 """What a logarithmic axis begins with, in seconds: all below is drawn there."""
 
@@ -223,6 +225,7 @@ def lines(
             return frame.x(x.share(moment)), frame.y(y.share(value))
 
         parts = [_rules(frame, y), _below(frame, [(x.share(value), told) for value, told in x.ticks], x.title)]
+        opacity = min(_BAND, 3 * _BAND / max(1, len(series)))
         if diagonal:
             reach = min(x.top, y.top)
             (x1, y1), (x2, y2) = at(0, 0), at(reach, reach)
@@ -233,7 +236,7 @@ def lines(
                 there = [at(*point) for point in zip(xs, one.high, strict=True)]
                 back = [at(*point) for point in zip(xs, one.low, strict=True)]
                 band = _path([*there, *reversed(back)]) + "Z"
-                parts.append(tag("path", class_=f"band {one.look.classes}", d=band))
+                parts.append(tag("path", class_=f"band {one.look.classes}", opacity=opacity, d=band))
         for number_, one in enumerate(series):
             points = [at(*point) for point in zip(xs, one.values, strict=True)]
             parts.append(tag("path", tag("title", one.look.name), class_=f"line {one.look.classes}", d=_path(points)))
