@@ -15,7 +15,7 @@ from topo_scheduler.simulation.results import figures
 from topo_scheduler.simulation.results.model import Result
 from topo_scheduler.simulation.results.placements import decode, encode, file_of
 from topo_scheduler.simulation.results.table import columns_of, comparison, differences
-from topo_scheduler.simulation.results.writing import check_folder, read_result, write_result
+from topo_scheduler.simulation.results.writing import check_folder, read_result, write_report, write_result
 from topo_scheduler.simulation.tasks import Task, run
 from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome, Stay
 
@@ -216,6 +216,39 @@ def test_nothing_is_left_where_writing_fails(tmp_path: Path, monkeypatch: pytest
         write_result(out, [], {"runs/b": b"2"})
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (out / "runs" / "a").read_bytes() == b"1", "the last result is whole"
+
+
+@pytest.mark.parametrize("fault", [KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_the_last_result_stays_whatever_happens_while_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: BaseException
+) -> None:
+    out, rename = tmp_path / "out", Path.rename
+    write_result(out, [], {"runs/a": b"1"})
+    renamed = []
+
+    def struck(path: Path, target: Path) -> Path:
+        renamed.append(path)
+        if len(renamed) == 2:
+            raise fault
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", struck)
+    with pytest.raises((KeyboardInterrupt, CaseError)):
+        write_result(out, [], {"runs/b": b"2"})
+    assert (out / "runs" / "a").read_bytes() == b"1"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    write_result(tmp_path / "out", [], {})
+    there = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(CaseError, match=r"--report: can't write .*: No space left on device"):
+        write_report(tmp_path / "out")
+    assert sorted(tmp_path.rglob("*")) == there
 
 
 @pytest.mark.parametrize(

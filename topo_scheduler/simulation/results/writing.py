@@ -129,12 +129,17 @@ def write_report(folder: Path) -> Path:
     """
     result = read_result(folder)
     path = folder / REPORT
+    page = report(result, lambda run: _read_run(folder / run.file))
     try:
-        page = report(result, lambda run: _read_run(folder / run.file))
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{REPORT}-", delete=False) as made:
-            made.write(page)
-        Path(made.name).chmod(0o644)
-        Path(made.name).replace(path)
+        number, name = tempfile.mkstemp(dir=folder, prefix=f".{REPORT}-")
+        made = Path(name)
+        try:
+            os.close(number)
+            made.write_bytes(page)
+            made.chmod(0o644)
+            made.replace(path)
+        finally:
+            made.unlink(missing_ok=True)
     except OSError as error:
         raise CaseError(f"--report: can't write {path}: {error.strerror}") from error
     return path
@@ -154,12 +159,13 @@ def _put_in_place(made: Path, folder: Path) -> None:
         made.rename(folder)
         return
     before = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}-"))
+    old = before / "old"
     try:
-        folder.rename(before / "old")
-        try:
-            made.rename(folder)
-        except OSError:
-            (before / "old").rename(folder)
-            raise
+        folder.rename(old)
+        made.rename(folder)
+    except BaseException:  # Ctrl-C too: what was there is worth more than what is to come
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
     finally:
         shutil.rmtree(before, ignore_errors=True)
