@@ -206,10 +206,14 @@ def test_jobs_larger_than_the_cluster_are_told_by_their_line(tmp_path: Path) -> 
     )
     assert said == (
         "muri.csv:3: job-1 asks for 64 GPUs, and the cluster has 16; give it a larger cluster, or leave such out with"
-        " @at-most=63"
+        " @at-most=16"
     )
-    kept = read_workload(f"{tmp_path / 'muri.csv'}@at-most=63", cluster=cluster)
-    assert [one.name for one in kept.arrivals] == ["job-0"]
+    for option in ("at-most=16", "at-most=8,gangs=2"):
+        kept = read_workload(f"{tmp_path / 'muri.csv'}@{option}", cluster=cluster)
+        assert [one.name for one in kept.arrivals] == ["job-0"]
+    for gangs, remedy in ((2, "leave such out with @at-most=8"), (3, "at-most=5"), (17, "give it a larger cluster$")):
+        with pytest.raises(CaseError, match=remedy):
+            read_workload(f"{tmp_path / 'muri.csv'}@gangs={gangs}", cluster=cluster)
 
 
 # ---------------------------------------------------------------- anything at all

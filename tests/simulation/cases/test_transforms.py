@@ -195,7 +195,7 @@ def test_the_order_of_a_fill_does_not_depend_on_that_of_the_list() -> None:
 def test_what_no_node_or_no_cluster_can_hold_is_refused() -> None:
     cluster = small()
     check_sizes(jobs(128), cluster)
-    with pytest.raises(CaseError, match=r"j0 asks for 256 GPUs, and the cluster has 128; .*@at-most=255"):
+    with pytest.raises(CaseError, match=r"j0 asks for 256 GPUs, and the cluster has 128; .*@at-most=128"):
         check_sizes(jobs(256), cluster)
     (wide,) = (make_arrival(TracedJob("wide", 0.0, 1.0, 16), 16),)
     with pytest.raises(CaseError, match="wide has a pod of 16 GPUs, and no node more than 8"):

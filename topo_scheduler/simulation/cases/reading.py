@@ -148,7 +148,7 @@ def _changed(spec: str, workload: WorkloadCase, changes: _Changes, cluster: Clus
     if not workload.arrivals:
         raise CaseError(f"{spec}: nothing arrives; it needs pods, or objects that make pods")
     if cluster is not None:
-        check_sizes(workload, cluster)
+        check_sizes(workload, cluster, changes.gangs)
     if changes.repeat > 1:
         workload = repeated(workload, changes.repeat)
     if changes.load is not None:
@@ -255,8 +255,13 @@ def _of_jobs(name: str, jobs: list[TracedJob], options: Options, cluster: Cluste
 # ---------------------------------------------------------------- do they fit together?
 
 
-def check_sizes(workload: WorkloadCase, cluster: ClusterCase) -> None:
+def check_sizes(workload: WorkloadCase, cluster: ClusterCase, gangs: int = 1) -> None:
     """Check that the cluster could hold each workload, were it empty, as far as GPUs go.
+
+    Args:
+        workload: which.
+        cluster: that is to hold it.
+        gangs: so many times the GPUs of its source the workloads ask for.
 
     Raises:
         CaseError: names the first that it could not, and the way out.
@@ -268,9 +273,11 @@ def check_sizes(workload: WorkloadCase, cluster: ClusterCase) -> None:
         asked = arrival_milli(one)
         each = max(pod_milli(pod) for pod in one.pods)
         if asked > capacity:
-            raise _too_large(one, f"asks for {asked / WHOLE:g} GPUs, and the cluster has {capacity // WHOLE}", asked)
+            problem = f"asks for {asked / WHOLE:g} GPUs, and the cluster has {capacity // WHOLE}"
+            raise _too_large(one, problem, capacity // WHOLE // gangs)
         if each > largest:
-            raise _too_large(one, f"has a pod of {each // WHOLE} GPUs, and no node more than {largest // WHOLE}", asked)
+            problem = f"has a pod of {each // WHOLE} GPUs, and no node more than {largest // WHOLE}"
+            raise _too_large(one, problem, (asked // WHOLE - 1) // gangs)
         if each % WHOLE and not shares:
             raise CaseError(
                 f"{one.source}: {one.name} asks for a share of a GPU, and no node shares its GPUs; label nodes"
@@ -278,6 +285,7 @@ def check_sizes(workload: WorkloadCase, cluster: ClusterCase) -> None:
             )
 
 
-def _too_large(one: Arrival, problem: str, asked: int) -> CaseError:
-    remedy = f"give it a larger cluster, or leave such out with @at-most={max(1, asked // WHOLE - 1)}"
-    return CaseError(f"{one.source}: {one.name} {problem}; {remedy}")
+def _too_large(one: Arrival, problem: str, fits: int) -> CaseError:
+    """``fits``: GPUs of the source up to which workloads may ask, as `at-most` has it."""
+    without = f", or leave such out with @at-most={fits}" if fits else ""
+    return CaseError(f"{one.source}: {one.name} {problem}; give it a larger cluster{without}")
