@@ -18,6 +18,8 @@ from topo_scheduler.simulation.cases.live import read_cluster_of, read_live
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, WorkloadCase
 from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
 from topo_scheduler.simulation.cluster import leaf_spine
+from topo_scheduler.simulation.policies.names import read_policies
+from topo_scheduler.simulation.tasks import Task, cases_of, run
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GROUPS = "scheduling.x-k8s.io/v1alpha1"
@@ -319,6 +321,17 @@ def test_a_record_is_a_cluster_and_a_workload(tmp_path: Path) -> None:
     ]
     assert [one.seconds for one in workload.arrivals] == [pytest.approx(660, abs=1), None]
     assert not any(pod.spec.node_name for one in workload.arrivals for pod in one.pods)
+
+
+def test_what_if_of_a_record(tmp_path: Path) -> None:
+    record(tmp_path, recorded)
+    (policy,) = read_policies("topo")
+    for change, gpus in (("add-leaf:2x8", 80), ("drain:l1", 64)):
+        task = Task(policy, 1, str(tmp_path), str(tmp_path), changes=(change,), what_if=change)
+        cluster, workload = cases_of(task)
+        assert capacity_milli(cluster.nodes) == gpus * 1000
+        done = run(task).run
+        assert (done.what_if, done.arrived, done.started) == (change, len(workload.arrivals), 2)
 
 
 def test_a_damaged_record_is_told(tmp_path: Path) -> None:
