@@ -143,6 +143,22 @@ def test_a_gang_that_waits_for_a_quota_is_tried_again() -> None:
     assert len(d.where(*pods)) == 2
 
 
+def test_a_quota_does_not_hide_that_no_node_tells_the_level() -> None:
+    """Nobody gives way to a gang that no room would help, and the others are served."""
+    d = cluster("{quotas: [{namespaces: [a], hard: {gpus: 16}}]}", {"l1": 2, "l2": 2})
+    d.engine.budgets_known()
+    d.run(make_pod("holder", namespace="a", gpus=8))
+    pods = team(2)
+    for pod in pods:
+        pod.spec.priority = 1
+        pod.metadata.annotations["topology.scheduler/required-level"] = "spine"
+    other = make_pod("other", namespace="b", gpus=8)
+    assert set(d.run(*pods, other)) == {"other"}
+    assert d.preempted() == []
+    assert "asks for one spine, which no node's labels tell" in d.told(pods[0])[-1]
+    assert "8 of 16 gpus in use, 16 more asked." in d.told(pods[0])[-1]
+
+
 def test_a_bind_that_fails_gives_back_to_the_quota() -> None:
     d = cluster("{quotas: [{namespaces: [a], hard: {gpus: 8}}]}")
     one, two = (make_pod(name, namespace="a", gpus=8, created=n) for n, name in enumerate(("one", "two")))

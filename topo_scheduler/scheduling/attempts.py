@@ -137,7 +137,7 @@ class Attempts:
         if not (lack or never):
             return decision
         text = " ".join(filter(None, ("" if never else known.sentence, lack)))
-        return msgspec.structs.replace(decision, sentence=text, room_helps=not never)
+        return msgspec.structs.replace(decision, sentence=text, room_helps=known.room_helps and not never)
 
     def known(self, kept: tuple[Hashable, ...], demand: Wanted, stamp: Stamp) -> Known | None:
         """Return the failure that a demand comes to as things are; None where it must be tried."""
