@@ -29,7 +29,7 @@ class Link(Model):
     """The uplink of this domain, by its path or name, whatever is said of its level."""
     capacity: str | None = None
     """Bandwidth such as `3200Gb`; by default what the networks of the nodes below carry together."""
-    oversubscription: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] | None = None
+    oversubscription: Annotated[float, Field(ge=0.001, le=1000, allow_inf_nan=False)] | None = None
     """Divides the capacity: 2 where a leaf's uplinks carry half of what its nodes do; 1 by default."""
 
     @field_validator("capacity")
