@@ -276,7 +276,7 @@ def test_links_are_read() -> None:
         ("[{level: leaf, capacity: 400}]", "spec.links.0.capacity", "string"),
         ("[{level: leaf, oversubscription: 0}]", "spec.links.0.oversubscription", "greater than or equal to 0.001"),
         ("[{level: leaf, oversubscription: -2}]", "spec.links.0.oversubscription", "greater than or equal to 0.001"),
-        ("[{level: leaf, oversubscription: 1.0e-9}]", "spec.links.0.oversubscription", "greater than or equal to 0.001"),
+        ("[{level: leaf, oversubscription: 1.0e-9}]", "spec.links.0.oversubscription", "equal to 0.001"),
         ("[{level: leaf, oversubscription: .inf}]", "spec.links.0.oversubscription", "finite"),
         ("[{level: leaf, oversubscription: .nan}]", "spec.links.0.oversubscription", "finite"),
         ("[{level: leaf, capacity: 1Mb, oversubscription: 2}]", "spec.links.0", "less than 1 Mbit/s"),

@@ -12,6 +12,7 @@ from topo_scheduler.scheduling.extensions.extension import Demand, Gang
 from topo_scheduler.scheduling.placing import mixed, tied
 from topo_scheduler.scheduling.placing.ask import ANYWHERE, Ask, Bounds, Failure, Placement
 from topo_scheduler.scheduling.placing.second_tree import brought_back, moved
+from topo_scheduler.scheduling.placing.segments import seen_by
 from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.state.crossing import crossed, depth_in
 from topo_scheduler.state.fabric import Layout
@@ -56,8 +57,6 @@ def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float
 
 def _where(demands: Sequence[Demand], layout: Layout) -> tuple[Bounds, Layout]:
     """Return the fabric that has the levels of some demands, and what they leave of it."""
-    if layout.inner is not None:
-        return bounds_of(demands, layout), layout  # what they ask for is woven in already
     there = crossed(layout, (*layout.woven, *(demand.level for demand in demands)))
     return bounds_of(demands, there), there
 
@@ -95,6 +94,8 @@ def _demands(site: Site, ask: Ask, layout: Layout) -> list[Demand]:
 
 def _needed(site: Site, ask: Ask, layout: Layout) -> tuple[int, int]:
     """Return how many nodes and leaves a gang needs by the size rule alone; a node a pod where there is none."""
+    layout = seen_by(ask, layout)
+    ask = replace(ask, within=min(ask.within, layout.depth))
     if tied.is_tied(ask.groups):
         rule = tied.rule_of(site, ask, layout)
     elif ask.segments.parts:

@@ -9,22 +9,22 @@ from dataclasses import replace
 import numpy as np
 
 from topo_scheduler.scheduling.placing.alone import plan_alone, shares_in_mixed_gang
-from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Ask, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Ask, Bounds, Failure, Placement
 from topo_scheduler.scheduling.placing.bandwidth import plan_within_links
 from topo_scheduler.scheduling.placing.choice import best_window
 from topo_scheduler.scheduling.placing.mixed import plan_mixed
 from topo_scheduler.scheduling.placing.one_domain import in_one_domain
+from topo_scheduler.scheduling.placing.outer_segments import breaks_bounds, narrower_asks, rule_outside
 from topo_scheduler.scheduling.placing.parts_repair import plan_parts_again
 from topo_scheduler.scheduling.placing.placement_rules import plan_with_rules
 from topo_scheduler.scheduling.placing.repair import plan_repair
 from topo_scheduler.scheduling.placing.seats import seat
-from topo_scheduler.scheduling.placing.second_tree import brought_back, moved, network_leaves_of
+from topo_scheduler.scheduling.placing.second_tree import network_leaves_of
 from topo_scheduler.scheduling.placing.segment_repair import plan_segment_repair
 from topo_scheduler.scheduling.placing.segments import in_one_piece, not_in_segments
 from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.size_rule import make_rule, too_large, too_large_within
 from topo_scheduler.scheduling.placing.tied import is_tied, plan_tied
-from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.fabric import Layout
 
 
@@ -58,22 +58,38 @@ class Planner(Site):
             return Failure(f"{ask.because} asks for one {ask.level}, which no node's labels tell")
         if ask.segments.depth < 0:
             return Failure(f"its annotation segment-level asks for {ask.segments.level}, which no node's labels tell")
-        if ask.in_segments and layout.inner is None and in_one_piece(ask, layout):
+        if ask.in_segments and in_one_piece(ask, layout):
             ask = replace(ask, segments=NO_SEGMENTS)
-        if ask.in_segments and ask.segments.depth and layout.inner is None:
-            there = crossed(layout, (*layout.woven, *(demand.level for demand in ask.demands)))
-            moved_ask = moved(ask, layout, there)
-            return brought_back(self._plan_outside(moved_ask, there, now), moved_ask, there, layout)
         if ask.demands or (ask.gang and self.extensions.has_size_rules):
-            return plan_with_rules(self, self.plan_within, ask, layout, now)
-        return self.plan_within(ask, layout, now)
+            return plan_with_rules(self, self._plan_in_segments, ask, layout, now)
+        return self._plan_in_segments(ask, layout, now)
+
+    def _plan_in_segments(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+        """Plan within the bounds of the ask, whose leaves are those of the fabric whatever the level of segments."""
+        if not (ask.in_segments and ask.segments.depth):
+            return self.plan_within(ask, layout, now)
+        narrower = list(narrower_asks(ask, layout))
+        found: Placement | Failure | None = None
+        if ask.bounds.depth < ask.segments.depth or not narrower:
+            found = self._plan_outside(ask, layout, now)
+            if isinstance(found, Failure) or not breaks_bounds(ask, layout, found):
+                return found
+        rule = found.rule if found is not None else None
+        for one in narrower:
+            inside = rule_outside(self.plan_within(one, layout, now), ask.segments.depth)
+            if isinstance(inside, Placement):
+                return inside
+            rule = rule or inside.rule
+        return Failure("", rule)
 
     def _plan_outside(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
         """Plan on the fabric down to the level of the gang's segments, whose domains are the leaves then."""
         outer = layout.outer(ask.segments.depth)
         low, high = ask.preferred or (0, 0)
         preferred = tuple(np.searchsorted(outer.blocks, (low, high)).tolist()) if ask.preferred else None
-        found = self.plan_anywhere(replace(ask, preferred=preferred, within=min(ask.within, outer.depth)), outer, now)
+        bounds = Bounds(ask.bounds.leaves, min(ask.bounds.depth, outer.depth - 1))
+        within = min(ask.within, outer.depth)
+        found = self.plan_within(replace(ask, preferred=preferred, within=within, bounds=bounds), outer, now)
         if isinstance(found, Failure):
             return found
         rows = (row for some in (*found.rows, ask.running) for row in some)

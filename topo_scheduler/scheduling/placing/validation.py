@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.ask import Ask, Limits, Placement
+from topo_scheduler.scheduling.placing.ask import ANYWHERE, Ask, Limits, Placement
 from topo_scheduler.scheduling.placing.bandwidth import check_links
 from topo_scheduler.scheduling.placing.second_tree import torn_domain
 from topo_scheduler.scheduling.placing.segments import broken_segment, seen_by
@@ -155,20 +155,16 @@ def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placem
             return "the gang was spread over several GPU models"
     if torn := torn_domain(layout, ask, placement):
         return f"the gang was spread over more than one {torn}"
-    wrong = _check_spread(seen_by(ask, layout), ask, placement)
+    placed = [row for rows in placement.rows for row in rows]
+    wrong = _check_spread(seen_by(ask, layout), ask, placement, placed) or _check_bounds(layout, placement, placed)
     return wrong or ("" if ask.running else _check_limits(layout, ask, placement, limits))
 
 
-def _check_spread(layout: Layout, ask: Ask, placement: Placement) -> str:
+def _check_spread(layout: Layout, ask: Ask, placement: Placement, placed: Sequence[int]) -> str:
     """``layout`` down to the level of the gang's segments."""
-    leaves = layout.leaves_of([row for rows in placement.rows for row in rows])
+    leaves = layout.leaves_of(placed)
     if ask.within and not ask.running and not _share(layout, ask.within, leaves):
         return f"the gang was spread over more than one {ask.level}"
-    bounds = placement.bounds
-    if bounds.leaves and len(leaves) > bounds.leaves:
-        return f"{len(leaves)} leaves were used where a placement rule allows {bounds.leaves}"
-    if bounds.depth and not _share(layout, bounds.depth, leaves):
-        return f"the leaves do not share one {layout.levels[bounds.depth - 1]}, as a placement rule asks"
     if ask.running or ask.enforcement is Enforcement.PREFERRED:
         return ""
     rule = placement.rule
@@ -182,6 +178,18 @@ def _check_spread(layout: Layout, ask: Ask, placement: Placement) -> str:
 def _share(layout: Layout, depth: int, leaves: Collection[int]) -> bool:
     """Return whether all leaves lie in one domain at this depth."""
     return len(leaves) < 2 or len({layout.domain_of_leaf(depth, leaf) for leaf in leaves}) == 1
+
+
+def _check_bounds(layout: Layout, placement: Placement, placed: Sequence[int]) -> str:
+    bounds = placement.bounds
+    if bounds == ANYWHERE:
+        return ""
+    leaves = layout.leaves_of(placed)
+    if bounds.leaves and len(leaves) > bounds.leaves:
+        return f"{len(leaves)} leaves were used where a placement rule allows {bounds.leaves}"
+    if bounds.depth and not _share(layout, bounds.depth, leaves):
+        return f"the leaves do not share one {layout.levels[bounds.depth - 1]}, as a placement rule asks"
+    return ""
 
 
 def _check_limits(layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:

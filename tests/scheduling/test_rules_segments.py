@@ -1,0 +1,79 @@
+"""placementRules for gangs whose segments lie in domains above the leaf: rules count leaves all the same."""
+
+import pytest
+
+from tests.helpers import make_node, make_pod
+from tests.scheduling.driver import Driver, configured, fabric, gang
+from topo_scheduler.api.objects import Pod
+
+PREFERRED = "topologyConstraints: {enforcement: preferred}"
+
+
+def in_segments(pods: list[Pod], level: str) -> list[Pod]:
+    for pod in pods:
+        pod.metadata.annotations |= {
+            "topology.scheduler/segment-size": "2",
+            "topology.scheduler/segment-level": level,
+        }
+    return pods
+
+
+def leaves(where: dict[str, str]) -> set[str]:
+    return {node.rpartition("-")[0] for node in where.values()}
+
+
+def small(rule: str) -> Driver:
+    """Spine s1 has four leaves of one node, s4 two leaves of two."""
+    tree = {f"c1/s1/l{n}": 1 for n in range(1, 5)} | {"c2/s3/l5": 1, "c2/s4/l6": 2, "c2/s4/l7": 2}
+    return Driver(fabric(tree), configured(f"{{{PREFERRED}, placementRules: [{{name: near, {rule}}}]}}"))
+
+
+@pytest.mark.parametrize("level", ["spine", "core"])
+@pytest.mark.parametrize("rule", ["maxLeaves: 2", "maxLeaves: 2, level: spine", "maxLeaves: 2, enforcement: preferred"])
+def test_a_rule_counts_leaves_and_not_the_domains_of_segments(rule: str, level: str) -> None:
+    assert leaves(small(rule).run(*in_segments(gang(4), level))) == {"c2-s4-l6", "c2-s4-l7"}
+
+
+@pytest.mark.parametrize("level", ["spine", "core"])
+@pytest.mark.parametrize("rule", ["level: spine", "level: leaf, enforcement: preferred"])
+def test_the_level_of_a_rule_may_be_that_of_segments_or_further_in(rule: str, level: str) -> None:
+    where = small(rule).run(*in_segments(gang(4), level))
+    assert {leaf.rpartition("-")[0] for leaf in leaves(where)} < {"c1-s1", "c2-s4"}, "one spine"
+
+
+@pytest.mark.parametrize("level", ["spine", "core"])
+def test_what_no_leaf_holds_is_told_as_such(level: str) -> None:
+    d, pods = small("level: leaf"), in_segments(gang(4), level)
+    assert d.run(*pods) == {}
+    assert "asks for all leaves in 1 leaf, and not even the empty cluster holds the gang so" in d.told(pods[0])[-1]
+
+
+def test_a_rule_may_ask_for_an_accelerator_domain_inside_that_of_segments() -> None:
+    nodes = [
+        make_node(f"n{n}", f"s{n // 6}/l{n // 3}", labels={"nvidia.com/gpu.clique": f"x.{n // 3}"}) for n in range(12)
+    ]
+    d = Driver(nodes, configured("{placementRules: [{name: near, level: accelerator-domain}]}"))
+    d.apply(*(make_pod(f"taken-{n}", gpus=8, node=f"n{n}", scheduler="another") for n in (0, 4)))
+    where = d.run(*in_segments(gang(2) + gang(4, gpus=4, name="h"), "spine"))
+    assert len(where) == 6
+    for name in ("g", "h"):
+        assert len({int(node[1:]) // 3 for pod, node in where.items() if pod.startswith(name)}) == 1
+
+
+def test_lost_members_keep_to_the_rule() -> None:
+    """Room in a third leaf is none for them."""
+    d = Driver(
+        fabric({"s1/l1": 1, "s1/l2": 3, "s1/l3": 3}),
+        configured(f"{{{PREFERRED}, placementRules: [{{name: near, maxLeaves: 2}}]}}"),
+    )
+    pods = in_segments(gang(6), "spine")
+    assert leaves(d.run(*pods)) == {"s1-l2", "s1-l3"}
+    lost = pods[5]
+    d.delete(lost)
+    other = make_pod("other", gpus=8, node=lost.spec.node_name, scheduler="another")
+    d.apply(other)
+    (again,) = in_segments(gang(6)[5:], "spine")
+    assert d.run(again) == {}
+    d.finish(other)
+    d.settle()
+    assert d.where(again) == {again.metadata.name: lost.spec.node_name}
