@@ -219,6 +219,10 @@ class World:
             if (row := self.nodes.row_of.get(node)) is not None:
                 self._improve(row)
 
+    def look_at_fabric(self) -> list[str]:
+        """Bring links up to date; return what is wrong with what labels and links tell of the fabric, each once."""
+        return [*self.fabric.complaints(), *self.look_at_links()]
+
     def look_at_links(self) -> list[str]:
         """Bring links up to date if anybody tells of them; return what is wrong with what is told, each once."""
         links = self.links

@@ -16,6 +16,7 @@ import numpy as np
 from topo_scheduler.api.labels import LEVELS, UNLABELLED, network_families, zone_family
 from topo_scheduler.api.process import Fabric as FabricConfig
 from topo_scheduler.state.accelerators import Accelerators, AcceleratorTree
+from topo_scheduler.state.contradictions import Contradictions, Told
 from topo_scheduler.state.natural import NaturalKey, natural_key
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.rails import RailReader
@@ -61,6 +62,20 @@ class LevelReader:
         if unit is None:
             return place
         return (*place[: self.rails.level], unit, *place[self.rails.level + 1 :])
+
+    def told_twice(self, labels: Mapping[str, str]) -> Told | None:
+        """Return which labels tell the leaf of a node, and where it hangs by those that don't hold; None for one."""
+        if self._own:
+            keys = [key for key in self._own[-1] if labels.get(key)]
+            around = self._read(labels)[:-1] if len(keys) > 1 else ()
+            found = [(key, (*around, labels[key])) for key in keys]
+        else:
+            told = [(family, keys) for family, keys in self._families if labels.get(keys[-1])]
+            applying = [keys for family, keys in told if len(told) > 1 and family.applies(labels)]
+            found = [(keys[-1], tuple(labels.get(key) or None for key in keys)) for keys in applying]
+        if len(found) < 2 or self.rails.unit(labels) is not None or found[0][1] != self._read(labels):
+            return None
+        return found[0][0], tuple(found[1:])
 
     def _read(self, labels: Mapping[str, str]) -> tuple[str | None, ...]:
         if self._own:
@@ -211,6 +226,7 @@ class Fabric:
         self._stale_leaves: set[Path] = set()
         self._rebuild = False
         self._layout: Layout | None = None
+        self._contradictions = Contradictions()
 
     def levels_by_key(self) -> dict[str, str]:
         """Return the level of either tree that each node label tells."""
@@ -222,12 +238,14 @@ class Fabric:
         place = self.reader.read(labels)
         known = self._place.get(row)
         if known == (name, place):
+            self._contradictions.put(row, self.reader.told_twice(labels))
             changed = self.accelerators.put(row, labels)
             if changed:
                 self._touch()
             return changed
         if known is not None:
             self.remove(row)
+        self._contradictions.put(row, self.reader.told_twice(labels))
         self.accelerators.put(row, labels)
         self._place[row] = (name, place)
         self._count(place, 1)
@@ -243,6 +261,7 @@ class Fabric:
             return
         name, place = known
         self.accelerators.remove(row)
+        self._contradictions.remove(row)
         if not self._rebuild:
             self._delete(row, name, self._path(place))
         self._count(place, -1)
@@ -263,6 +282,10 @@ class Fabric:
             (name for name, place in self._place.values() if any(place[level] is None for level in self._levels())),
             key=natural_key,
         )
+
+    def complaints(self) -> list[str]:
+        """Return which nodes are in two leaves, each once until that has been put right."""
+        return self._contradictions.complaints(self._place)
 
     # ------------------------------------------------------------ inside
 
