@@ -355,6 +355,17 @@ def test_a_required_domain_loosens_to_the_whole_fabric() -> None:
     assert any("level loosened from accelerator-domain to spine after 1m" in text for text in d.told(members[0]))
 
 
+def test_what_loosened_may_use_nodes_that_tell_no_domain_within_the_limits_per_leaf() -> None:
+    plain = [make_node("a-1", "s/a", gpus=4), make_node("b-1", "s/b", gpus=4), make_node("b-2", "s/b", gpus=4)]
+    d = Driver([*rack("r1", {"s/c": 1}), *plain], configured("{topologyConstraints: {maxNodesPerLeaf: 1}}"))
+    members = asking(3, gpus=4, required_level="accelerator-domain", relax_after="1m")
+    assert d.run(*members) == {}
+    d.settle(600)
+    where = d.where(*members)
+    assert len(where) == 3
+    assert len({leaf_of(node) for node in where.values()}) == 3
+
+
 def test_ways_out_name_the_level_to_drop_to() -> None:
     d = Driver(ACROSS)
     busy_in(d, "a-1", "a-3")

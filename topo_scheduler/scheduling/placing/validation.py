@@ -200,6 +200,8 @@ def _check_limits(layout: Layout, ask: Ask, placement: Placement, limits: Limits
     for (cls, _), rows in zip(ask.groups, placement.rows, strict=True):
         for row in rows:
             leaf = int(layout.leaf_of_row[row])
+            if leaf < 0:  # not on a fabric with accelerator domains, which need not be shared any more
+                leaf = -1 - int(layout.network.leaf_of_row[row])
             nodes_in.setdefault(leaf, set()).add(row)
             gpus_in[leaf] += cls.gpus
     if limits.max_nodes_per_leaf and any(len(rows) > limits.max_nodes_per_leaf for rows in nodes_in.values()):
