@@ -110,6 +110,16 @@ def test_levels_and_domains_that_are_not_there_are_complained_of() -> None:
     assert uplinks(world) == {"s1": None, "s2": None, "s1/l1": 1000, "s2/l1": 1000}
 
 
+@pytest.mark.parametrize("first", ["l1", "s/l1"])
+def test_two_entries_that_mean_one_domain_are_complained_of_and_the_least_holds(first: str) -> None:
+    second = "s/l1" if first == "l1" else "l1"
+    links = (Link(domain=first, capacity="3Gb"), Link(domain=second, capacity="2Gb"), Link(domain="s", capacity="9Gb"))
+    world = world_of(on("s/l1", "a"), links=links)
+    (text,) = world.look_at_links()
+    assert text == f"spec.links: {first} and {second} both mean s/l1; the least holds"
+    assert uplinks(world)["s/l1"] == 2000
+
+
 def test_nodes_that_do_not_tell_their_leaf_share_no_uplink_that_anybody_built() -> None:
     world = world_of(on("s/l1", "a"), on("s/", "b"), links=(Link(level="leaf", capacity="1Gb"),))
     assert uplinks(world) == {"s": None, "s/l1": 1000, "s/unlabelled": None}

@@ -114,9 +114,10 @@ def capacities(wiring: Wiring, nodes: NodeTable, told: Sequence[Link]) -> Capaci
         if link is not None:
             mbits[wiring.uplinks(depth)] = _of_level(wiring, nodes, depth, link, problems)
         _from_labels(wiring, nodes, depth, mbits, problems)
+    named: dict[int, Link] = {}
     for link in told:
         if link.domain is not None and len(layout.order):
-            _of_domain(wiring, nodes, link, mbits, problems)
+            _of_domain(wiring, nodes, link, mbits, named, problems)
     return Capacities(mbits, tuple(problems))
 
 
@@ -148,7 +149,10 @@ def _sums_below(wiring: Wiring, nodes: NodeTable, depth: int, link: Link) -> Int
     )
 
 
-def _of_domain(wiring: Wiring, nodes: NodeTable, link: Link, mbits: Int64, problems: list[str]) -> None:
+def _of_domain(
+    wiring: Wiring, nodes: NodeTable, link: Link, mbits: Int64, named: dict[int, Link], problems: list[str]
+) -> None:
+    """Take over what one entry tells of a domain; ``named`` the entry that told of each link before."""
     layout = wiring.layout
     found = [(depth, index) for depth, index in layout.find(link.domain or "") if depth]
     if not found:
@@ -164,7 +168,13 @@ def _of_domain(wiring: Wiring, nodes: NodeTable, link: Link, mbits: Int64, probl
         if carries == UNKNOWN:
             names = [_name(layout, depth, index)]
             problems.append(_silent(wiring, nodes, link, names, wiring.rows_below(depth, index)))
-        mbits[wiring.starts[depth] + index] = carries
+        at = wiring.starts[depth] + index
+        other = named.setdefault(at, link)
+        if other is not link and carries != mbits[at]:
+            name = _name(layout, depth, index)
+            problems.append(f"spec.links: {other.domain} and {link.domain} both mean {name}; the least holds")
+            carries = min((one for one in (carries, int(mbits[at])) if one != UNKNOWN), default=UNKNOWN)
+        mbits[at] = carries
 
 
 def _silent(wiring: Wiring, nodes: NodeTable, link: Link, names: Sequence[str], rows: Int64) -> str:
