@@ -77,3 +77,24 @@ def test_lost_members_keep_to_the_rule() -> None:
     d.finish(other)
     d.settle()
     assert d.where(again) == {again.metadata.name: lost.spec.node_name}
+
+
+@pytest.mark.parametrize("rule", ["level: leaf", "maxLeaves: 1", "maxLeaves: 1, level: leaf"])
+def test_a_rule_that_comes_later_tears_no_segment(rule: str) -> None:
+    """Those that run don't keep to it: what is lost goes back to the spine of its segment, or waits."""
+    d = Driver(fabric({"s1/l1": 2, "s1/l2": 2, "s2/l3": 4}), configured(f"{{{PREFERRED}}}"))
+    d.apply(blocker := make_pod("blocker", gpus=8, node="s2-l3-1", scheduler="another"))
+    pods = in_segments(gang(4), "spine")
+    assert leaves(d.run(*pods)) == {"s1-l1", "s1-l2"}
+    d.delete(blocker)
+    d.engine.configure(configured(f"{{{PREFERRED}, placementRules: [{{name: near, {rule}}}]}}"))
+    lost = pods[0]
+    d.delete(lost)
+    other = make_pod("other", gpus=8, node=lost.spec.node_name, scheduler="another")
+    d.apply(other)
+    (again,) = in_segments(gang(4)[:1], "spine")
+    assert d.run(again) == {}
+    assert not [text for text in d.told(again) if "internal fault" in text.lower()]
+    d.finish(other)
+    d.settle(3)
+    assert d.where(again) == {again.metadata.name: lost.spec.node_name}

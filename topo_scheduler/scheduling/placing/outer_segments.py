@@ -13,9 +13,9 @@ from topo_scheduler.state.fabric import Layout
 
 
 def breaks_bounds(ask: Ask, layout: Layout, found: Placement) -> bool:
-    """Return whether a placement takes more leaves than the bounds of an ask allow, and than those that run have."""
+    """Return whether a placement takes more leaves than the bounds of an ask allow, which those that run keep."""
     most = ask.bounds.leaves
-    return 0 < most < len(found.leaves) > len(layout.leaves_of(ask.running))
+    return 0 < most < len(found.leaves) and len(layout.leaves_of(ask.running)) <= most
 
 
 def narrower_asks(ask: Ask, layout: Layout) -> Iterator[Ask]:
@@ -25,7 +25,9 @@ def narrower_asks(ask: Ask, layout: Layout) -> Iterator[Ask]:
     outer, bounds = layout.outer(ask.segments.depth), ask.bounds
     if len(outer.leaves_of(ask.running)) <= 1:
         depth = min(max(bounds.depth, ask.segments.depth), layout.depth - 1)
-        yield replace(ask, segments=NO_SEGMENTS, bounds=Bounds(bounds.leaves, depth))
+        # Where those that run keep to no bounds, nothing else would hold the others near their segments.
+        within = max(ask.within, ask.segments.depth) if ask.running else ask.within
+        yield replace(ask, segments=NO_SEGMENTS, bounds=Bounds(bounds.leaves, depth), within=within)
     if not ask.running:
         yield replace(ask, segments=replace(ask.segments, depth=0))
 
