@@ -60,6 +60,19 @@ def test_a_rule_may_ask_for_an_accelerator_domain_inside_that_of_segments() -> N
         assert len({int(node[1:]) // 3 for pod, node in where.items() if pod.startswith(name)}) == 1
 
 
+@pytest.mark.parametrize("level", ["core", "spine"])
+def test_so_it_may_where_the_network_has_levels_between(level: str) -> None:
+    racks = {"c1/s1/l1": "x", "c1/s1/l2": "x", "c1/s2/l3": "y", "c1/s2/l4": "y"}
+    nodes = [
+        make_node(f"{path[-2:]}-{n}", path, labels={"nvidia.com/gpu.clique": rack})
+        for path, rack in racks.items()
+        for n in (1, 2)
+    ]
+    d = Driver(nodes, configured("{placementRules: [{name: near, level: accelerator-domain, maxLeaves: 1}]}"))
+    d.apply(*(make_pod(f"taken-{leaf}", gpus=8, node=f"{leaf}-1", scheduler="another") for leaf in ("l1", "l2", "l3")))
+    assert leaves(d.run(*in_segments(gang(2), level))) == {"l4"}
+
+
 def test_lost_members_keep_to_the_rule() -> None:
     """Room in a third leaf is none for them."""
     d = Driver(

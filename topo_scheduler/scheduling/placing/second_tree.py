@@ -66,6 +66,8 @@ def brought_back(found: Placement | Failure, ask: Ask, there: Layout, layout: La
     if found.rule is not None:
         single = found.rule.leaves == 1
         depth = layout.depth - 1 if single else depth_in(there, layout, found.rule.depth)
+        if ask.in_segments and ask.segments.level in layout.levels:
+            depth = min(depth, layout.levels.index(ask.segments.level))  # a leaf is a domain of their level
         rule = replace(found.rule, depth=depth)
     if isinstance(found, Failure):
         return replace(found, rule=rule)
