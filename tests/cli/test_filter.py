@@ -67,7 +67,8 @@ def test_feasible_nodes_and_reasons_by_pod(tmp_path: Path, name: str) -> None:
 
 
 def test_a_list_as_kubectl_writes_it(tmp_path: Path) -> None:
-    items = [*SNAPSHOT["nodes"], *SNAPSHOT["pods"], *SNAPSHOT["pending"], {"kind": "Secret", "metadata": {"name": "x"}}]
+    nodes = [{**node, "status": {**node["status"], "images": [{"names": None}]}} for node in SNAPSHOT["nodes"]]
+    items = [*nodes, *SNAPSHOT["pods"], *SNAPSHOT["pending"], {"kind": "Secret", "metadata": {"name": "x"}}]
     path = written(tmp_path, {"apiVersion": "v1", "kind": "List", "items": items}, "list.yaml")
     answer = json.loads(run("filter", "--snapshot", path, "-o", "json").stdout)
     assert answer["feasible"] == FEASIBLE

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from topo_scheduler.api.objects import Pod
-from topo_scheduler.kube.decoding import LARGE
+from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.kube.decoding import LARGE, Codec
 from topo_scheduler.kube.reflector import Reflector
-from topo_scheduler.kube.resources import PODS
+from topo_scheduler.kube.resources import CSI_NODES, NODES, PODS
 
 from .stub import stubbed
 from .virtual import now, virtual_time
@@ -215,6 +215,22 @@ async def test_a_bad_object_is_followed_until_it_is_good_or_gone() -> None:
     reflector = await follow(Script([first], [events]), view, lambda _: "end" in view.versions)
     assert view.versions == {"turns": "10", "heals": "13", "end": "20"}, "the last good state stays"
     assert reflector.undecodable == 2
+
+
+def test_a_null_is_what_is_absent() -> None:
+    """API servers write it for empty lists: of images without a name, and on nodes without CSI drivers."""
+    images = [{"names": None, "sizeBytes": 5}, {"names": ["train"], "sizeBytes": 7}]
+    node = {"metadata": {"name": "n", "resourceVersion": "1"}, "status": {"images": images}}
+    codec = Codec(NODES)
+    for found in (
+        codec.event(event("MODIFIED", node))[1],
+        codec.one(json.dumps(node).encode()),
+        *next(codec.page(json.dumps(listing("1", node)).encode())[1]),
+    ):
+        assert isinstance(found, Node)
+        assert [(image.names, image.size_bytes) for image in found.status.images] == [([], 5), (["train"], 7)]
+    bare = {"metadata": {"name": "n", "resourceVersion": "1"}, "spec": {"drivers": None}}
+    assert Codec(CSI_NODES).one(json.dumps(bare).encode()).spec.drivers == []
 
 
 @virtual_time

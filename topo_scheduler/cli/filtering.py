@@ -21,6 +21,7 @@ from topo_scheduler.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
+from topo_scheduler.kube.decoding import without_nulls
 from topo_scheduler.scheduling.rules.feasible import Nominated, reasons
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import pod_class
@@ -181,7 +182,7 @@ def _key(metadata: ObjectMeta) -> tuple[str, str]:
 def _objects(snapshot: Mapping[str, Any], key: str, kind: type[T]) -> Iterator[T]:
     for item in snapshot.get(key) or ():
         try:
-            found = msgspec.convert(item, kind)
+            found = msgspec.convert(without_nulls(item), kind)
         except msgspec.ValidationError as error:
             metadata = item.get("metadata") if isinstance(item, Mapping) else None
             names = [metadata.get(part) for part in ("namespace", "name")] if isinstance(metadata, Mapping) else []

@@ -1,8 +1,9 @@
 """From the bytes of a list page or a watch line to structs, with one bad object spoiling nothing else.
 
 The usual case is one typed pass over the bytes. Only if that fails is the input taken apart into raw items
-that are decoded one by one; what then still fails is returned as :class:`Bad`, never raised. Input that is
-not JSON at all (cut short, or an HTML page) raises ``Undecodable``.
+that are decoded one by one; what then still fails is returned as :class:`Bad`, never raised. A null is read as what is
+absent, as Go reads it: API servers write it for lists that are empty. Input that is not JSON at all (cut short, or an
+HTML page) raises ``Undecodable``.
 """
 
 from collections.abc import Iterator
@@ -81,7 +82,7 @@ class Codec(Generic[T]):
     def one(self, answer: bytes) -> T:
         """The answer to a GET; raises ``Undecodable`` also if it does not fit."""
         try:
-            return self._named(self._object.decode(answer))
+            return self._named(decode_object(self._object, answer))
         except msgspec.DecodeError as error:
             raise Undecodable(f"{self._resource.described}: {error}") from error
 
@@ -117,7 +118,7 @@ class Codec(Generic[T]):
 
     def _item(self, raw: msgspec.Raw | bytes) -> Decoded[T]:
         try:
-            return self._named(self._object.decode(raw))
+            return self._named(decode_object(self._object, raw))
         except msgspec.DecodeError as error:
             problem = str(error)
         try:
@@ -133,10 +134,33 @@ class Codec(Generic[T]):
         return item
 
 
+def decode_object(decoder: msgspec.json.Decoder[Item], raw: bytes | msgspec.Raw) -> Item:
+    """Decode an object, with nulls as what is absent: ``names`` of a node's images, ``drivers`` of a CSINode.
+
+    Raises:
+        DecodeError: it is no JSON, or does not fit for another reason.
+    """
+    try:
+        return decoder.decode(raw)
+    except msgspec.ValidationError:
+        bare = without_nulls(_anything.decode(raw))
+        return decoder.decode(msgspec.json.encode(bare))
+
+
+def without_nulls(value: Any) -> Any:
+    """Return JSON without the fields that are null."""
+    if isinstance(value, dict):
+        return {name: without_nulls(field) for name, field in value.items() if field is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value
+
+
 def _bytes(raw: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw:
     return raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(b"{}")
 
 
+_anything = msgspec.json.Decoder()
 _raw_page = msgspec.json.Decoder(_Page[msgspec.Raw])
 _raw_event = msgspec.json.Decoder(_Event[msgspec.Raw])
 _partial = msgspec.json.Decoder(PartialObject)

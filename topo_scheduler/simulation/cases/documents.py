@@ -13,6 +13,7 @@ import msgspec
 import yaml
 
 from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.kube.decoding import decode_object
 from topo_scheduler.kube.resources import Object
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.cases.tables import read_text, wrong
@@ -219,7 +220,7 @@ def convert(document: Document, kind: type[T], *, namespaced: bool = True) -> T:
         CaseError: it does not fit its type.
     """
     try:
-        found = msgspec.json.decode(msgspec.json.encode(document.obj), type=kind)
+        found = decode_object(msgspec.json.Decoder(kind), msgspec.json.encode(document.obj))
     except msgspec.ValidationError as error:
         raise document.error(str(error)) from error
     except (msgspec.MsgspecError, *MISUSED) as error:
