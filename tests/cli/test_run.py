@@ -29,6 +29,13 @@ def test_flags_override_the_file_and_leave_the_rest() -> None:
     assert with_flags(file, {"scheduler_name": None}) == file
 
 
+def test_flags_go_with_own_levels_none_of_which_is_a_leaf() -> None:
+    levels = [{"name": name, "labels": [f"x/{name}"]} for name in ("row", "rack")]
+    file = Configuration(SchedulerConfig.model_validate({"topology": {"levels": levels}}))
+    merged = with_flags(file, {"log_level": "debug"})
+    assert merged.scheduler.topology == file.scheduler.topology
+
+
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [

@@ -102,7 +102,8 @@ class Fabric(Model):
         second = [level.name for level in self.accelerators or ()]
         if twice := next((name for name in second if second.count(name) > 1 or name in (names or LEVELS)), None):
             raise ValueError(f"accelerators: another level is called {twice!r} already; a name means one level")
-        if "rails" in self.model_fields_set and self.rails.level not in (names or LEVELS):
+        # Nothing is demanded of rails that nobody named, nor where defaults were written out, as records have them.
+        if self.rails != Rails() and self.rails.level not in (names or LEVELS):
             raise ValueError(f"rails: no level is called {self.rails.level!r}; there are {', '.join(names or LEVELS)}")
         return self
 
