@@ -223,7 +223,7 @@ class Daemon:
             if read is not None and fresh.scheduler != read.scheduler:
                 log.warning("SchedulerConfig changed: it takes effect when this process is started again")
             read = fresh
-            if fresh.topology != self.configuration.topology:
+            if fresh.topology.spec != self.configuration.topology.spec:
                 self._reconfigure(fresh)
 
     def _reconfigure(self, fresh: Configuration) -> None:

@@ -231,6 +231,10 @@ def load_configuration(documents: Mapping[str, str]) -> Configuration:
 _FIELDS: Final = {"SchedulerConfig": "scheduler", "TopologySchedulerConfig": "topology"}
 
 
+_MISUSED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+"""What the constructors of PyYAML raise, beside their own errors: of 2026-13-01 for one, which looks like a date."""
+
+
 class _Loader(yaml.SafeLoader):
     """Refuses a key that stands twice in one mapping: of two truths YAML would silently keep the last."""
 
@@ -247,6 +251,8 @@ def _yaml_documents(source: str, text: str) -> Iterable[Any]:
         return [document for document in yaml.load_all(text, _Loader) if document is not None]
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not valid YAML: {error}") from error
+    except _MISUSED as error:
+        raise ConfigError(f"{source}: a value is not what it looks like: {error}; put texts into quotes") from error
 
 
 def _read_document(source: str, document: Any) -> tuple[str, Model]:
