@@ -21,9 +21,10 @@ class Images:
         if known == images:
             return
         self.changes += 1
-        for name in (name for image in known for name in image.names):
+        # Each name once: images that lost their tags are all called <none>:<none> on some nodes.
+        for name in {name for image in known for name in image.names}:
             there = self.sizes[name]
-            there.pop(row, None)
+            del there[row]
             if not there:
                 del self.sizes[name]
         for image in images:
