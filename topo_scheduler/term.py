@@ -79,7 +79,7 @@ class Term:
         connection = configuration.scheduler.client_connection
         self._clock = clock
         self._wake = asyncio.Event()
-        self._owners = OwnerDirectory(client, on_change=self._owner_changed, clock=clock)
+        self._owners = OwnerDirectory(client, on_change=self._owner_changed, needed=self._awaited, clock=clock)
         self._listeners = listeners
         self.engine = new_engine(configuration, self._resolve, extensions, epoch, listeners)
         for api in GroupApi:  # pods are listed before it is known which PodGroups there are
@@ -339,6 +339,9 @@ class Term:
         self.engine.owner_changed(uid, self._clock())
         self._wake.set()
 
+    def _awaited(self, uid: str) -> bool:
+        return self.engine.arrivals.below(uid)
+
     def _resolve(self, pod: Pod) -> Lineage | None:
         if pod.metadata.controller is None:
             return Lineage()
@@ -356,7 +359,8 @@ class Term:
                 self._start(self._fetch_owner(pod, controller.uid), f"owner {controller.uid}")
 
     async def _fetch_owner(self, pod: Pod, uid: str) -> None:
-        while True:
+        # Once this pod is gone nobody may need the answer; if others do, it is asked for them anew.
+        while self.engine.arrivals.pending(pod.metadata.uid) is not None:
             try:
                 await self._owners.complete(pod.metadata)
                 break

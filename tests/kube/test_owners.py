@@ -338,6 +338,26 @@ async def test_fetched_owners_are_kept_fresh_while_they_are_used_and_then_droppe
 
 
 @virtual_time
+async def test_an_owner_of_what_waits_is_kept_fresh_though_nobody_resolves_it() -> None:
+    """A pod that waits is not looked at again by itself: the corrected annotation must be noticed hours later."""
+    async with world() as w:
+        changes: list[str] = []
+        ray = ray_cluster(w)
+        uid = ray["metadata"]["uid"]
+        waiting = {uid}
+        owners = OwnerDirectory(w.client, on_change=changes.append, needed=waiting.__contains__, clock=now)
+        async with running(owners.run()):
+            await owners.complete(of(reference(ray)))
+            await asyncio.sleep(7200)
+            w.annotate("ray", "topology.scheduler/level", "leaf", kind="rayclusters.ray.io")
+            await asyncio.sleep(70)
+            assert changes == [uid]
+            waiting.clear()
+            await asyncio.sleep(700)
+            assert len(owners) == 0
+
+
+@virtual_time
 async def test_a_kind_that_comes_later_is_found_later() -> None:
     async with world() as w:
         changes: list[str] = []

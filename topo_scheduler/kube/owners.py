@@ -37,7 +37,7 @@ REFRESH_SECONDS = 60.0
 """Age at which an owner that is not watched is asked for again."""
 
 IDLE_SECONDS = 600.0
-"""An owner nobody resolved for this long is dropped, and not asked for again."""
+"""An owner nobody resolved or needed for this long is dropped, and not asked for again."""
 
 TICK_SECONDS = 5.0
 
@@ -113,18 +113,24 @@ class _Fetched:
 
 
 class OwnerDirectory:
-    """What is known of workloads, by uid. ``on_change`` is told the uid of one that changed."""
+    """What is known of workloads, by uid. ``on_change`` is told the uid of one that changed.
+
+    ``needed`` says of a uid whether anything that waits stands below it: such an owner is kept fresh though nobody
+    resolves it, as a change of it may be what is waited for.
+    """
 
     def __init__(
         self,
         client: Client,
         *,
         on_change: Callable[[str], None] = lambda uid: None,
+        needed: Callable[[str], bool] = lambda uid: False,
         kinds: Sequence[Resource[Any]] = OWNER_KINDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._on_change = on_change
+        self._needed = needed
         self._clock = clock
         self._discovery = Discovery(client, clock=clock)
         self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
@@ -205,6 +211,8 @@ class OwnerDirectory:
             await asyncio.sleep(TICK_SECONDS)
             for uid, fetched in list(self._fetched.items()):
                 now = self._clock()
+                if self._needed(uid):
+                    fetched.used = now
                 if now - fetched.used >= IDLE_SECONDS:
                     self._fetched.pop(uid, None)
                 elif now - fetched.asked >= REFRESH_SECONDS:

@@ -75,6 +75,10 @@ class Arrivals:
         """Return a pod that is to be placed."""
         return self._pods.get(uid)
 
+    def below(self, owner: str) -> bool:
+        """Return whether a pod that is to be placed stands below an owner."""
+        return bool(self._pods.below(owner))
+
     def rows_of_siblings(self, uid: str) -> list[int]:
         """Return the rows where bound pods of a pending pod's controller run, one entry a pod."""
         pod, row_of = self._pods.get(uid), self._world.nodes.row_of
