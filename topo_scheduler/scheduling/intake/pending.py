@@ -58,7 +58,9 @@ class Siblings:
         self._controller: dict[str, str] = {}
 
     def put(self, controller: str, uid: str, node: str) -> None:
-        """Note where a pod of a controller runs."""
+        """Note where a pod of a controller runs; another may have adopted it."""
+        if self._controller.get(uid, controller) != controller:
+            self.drop(uid)
         self._nodes.setdefault(controller, {})[uid] = node
         self._controller[uid] = controller
 
