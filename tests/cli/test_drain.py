@@ -1,5 +1,7 @@
 """``topo-scheduler drain``: what it makes, and what it leaves alone."""
 
+from typing import Any
+
 import yaml
 
 from tests.cli.conftest import Served, run
@@ -65,6 +67,46 @@ def test_nodes_are_cordoned_and_migrations_made_once(served: Served) -> None:
     for name in ("node-7", "node-8"):
         node = served.call(lambda name=name: served.server.store.find("nodes", name))  # type: ignore[misc]
         assert node is not None and node.obj["spec"]["unschedulable"]
+
+
+def test_who_drains_again_after_a_migration_failed_gets_another(served: Served) -> None:
+    _define(served)
+    _pod(served, "a-0", "node-7", "a")
+    kind = "migrations.topology.scheduler"
+
+    def phases() -> dict[str, str]:
+        found = served.call(lambda: served.server.store.list(kind))
+        return {one.obj["metadata"]["name"]: one.obj.get("status", {}).get("phase", "") for one in found}
+
+    def fail(name: str) -> None:
+        status = {"phase": "Failed"}
+        served.call(
+            lambda: served.server.store.modify(
+                kind, name, "default", lambda obj: {**obj, "status": status}, subresource="status"
+            )
+        )
+
+    assert run("drain", "node-7", "--kubeconfig", served.kubeconfig).exit_code == 0
+    (first,) = phases()
+    for before, again in ((first, f"{first}-2"), (f"{first}-2", f"{first}-3")):
+        fail(before)
+        done = run("drain", "node-7", "--kubeconfig", served.kubeconfig)
+        assert done.exit_code == 0, done.output
+        assert f"{first} is over (Failed): again as {again}" in done.output
+        assert phases()[again] == ""
+    run("drain", "node-7", "--kubeconfig", served.kubeconfig)
+    assert len(phases()) == 3, "one that is under way is not made again"
+
+
+def test_what_can_not_be_read_is_told(served: Served) -> None:
+    def change(obj: dict[str, Any]) -> dict[str, Any]:
+        metadata = obj["metadata"]
+        labels = {**metadata.get("labels", {}), "topology.scheduler/network-bandwidth": "fast"}
+        return {**obj, "metadata": {**metadata, "labels": labels}}
+
+    served.call(lambda: served.server.store.modify("nodes", "node-7", "", change))
+    done = run("drain", "node-7", "--dry-run", "--kubeconfig", served.kubeconfig)
+    assert "warning: node node-7: label topology.scheduler/network-bandwidth" in done.output
 
 
 def test_a_domain_that_is_none_and_a_definition_that_is_missing(served: Served) -> None:

@@ -62,6 +62,7 @@ async def _drain(
     target: str, dry_run: bool, cause: str, kubeconfig: str | None, context: str | None, config_path: Path | None
 ) -> None:
     from topo_scheduler.api.config import ConfigError
+    from topo_scheduler.cli import render
     from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
     from topo_scheduler.daemon import read_configuration
 
@@ -71,7 +72,10 @@ async def _drain(
         raise Failure(str(error), USAGE) from error
     async with connected(kubeconfig, context) as client:
         listed = await list_cluster(client)
-        nodes = _nodes(build_world(listed, configuration), target)
+        world = build_world(listed, configuration)
+        for problem in render.problems(listed.problems):
+            click.echo(f"warning: {problem}", err=True)
+        nodes = _nodes(world, target)
         wanted, stays = migrations_for(listed.pods, nodes, target, configuration.scheduler.scheduler_name)
         _tell(target, nodes, wanted, stays, dry_run=dry_run)
         if not dry_run:
@@ -155,7 +159,11 @@ async def _write(client: "Client", nodes: Sequence[str], wanted: Sequence[Wanted
 
     writer = MigrationWriter(client)
     try:
-        await writer.list()
+        over = {
+            migration.key: migration.status.phase
+            for migration in await writer.list()
+            if migration.phase is not None and migration.phase.over
+        }
     except NotFound:
         raise Failure(f"the definition {DEFINITION} is not installed: apply manifests/install.yaml first") from None
     cordon = json.dumps({"spec": {"unschedulable": True}}).encode()
@@ -170,7 +178,13 @@ async def _write(client: "Client", nodes: Sequence[str], wanted: Sequence[Wanted
             avoid=[target],
             pods=[MigrationPod(name, uid) for name, uid in one.pods],
         )
-        result = await writer.create(one.namespace, one.name, spec)
+        name, times = one.name, 1
+        while f"{one.namespace}/{name}" in over:
+            times += 1
+            name = f"{one.name}-{times}"
+        if times > 1:
+            click.echo(f"  {one.namespace}/{one.name} is over ({over[f'{one.namespace}/{one.name}']}): again as {name}")
+        result = await writer.create(one.namespace, name, spec)
         # One of this name is for the same pods: somebody drains this already.
         if result.outcome not in (Written.WRITTEN, Written.STALE):
             refused.append(f"{one.namespace}/{one.name}: {result.message}")
