@@ -1,10 +1,13 @@
 """From pods and their owners to what is asked for: GPUs, models, refusals and warnings."""
 
+from math import inf
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import (
+    EPOCH,
     NVIDIA,
     Owner,
     controlled_by,
@@ -15,6 +18,7 @@ from tests.helpers import (
     owner,
     requires,
     term,
+    timestamp,
     where,
 )
 from tests.scheduling.driver import Driver, fabric
@@ -294,3 +298,15 @@ def test_node_affinity_of_the_pod_holds() -> None:
     d = Driver(fabric({"s/l": 3}))
     affinity: Affinity = requires(term(fields=[where("metadata.name", "In", "s-l-2")]))
     assert d.run(make_pod("p", spec=spec(affinity=affinity))) == {"p": "s-l-2"}
+
+
+def test_a_job_that_may_run_beyond_all_calendars_is_not_expected_to_end() -> None:
+    """Kubernetes takes any number for the deadline of a Job; a moment that far off has no name."""
+    job = make_job("j")
+    job.spec.active_deadline_seconds = 2**63 - 1
+    job.status.start_time = timestamp(0)
+    found = understood(below("Job", "j"), job_owner(job))
+    assert (found.member.lasts, found.member.ends_by) == (inf, inf)
+    job.spec.active_deadline_seconds = 600
+    found = understood(below("Job", "j"), job_owner(job))
+    assert (found.member.lasts, found.member.ends_by) == (600, EPOCH + 600)

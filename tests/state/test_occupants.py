@@ -26,6 +26,8 @@ def bound(deadline: int | None = None, expected: str = "") -> Pod:
         (7200, "1h", 3600),
         (None, "soon", inf),
         (0, "", inf),
+        (2**63 - 1, "", inf),
+        (2**63 - 1, "1h", 3600),
     ],
 )
 def test_from_its_start_by_the_shorter_of_deadline_and_expected_duration(

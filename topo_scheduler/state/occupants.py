@@ -8,7 +8,7 @@ from sys import intern
 from typing import Final
 
 from topo_scheduler.api.annotations import EXPECTED_DURATION
-from topo_scheduler.api.durations import DurationError, parse_duration
+from topo_scheduler.api.durations import MOST_SECONDS, DurationError, parse_duration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.state.runs import Run, run_of
 
@@ -86,6 +86,14 @@ def _ends(pod: Pod, started: float) -> float:
     return started + expected_run(pod)
 
 
+def limit(deadline: int | None) -> float:
+    """Return for how many seconds something may run by its ``activeDeadlineSeconds``.
+
+    Infinite where there is none, and where it says no more than that: a Job's may be any number, beyond all calendars.
+    """
+    return inf if deadline is None or deadline > MOST_SECONDS else float(deadline)
+
+
 def expected_run(pod: Pod) -> float:
     """Return for how many seconds a pod is expected to run from its start; infinite where nothing tells.
 
@@ -93,7 +101,7 @@ def expected_run(pod: Pod) -> float:
     be read tells nothing.
     """
     deadline = pod.spec.active_deadline_seconds
-    limits = [float(deadline)] if deadline is not None and deadline > 0 else []
+    limits = [limit(deadline)] if deadline is not None and deadline > 0 else []
     if (text := pod.metadata.annotations.get(EXPECTED_DURATION)) is not None:
         with suppress(DurationError):
             limits.append(parse_duration(text))

@@ -30,7 +30,7 @@ from topo_scheduler.scheduling.placing.segments import segment_of
 from topo_scheduler.state.classes import PodClass, pod_class, unsupported
 from topo_scheduler.state.constraints import constraints_of, wishes_of
 from topo_scheduler.state.groups import Groups
-from topo_scheduler.state.occupants import expected_run
+from topo_scheduler.state.occupants import expected_run, limit
 from topo_scheduler.state.requests import pod_amounts
 from topo_scheduler.state.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
 from topo_scheduler.state.runs import run_of
@@ -178,7 +178,7 @@ def _lasts(pod: Pod, lineage: Lineage, request: PlacementRequest) -> float:
     """Return the seconds a pod is expected to run; infinite where nothing tells."""
     job = lineage.owners[0].job if lineage.owners else None
     deadline = job.spec.active_deadline_seconds if job is not None else None
-    return min(expected_run(pod), request.expected_duration or inf, inf if deadline is None else float(deadline))
+    return min(expected_run(pod), request.expected_duration or inf, limit(deadline))
 
 
 def _ends_by(lineage: Lineage) -> float:
@@ -186,7 +186,7 @@ def _ends_by(lineage: Lineage) -> float:
     job = lineage.owners[0].job if lineage.owners else None
     if job is None or job.spec.active_deadline_seconds is None or job.status.start_time is None:
         return inf
-    return seconds(job.status.start_time) + job.spec.active_deadline_seconds
+    return seconds(job.status.start_time) + limit(job.spec.active_deadline_seconds)
 
 
 def _told(pod: Pod, chain: Sequence[Source], extensions: Extensions) -> tuple[tuple[str, str], ...]:
