@@ -5,8 +5,10 @@ from math import inf
 import pytest
 
 from tests.helpers import EPOCH, make_pod, timestamp
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import Pod, PodCondition
+from topo_scheduler.scheduling.intake.understand import waits_since
 from topo_scheduler.state.occupants import occupant_of
+from topo_scheduler.state.runs import ended_of
 
 
 def bound(deadline: int | None = None, expected: str = "") -> Pod:
@@ -46,3 +48,16 @@ def test_without_a_start_nothing_is_expected() -> None:
     pod = bound(600)
     pod.status.start_time = pod.metadata.creation_timestamp = None
     assert occupant_of(pod).ends == inf
+
+
+def test_a_time_that_no_calendar_has_tells_nothing() -> None:
+    """What others write into the status of pods comes as they wrote it, but in UTC."""
+    pod = bound(600)
+    pod.status.start_time = "10000-01-01T11:59:59Z"
+    found = occupant_of(pod)
+    assert not found.begun
+    assert found.started == EPOCH
+    pod.status.conditions = [PodCondition("PodScheduled", "False", "Unschedulable", "", "10000-01-01T11:59:59Z")]
+    assert waits_since(pod, EPOCH, 7.0) == 7.0
+    pod.status.phase = "Succeeded"
+    assert ended_of(pod, EPOCH + 200) is None

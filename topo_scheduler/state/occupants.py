@@ -2,13 +2,13 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from math import inf
 from sys import intern
 from typing import Final
 
 from topo_scheduler.api.annotations import EXPECTED_DURATION
 from topo_scheduler.api.durations import MOST_SECONDS, DurationError, parse_duration
+from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.state.runs import Run, run_of
 
@@ -58,8 +58,9 @@ def occupant_of(pod: Pod) -> Occupant:
     """Return who a bound pod is."""
     meta = pod.metadata
     controller = meta.controller
-    told = pod.status.start_time or meta.creation_timestamp
-    started = datetime.fromisoformat(told).timestamp() if told else 0.0
+    begun = seconds_of(pod.status.start_time)
+    told = seconds_of(meta.creation_timestamp) if begun is None else begun
+    started = told or 0.0
     grace = pod.spec.termination_grace_period_seconds
     return Occupant(
         namespace=meta.namespace,
@@ -70,9 +71,9 @@ def occupant_of(pod: Pod) -> Occupant:
         grace=GRACE if grace is None else float(grace),
         terminating=meta.deletion_timestamp is not None,
         fixed=MIRROR in meta.annotations or (controller is not None and controller.kind in ("DaemonSet", "Node")),
-        ends=_ends(pod, started) if told else inf,
+        ends=_ends(pod, started) if told is not None else inf,
         lasts=expected_run(pod),
-        begun=pod.status.start_time is not None,
+        begun=begun is not None,
         service=pod.spec.restart_policy == "Always",
         run=run_of(pod),
         scheduler=intern(pod.spec.scheduler_name),
@@ -81,8 +82,8 @@ def occupant_of(pod: Pod) -> Occupant:
 
 
 def _ends(pod: Pod, started: float) -> float:
-    if pod.metadata.deletion_timestamp is not None:
-        return datetime.fromisoformat(pod.metadata.deletion_timestamp).timestamp()  # its grace period is part of it
+    if (deleted := seconds_of(pod.metadata.deletion_timestamp)) is not None:
+        return deleted  # its grace period is part of it
     return started + expected_run(pod)
 
 

@@ -9,12 +9,12 @@ import sys
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import lru_cache
 from math import ceil, inf
 from typing import Final, NamedTuple
 
 from topo_scheduler.api.annotations import GANG_ID, GANG_SIZE, written_number
+from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.objects import Pod
 
 REMEMBERED: Final = 3
@@ -96,17 +96,19 @@ def ended_of(pod: Pod, seen: float | None) -> Ended | None:
         pod: the pod.
         seen: when it was seen to end, in seconds since the epoch; None where it had ended before it was seen first.
     """
-    if pod.status.phase != "Succeeded" or not pod.status.start_time:
+    began = seconds_of(pod.status.start_time)
+    if pod.status.phase != "Succeeded" or began is None:
         return None
     told = [
-        datetime.fromisoformat(one.state.terminated.finished_at).timestamp()
+        ended
         for one in pod.status.container_statuses
-        if one.state is not None and one.state.terminated is not None and one.state.terminated.finished_at
+        if one.state is not None and one.state.terminated is not None
+        if (ended := seconds_of(one.state.terminated.finished_at)) is not None
     ]
     at = max(told, default=seen)
     if at is None:
         return None
-    seconds = at - datetime.fromisoformat(pod.status.start_time).timestamp()
+    seconds = at - began
     return Ended(pod.metadata.annotations.get(GANG_ID) or pod.metadata.uid, at, seconds) if seconds >= 0 else None
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from math import inf
 from typing import Final, Protocol
 
@@ -20,6 +19,7 @@ from topo_scheduler.api.annotations import (
     written_number,
 )
 from topo_scheduler.api.fractions import written_share
+from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.objects import Job, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.reasons import Reason
@@ -86,7 +86,8 @@ def waits_since(pod: Pod, epoch: float, now: float) -> float:
     """
     for one in pod.status.conditions:
         if one.type == "PodScheduled" and (one.status, one.reason) == ("False", "Unschedulable"):
-            return min(now, seconds(one.last_transition_time) - epoch) if one.last_transition_time else now
+            told = seconds_of(one.last_transition_time)
+            return now if told is None else min(now, told - epoch)
     return now
 
 
@@ -109,7 +110,7 @@ class Understood:
 
 def seconds(timestamp: str | None) -> float:
     """Return a Kubernetes timestamp in seconds since the epoch; 0 when there is none."""
-    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+    return seconds_of(timestamp) or 0.0
 
 
 def understand(
@@ -184,9 +185,10 @@ def _lasts(pod: Pod, lineage: Lineage, request: PlacementRequest) -> float:
 def _ends_by(lineage: Lineage) -> float:
     """Return when the Job of a pod is ended, in seconds since the epoch; infinite where that is not known."""
     job = lineage.owners[0].job if lineage.owners else None
-    if job is None or job.spec.active_deadline_seconds is None or job.status.start_time is None:
+    began = seconds_of(job.status.start_time) if job is not None else None
+    if job is None or began is None:
         return inf
-    return seconds(job.status.start_time) + limit(job.spec.active_deadline_seconds)
+    return began + limit(job.spec.active_deadline_seconds)
 
 
 def _told(pod: Pod, chain: Sequence[Source], extensions: Extensions) -> tuple[tuple[str, str], ...]:
