@@ -12,6 +12,7 @@ from aiohttp import web
 
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.kube.decoding import LARGE, Codec
+from topo_scheduler.kube.errors import Undecodable
 from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import CSI_NODES, NODES, PODS
 
@@ -231,6 +232,21 @@ def test_a_null_is_what_is_absent() -> None:
         assert [(image.names, image.size_bytes) for image in found.status.images] == [([], 5), (["train"], 7)]
     bare = {"metadata": {"name": "n", "resourceVersion": "1"}, "spec": {"drivers": None}}
     assert Codec(CSI_NODES).one(json.dumps(bare).encode()).spec.drivers == []
+
+
+def test_what_is_nested_too_deeply_is_undecodable() -> None:
+    """Some definitions let anybody write what he likes: it must not end who reads it."""
+    deep = "[" * 5000 + "]" * 5000
+    item = f'{{"metadata":{{"name":"a","resourceVersion":"1"}},"spec":{{"x":{deep}}}}}'
+    codec = Codec(PODS)
+    listed = f'{{"metadata":{{"resourceVersion":"1"}},"items":[{item}]}}'
+    for read in (
+        lambda: codec.one(item.encode()),
+        lambda: codec.event(f'{{"type":"ADDED","object":{item}}}'.encode()),
+        lambda: codec.page(listed.encode()),
+    ):
+        with pytest.raises(Undecodable):
+            read()
 
 
 @virtual_time

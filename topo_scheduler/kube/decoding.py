@@ -35,6 +35,9 @@ class Bad:
     problem: str
 
 
+_BROKEN = (msgspec.DecodeError, RecursionError)
+"""What decoders raise: the second of what is nested deeper than they look, which some definitions let anybody write."""
+
 _TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 
@@ -71,11 +74,11 @@ class Codec(Generic[T]):
                 return page.metadata, iter([items])
             except msgspec.ValidationError:
                 pass
-            except msgspec.DecodeError as error:
+            except _BROKEN as error:
                 raise Undecodable(f"list of {self._resource.described}: {error}") from error
         try:
             raw = _raw_page.decode(answer)
-        except msgspec.DecodeError as error:
+        except _BROKEN as error:
             raise Undecodable(f"list of {self._resource.described}: {error}") from error
         return raw.metadata, self._slices(self._items(raw))
 
@@ -83,7 +86,7 @@ class Codec(Generic[T]):
         """The answer to a GET; raises ``Undecodable`` also if it does not fit."""
         try:
             return self._named(decode_object(self._object, answer))
-        except msgspec.DecodeError as error:
+        except _BROKEN as error:
             raise Undecodable(f"{self._resource.described}: {error}") from error
 
     def event(self, line: bytes) -> tuple[str, Decoded[T] | Status]:
@@ -94,13 +97,13 @@ class Codec(Generic[T]):
                 return event.type, self._named(event.object)
         except msgspec.ValidationError:
             pass
-        except msgspec.DecodeError as error:
+        except _BROKEN as error:
             raise Undecodable(f"watch of {self._resource.described}: {error}") from error
         try:
             raw = _raw_event.decode(line)
             if raw.type == "ERROR":
                 return raw.type, _status.decode(_bytes(raw.object))
-        except msgspec.DecodeError as error:
+        except _BROKEN as error:
             raise Undecodable(f"watch of {self._resource.described}: {error}") from error
         if raw.type not in _TYPES:
             raise Undecodable(f"watch of {self._resource.described}: {raw.type!r} is not a type of event")
@@ -119,11 +122,11 @@ class Codec(Generic[T]):
     def _item(self, raw: msgspec.Raw | bytes) -> Decoded[T]:
         try:
             return self._named(decode_object(self._object, raw))
-        except msgspec.DecodeError as error:
+        except _BROKEN as error:
             problem = str(error)
         try:
             return Bad(_partial.decode(raw).metadata, problem)
-        except msgspec.DecodeError:
+        except _BROKEN:
             return Bad(ObjectMeta(), problem)
 
     def _named(self, item: T) -> T:
@@ -139,6 +142,7 @@ def decode_object(decoder: msgspec.json.Decoder[Item], raw: bytes | msgspec.Raw)
 
     Raises:
         DecodeError: it is no JSON, or does not fit for another reason.
+        RecursionError: it is nested too deeply.
     """
     try:
         return decoder.decode(raw)
