@@ -111,3 +111,41 @@ def test_a_rule_that_comes_later_tears_no_segment(rule: str) -> None:
     d.finish(other)
     d.settle(3)
     assert d.where(again) == {again.metadata.name: lost.spec.node_name}
+
+
+def racks(kind: str, rule: str = "level: accelerator-domain", **nodes: str) -> Driver:
+    """Return nodes of one spine by the names of their leaf and NVLink domain: ``l1.x``, and ``l1.`` for none."""
+    made = [
+        make_node(name, f"s1/{place.split('.')[0]}", labels={"nvidia.com/gpu.clique": f"n.{told}"} if told else {})
+        for name, place in nodes.items()
+        for told in [place.split(".")[1]]
+    ]
+    made.append(make_node("far", "s2/l9", labels={"nvidia.com/gpu.clique": "n.x"}))
+    return Driver(made, configured(f"{{{PREFERRED}, placementRules: [{{name: near, {rule}, enforcement: {kind}}}]}}"))
+
+
+@pytest.mark.parametrize("kind", ["required", "preferred"])
+def test_what_is_lost_goes_to_the_part_of_its_spine_where_the_gang_runs(kind: str) -> None:
+    """Domain x reaches into a spine that begins with domain w; the lost member once went there."""
+    d = racks(kind, a1="l1.w", a2="l1.w", b1="l2.x", b2="l2.x", b3="l2.x")
+    d.apply(taken := make_pod("taken", gpus=8, node="a1", scheduler="another"))
+    pods = in_segments(gang(2), "spine")
+    assert set(d.run(*pods).values()) < {"b1", "b2", "b3"}
+    d.delete(taken)
+    d.delete(pods[0])
+    (again,) = in_segments(gang(2)[:1], "spine")
+    assert d.run(again)[again.metadata.name] in {"b1", "b2", "b3"}
+
+
+@pytest.mark.parametrize("segments", [True, False])
+def test_a_level_that_those_that_run_do_not_share_keeps_nobody_waiting(segments: bool) -> None:
+    """They are on nodes that tell no NVLink domain: the rule came later. Nodes that tell one are full."""
+    d = racks("required", "maxLeaves: 2", a1="l1.", a2="l1.", a3="l1.", b1="l2.x")
+    d.apply(*(make_pod(f"taken-{node}", gpus=8, node=node, scheduler="another") for node in ("b1", "far")))
+    pods = in_segments(gang(2), "spine") if segments else gang(2)
+    assert set(d.run(*pods).values()) < {"a1", "a2", "a3"}
+    d.engine.configure(configured(f"{{{PREFERRED}, placementRules: [{{name: near, level: accelerator-domain}}]}}"))
+    d.delete(pods[0])
+    again = in_segments(gang(2)[:1], "spine")[0] if segments else gang(2)[0]
+    d.run(again)
+    assert again.spec.node_name in {"a1", "a2", "a3"}, d.told(again)

@@ -5,8 +5,10 @@ that could hold the gang; a gang that takes the next best spread (``enforcement:
 Whether a gang needs as many nodes as a rule is for is told by the size rule without any.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from topo_scheduler.scheduling.extensions.extension import Demand, Gang
 from topo_scheduler.scheduling.placing import mixed, tied
@@ -35,7 +37,8 @@ def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float
                 f"{demand.name} asks for {asked(demand)}, and no node has a label for a level called {demand.level};"
                 f" there are {', '.join(layout.every_level)}"
             )
-    known = [demand for demand in demands if not demand.level or demand.level in layout.every_level]
+    required = list(_kept_by(ask, layout, required))
+    known = list(_kept_by(ask, layout, [one for one in demands if not one.level or one.level in layout.every_level]))
     must = _where(required, layout)
     outcome: Placement | Failure = Failure("")
     for bounds, there in {(where[0], where[1].woven): where for where in (_where(known, layout), must)}.values():
@@ -53,6 +56,20 @@ def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float
             return Failure(f"{names}, and not even the empty cluster holds the gang so; without that there is room")
         return Failure(f"{names}, and no such place is free; without that there is room", outcome.rule)
     return outcome
+
+
+def _kept_by(ask: Ask, layout: Layout, demands: Iterable[Demand]) -> Iterator[Demand]:
+    """Yield demands without the levels that members which run don't share: the others can't mend that."""
+    for demand in demands:
+        if not (demand.level and ask.running):
+            yield demand
+            continue
+        there = crossed(layout, (*layout.woven, demand.level))
+        shared = there.outer(there.levels.index(demand.level) + 1).leaf_of_row[np.asarray(ask.running, np.int64)]
+        if int(shared.min()) >= 0 and int(shared.min()) == int(shared.max()):
+            yield demand
+        elif demand.leaves:
+            yield replace(demand, level="")
 
 
 def _where(demands: Sequence[Demand], layout: Layout) -> tuple[Bounds, Layout]:

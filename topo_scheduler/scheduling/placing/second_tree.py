@@ -38,22 +38,22 @@ def moved(ask: Ask, one: Layout, other: Layout) -> Ask:
         within=depth_in(one, other, ask.within) if ask.within > 0 else ask.within,
         bounds=Bounds(ask.bounds.leaves, depth_in(one, other, ask.bounds.depth)),
         preferred=leaves_in(one, other, ask.preferred) if ask.preferred else None,
-        segments=_moved_segments(ask.segments, one, other),
+        segments=_moved_segments(ask, one, other),
         woven=other.woven,
     )
 
 
-def _moved_segments(segments: Segments, one: Layout, other: Layout) -> Segments:
-    told = segments.size > 1 or segments.parts
-    if not told or segments.depth < 0 or segments.level not in other.levels:
+def _moved_segments(ask: Ask, one: Layout, other: Layout) -> Segments:
+    segments = ask.segments
+    if not ask.in_segments or segments.depth < 0 or segments.level not in other.levels:
         return segments
     before, depth = one.outer(segments.depth), other.levels.index(segments.level) + 1
     depth = depth if depth < other.depth else 0
     after = other.outer(depth)
-    firsts = before.order[before.offsets[:-1]]
+    # A domain may be in parts there: home is the part in which the gang runs, not the one that comes first.
+    there = {int(before.leaf_of_row[row]): int(after.leaf_of_row[row]) for row in reversed(ask.running)}
     places, homes = (
-        tuple((number, int(after.leaf_of_row[firsts[leaf]]) if leaf >= 0 else -1) for number, leaf in some)
-        for some in (segments.places, segments.homes)
+        tuple((number, there.get(leaf, -1)) for number, leaf in some) for some in (segments.places, segments.homes)
     )
     return replace(segments, depth=depth, places=places, homes=homes)
 
