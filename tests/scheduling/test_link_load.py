@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import make_node
-from tests.scheduling.planning import Small, ask_of
+from tests.scheduling.planning import Small, ask_of, gang
 from tests.scheduling.reference import Machine, Path, Reference, Want
 from tests.scheduling.test_planner_reference import clusters, rows_of_leaves, wants
 from topo_scheduler.api.labels import UNLABELLED
@@ -66,13 +66,14 @@ def small_of(machines: Sequence[Machine], want: Want, sent: Traffic) -> Small:
 
 
 def load_of(machines: Sequence[Machine], sent: Traffic, leaf: Path, across: int | None) -> int:
-    """Thousandths: of the networks below a leaf together, or of the most loaded uplink to the domain ``across``."""
+    """Thousandths: of known networks below a leaf together, or of the most loaded uplink to the domain ``across``."""
     place = {m.name: m.place for m in machines}
     inside = [m for m in machines if m.place == leaf]
+    told = {m.name for m in inside if sent.networks[m.name]}
     carries = 1000 * sum(sent.networks[m.name] for m in inside)
     reserved: Counter[object] = Counter()
     for bandwidth, names in sent.others:
-        reserved["networks"] += bandwidth * sum(place[name] == leaf for name in names) * (len(names) > 1)
+        reserved["networks"] += bandwidth * len(told.intersection(names)) * (len(names) > 1)
         for depth in range(1, len(leaf) + 1):
             below = sum(place[name][:depth] == leaf[:depth] for name in names)
             reserved[leaf[:depth]] += bandwidth * min(below, len(names) - below)
@@ -105,3 +106,16 @@ def test_the_least_loaded_links_are_taken_after_the_fewest_hops(
     chosen = tuple(small.world.layout.paths[leaf] for leaf in found.leaves)
     assert loads[chosen] == min(loads.values())
     event(f"{min(3, len(set(loads.values())))} loads, {'one leaf' if across is None else 'several leaves'}")
+
+
+def test_what_is_reserved_of_a_network_of_unknown_capacity_loads_no_other() -> None:
+    """Leaf l2 has a share of its known network reserved, l1 none, but more on a node that tells no capacity."""
+    told = {"l1": ("10Gb", ""), "l2": ("10Gb", ""), "l3": ("", "")}
+    small = Small(
+        make_node(f"{leaf}n{n}", f"s1/{leaf}", bandwidth=told[leaf][n]) for leaf in sorted(told) for n in range(2)
+    )
+    small.send("one", 5000, "l1n1", "l3n0")
+    small.send("other", 3000, "l2n0", "l3n1")
+    for n in range(2):
+        small.hold(f"l3n{n}", gpus=8)
+    assert small.leaves(replace(gang(2, gpus=4), latency=True)) == ["s1/l1"]

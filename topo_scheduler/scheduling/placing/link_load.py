@@ -11,7 +11,8 @@ def link_load(links: Links, layout: Layout, share: Int64, across: int | None) ->
     """Return how loaded the links of each leaf are (int64[leaves], in thousandths).
 
     The reserved share of the networks of its nodes together and, for placements in several leaves of one domain, of the
-    most loaded uplink on the way to it, whichever is more.
+    most loaded uplink on the way to it, whichever is more. Links of unknown capacity are unlimited: what is reserved of
+    them loads nothing.
 
     Args:
         links: settled.
@@ -20,9 +21,12 @@ def link_load(links: Links, layout: Layout, share: Int64, across: int | None) ->
         across: depth of the domain, None for placements in one leaf.
     """
     wiring, capacity, reserved = links.wiring, links.capacity, links.reserved
-    known = np.maximum(capacity[layout.order], 0)
-    carried = np.add.reduceat(known, layout.offsets[:-1])
-    load = 1000 * np.add.reduceat(reserved[layout.order], layout.offsets[:-1]) // np.maximum(carried, 1)
+    known = capacity[layout.order] > 0
+    carried, taken = (
+        np.add.reduceat(np.where(known, of_link[layout.order], 0), layout.offsets[:-1])
+        for of_link in (capacity, reserved)
+    )
+    load = 1000 * taken // np.maximum(carried, 1)
     load = np.where(carried > 0, load, -1)
     if across is not None:
         # Each leaf's first node tells the links above the leaf.
