@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.helpers import Owner, controlled_by, make_pod
+from tests.helpers import Owner, controlled_by, make_node, make_pod
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
@@ -21,14 +21,14 @@ SEAT = ReservedSeat(
 )
 
 
-def _gang(d: Driver, name: str = "g") -> list[Pod]:
+def _gang(d: Driver, name: str = "g", **annotations: str) -> list[Pod]:
     d.own(Owner("Job", name, uid=f"uid-{name}"))
     return [
         make_pod(
             f"{name}-{n}",
             gpus=8,
             owner=controlled_by("Job", name),
-            annotations={"gang-name": name, "gang-size": "2"},
+            annotations={"gang-name": name, "gang-size": "2"} | annotations,
             labels={"batch.kubernetes.io/job-completion-index": str(n)},
             created=n,
         )
@@ -75,6 +75,27 @@ def test_the_replacement_of_its_index_takes_it_though_another_node_is_as_good() 
     assert d.run(fresh) == {"g-1-again": seat}
     assert not d.engine.preempting.replacements
     assert d.decisions()[-1].sentence.endswith("in the seats that were held for them")
+
+
+def test_a_seat_of_a_gang_in_an_accelerator_domain_across_leaves() -> None:
+    """With accelerator domains there are more leaves than people know."""
+    nodes = [
+        make_node(f"{leaf}{n}", f"s1/{leaf}", labels={"nvidia.com/gpu.clique": f"x.{n % 2}"})
+        for leaf in "ab"
+        for n in range(4)
+    ]
+    d = Driver(nodes)
+    d.engine.budgets_known()
+    d.apply(*(make_pod(f"taken-{node}", gpus=8, node=node, scheduler="other") for node in ("a0", "a2", "b0", "b2")))
+    level = {"topology.scheduler/required-level": "accelerator-domain"}
+    pods = _gang(d, **level)
+    assert set(d.run(*pods).values()) == {"a1", "a3"}
+    d.engine.seats_kept("default/m", [replace(SEAT, pod=pods[1].metadata.uid, node="b3")])
+    d.delete(pods[1])
+    fresh = _gang(d, **level)[1]
+    fresh.metadata.name = "g-1-again"
+    assert d.run(fresh) == {"g-1-again": "b3"}
+    assert d.decisions()[-1].leaves == (("s1", "a"), ("s1", "b"))
 
 
 def test_another_index_does_not_take_it() -> None:
