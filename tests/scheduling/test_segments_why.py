@@ -172,3 +172,10 @@ def test_who_is_in_segments_does_not_move(segmented: bool) -> None:
     pods = asking(2)
     assert d.run(*pods) == {}
     assert (plan(d, pods) is None) is segmented
+
+
+def test_where_segments_have_a_spine_each_spines_are_counted() -> None:
+    d = Driver(fabric({"s1/a": 1, "s1/b": 1, "s2/a": 1, "s2/b": 1}))
+    members = asking(4, segment_size="2", segment_level="spine")
+    assert len(d.run(*members)) == 4
+    assert "s1/a, s1/b, s2/a, s2/b, 2 of 2 spines needed, score" in d.told(members[0])[-1]

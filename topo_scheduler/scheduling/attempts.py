@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 
-from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
+from topo_scheduler.scheduling.explaining.why_there import why_there
 from topo_scheduler.scheduling.extensions.extension import Demand
 from topo_scheduler.scheduling.intake.ranks import give_ranks
 from topo_scheduler.scheduling.placing.ask import Ask, Failure, Limits, Placement
@@ -30,7 +30,7 @@ from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.crossing import leaves_in
 from topo_scheduler.state.decision import Decision, Seat, Verdict
-from topo_scheduler.state.fabric import Layout, Path
+from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.storage import VolumeChoice
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
@@ -375,7 +375,7 @@ class Attempts:
             leaves=leaves,
             candidates=placement.candidates,
             nodes=len(self.planner.nodes),
-            sentence=", ".join(filter(None, [_why_there(workload, placement, leaves), told])),
+            sentence=", ".join(filter(None, [why_there(placement, leaves, gang=workload.gang), told])),
         )
 
 
@@ -418,14 +418,3 @@ def _find_domain(name: str, layout: Layout) -> tuple[tuple[int, int] | None, str
     depth, index = found[0]
     low, high = layout.domains[depth][index : index + 2].tolist()
     return (low, high), ""
-
-
-def _why_there(workload: Workload, placement: Placement, leaves: Sequence[Path]) -> str:
-    names = few_of(["/".join(path) for path in leaves])
-    score = f"score {placement.score.total / 1000:.3f}"
-    if not workload.gang and placement.score.by_node:
-        return f"{names}, {score} of {placement.candidates} {'node' if placement.candidates == 1 else 'nodes'}"
-    if not workload.gang:
-        return f"{names}, {score} of {placement.candidates} {'leaf' if placement.candidates == 1 else 'leaves'}"
-    rule = placement.rule
-    return f"{names}, {len(leaves)} of {rule.leaves} {'leaf' if rule.leaves == 1 else 'leaves'} needed, {score}"

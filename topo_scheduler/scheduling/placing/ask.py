@@ -163,7 +163,8 @@ class Placement:
 
     ``rows`` for each group of the ask, one row a member, in order of the fabric. ``leaves`` leaf indices used by the
     whole gang. ``seated`` group and position of each member in turn, where members look at each other: each may be
-    where it is with those before it. ``shared`` levels of accelerator domains of which all share one.
+    where it is with those before it. ``shared`` levels of accelerator domains of which all share one. ``domains`` how
+    many domains the whole gang uses of the level of its segments, and its name, where the rule counts these for leaves.
     """
 
     rows: Sequence[Sequence[int]]
@@ -174,6 +175,7 @@ class Placement:
     seated: Sequence[tuple[int, int]] = ()
     bounds: Bounds = ANYWHERE
     shared: tuple[str, ...] = ()
+    domains: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

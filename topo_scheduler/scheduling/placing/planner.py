@@ -92,8 +92,9 @@ class Planner(Site):
         found = self.plan_within(replace(ask, preferred=preferred, within=within, bounds=bounds), outer, now)
         if isinstance(found, Failure):
             return found
-        rows = (row for some in (*found.rows, ask.running) for row in some)
-        return replace(found, leaves=sorted(layout.leaves_of(rows)))
+        rows = [row for some in (*found.rows, ask.running) for row in some]
+        domains = (len(outer.leaves_of(rows)), ask.segments.level)
+        return replace(found, leaves=sorted(layout.leaves_of(rows)), domains=domains)
 
     def plan_within(self, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
         """Find the best place within the bounds of the ask; otherwise like `plan`."""

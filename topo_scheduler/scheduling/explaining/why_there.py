@@ -1,0 +1,23 @@
+"""Why a workload was placed where it is, in a few words."""
+
+from collections.abc import Sequence
+
+from topo_scheduler.api.words import few_of
+from topo_scheduler.scheduling.placing.ask import Placement
+from topo_scheduler.state.fabric import Path
+
+
+def why_there(placement: Placement, leaves: Sequence[Path], *, gang: bool) -> str:
+    """Return the leaves of a placement, how many the size rule asks for, and the score.
+
+    Of a gang whose segments lie in domains above the leaf, these are counted.
+    """
+    names, score = few_of(["/".join(path) for path in leaves]), f"score {placement.score.total / 1000:.3f}"
+    if not gang:
+        return f"{names}, {score} of {_counted(placement.candidates, 'node' if placement.score.by_node else 'leaf')}"
+    used, level = placement.domains or (len(leaves), "leaf")
+    return f"{names}, {used} of {_counted(placement.rule.leaves, level)} needed, {score}"
+
+
+def _counted(number: int, level: str) -> str:
+    return f"{number} {level if number == 1 else 'leaves' if level == 'leaf' else f'{level}s'}"
