@@ -52,9 +52,13 @@ def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float
         outcome = brought_back(outcome, inside, there, layout)
     if must[0] != ANYWHERE and isinstance(plan(ask, layout, now), Placement):
         names = " and ".join(f"{demand.name} asks for {asked(demand)}" for demand in required)
-        if outcome.rule is None:
-            return Failure(f"{names}, and not even the empty cluster holds the gang so; without that there is room")
-        return Failure(f"{names}, and no such place is free; without that there is room", outcome.rule)
+        if ask.in_segments and _is_across(ask, must[1], required):
+            why = f"it is looked for inside one {ask.segments.level} only, as segments are, and there is none"
+        elif outcome.rule is None:
+            why = "not even the empty cluster holds the gang so"
+        else:
+            why = f"no such place {'was found' if ask.in_segments and ask.segments.depth else 'is free'}"
+        return Failure(f"{names}, and {why}; without that there is room", outcome.rule)
     return outcome
 
 
@@ -76,6 +80,14 @@ def _where(demands: Sequence[Demand], layout: Layout) -> tuple[Bounds, Layout]:
     """Return the fabric that has the levels of some demands, and what they leave of it."""
     there = crossed(layout, (*layout.woven, *(demand.level for demand in demands)))
     return bounds_of(demands, there), there
+
+
+def _is_across(ask: Ask, there: Layout, demands: Iterable[Demand]) -> bool:
+    """Return whether segments lie in accelerator domains across those of the network that a rule asks for."""
+    level = ask.segments.level
+    if level not in there.woven:
+        return False
+    return any(level in there.levels[: there.levels.index(one.level)] for one in demands if one.level in there.levels)
 
 
 def bounds_of(demands: Iterable[Demand], layout: Layout) -> Bounds:
