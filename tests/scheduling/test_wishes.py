@@ -219,3 +219,16 @@ def test_what_is_kept_of_likings_is_what_would_be_found_anew() -> None:
         anew = type(planner.views)(around).get(cls).liking
         assert np.array_equal(kept, anew)
         d.delete(probe)
+
+
+def test_between_gpu_models_the_nodes_that_a_gang_likes_best_come_before_the_name() -> None:
+    d = Driver(
+        [
+            make_node("a", "s1/l1", model="A", taints=[Taint("old", "", "PreferNoSchedule")]),
+            make_node("b", "s1/l2", model="B"),
+        ]
+    )
+    members = [
+        make_pod(f"g-{n}", gpus=2, annotations={"gang-name": "g", "gang-size": "2"}, created=n) for n in range(2)
+    ]
+    assert set(d.run(*members).values()) == {"b"}

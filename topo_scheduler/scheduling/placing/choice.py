@@ -19,6 +19,7 @@ from topo_scheduler.scheduling.placing.size_rule import named_at, spread_needed
 from topo_scheduler.scheduling.placing.stranding import least_stranding
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.placing.weighing import LOAD, Sets, Weighed, weigh
+from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
@@ -60,22 +61,24 @@ def best_window(
     site: Site, views: Sequence[ClassView], ask: Ask, layout: Layout, rule: SizeRule, now: float
 ) -> Window | None:
     """Return the best window of all views, None where none holds the workload."""
+    best = _liked_best(site, views, ask)
     found = [
         window
         for number, view in enumerate(views)
-        if (window := _best_of(site, number, view, ask, layout, rule, now)) is not None
+        if (window := _best_of(site, number, view, best, ask, layout, rule, now)) is not None
     ]
     return min(found, key=lambda window: window.order) if found else None
 
 
 def _best_of(
-    site: Site, number: int, view: ClassView, ask: Ask, layout: Layout, rule: SizeRule, now: float
+    site: Site, number: int, view: ClassView, best: Bool | None, ask: Ask, layout: Layout, rule: SizeRule, now: float
 ) -> Window | None:
     """Return the best window on the nodes of one view: on those the class likes best, or on all of them."""
     named = named_at(layout, ask.within) if ask.within else 1
+    fit = ask.within_links(view.fit)
     liked = [
-        (modest, fit, site.leaf_fits(view, ask, layout, fit) * named)
-        for modest, fit in enumerate(_liked(view, ask.within_links(view.fit)))
+        (modest, some, site.leaf_fits(view, ask, layout, some) * named)
+        for modest, some in enumerate([fit] if best is None else [np.where(best, fit, 0), fit])
     ]
     # Alone, a pod goes where it likes to be, wherever that hangs.
     for alike in [liked] if ask.gang else [[one] for one in liked]:
@@ -183,9 +186,16 @@ def _best_set(
     return best, weighed
 
 
-def _liked(view: ClassView, fit: Int64) -> list[Int64]:
-    """Return how many members each row takes: where the class likes best to be, if it minds, then anywhere."""
-    if not view.choosy or not (room := fit > 0).any():
-        return [fit]
-    best = view.liking == view.liking[room].max()
-    return [np.where(best, fit, 0), fit]
+def _liked_best(site: Site, views: Sequence[ClassView], ask: Ask) -> Bool | None:
+    """Return where the class likes best to be of all nodes that have room (bool[rows]), whatever their GPU model.
+
+    None where it does not mind, or none has room.
+    """
+    whole = views[0] if len(views) == 1 else site.views.get(views[0].cls)
+    if not whole.choosy:
+        return None
+    room = np.logical_or.reduce([ask.within_links(view.fit) > 0 for view in views])
+    if not room.any():
+        return None
+    best: Bool = whole.liking == whole.liking[room].max()
+    return best
