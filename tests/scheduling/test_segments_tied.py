@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from tests.scheduling.test_neighbours import HOST, away, gang, near, spec, web
 from tests.scheduling.test_tied import TIES, possible, racks, spread
 from topo_scheduler.api.objects import Pod, PodSpec
 from topo_scheduler.scheduling.instructions import Announce
+from topo_scheduler.scheduling.placing.tied_segments import Steps
+from topo_scheduler.scheduling.placing.tied_zones import Share, Zones
 
 
 def in_segments(members: int, size: int, of: PodSpec, **annotations: str) -> list[Pod]:
@@ -174,3 +177,12 @@ def test_on_few_nodes_tied_segments_are_placed_as_well_as_can_be(
     outward = int(len({leaves[at][:2] for at in used}) > 1)
     assert (outward, len(used), used[-1] - used[0]) == best
     event(f"{tie}, {len(used)} leaves")
+
+
+def test_a_domain_in_which_the_rest_of_a_segment_does_not_run_has_no_zones_for_it() -> None:
+    """Lost members of such a gang once ended the step: leaves far before the domain were looked up in it."""
+    room, there = np.array([[4]], np.int64), np.array([0], np.int64)
+    share = Share(np.array([0], np.int64), np.array([4], np.int64))
+    zones = Zones(4, room, np.zeros(5, np.int64), there, [share], True)
+    assert list(zones.shared([0, 0, 4], Steps())) == []
+    assert list(zones.shared([4, 4, 5], Steps())) == []

@@ -75,8 +75,10 @@ class Zones:
                         yield Spots([[-1] * members], used, [zones], self.of_row, self.there)
 
     def shared(self, places: Sequence[int], steps: Steps) -> Iterator[Spots]:
-        """Yield which zone each member may be in, where the leaf of each is settled."""
+        """Yield which zone each member may be in, where the leaf of each is settled; none where one is not here."""
         leaves = sorted(set(places))
+        if leaves[0] < self.first or leaves[-1] >= self.first + len(self.room):
+            return  # the rest of some segment runs outside
         demand = np.array([places.count(leaf) for leaf in leaves], np.int64)
         room = self.room[[leaf - self.first for leaf in leaves]]
         for share in self.shares:
