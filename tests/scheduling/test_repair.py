@@ -8,11 +8,13 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import make_node
+from tests.helpers import make_node, make_pod
+from tests.scheduling.driver import Driver, fabric
 from tests.scheduling.planning import Small, ask_of, gang, grid, small_of
 from tests.scheduling.reference import Machine, Path, Reference, Rule, Want
 from tests.scheduling.test_planner_reference import clusters, wants
 from topo_scheduler.api.annotations import Strategy
+from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.placing.ask import Failure, Placement
 
 
@@ -240,3 +242,22 @@ def test_repair_is_ranked_like_any_placement(strategy: Strategy) -> None:
     assert isinstance(found, Placement)
     assert 0 < found.score.total <= 1000
     assert found.leaves == [0]
+
+
+def test_lost_members_of_a_gang_of_different_pods_stay_in_the_leaf_that_all_must_share() -> None:
+    d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
+
+    def member(number: int) -> Pod:
+        asked = {"gang-name": "g", "gang-size": "3", "required-level": "leaf"}
+        return make_pod(f"g-{number}", gpus=8 if number else 0, annotations=asked, created=number)
+
+    members = [member(number) for number in range(3)]
+    where = d.run(*members)
+    assert {node[:4] for node in where.values()} == {"s1-a"}
+    d.delete(*members[:2])
+    d.apply(taken := make_pod("taken", gpus=8, node=where["g-1"], scheduler="another"))
+    again = [member(0), member(1)]
+    assert "g-1" not in d.run(*again)
+    d.finish(taken)
+    d.settle(5)
+    assert d.where(*again)["g-1"] == where["g-1"]

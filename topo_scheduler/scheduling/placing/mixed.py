@@ -210,7 +210,11 @@ def _look(
     ``rule`` whose level and leaves are kept to; ``near`` leaves where some of it run; ``at`` the only level to look at.
     """
     ask, layout = ground.ask, ground.layout
-    for depth, widths in _spreads(layout, rule, bound(layout, ask.within, near), ask.bounds):
+    within = bound(layout, ask.within, near)
+    spreads = _spreads(layout, rule, within, ask.bounds)
+    if near and within >= layout.depth:
+        spreads = iter([(layout.depth, [1])])  # no other leaf of the same parent
+    for depth, widths in spreads:
         if at is not None and depth != at:
             continue
         found = None
