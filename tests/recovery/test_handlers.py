@@ -102,6 +102,18 @@ async def test_a_thread_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     assert watcher.wrong().endswith("has ended: RuntimeError: a fault of its own")
 
 
+async def test_what_was_not_defined_when_it_looked_is_told(api: Api, client: Client) -> None:
+    await api.delete("customresourcedefinitions", "migrations.topology.scheduler")
+    woken = asyncio.Event()
+    watcher = Watcher(RecoverySpec(enabled=True), (), client.connection, woken.set)
+    watcher.start()
+    async with asyncio.timeout(15):
+        await woken.wait()
+    await asyncio.to_thread(_join)
+    assert watcher.wrong().endswith("migrations.topology.scheduler was not defined when it was looked for")
+    await watcher.stop()
+
+
 async def test_a_server_that_is_away_does_not_end_it() -> None:
     async def connect() -> Connection:
         raise OSError("away")

@@ -75,6 +75,7 @@ class TestProcesses:
 
 
 def test_ctrl_c_while_workers_start_ends_it_once_they_have() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever other tests of this process left
     steps = []
     with pytest.raises(KeyboardInterrupt):
         with sweeping.uninterrupted():

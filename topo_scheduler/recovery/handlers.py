@@ -104,6 +104,7 @@ class Watcher:
         self._messages: deque[Message] = deque()
         self._told: dict[str, NodeHealth] = {}
         self._stop = threading.Event()
+        self._told_to_end = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._failure = ""
@@ -118,6 +119,7 @@ class Watcher:
 
     async def stop(self) -> None:
         """End the thread, and wait for that."""
+        self._told_to_end = True
         self._stop.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, STOP_SECONDS)
@@ -126,7 +128,7 @@ class Watcher:
 
     def wrong(self) -> str:
         """Return what is wrong with the thread; empty while it lives, or was told to end."""
-        if self._thread is None or self._thread.is_alive() or self._stop.is_set():
+        if self._thread is None or self._thread.is_alive() or self._told_to_end:
             return ""
         return f"the thread that watches nodes and Migrations has ended: {self._failure or 'nobody knows why'}"
 
@@ -150,6 +152,7 @@ class Watcher:
 
     async def _serve(self) -> None:
         import kopf  # not above: it costs time and memory that only a leader with recovery should pay
+        from kopf._cogs.structs.references import Insights  # it has no public name to ask what was found by
 
         logging.getLogger("kopf").setLevel(logging.WARNING)
         logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # that signals are not its own is meant
@@ -157,13 +160,24 @@ class Watcher:
         kopf.on.login(registry=registry, backoff=LOGIN_SECONDS)(self._login)
         kopf.on.event("", "v1", "nodes", registry=registry)(self._node)
         kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(self._migration)
-        await kopf.operator(
-            registry=registry,
-            settings=_settings(kopf),
-            clusterwide=True,
-            standalone=True,
-            stop_flag=self._stop,
+        found = Insights()
+        serving = asyncio.ensure_future(
+            kopf.operator(
+                registry=registry,
+                settings=_settings(kopf),
+                insights=found,
+                clusterwide=True,
+                standalone=True,
+                stop_flag=self._stop,
+            )
         )
+        looking = asyncio.ensure_future(found.ready_resources.wait())
+        await asyncio.wait({serving, looking}, return_when=asyncio.FIRST_COMPLETED)
+        # kopf only warns, and would never hear of Migrations whose definition comes a moment later.
+        if not serving.done() and all(one.plural != PLURAL for one in found.watched_resources):
+            self._failure = f"{PLURAL}.{GROUP} was not defined when it was looked for"
+            self._stop.set()
+        await serving
         await asyncio.sleep(CLOSE_SECONDS)
 
     async def _login(self, **_: Any) -> "kopf.ConnectionInfo":
