@@ -130,6 +130,8 @@ def test_a_leaf_of_which_most_nodes_fail_is_one_failure() -> None:
     assert failures[Cause.DOMAIN].nodes == ("s1-l1-1", "s1-l1-2", "s1-l1-4")
     assert failures[Cause.DOMAIN].text == "s1/l1 failed: 3 of its 4 nodes are not ready"
     assert failures[Cause.UNREACHABLE].nodes == ("s2-l1-1",)
+    # Who was told with its domain need not be waited for once more.
+    assert all(detection.died(name, 10.0) and detection.lasts(name, 10.0) for name in failures[Cause.DOMAIN].nodes)
     assert detection.due(13.0) == []
 
 

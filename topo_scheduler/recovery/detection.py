@@ -165,12 +165,14 @@ class Detection:
         return known is not None and known.problem is not None
 
     def lasts(self, name: str, now: float) -> bool:
-        """Return whether something has been wrong with a node for the debounce, or it is gone."""
+        """Return whether a problem has lasted for the debounce, or was told with its domain; or the node is gone."""
         known = self._nodes.get(name)
-        return known is None or (known.problem is not None and known.since + self.spec.debounce <= now)
+        if known is None or known.problem is None:
+            return known is None
+        return not known.fresh or known.since + self.spec.debounce <= now
 
     def died(self, name: str, now: float) -> bool:
-        """Return whether a node that is there has been dead for the debounce."""
+        """Return whether a node that is there has been dead for the debounce, or was told with its domain."""
         known = self._nodes.get(name)
         return known is not None and known.dead and self.lasts(name, now)
 
