@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.helpers import EPOCH
 from tests.recovery.world import World
 from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.recovery import DefragmentationSpec, RecoveryLimits, RecoverySpec
 from topo_scheduler.recovery.seating import seat_of
-from topo_scheduler.recovery.tracked import moment
 
 BUDGET, REST = 3, 900.0
 ON = RecoverySpec(
@@ -189,5 +189,5 @@ def _heal(world: Watched) -> None:
 
 def _is_told(migration: Migration) -> bool:
     """Whether it says why it is over, or what it waits for, and when it began."""
-    began = moment(migration.status.times.get("Planned", ""))
+    began = seconds_of(migration.status.times.get("Planned", ""))
     return bool(migration.status.message or migration.status.conditions) and (began is None or began >= EPOCH)

@@ -1,6 +1,6 @@
 """Plans on small clusters, without an engine around them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -112,8 +112,14 @@ def grid(spines: int, leaves: int, nodes: int, gpus: int = 8) -> list[Node]:
     ]
 
 
-def small_of(machines: Sequence[Machine], want: Want, weights: Sequence[int] = WEIGHTS) -> Small:
-    """Return the cluster of a reference."""
+def small_of(
+    machines: Sequence[Machine],
+    want: Want,
+    weights: Sequence[int] = WEIGHTS,
+    networks: Mapping[str, int] | None = None,
+) -> Small:
+    """Return the cluster of a reference. ``networks`` is Gbit/s by node; 0 and none where it is unknown."""
+    known = networks or {}
     small = Small(
         (
             make_node(
@@ -123,6 +129,7 @@ def small_of(machines: Sequence[Machine], want: Want, weights: Sequence[int] = W
                 cpu=f"{machine.cpu}m",
                 model=machine.model,
                 unschedulable=not machine.usable,
+                bandwidth=f"{known[machine.name]}Gb" if known.get(machine.name) else "",
             )
             for machine in machines
         ),

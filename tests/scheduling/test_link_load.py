@@ -8,7 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import make_node
-from tests.scheduling.planning import Small, ask_of, gang
+from tests.scheduling.planning import Small, ask_of, gang, small_of
 from tests.scheduling.reference import Machine, Path, Reference, Want
 from tests.scheduling.test_planner_reference import clusters, rows_of_leaves, wants
 from topo_scheduler.api.labels import UNLABELLED
@@ -41,22 +41,8 @@ def domains_called(domains: Sequence[Path], path: Path) -> int:
     return sum(one[-len(path) :] == path for one in domains)
 
 
-def small_of(machines: Sequence[Machine], want: Want, sent: Traffic) -> Small:
-    nodes = [
-        make_node(
-            m.name,
-            "/".join("" if part == UNLABELLED else part for part in m.place),
-            gpus=m.gpus,
-            cpu=f"{m.cpu}m",
-            model=m.model,
-            unschedulable=not m.usable,
-            bandwidth=f"{sent.networks[m.name]}Gb" if sent.networks[m.name] else "",
-        )
-        for m in machines
-    ]
-    small = Small(nodes, max_nodes=want.max_nodes, max_gpus=want.max_gpus)
-    for m in machines:
-        small.hold(m.name, gpus=m.used_gpus, cpu=m.used_cpu)
+def loaded_small(machines: Sequence[Machine], want: Want, sent: Traffic) -> Small:
+    small = small_of(machines, want, networks=sent.networks)
     small.world.links.configure(
         [Link(domain="/".join(path), capacity=f"{gb}Gb") for path, gb in sent.uplinks.items() if gb]
     )
@@ -98,7 +84,7 @@ def test_the_least_loaded_links_are_taken_after_the_fewest_hops(
     if not best or len(reference.models()) > 1:
         return
     sent = data.draw(traffic(machines))
-    small = small_of(machines, want, sent)
+    small = loaded_small(machines, want, sent)
     found = small.plan(replace(ask_of(want), latency=True))
     assert isinstance(found, Placement)
     across = -best[0].rank[1] if best[0].rank[2] > 1 else None

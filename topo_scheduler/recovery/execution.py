@@ -5,12 +5,13 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from topo_scheduler.api.migrations import Migration, Move, Phase
+from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.recovery.choosing import no_use_now
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import EvictPod
 from topo_scheduler.recovery.seating import seat_of
 from topo_scheduler.recovery.spares import how_it_ended, why_no_seats
-from topo_scheduler.recovery.tracked import Condition, Eviction, Tracked, moment, with_targets
+from topo_scheduler.recovery.tracked import Condition, Eviction, Tracked, with_targets
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.state.workloads import Member, Stage
 
@@ -185,7 +186,7 @@ class Execution:
         found: dict[str, Member] = {}
         used: set[str] = set(old)
         # Both are times of the API server; of the clock that wrote when it was begun nobody knows what it is worth.
-        begun = moment(migration.metadata.creation_timestamp or "") or 0.0
+        begun = seconds_of(migration.metadata.creation_timestamp or "") or 0.0
 
         def fresh(member: Member) -> bool:
             return member.uid not in known.beside if known.beside is not None else member.created >= begun

@@ -9,9 +9,9 @@ from itertools import islice, takewhile
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration
+from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.instructions import DeleteMigration, WriteOutcome
-from topo_scheduler.recovery.tracked import moment
 
 LEAST: Final = 3600.0
 """Seconds for which each is kept, however many there are."""
@@ -53,7 +53,7 @@ class Finished:
         if phase is None or not phase.over:
             self.forget(migration.key)
             return
-        at = moment(migration.status.times.get(phase, "")) or moment(meta.creation_timestamp or "")
+        at = seconds_of(migration.status.times.get(phase, "")) or seconds_of(meta.creation_timestamp or "")
         over = _Over(meta.namespace, meta.name, meta.uid, meta.resource_version, wall if at is None else at)
         self._over[migration.key] = over
         self._ordered = None

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration, Move, OtherPod, Phase
+from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.detection import Detection
 from topo_scheduler.recovery.finished import Finished
@@ -11,7 +12,7 @@ from topo_scheduler.recovery.instructions import Instruction, LearnPods, TellMig
 from topo_scheduler.recovery.limits import Limits
 from topo_scheduler.recovery.moved import Moved
 from topo_scheduler.recovery.seating import Leaver, leaver, seat_of
-from topo_scheduler.recovery.tracked import Condition, Tracked, changed_status, moment, spent, write
+from topo_scheduler.recovery.tracked import Condition, Tracked, changed_status, spent, write
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
@@ -142,7 +143,7 @@ class Ground:
         a while, and never makes it shorter than that.
         """
         text, seen = known.stamps.get(phase, ("", now))
-        own, begun = now - seen, moment(text)
+        own, begun = now - seen, seconds_of(text)
         return own if begun is None or own < BELIEVED_AFTER else max(own, self.epoch + now - begun)
 
     def over_at(self, known: Tracked, phase: Phase, seconds: float) -> float | None:
@@ -150,7 +151,7 @@ class Ground:
         if phase not in known.stamps:
             return None
         text, seen = known.stamps[phase]
-        begun = moment(text)
+        begun = seconds_of(text)
         told = seen if begun is None else begun - self.epoch
         return min(seen + seconds, max(seen + BELIEVED_AFTER, told + seconds))
 

@@ -5,8 +5,8 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.recovery import RecoveryLimits
-from topo_scheduler.recovery.tracked import moment
 
 HOUR: Final = 3600.0
 
@@ -24,7 +24,7 @@ class Limits:
 
     def note(self, migration: Migration, wall: float) -> None:
         """Take over how far a Migration is. ``wall`` seconds since the epoch."""
-        begun = moment(migration.status.times.get(Phase.RESERVING, ""))
+        begun = seconds_of(migration.status.times.get(Phase.RESERVING, ""))
         if begun is not None and wall - begun < HOUR:
             self._began(migration.key, min(begun, wall))  # another clock may be ahead
         self.forget(migration.key)

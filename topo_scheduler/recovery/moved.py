@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, Migration, Move, Phase
+from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.recovery import RecoveryLimits
 from topo_scheduler.recovery.seating import Leaver
-from topo_scheduler.recovery.tracked import moment
 
 HOUR: Final = 3600.0
 LEAST: Final = 64
@@ -39,7 +39,7 @@ class Moved:
     def note(self, migration: Migration, limits: RecoveryLimits, wall: float) -> None:
         """Take over how far a Migration is. ``wall`` seconds since the epoch."""
         status, phase, waits = migration.status, migration.phase, migration.cause is Cause.PENDING_GANG
-        evicts = moment(status.times.get(Phase.EVICTING, ""))
+        evicts = seconds_of(status.times.get(Phase.EVICTING, ""))
         if evicts is not None:
             for move in status.moves:
                 workload = _key(migration.metadata.namespace, move)
@@ -48,7 +48,7 @@ class Moved:
             if len(self._last) > self._full:
                 self._forget(limits, wall)
                 self._full = max(LEAST, 2 * len(self._last))
-        begun = moment(status.times.get(Phase.RESERVING, ""))
+        begun = seconds_of(status.times.get(Phase.RESERVING, ""))
         running = phase is not None and phase.running
         counts = running or evicts is not None or (waits and phase is not Phase.CANCELLED)
         if migration.cause.by_choice and begun is not None and counts:

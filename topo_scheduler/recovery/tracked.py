@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from topo_scheduler.api.migrations import Migration, MigrationCondition, MigrationStatus, Move, OtherPod, Phase
+from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.recovery.instructions import Spent, WriteStatus
 
 LONGEST_MESSAGE: Final = 2048
@@ -65,14 +66,6 @@ class Condition:
 def stamp(wall: float) -> str:
     """Return seconds since the epoch as the API writes a time, with microseconds."""
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def moment(text: str) -> float | None:
-    """Return a time in seconds since the epoch; None where it is none."""
-    try:
-        return datetime.fromisoformat(text).timestamp() if text else None
-    except ValueError:
-        return None
 
 
 def joined(names: Sequence[str]) -> str:
@@ -138,9 +131,9 @@ def spent(migration: Migration, phase: Phase, wall: float) -> list[Spent]:
     """Return how long the phase took that a Migration leaves for another, and all of it where that is the end."""
     status, cause = migration.status, migration.cause.value
     out = []
-    if (begun := moment(status.times.get(status.phase, ""))) is not None:
+    if (begun := seconds_of(status.times.get(status.phase, ""))) is not None:
         out.append(Spent(status.phase, max(0.0, wall - begun), cause))
-    since = moment(migration.spec.since) or moment(migration.metadata.creation_timestamp or "")
+    since = seconds_of(migration.spec.since) or seconds_of(migration.metadata.creation_timestamp or "")
     if phase.over and since is not None:
         out.append(Spent("total", max(0.0, wall - since), cause, phase.value))
     return out

@@ -15,11 +15,11 @@ from typing import Final
 from topo_scheduler.api.annotations import GANG_ID
 from topo_scheduler.api.durations import format_duration
 from topo_scheduler.api.migrations import Cause
+from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.recovery import PodFailuresSpec
 from topo_scheduler.api.words import few_of
 from topo_scheduler.recovery.health import Problem
-from topo_scheduler.recovery.tracked import moment
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS
 
 CRASHES: Final = "CrashLoopBackOff"
@@ -101,7 +101,7 @@ class PodTroubles:
 
     def _begun(self, pod: Pod) -> float:
         """Return when a kubelet refused a pod, in seconds since the epoch: it may have been long ago."""
-        return moment(pod.status.start_time or pod.metadata.creation_timestamp or "") or inf
+        return seconds_of(pod.status.start_time or pod.metadata.creation_timestamp or "") or inf
 
     def _not_well(self, uid: str) -> None:
         known = self._well.pop(uid, None)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.words import few_of, plural
 from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits, named_at
@@ -155,7 +155,7 @@ def _in_pieces(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule, block
         where = f"in one {rule.domain}"
     else:
         under = f"under one {rule.domain}" if rule.depth else "in the whole cluster"
-        where = f"in {rule.leaves} {_plural(layout.levels[-1])} {under}" if block.bound else under
+        where = f"in {rule.leaves} {plural(layout.levels[-1])} {under}" if block.bound else under
     names = names_of(layout, block.leaves)
     if len(block.leaves) == 1:
         parts = names[0]
@@ -179,7 +179,3 @@ def _gpus(count: int) -> str:
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _plural(level: str) -> str:
-    return "leaves" if level == "leaf" else f"{level}s"

@@ -5,6 +5,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.api.words import plural
 from topo_scheduler.scheduling.explaining.dominant import BLOCK, shortage
 from topo_scheduler.scheduling.explaining.segment_shortage import segment_shortage
 from topo_scheduler.scheduling.placing.ask import Ask, Failure
@@ -79,7 +80,7 @@ def sentence(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> st
     wanted = f"{ask.members} pods{each}{segments}"
     if ask.running:
         return f"No room for {wanted} near the {len(ask.running)} members of this gang that run."
-    needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} {_plural(layout.levels[-1])} in 1 {rule.domain}"
+    needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} {plural(layout.levels[-1])} in 1 {rule.domain}"
     alike = " on nodes of one GPU model" if len(planner.views_for(ask)) > 1 else ""
     needed = f"The gang needs {needs} with room for {wanted}{alike}"
     short = shortage(planner, ask, layout, rule) if not is_tied(ask.groups) else ""
@@ -125,7 +126,3 @@ def _held_by(planner: Planner, view: ClassView, ask: Ask, layout: Layout, rule: 
     before = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.where(among, fits[order], 0), dtype=np.int64)))
     held: Int64 = before[offsets[1:]] - before[offsets[:-1]]
     return held
-
-
-def _plural(level: str) -> str:
-    return "leaves" if level == "leaf" else f"{level}s"

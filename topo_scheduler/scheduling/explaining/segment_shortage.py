@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.words import few_of, plural
 from topo_scheduler.scheduling.explaining.dominant import names_of
 from topo_scheduler.scheduling.placing import packing
 from topo_scheduler.scheduling.placing.ask import Ask
@@ -67,9 +67,7 @@ def segment_shortage(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule)
 def _where(layout: Layout, rule: SizeRule) -> str:
     if rule.leaves == 1:
         return f"in one {rule.domain}"
-    level = layout.levels[-1]
-    leaves = "leaves" if level == "leaf" else f"{level}s"
-    return f"in {rule.leaves} {leaves}" + (f" under one {rule.domain}" if rule.depth else "")
+    return f"in {rule.leaves} {plural(layout.levels[-1])}" + (f" under one {rule.domain}" if rule.depth else "")
 
 
 def _alike(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> Fitting | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.words import few_of, plural
 from topo_scheduler.scheduling.placing.ask import Placement
 from topo_scheduler.state.fabric import Path
 
@@ -20,4 +20,4 @@ def why_there(placement: Placement, leaves: Sequence[Path], *, gang: bool) -> st
 
 
 def _counted(number: int, level: str) -> str:
-    return f"{number} {level if number == 1 else 'leaves' if level == 'leaf' else f'{level}s'}"
+    return f"{number} {level if number == 1 else plural(level)}"
