@@ -58,10 +58,71 @@ def test_from_not_ready_to_unreachable_it_is_the_same_failure() -> None:
 def test_a_deleted_node_has_failed_at_once() -> None:
     detection = _detection(*NODES)
     detection.gone("s1-l1-1", "uid-s1-l1-1", 3.0)
+    at = detection.next_due()
+    assert at is not None
+    assert at <= 3.0 + 0.25
+    (failure,) = detection.due(at)
+    assert (failure.cause, failure.text, failure.since) == (Cause.DELETED, "node s1-l1-1 was deleted", 3.0)
+    detection.gone("s1-l1-2", "another", 4.0)
+    assert detection.due(9.0) == [], "that was one of the same name, before"
+
+
+def test_a_leaf_that_is_deleted_is_one_failure() -> None:
+    """Whoever deletes it does so node by node, and the daemon may know by then that it is gone."""
+    there = set(NODES)
+    detection = _detection(*NODES)
+    domains = detection.domains_of
+    detection.domains_of = lambda name: domains(name) if name in there else []
+    for number in (1, 2, 3, 4):
+        there.discard(f"s1-l1-{number}")
+        detection.gone(f"s1-l1-{number}", "", 3.0 + number / 20)
+        assert detection.due(3.0 + number / 20) == []
+    (failure,) = detection.due(3.3)
+    assert (failure.cause, failure.text) == (Cause.DOMAIN, "s1/l1 failed: 4 of its 4 nodes are gone")
+    assert failure.nodes == ("s1-l1-1", "s1-l1-2", "s1-l1-3", "s1-l1-4")
+    assert detection.next_due() is None
+    assert detection.due(100.0) == []
+
+
+def test_nodes_that_are_deleted_slowly_count_for_their_leaf() -> None:
+    detection = _detection(*NODES)
+    told = []
+    for number, at in ((1, 0.0), (2, 4.0), (3, 8.0)):
+        detection.gone(f"s1-l1-{number}", "", at)
+        told += detection.due(at + 1.0)
+    assert [(one.cause, one.nodes) for one in told] == [
+        (Cause.DELETED, ("s1-l1-1",)),
+        (Cause.DELETED, ("s1-l1-2",)),
+        (Cause.DOMAIN, ("s1-l1-3",)),
+    ]
+    assert told[-1].text == "s1/l1 failed: 3 of its 4 nodes are gone"
+    detection.gone("s1-l2-1", "", 50.0)
+    detection.gone("s1-l1-4", "", 50.0)
+    assert [one.cause for one in detection.due(51.0)] == [Cause.DELETED] * 2, "the others went long ago"
+
+
+def test_some_nodes_of_a_leaf_die_and_others_are_deleted() -> None:
+    detection = _detection(*NODES)
+    for number in (1, 2):
+        _ready(detection, f"s1-l1-{number}", "Unknown", 0.0)
+    detection.gone("s1-l1-3", "", 2.0)
     (failure,) = detection.due(3.0)
-    assert (failure.cause, failure.text) == (Cause.DELETED, "node s1-l1-1 was deleted")
-    detection.gone("s1-l1-2", "another", 3.0)
-    assert detection.due(3.0) == [], "that was one of the same name, before"
+    assert failure.text == "s1/l1 failed: 3 of its 4 nodes are gone or not ready"
+    assert failure.since == 0.0
+    assert detection.due(60.0) == []
+
+
+def test_most_nodes_that_are_deleted_at_once_are_believed_after_a_minute() -> None:
+    """A server that has lost its store tells of no nodes either; who removes most of a cluster means it."""
+    detection = _detection(*NODES)
+    for name in NODES[:12]:
+        detection.gone(name, "", 5.0)
+    assert detection.due(6.0) == []
+    assert "12 of 16 nodes" in detection.held
+    at = detection.next_due()
+    assert at is not None
+    assert {one for failure in detection.due(at) for one in failure.nodes} == set(NODES[:12])
+    assert detection.held == ""
 
 
 def test_a_node_that_was_to_be_emptied_has_failed_when_it_is_deleted() -> None:
@@ -71,11 +132,11 @@ def test_a_node_that_was_to_be_emptied_has_failed_when_it_is_deleted() -> None:
     detection.seen(NodeHealth(name, f"uid-{name}", cordoned=True, taints=taints), 0.0)
     assert [one.cause for one in detection.due(10.0)] == [Cause.MAINTENANCE]
     detection.gone(name, f"uid-{name}", 20.0)
-    assert [one.cause for one in detection.due(20.0)] == [Cause.DELETED]
+    assert [one.cause for one in detection.due(20.25)] == [Cause.DELETED]
     _ready(detection, "s1-l1-2", "False", 20.0)
     assert [one.cause for one in detection.due(30.0)] == [Cause.NOT_READY]
     detection.gone("s1-l1-2", "uid-s1-l1-2", 40.0)
-    assert detection.due(40.0) == [], "that is the same failure"
+    assert detection.due(41.0) == [], "that is the same failure"
 
 
 def test_what_comes_and_goes_does_not_hide_what_lasts() -> None:

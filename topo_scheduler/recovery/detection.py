@@ -1,10 +1,12 @@
 """Which nodes failed, and since when that is believed.
 
-A problem counts once it has lasted for the debounce; a deleted node at once. When most nodes of a domain have one by
-then, the domain failed: that is one event, for all of them. A node that failed is in quarantine for a while when it
-comes back, longer the more often it failed of late: nothing is planned onto it.
+A problem counts once it has lasted for the debounce; that a node was deleted after a blink, in which those that go with
+it are gathered. When most nodes of a domain have one by then, the domain failed: that is one event, for all of them. A
+node that failed is in quarantine for a while when it comes back, longer the more often it failed of late: nothing is
+planned onto it.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,6 +16,10 @@ from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.health import NodeHealth, Problem, problem_of
 
 MOST_DOUBLINGS: Final = 6
+GATHER: Final = 0.25
+"""Seconds from when a node was deleted until that counts: who deletes a leaf does so node by node."""
+DELETED_HOLDS: Final = 60.0
+"""Seconds for which a node that was deleted may be taken for one that this side does not see."""
 
 Path = tuple[str, ...]
 
@@ -30,9 +36,13 @@ class Failure:
 
 @dataclass(slots=True)
 class _Node:
-    """A node. ``since`` when its problem began; ``told`` which were confirmed since it was well, or was dead or not."""
+    """A node. ``domains`` outermost first, as they were when its problem began, and while it has none as they are.
+
+    ``since`` when its problem began; ``told`` which were confirmed since it was well, or was dead or not.
+    """
 
     health: NodeHealth
+    domains: tuple[Path, ...] = ()
     problem: Problem | None = None
     since: float = 0.0
     told: set[Cause] = field(default_factory=set)
@@ -46,6 +56,23 @@ class _Node:
     def fresh(self) -> bool:
         """Whether its problem was not confirmed yet; of a dead node it is always the same."""
         return self.problem is not None and not (self.told if self.dead else self.problem.cause in self.told)
+
+
+@dataclass(slots=True)
+class _Deleted:
+    """A node that was deleted. ``told`` whether that was: then it only counts for its domains, for a while."""
+
+    at: float
+    domains: tuple[Path, ...]
+    told: bool = False
+
+
+@dataclass(slots=True)
+class _Down:
+    """Of a domain: ``fresh`` nodes that are dead or gone and were not told; ``told`` how many that went of late were."""
+
+    fresh: set[str] = field(default_factory=set)
+    told: int = 0
 
 
 @dataclass(slots=True)
@@ -64,12 +91,10 @@ class Detection:
     domains_of: Callable[[str], Sequence[Path]]
     _nodes: dict[str, _Node] = field(default_factory=dict)
     _failing: dict[str, _Node] = field(default_factory=dict)
-    _gone: dict[str, float] = field(default_factory=dict)
+    _gone: dict[str, _Deleted] = field(default_factory=dict)
     _records: dict[str, _Record] = field(default_factory=dict)
     _by_pods: dict[str, Problem] = field(default_factory=dict)
     """What is wrong with nodes by their pods."""
-    _domains: dict[str, tuple[Path, ...]] = field(default_factory=dict)
-    """Domains of nodes that have a problem, as they were when it began: a deleted node tells none any more."""
     held: str = ""
     """Why nothing is begun at the moment; empty when there is no such reason."""
 
@@ -85,6 +110,7 @@ class Detection:
             known = self._nodes[health.name] = _Node(health)
             self._gone.pop(health.name, None)
         known.health = health
+        self._locate(known)
         self._judge(known, now)
 
     def gone(self, name: str, uid: str, now: float) -> None:
@@ -93,9 +119,9 @@ class Detection:
         if known is None or (uid and known.health.uid != uid):
             return
         del self._nodes[name]
-        self._domains.pop(name, None)
-        if not known.dead or known.fresh:  # for less than that pods stay that say so
-            self._gone[name] = now
+        self._locate(known)
+        # For less than that pods stay that say so.
+        self._gone[name] = _Deleted(now, known.domains, told=known.dead and not known.fresh)
         self._failing.pop(name, None)
 
     def pods_tell(self, problems: Mapping[str, Problem], now: float) -> None:
@@ -116,34 +142,36 @@ class Detection:
     def due(self, now: float) -> list[Failure]:
         """Return what has failed for long enough by now, each failure once."""
         ripe = [name for name, node in self._failing.items() if self._ripe(node, now)]
-        if not ripe and not self._gone:
+        gone = self._deleted(now)
+        if not ripe and not gone:
             self.held = "" if not self._failing else self.held
             return []
-        self.held = self._cut_off()
+        self.held = self._cut_off(now)
         if self.held:
             return []
-        gone, self._gone = self._gone, {}
         failures: list[Failure] = []
-        left = dict.fromkeys(sorted(ripe))
-        fresh, sizes = self._fresh(), self._sizes() if len(self._failing) > 1 else {}
+        left = dict.fromkeys([*sorted(ripe), *sorted(gone)])
+        several = len(self._failing) + len(self._gone) > 1
+        down, sizes = (self._down(), self._sizes()) if several else ({}, {})
         while left:
             name = next(iter(left))
-            failure = self._as_domain(name, fresh, sizes) or self._single(name)
+            failure = self._as_domain(name, down, sizes) or self._single(name)
             for one in failure.nodes:
                 left.pop(one, None)
                 self._confirm(one, now)
-                for path in self._domains.get(one, ()):
-                    fresh.get(path, set()).discard(one)
+                for path in self._domains(one) if several else ():
+                    down[path].fresh.discard(one)
+                    down[path].told += one in self._gone
             failures.append(failure)
-        failures += [
-            Failure(Cause.DELETED, f"node {name} was deleted", (name,), at) for name, at in sorted(gone.items())
-        ]
         return failures
 
     def next_due(self) -> float | None:
         """Return when `due` must be asked next."""
+        untold = [node.at for node in self._gone.values() if not node.told]
+        if self.held:
+            return min(untold) + DELETED_HOLDS if untold else None
         waits = [node.since + self.spec.debounce for node in self._failing.values() if node.fresh]
-        return min(waits, default=None) if not self.held else None
+        return min((*waits, *(at + GATHER for at in untold)), default=None)
 
     def problem(self, name: str) -> Problem | None:
         """Return what is wrong with a node now; one that is not there was deleted."""
@@ -189,13 +217,17 @@ class Detection:
 
     # ------------------------------------------------------------ inside
 
+    def _locate(self, node: _Node) -> None:
+        """Remember where a node without a problem is: later it may have no labels, or be gone."""
+        if node.problem is None:
+            node.domains = tuple(self.domains_of(node.health.name)) or node.domains
+
     def _judge(self, node: _Node, now: float) -> None:
         name = node.health.name
         before, node.problem = node.problem, problem_of(node.health, self.spec) or self._by_pods.get(name)
         if node.problem is None:
             node.told = set()
             self._failing.pop(name, None)
-            self._domains.pop(name, None)
         elif before is None or before.cause is not node.problem.cause:
             dead = node.problem.cause.dead
             if before is None or before.cause.dead != dead:
@@ -205,12 +237,21 @@ class Detection:
             # Else it goes on: not ready and unreachable are the same failure, and of what does not kill a node one
             # thing may come and go while another lasts.
             self._failing[name] = node
-            self._domains.setdefault(name, tuple(self.domains_of(name)))
 
     def _ripe(self, node: _Node, now: float) -> bool:
         return node.fresh and node.since + self.spec.debounce <= now
 
+    def _deleted(self, now: float) -> list[str]:
+        """Return the nodes whose deletion is to be told, once that of one is; forget those that were told for long."""
+        for name in [name for name, one in self._gone.items() if one.told and one.at + self.spec.debounce < now]:
+            del self._gone[name]
+        untold = [name for name, one in self._gone.items() if not one.told]
+        return untold if any(self._gone[name].at + GATHER <= now for name in untold) else []
+
     def _confirm(self, name: str, now: float) -> None:
+        if name in self._gone:
+            self._gone[name].told = True
+            return
         node = self._failing[name]
         assert node.problem is not None
         node.told.add(node.problem.cause)
@@ -220,46 +261,67 @@ class Detection:
         record.times += 1
         record.until = now + self.spec.quarantine * 2 ** min(MOST_DOUBLINGS, record.times - 1)
 
-    def _cut_off(self) -> str:
-        dead = sum(node.dead for node in self._failing.values())
-        total = len(self._nodes) + len(self._gone)
-        dead += len(self._gone)
+    def _cut_off(self, now: float) -> str:
+        gone = sum(not one.told and now < one.at + DELETED_HOLDS for one in self._gone.values())
+        dead, total = gone + sum(node.dead for node in self._failing.values()), gone + len(self._nodes)
         if total < 3 or dead <= self.spec.hold_above * total:
             return ""
         return f"{dead} of {total} nodes are not ready: nothing is moved while that is so, as this side may be cut off"
 
     def _single(self, name: str) -> Failure:
+        if name in self._gone:
+            return Failure(Cause.DELETED, f"node {name} was deleted", (name,), self._gone[name].at)
         node = self._failing[name]
         assert node.problem is not None
         return Failure(node.problem.cause, f"node {name} {node.problem.text}", (name,), node.since)
 
-    def _as_domain(self, name: str, fresh: Mapping[Path, set[str]], sizes: Mapping[Path, int]) -> Failure | None:
+    def _as_domain(self, name: str, down: Mapping[Path, _Down], sizes: Mapping[Path, int]) -> Failure | None:
         """Return the failure of the outermost domain of a node of which most nodes failed; None where there is none.
 
-        ``fresh`` dead nodes that were not told of, by domain; ``sizes`` how many nodes each domain has.
+        ``sizes`` how many nodes each domain has, or had.
         """
-        for path in self._domains.get(name, ()):
-            inside, size = fresh.get(path, set()), sizes.get(path, 0)
-            if name not in inside:
+        for path in self._domains(name):
+            inside, size = down.get(path, _Down()), sizes.get(path, 0)
+            if name not in inside.fresh:
                 return None
-            if len(inside) > 1 and len(inside) > self.spec.domain_share * size and size < len(self._nodes):
-                since = min(self._failing[one].since for one in inside)
-                text = f"{'/'.join(path)} failed: {len(inside)} of its {size} nodes are not ready"
-                return Failure(Cause.DOMAIN, text, tuple(sorted(inside)), since)
+            count = len(inside.fresh) + inside.told
+            total = len(self._nodes) + len(self._gone)
+            if count > 1 and count > self.spec.domain_share * size and size < total:
+                gone = inside.told + len(inside.fresh & self._gone.keys())
+                state = "not ready" if not gone else "gone" if gone == count else "gone or not ready"
+                text = f"{'/'.join(path)} failed: {count} of its {size} nodes are {state}"
+                since = min(self._since(one) for one in inside.fresh)
+                return Failure(Cause.DOMAIN, text, tuple(sorted(inside.fresh)), since)
         return None
 
-    def _fresh(self) -> dict[Path, set[str]]:
-        """Return the dead nodes that were not told of, by each of their domains."""
-        found: dict[Path, set[str]] = {}
+    def _since(self, name: str) -> float:
+        return self._gone[name].at if name in self._gone else self._failing[name].since
+
+    def _domains(self, name: str) -> tuple[Path, ...]:
+        one = self._gone.get(name) or self._nodes[name]
+        return one.domains
+
+    def _down(self) -> dict[Path, _Down]:
+        """Return the nodes that are dead or were deleted of late, by each of their domains."""
+        found: defaultdict[Path, _Down] = defaultdict(_Down)
         for name, node in self._failing.items():
-            if node.dead and node.fresh:
-                for path in self._domains.get(name, ()):
-                    found.setdefault(path, set()).add(name)
+            for path in node.domains:
+                if node.dead and node.fresh:
+                    found[path].fresh.add(name)
+        for name, one in self._gone.items():
+            for path in one.domains:
+                if one.told:
+                    found[path].told += 1
+                else:
+                    found[path].fresh.add(name)
         return found
 
     def _sizes(self) -> Mapping[Path, int]:
         sizes: dict[Path, int] = {}
-        for name in self._nodes:
-            for path in self._domains.get(name) or self.domains_of(name):
+        for name, node in self._nodes.items():
+            for path in (self.domains_of(name) if node.problem is None else ()) or node.domains:
+                sizes[path] = sizes.get(path, 0) + 1
+        for deleted in self._gone.values():
+            for path in deleted.domains:
                 sizes[path] = sizes.get(path, 0) + 1
         return sizes
