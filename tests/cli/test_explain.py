@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli.conftest import Served, run
 from tests.crds import native_pod_group
+from tests.schemas import follows
 from topo_scheduler.cli.explained import SCHEMA, Explained
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.demo import until
@@ -40,7 +41,8 @@ def explained(served: Served, *arguments: str) -> dict[str, Any]:
     assert code == 0, output
     answer = json.loads(output)
     assert isinstance(answer, dict)
-    msgspec.json.decode(output, type=Explained)  # as the published schema says, and nothing else
+    msgspec.json.decode(output, type=Explained)
+    follows(answer, "explain.schema.json")
     return answer
 
 

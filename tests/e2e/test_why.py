@@ -1,6 +1,7 @@
 """Why a gang waits and what would help: as event, as condition, from the command line; and what is told helps."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.e2e import objects
 from tests.e2e.api import Json
 from tests.e2e.cluster import Cluster, annotation
 from tests.e2e.replica import Replica
+from tests.schemas import follows
 from topo_scheduler.cli.explained import Explained, WayOut, Why
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +32,9 @@ async def explain(cluster: Cluster, *arguments: str) -> str:
 
 
 async def why(cluster: Cluster, name: str) -> Why:
-    found = msgspec.json.decode(await explain(cluster, name, "-o", "json"), type=Explained)
+    told = await explain(cluster, name, "-o", "json")
+    follows(json.loads(told), "explain.schema.json")
+    found = msgspec.json.decode(told, type=Explained)
     assert isinstance(found.why, Why)
     return found.why
 

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from tests.cli.conftest import run as command
+from tests.schemas import follows
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.policies.names import read_policies
 from topo_scheduler.simulation.results import figures
@@ -143,7 +144,9 @@ def test_a_result_is_written_whole_and_replaced_whole(tmp_path: Path) -> None:
     code, said = simulate(*STREAM, "--policy", "topo,random", "--out", str(out))
     assert code == 0, said
     assert "policy" in said and "random" in said and "means of 2 seeds" in said
-    found = Result.model_validate(json.loads((out / "result.json").read_text()))
+    told = json.loads((out / "result.json").read_text())
+    follows(told, "result.schema.json")
+    found = Result.model_validate(told)
     assert found.schema_version == 1
     assert [(one.policy, one.seed) for one in found.runs] == [("topo", 1), ("topo", 2), ("random", 1), ("random", 2)]
     for one in found.runs:

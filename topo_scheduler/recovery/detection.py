@@ -69,7 +69,7 @@ class _Deleted:
 
 @dataclass(slots=True)
 class _Down:
-    """Of a domain: ``fresh`` nodes that are dead or gone and were not told; ``told`` how many that went of late were."""
+    """Of a domain: ``fresh`` nodes that are dead or gone and were not told; ``told`` how many that went were."""
 
     fresh: set[str] = field(default_factory=set)
     told: int = 0
