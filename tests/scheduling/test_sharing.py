@@ -242,6 +242,18 @@ def test_a_quota_follows_labels() -> None:
     assert len(d.where(one, two)) == 2, "what its node took along counts no more"
 
 
+def test_a_quota_of_a_domain_that_no_node_is_in_is_nobody_s_reason_to_wait() -> None:
+    d = cluster("{quotas: [{namespaces: [a], domain: s2, hard: {gpus: 8}}]}", {"s1/l1": 1})
+    pods = team(2)
+    assert d.run(*pods) == {}
+    assert d.told(pods[0])
+    assert not [text for text in d.told(pods[0]) if "Quota" in text]
+    d.nodes(make_node("s2-l1-1", "s2/l1"))
+    large = make_pod("large", namespace="a", gpus=9)
+    assert d.run(large) == {}
+    assert "Quota of namespace a in s2: 8 of 8 gpus in use, 9 more asked" in d.told(large)[0]
+
+
 def test_labels_that_take_a_pod_out_of_a_quota_s_domain_help_who_waits_for_it() -> None:
     d = cluster("{quotas: [{namespaces: [a], domain: s1, hard: {gpus: 8}}]}", {"s1/l1": 2})
     holder = make_pod("holder", namespace="a", gpus=8, scheduler="default-scheduler", node="s1-l1-1")

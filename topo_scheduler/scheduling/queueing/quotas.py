@@ -112,6 +112,8 @@ class Quotas:
         texts: list[str] = []
         never = False
         for meter in meters:
+            if meter.domain and not meter.inside.any():
+                continue  # no node lies there, so it keeps nobody from anywhere
             held = meter.held.get(namespace, {}) if meter.domain else self._accounts.held(namespace)
             short, impossible = _short(meter, held, groups)
             if not short:
