@@ -28,7 +28,7 @@ from tests.recording.making import (
 )
 from tests.scheduling.driver import configured, fabric, gang
 from topo_scheduler.observability.segment_writer import Bounds, NotWritable, SegmentWriter
-from topo_scheduler.observability.segments import RecordError, segments_of
+from topo_scheduler.observability.segments import RecordError, SegmentReader, segments_of
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import QUERIES, SIGNATURES, decode_arguments, encode_arguments
 from topo_scheduler.recording.ear import Heard
@@ -432,8 +432,23 @@ def test_a_damaged_file(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0xFF
     path.write_bytes(data)
-    with pytest.raises(RecordError, match=r"00000001\.jsonl\.zst: byte \d+: "):
+    with pytest.raises(RecordError, match=r"00000001\.jsonl\.zst: byte \d+: damaged "):
         replay(tmp_path)
+
+
+def test_it_is_told_about_where_a_file_is_damaged(tmp_path: Path) -> None:
+    path = segment(tmp_path)
+    lines = [{"format": "topo-scheduler record"}, *({"noise": os.urandom(3000).hex()} for _ in range(100))]
+    rewrite(path, lines)
+    data = bytearray(path.read_bytes())
+    wrong = len(data) * 3 // 4
+    data[wrong : wrong + 2000] = bytes(2000)
+    path.write_bytes(data)
+    reader = SegmentReader(path)
+    with pytest.raises(RecordError, match=": damaged "):
+        list(reader)
+    # zstd decodes blocks of at most 128 KiB, each as a whole.
+    assert wrong - (1 << 13) <= reader.offset <= wrong + (1 << 17)
 
 
 def test_lines_that_make_no_sense(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ import zstandard
 LINES: Final = ".jsonl.zst"
 CHECKPOINT: Final = ".checkpoint.zst"
 _NAME: Final = re.compile(r"(\d{8})" + re.escape(LINES))
-_CHUNK: Final = 1 << 18
+_CHUNK: Final = 1 << 12
+"""Bytes read at a time: so near to it is told where a file is damaged."""
 
 
 class RecordError(Exception):
@@ -95,11 +96,15 @@ class SegmentReader:
                     if decompressor.eof:
                         break
         except zstandard.ZstdError as error:
-            what = "not a segment of a record" if not self.offset else "damaged"
+            what = "damaged" if self._begins_as_one() else "not a segment of a record"
             raise RecordError(self.path, f"{what} ({error})", remedy, self.offset) from error
         except OSError as error:
             raise RecordError(self.path, error.strerror or str(error), remedy, self.offset) from error
         self.complete = decompressor.eof and not unfinished
+
+    def _begins_as_one(self) -> bool:
+        with self.path.open("rb") as file:
+            return file.read(len(zstandard.FRAME_HEADER)) == zstandard.FRAME_HEADER
 
 
 def read_checkpoint(segment: SegmentFile) -> bytes:
