@@ -10,8 +10,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
-from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
+from tests.helpers import make_pod
+from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.reading import check_sizes, read_cluster, read_workload
 from topo_scheduler.simulation.cluster import leaf_spine
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,96000,393216,8,V100\n"
@@ -193,9 +194,25 @@ def test_a_path_or_an_option_that_is_none(tmp_path: Path) -> None:
         read_cluster(f"{tmp_path / 'topo.csv'}@gpus=x")
     with pytest.raises(CaseError, match="cpu: 'much' is not a quantity"):
         read_cluster(f"{tmp_path / 'topo.csv'}@cpu=much")
-    with pytest.raises(CaseError, match="unknown option 'gpus'"):
+    with pytest.raises(CaseError, match="unknown option 'gpus'; there are none here"):
         (tmp_path / "nodes.csv").write_text(NODES)
         read_cluster(f"{tmp_path / 'nodes.csv'}@gpus=8")
+
+
+def test_options_of_hosts_stand_behind_a_generator_too() -> None:
+    told = "leaf-spine:leaves=2,nodes=2"
+    assert read_cluster(f"{told}@gpus=4,sharing=true").nodes == read_cluster(f"{told},gpus=4,sharing=true").nodes
+    with pytest.raises(CaseError, match="gpus is given twice"):
+        read_cluster(f"{told},gpus=8@gpus=4")
+
+
+def test_who_asks_for_a_share_is_told_how_to_have_gpus_shared() -> None:
+    spec = "leaf-spine:leaves=2,nodes=2"
+    share = Arrival("a", 0.0, None, (make_pod("p", annotations={"gpu-fraction": "0.5"}),), source="pods.yaml:1")
+    workload = WorkloadCase("w", (share,))
+    with pytest.raises(CaseError, match=r"or behind a generator, .* write @sharing=true"):
+        check_sizes(workload, read_cluster(spec))
+    check_sizes(workload, read_cluster(f"{spec}@sharing=true"))
 
 
 def test_jobs_larger_than_the_cluster_are_told_by_their_line(tmp_path: Path) -> None:

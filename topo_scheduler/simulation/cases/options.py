@@ -48,7 +48,8 @@ class Options:
         for name in self.values:
             if name not in self._known:
                 near = difflib.get_close_matches(name, self._known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(set(self._known)))}"
+                known = f"there are {', '.join(sorted(set(self._known)))}" if self._known else "there are none here"
+                hint = f"did you mean {near[0]}?" if near else known
                 raise CaseError(f"{self.spec}: unknown option {quoted(name)}; {hint}")
 
 

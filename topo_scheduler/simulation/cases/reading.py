@@ -57,9 +57,7 @@ def _read_cluster(spec: str, kubeconfig: str | None, context: str | None) -> Clu
 
         return read_live(kubeconfig, context)
     if spec.partition(":")[0] == generated.LEAF_SPINE:
-        _, own, options = split_generator(spec)
-        options.finish()
-        return generated.leaf_spine(Options(spec, own))
+        return generated.leaf_spine(_all_options(spec))
     forms = f"{LIVE}, {generated.LEAF_SPINE}:spines=2,leaves=4,nodes=8,gpus=8 or a path"
     if not spec:  # a variable of a shell that was not set; as a path it would be the folder one is in
         raise CaseError(f"--cluster: it is empty; name {forms}")
@@ -71,6 +69,14 @@ def _read_cluster(spec: str, kubeconfig: str | None, context: str | None) -> Clu
             return read_record(path)[0]
         return read_objects(path.name, read_folder(path))
     return _cluster_of_file(path, options)
+
+
+def _all_options(spec: str) -> Options:
+    """Return what stands among a generator's own, and behind it, where other clusters have them."""
+    _, own, options = split_generator(spec)
+    if twice := sorted(own.keys() & options.values.keys()):
+        raise CaseError(f"{spec}: {twice[0]} is given twice; keep one")
+    return Options(spec, {**own, **options.values})
 
 
 def _cluster_of_file(path: Path, options: Options) -> ClusterCase:
@@ -273,7 +279,7 @@ def check_sizes(workload: WorkloadCase, cluster: ClusterCase, gangs: int = 1) ->
         asked = arrival_milli(one)
         each = max(pod_milli(pod) for pod in one.pods)
         if asked > capacity:
-            problem = f"asks for {asked / WHOLE:g} GPUs, and the cluster has {capacity // WHOLE}"
+            problem = f"asks for {asked / WHOLE:.10g} GPUs, and the cluster has {capacity // WHOLE}"
             raise _too_large(one, problem, capacity // WHOLE // gangs)
         if each > largest:
             problem = f"has a pod of {each // WHOLE} GPUs, and no node more than {largest // WHOLE}"
@@ -281,7 +287,8 @@ def check_sizes(workload: WorkloadCase, cluster: ClusterCase, gangs: int = 1) ->
         if each % WHOLE and not shares:
             raise CaseError(
                 f"{one.source}: {one.name} asks for a share of a GPU, and no node shares its GPUs; label nodes"
-                f" {GPU_SHARING}=true, or write @sharing=true behind the cluster"
+                f" {GPU_SHARING}=true, or behind a generator, a topograph model or the Lingjun table write"
+                " @sharing=true"
             )
 
 
