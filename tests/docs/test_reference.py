@@ -53,6 +53,20 @@ def test_verdicts_of_decisions_are_those_of_the_metric() -> None:
     assert set(re.findall(r"`(\w+)`", line)) == {"verdict", Verdict.PLACED, Verdict.UNSCHEDULABLE}
 
 
+def test_every_label_of_a_metric_is_explained() -> None:
+    text = (REFERENCE / "metrics.md").read_text(encoding="utf-8")
+    explained = {
+        name
+        for line in text.splitlines()
+        if line.startswith("- ")
+        for name in re.findall(r"`(\w+)`", line.split(":")[0])
+    } | set(re.findall(r"; `(\w+)`: ", text))
+    used = {
+        name for row in text.splitlines() if row.startswith("| `") for name in re.findall(r"\w+", row.split("|")[3])
+    }
+    assert used <= explained
+
+
 def test_every_metric_named_in_the_docs_or_an_alert_exists() -> None:
     known = metric_names()
     suffixes = ("_bucket", "_sum", "_count")
