@@ -327,6 +327,38 @@ def test_they_are_told_once_as_long_as_they_stay_the_same_and_again_when_they_ch
     assert "bring back node s-a-3" in d.told(pods[0])[-1]
 
 
+def test_they_stand_behind_what_is_told_later_too() -> None:
+    """That nodes are held for it is told after a while, though nothing changed: the condition keeps the ways out."""
+    d = Driver(fabric({"s/a": 2}), configured("{reservation: {after: 30s}}"))
+    d.apply(held("x", "s-a-1", expected="1h"))
+    pods = gang(2)
+    d.apply(*pods)
+    d.step()
+    assert d.explain()
+    for _ in range(4):
+        d.step(15)
+        d.explain()
+    conditions = [one.message for one in d.said if isinstance(one, MarkUnschedulable) and one.pod.name == "g-0"]
+    assert "Holds s/a" in conditions[-1]
+    assert "What would help, cheapest first: (1) wait until" in conditions[-1]
+    assert conditions == list(dict.fromkeys(conditions)), "none of it is told twice"
+
+
+def test_what_would_help_is_told_anew_when_the_required_level_loosens() -> None:
+    d = Driver(fabric({"s/a": 2, "t/a": 2}))
+    d.apply(held("x", "s-a-1"))
+    asked = {"gang-name": "g", "gang-size": "5", "required-level": "spine", "relax-after": "10m"}
+    pods = [make_pod(f"g-{n}", gpus=8, annotations=asked, created=n) for n in range(5)]
+    d.apply(*pods)
+    d.step()
+    d.explain()
+    assert d.told(pods[0])[-1].endswith("What would help, cheapest first: (1) reduce it to 2 pods.")
+    d.step(601)
+    d.explain()
+    assert "level loosened from spine to cluster after 10m" in d.told(pods[0])[-1]
+    assert "What would help, cheapest first: (1) reduce it to 3 pods" in d.told(pods[0])[-1]
+
+
 def test_a_gang_that_was_placed_meanwhile_is_not_told_of() -> None:
     d = Driver(fabric({"s/a": 2}))
     waiting(d)

@@ -293,6 +293,7 @@ class Engine:
         for workload, why in news:
             text = " ".join(filter(None, (why, self.reserving.told(workload.id), self.moving.told(workload.id))))
             self._out += self._aside.tell(workload, workload.at(Stage.PENDING), text, again=True)
+            self.why.reworded(workload, text, now)
             self._rechecks.forget(workload.id)
 
     def next_due(self) -> float | None:

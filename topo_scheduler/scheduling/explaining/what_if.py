@@ -49,9 +49,13 @@ class WhatIf(Trial):
         self._attempts.spares = spares
 
     def ask(self, workload: Workload, members: Sequence[Member]) -> Ask:
-        """Return what the planner is asked for some members of a workload."""
+        """Return what the planner is asked for some members of a workload, its level as it has loosened by now.
+
+        Raises:
+            PluginError: a plugin failed, so that nothing can be said.
+        """
         groups, _, _ = self._attempts.groups(workload, members)
-        return self._attempts.ask(workload, groups, (), self.layout)
+        return self._attempts.ask_by_now(workload, groups, self.layout, self.now)
 
     def fits(self, workload: Workload, members: Sequence[Member]) -> bool:
         """Return whether the planner finds a place, as a first look; `decide` has the last word."""

@@ -26,6 +26,7 @@ from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import Complain, Instruction, MarkUnschedulable, Tell
 from topo_scheduler.scheduling.intake.pending import worded
 from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.levels import wish_of
 from topo_scheduler.scheduling.placing.second_tree import seen_fabric
 from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.preemption.machine import Preempting
@@ -149,9 +150,17 @@ class Why:
         alike = case.text == text or worded(case.text) == worded(text)
         case.text, case.count = text, members
         if not alike:
-            case.told, case.told_at = "", -inf
-        if case.stamp != self._stamp():
-            self._schedule(workload.id, case, max(now, case.made + SOONEST) if alike else now)
+            self.reworded(workload, text, now)
+        elif case.stamp != self._stamp():
+            self._schedule(workload.id, case, max(now, case.made + SOONEST))
+
+    def reworded(self, workload: Workload, text: str, now: float) -> None:
+        """Note that more was told of a workload that waits, so that what would help is to be told behind it again."""
+        case = self._cases.get(workload.id)
+        if case is None:
+            return
+        case.text, case.told, case.told_at = text, "", -inf
+        self._queue.setdefault(workload.id, now)
 
     def forget(self, id_: str) -> None:
         """Forget a workload that waits no more."""
@@ -283,8 +292,9 @@ class Why:
             return
         stamp = self._stamp()
         groups, _, _ = self._attempts.groups(workload, members)
-        ask = self._attempts.ask(workload, groups, (), self._world.layout)
-        key = _key(workload, ask)
+        layout = seen_fabric(workload, self._world.layout)
+        steps = wish_of(workload, members, layout, now).steps
+        key = _key(workload, self._attempts.ask(workload, groups, (), layout), steps)
         known = self._made.get(key)
         if case is not None:
             case.stamp = stamp
@@ -296,6 +306,7 @@ class Why:
         if decision.verdict is Verdict.PLACED:
             return
         yield None
+        ask = what_if.ask(workload, members)
         rule = what_if.rule(ask)
         table = domain_table(what_if.planner, ask, what_if.layout)
         yield None
@@ -375,8 +386,8 @@ def reason_of(what_if: WhatIf, ask: Ask, decision: Decision, rule: SizeRule | No
     return decision.message
 
 
-def _key(workload: Workload, ask: Ask) -> object:
-    """Return what tells a workload from others that ask for something else."""
+def _key(workload: Workload, ask: Ask, steps: int) -> object:
+    """Return what tells a workload from others that ask for something else; ``steps``: how often its level loosened."""
     wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands, ask.preferred)
     whose = (workload.namespace, workload.priority, workload.level, workload.tiers, workload.group is None)
-    return whose, wanted, ask.segments, ask.woven, tuple(ask.running), tuple(ask.groups), ask.profiles
+    return whose, wanted, steps, ask.segments, ask.woven, tuple(ask.running), tuple(ask.groups), ask.profiles
