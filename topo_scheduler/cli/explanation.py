@@ -195,8 +195,8 @@ async def _decided(client: Client, configuration: Configuration, pod: Pod) -> Js
     listed = await list_cluster(client)
     engine = await build_engine(client, listed, configuration)
     from topo_scheduler.scheduling.instructions import Announce, Tell
+    from topo_scheduler.scheduling.queueing.setting_aside import WAIT_BEFORE_TELLING
     from topo_scheduler.scheduling.queueing.turns import Fairness
-    from topo_scheduler.scheduling.queueing.waking import WAIT_BEFORE_TELLING
     from topo_scheduler.state.decision import Verdict
 
     uid = pod.metadata.uid

@@ -338,7 +338,7 @@ class Engine:
             self._out += self._aside.refuse(workload, pending)
             return False
         if lack := lacking(workload, pending):
-            self._out += self._aside.incomplete(workload, pending, lack)
+            self._out += self._aside.incomplete(workload, pending, lack, now)
             return False
         held_back = self.outcomes.held_back
         if held_back and (held := held_back.must_wait(workload.id, pending, now)) is not None:

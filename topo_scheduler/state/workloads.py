@@ -110,6 +110,21 @@ NO_SUBGROUPS: Final = Subgroups()
 
 
 @dataclass(slots=True)
+class Shortage:
+    """What the members of a gang were told of the pods that must yet appear.
+
+    ``text`` that all of them are to be told from ``due`` on, in seconds, empty where they were; ``heard`` uids of
+    waiting members that were told of any; ``members`` how many ever were, ``times`` how often that was in all.
+    """
+
+    text: str = ""
+    due: float = 0.0
+    heard: set[str] = field(default_factory=set)
+    members: int = 0
+    times: int = 0
+
+
+@dataclass(slots=True)
 class Workload:
     """Pods that are placed together: a gang, or one pod.
 
@@ -146,6 +161,7 @@ class Workload:
     """Whether a bind of the last decision failed."""
     set_aside: SetAside = NOT_SET_ASIDE
     """What its waiting members are, as of when it was set aside: whatever changes them makes it active."""
+    shortage: Shortage | None = None
     plugin_failures: int = 0
     """Attempts in a row that failed because a plugin did."""
     found: bool = False

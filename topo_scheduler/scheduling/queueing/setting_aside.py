@@ -4,6 +4,7 @@ One event per pod and changed reason; the reason also goes to the pod's conditio
 """
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
@@ -14,7 +15,12 @@ from topo_scheduler.scheduling.intake.pending import Told
 from topo_scheduler.scheduling.queueing.queue import Queue
 from topo_scheduler.scheduling.queueing.standing import needed_now, order_of
 from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.workloads import Member, SetAside, Stage, Workload
+from topo_scheduler.state.workloads import Member, SetAside, Shortage, Stage, Workload
+
+WAIT_BEFORE_TELLING: Final = 2.0
+"""Seconds a gang may lack pods before that is told: its controller is usually just making them."""
+LONGEST_WAIT: Final = 3600.0
+"""Seconds at most for which other pods must have stopped coming until those that were told are told how many lack."""
 
 
 def distinct(classes: Iterable[PodClass]) -> tuple[PodClass, ...]:
@@ -37,6 +43,8 @@ class SettingAside:
         self.queue.park(order_of(workload), until)
         workload.set_aside = SetAside(distinct(member.cls for member in workload.at(Stage.PENDING)))
         workload.room_helps = room_helps
+        if workload.shortage is not None:
+            workload.shortage.text = ""  # it lacks none; what lacks after this is news, and must hold for a while again
         self.outcomes.hindered(workload, now)
 
     def tell(
@@ -91,14 +99,38 @@ class SettingAside:
                 out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
         return out
 
-    def incomplete(self, workload: Workload, pending: Sequence[Member], lack: int) -> list[Instruction]:
-        """Set a gang aside of which pods must yet appear."""
-        self.queue.wait(order_of(workload), None)
+    def incomplete(self, workload: Workload, pending: Sequence[Member], lack: int, now: float) -> list[Instruction]:
+        """Set a gang aside of which pods must yet appear.
+
+        Members that were told of none yet are told at once. The others are told what holds by now when it has held for
+        a while, which doubles with each time that a member was told on average: so of pods that come one by one each is
+        told a few times, however slowly they come, and all are told what holds in the end.
+        """
         text = f"Gang {workload.name} is waiting for {lack} of {workload.size} pods"
         if workload.awaits:
             text = f"Gang {workload.name} is waiting: {workload.awaits}"
-        return [
-            Tell(reference(member), True, Reason.FAILED_SCHEDULING, text)
+        if (shortage := workload.shortage) is None:
+            shortage = workload.shortage = Shortage()
+        if shortage.text != text:
+            shortage.text, shortage.due = text, now + _patience(shortage)
+        due = shortage.due <= now
+        self.queue.wait(order_of(workload), None if due else shortage.due)
+        if due:
+            shortage.text = ""
+        heard = shortage.heard.intersection(member.uid for member in pending)
+        news = [
+            member
             for member in pending
-            if self._told.changed(member.uid, text, exact=True)
+            if (due or member.uid not in heard) and self._told.changed(member.uid, text, exact=True)
         ]
+        fresh = {member.uid for member in news} - heard
+        shortage.heard = heard | fresh
+        shortage.members += len(fresh)
+        shortage.times += len(news)
+        return [Tell(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in news]
+
+
+def _patience(shortage: Shortage) -> float:
+    """Return for how many seconds more the number of pods that lack must hold before it is told once more."""
+    times = max(1, shortage.times // max(1, shortage.members))
+    return min(LONGEST_WAIT, WAIT_BEFORE_TELLING * (2.0 ** min(times - 1, 32) - 1))

@@ -1,7 +1,5 @@
 """Which workloads are to be tried: those that changed, and those that something helped which happened since."""
 
-from typing import Final
-
 import numpy as np
 
 from topo_scheduler.scheduling.attempts import Attempts
@@ -12,15 +10,13 @@ from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.rechecks import Rechecks
+from topo_scheduler.scheduling.queueing.setting_aside import WAIT_BEFORE_TELLING
 from topo_scheduler.scheduling.queueing.standing import lacking, order_of
 from topo_scheduler.scheduling.rules.volumes import concerned
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.workloads import Stage, Workload, Workloads
-
-WAIT_BEFORE_TELLING: Final = 2.0
-"""Seconds a gang may lack pods before that is told: its controller is usually just making them."""
 
 
 class Waking:
@@ -65,8 +61,9 @@ class Waking:
             self._queue.remove(workload.id)
         elif self._queue.place(workload.id) is not Place.BACKOFF:
             if lacking(workload, pending) and not workload.problem:
-                if self._queue.place(workload.id) is Place.PARKED or self._queue.until(workload.id) is None:
-                    self._queue.wait(order_of(workload), now + WAIT_BEFORE_TELLING)
+                until, soon = self._queue.until(workload.id), now + WAIT_BEFORE_TELLING
+                if self._queue.place(workload.id) is Place.PARKED or until is None or until > soon:
+                    self._queue.wait(order_of(workload), soon)
             else:
                 self._queue.activate(order_of(workload))
 

@@ -1,0 +1,105 @@
+"""What is told of gangs whose pods come one by one: each pod soon, the truth in the end, and not much in between."""
+
+from collections import Counter
+from math import log2
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.scheduling.driver import Driver, fabric, gang
+from topo_scheduler.scheduling.instructions import Tell
+from topo_scheduler.scheduling.queueing.setting_aside import LONGEST_WAIT, WAIT_BEFORE_TELLING
+
+
+def arrive(d: Driver, size: int, gaps: list[float]) -> list[str]:
+    """Let a pod come after each gap, in seconds; return their uids."""
+    pods = gang(size)[: len(gaps)]
+    for pod, gap in zip(pods, gaps, strict=True):
+        pass_time(d, gap)
+        d.apply(pod)
+    return [pod.metadata.uid for pod in pods]
+
+
+def pass_time(d: Driver, seconds: float) -> None:
+    """Let the engine have its turn whenever it wants one, as the daemon does."""
+    until = d.now + seconds
+    d.step()
+    while (due := d.engine.next_due()) is not None and due <= until:
+        d.step(max(0.0, due - d.now))
+    d.step(until - d.now)
+
+
+def last_told(d: Driver) -> dict[str, str]:
+    return {said.pod.uid: said.message for said in d.said if isinstance(said, Tell)}
+
+
+@pytest.mark.parametrize("gap", [1.0, 3.0, 10.0, 60.0, 600.0])
+def test_a_gang_that_comes_slowly_is_told_a_few_times_a_pod(gap: float) -> None:
+    """Of 200 pods all were told of each that came: 20,000 events."""
+    d = Driver(fabric({"s1/l1": 4}))
+    uids = arrive(d, 201, [gap] * 200)
+    assert set(last_told(d)) >= set(uids[:-3])
+    assert len(d.told()) <= 200 * (log2(gap + 2) + 2)
+    pass_time(d, 4 * gap + 10)
+    assert last_told(d) == dict.fromkeys(uids, "Gang g is waiting for 1 of 201 pods")
+    assert len(d.told()) <= 200 * (log2(gap + 2) + 3)
+    said = len(d.told())
+    pass_time(d, 100_000)
+    assert len(d.told()) == said
+
+
+def test_small_gangs_are_told_of_every_pod_that_comes() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    arrive(d, 9, [60.0] * 8)
+    pass_time(d, 60.0)
+    assert Counter(d.told())["Gang g is waiting for 1 of 9 pods"] == 8
+    assert len(d.told()) == sum(range(1, 9))
+
+
+def test_a_pod_that_is_made_again_and_again_is_not_told_to_all_each_time() -> None:
+    """The gang has no room, so all are told that when it is whole, and that it waits when it is not."""
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = gang(50)
+    d.apply(*pods)
+    d.step()
+    for number in range(100):
+        d.delete(pods[0])
+        pass_time(d, 5.0)
+        pods[0].metadata.uid = f"again-{number}"
+        d.apply(pods[0])
+        pass_time(d, 5.0)
+    assert len(d.told()) <= 50 * 12 + 2 * 100
+    d.delete(pods[0])
+    pass_time(d, LONGEST_WAIT + WAIT_BEFORE_TELLING)
+    told = last_told(d)
+    assert {told[pod.metadata.uid] for pod in pods[1:]} == {"Gang g is waiting for 1 of 50 pods"}
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 10_000) | st.floats(0, 5), st.sampled_from(["come", "come", "go"])),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_each_is_told_early_and_all_the_truth_in_the_end(changes: list[tuple[float, str]]) -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    waiting, there, came = gang(50), [], {}
+    for gap, what in changes:
+        pass_time(d, gap)
+        if what == "come":
+            there.append(waiting.pop())
+            came[there[-1].metadata.uid] = d.now
+            d.apply(there[-1])
+        elif there:
+            d.delete(there.pop(0))
+        told = last_told(d)
+        since = d.now - WAIT_BEFORE_TELLING - 0.001
+        assert all(pod.metadata.uid in told for pod in there if came[pod.metadata.uid] < since)
+    pass_time(d, LONGEST_WAIT + WAIT_BEFORE_TELLING + 1)
+    lack = f"Gang g is waiting for {50 - len(there)} of 50 pods"
+    told = last_told(d)
+    assert {told[pod.metadata.uid] for pod in there} <= {lack}
+    assert len(d.told()) <= len(came) * (log2(LONGEST_WAIT) + 3)
