@@ -123,6 +123,12 @@ def test_an_unknown_key_is_refused_with_its_path_and_what_may_be_meant(text: str
             "spec.topologyConstraints.enforcement",
             "'required'",
         ),
+        (
+            WHAT + "spec: {topologyConstraints: {maxNodesPerLeaf: true}}",
+            "spec.topologyConstraints.maxNodesPerLeaf",
+            "neither true nor false",
+        ),
+        (WHAT + "spec: {reservation: {after: yes}}", "spec.reservation.after", "neither true nor false"),
         (WHAT + "spec: []", "spec", "dictionary"),
         (HOW + "metrics: {port: 70000}", "metrics.port", "65535"),
         (HOW + "clientConnection: {maxBindsInFlight: 0}", "clientConnection.maxBindsInFlight", "equal to 1"),

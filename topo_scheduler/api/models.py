@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, field_validator
 from pydantic.alias_generators import to_camel
 
 from topo_scheduler.api.durations import parse_duration, written_duration
@@ -36,3 +36,11 @@ class Model(BaseModel):
         frozen=True,
         use_attribute_docstrings=True,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse a truth value where something else is meant: as a number it would be taken for 1 or 0."""
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise ValueError("neither true nor false may stand here")
+        return value
