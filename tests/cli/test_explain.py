@@ -62,6 +62,13 @@ def test_a_bound_pod_and_its_gang(served: Served) -> None:
     assert "rank 0  member-0  spine-1.leaf-1.node-3" in text
 
 
+def test_a_share_of_a_gpu_is_told_with_its_index(served: Served) -> None:
+    served.create_pod("notebook")
+    shared = {"gpu_index": "3", "charged_gpu_fraction": "0.25"}
+    served.bind("notebook", "node-4", rank="0", address="s.l.node-4", score="0.500", **shared)
+    assert "  GPU index  3, of which it holds 0.25\n" in explain(served, "notebook")[1]
+
+
 def test_a_pod_bound_by_another(served: Served) -> None:
     served.create_pod("taken")
     served.bind("taken", "node-1")
@@ -136,7 +143,24 @@ def test_the_cheapest_ways_out_are_told_of_a_job_by_its_name(served: Served, tmp
     assert "What would help, cheapest first (each was tried on a copy of the cluster):\n  1. " in text
     assert all(way["say"] in text for way in why["waysOut"] if "until" not in way["say"])
     assert "spine-1/leaf-1           room for 1 of 5 pods" in text
-    assert "size rule  at least 5 nodes, within 3 leaves of one cluster" in text
+    assert "size rule  at least 5 nodes, within 3 leaves of the cluster" in text
+
+
+def test_what_is_held_for_a_gang_is_told_behind_the_rest_which_is_not_repeated(served: Served, tmp_path: Path) -> None:
+    path, config = tmp_path / "gang.yaml", tmp_path / "config.yaml"
+    path.write_text(GANG.replace('"40"', '"16"').replace(": 5", ": 2"))
+    config.write_text(
+        "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec:\n  reservation: {after: 1ms}\n"
+    )
+    served.submit(path, 2)
+    for node in range(1, 9):
+        served.create_pod(f"filler-{node}", gpus=8, annotations={"topology.scheduler/expected-duration": "2h"})
+        served.bind(f"filler-{node}", f"node-{node}")
+    code, text = explain(served, "big", "--config", str(config))
+    assert code == 0
+    assert "\nAlso: Holds spine-1/leaf-1 (2 nodes), expected free at about " in text
+    assert text.partition("\nEvents:")[0].count("nodes are available") == 1
+    assert "size rule  at least 2 nodes, within one leaf\n" in text
 
 
 def test_a_way_out_that_was_told_helps(served: Served, tmp_path: Path) -> None:

@@ -45,8 +45,8 @@ def _bound(pod: str, told: Json) -> Iterator[str]:
     if told["chargedGpus"]:
         yield f"  GPUs       {told['chargedGpus']}, reserved by annotation alone: its node gives it no device"
     if told["gpuIndex"]:
-        share = f"{told['gpuFraction']} of " if told["gpuFraction"] else ""
-        yield f"  GPU index  {share}{', '.join(map(str, told['gpuIndex']))}"
+        share = f", of which it holds {told['gpuFraction']}" if told["gpuFraction"] else ""
+        yield f"  GPU index  {', '.join(map(str, told['gpuIndex']))}{share}"
     if gang := told.get("gang"):
         yield ""
         yield f"Gang of {_count(len(gang['members']), 'pod')} ({gang['id']}):"
@@ -74,8 +74,8 @@ def _pending(pod: str, told: Json) -> Iterator[str]:
         yield decision["message"]
         yield from _lost(decision, told.get("why"))
     for line in told["wouldTell"]:
-        if line != decision["message"]:
-            yield f"Also: {line}"
+        if more := line.removeprefix(decision["message"]).strip():
+            yield f"Also: {more}"
     for problem in told.get("leftOut", ()):
         yield f"Warning: {problem}"
 
@@ -95,10 +95,9 @@ def _placeable(decision: Json) -> Iterator[str]:
 def _lost(decision: Json, why: Json | None) -> Iterator[str]:
     rule = decision["sizeRule"] or (why["sizeRule"] if why is not None else None)
     if rule is not None:
-        yield (
-            f"  size rule  at least {_count(rule['nodes'], 'node')}, within {rule['leaves']}"
-            f" {'leaf' if rule['leaves'] == 1 else 'leaves'} of one {rule['within']}"
-        )
+        domain = "the cluster" if rule["within"] == "cluster" else f"one {rule['within']}"
+        where = "one leaf" if rule["leaves"] == 1 else f"{rule['leaves']} leaves of {domain}"
+        yield f"  size rule  at least {_count(rule['nodes'], 'node')}, within {where}"
     if why is None:
         for domain in decision["domains"]:
             yield f"  {domain['path'] or 'cluster':<24} {domain['reason']}"
