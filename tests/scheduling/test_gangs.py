@@ -351,6 +351,22 @@ def test_members_lost_by_a_gang_that_ran_whole_are_placed_one_by_one() -> None:
     assert all(pod.spec.node_name for pod in late)
 
 
+def test_a_gang_that_lost_all_its_members_is_placed_all_or_none_again() -> None:
+    """The new pods come before the last of the old ones is gone, as Jobs make them."""
+    d = Driver(fabric({"s1/l1": 2}))
+    pods, late = [named(number, 2) for number in range(2)], [named(number, 2) for number in (10, 11)]
+    d.run(*pods)
+    other = make_pod("other", gpus=8, scheduler="other", node=pods[0].spec.node_name)
+    d.delete(pods[0])
+    d.apply(other, *late)
+    d.delete(pods[1])
+    d.settle()
+    assert d.where(*late) == {}, "there is room for one of two"
+    d.delete(other)
+    d.settle()
+    assert len(d.where(*late)) == 2
+
+
 def test_a_lost_member_is_placed_next_to_the_others() -> None:
     d = Driver(fabric({"s1/l1": 4, "s2/l1": 4}))
     pods = [named(number, 3) for number in range(3)]

@@ -129,11 +129,11 @@ class Workload:
     """Pods that are placed together: a gang, or one pod.
 
     ``size`` members that must be placed at once (those that run count); ``controller`` kind and name of what made
-    the pods, for messages; ``complete`` whether all of it ran at some time: from then on lost members are re-placed
-    singly, before that a gang that can't be completed is rolled back. ``group`` the PodGroup that says so, if one does;
-    ``level`` of the fabric of which all members must share one domain, ``tiers`` the same as a number of levels from
-    the leaf (1) outward; ``subgroups`` pods of consecutive ranks that its controller wants together; ``awaits`` what
-    must appear before its size is known.
+    the pods, for messages; ``complete`` whether all of it ran at some time, and some of it since: from then on lost
+    members are re-placed singly, before that a gang that can't be completed is rolled back. ``group`` the PodGroup
+    that says so, if one does; ``level`` of the fabric of which all members must share one domain, ``tiers`` the same as
+    a number of levels from the leaf (1) outward; ``subgroups`` pods of consecutive ranks that its controller wants
+    together; ``awaits`` what must appear before its size is known.
     """
 
     id: str
@@ -304,7 +304,10 @@ class Workloads:
         return workload
 
     def leave(self, uid: str) -> Workload | None:
-        """Take a pod out; return the workload it was in. A workload without members is forgotten."""
+        """Take a pod out; return the workload it was in.
+
+        A workload without members is forgotten; so is that it ran whole where none of those that are left has a place.
+        """
         id_ = self._of_pod.pop(uid, None)
         if id_ is None:
             return None
@@ -312,4 +315,7 @@ class Workloads:
         del workload.members[uid]
         if not workload.members:
             del self._by_id[id_]
+        elif workload.complete and all(member.stage is Stage.PENDING for member in workload.members.values()):
+            workload.complete = False
+            workload.ran.clear()
         return workload
