@@ -352,6 +352,19 @@ def test_a_victim_that_does_not_end_is_given_up() -> None:
     assert d.told(high, Reason.PREEMPTION_FAILED) == ["Pod default/a did not end in time; other room is looked for"]
 
 
+def test_a_budget_of_pods_whose_room_would_be_of_no_use_is_not_told() -> None:
+    d = driver({"s1/l1": 1, "s1/l2": 1})
+    d.apply(make_pod("low", gpus=8, node="s1-l1-1", scheduler="other", labels={"app": "db"}))
+    running(d, "equal", "s1-l2-1", gpus=6, priority=10)
+    d.engine.budgets_applied([budget("never", 0, {"app": "db"})])
+    high = urgent()
+    high.spec.node_selector = {"topology.scheduler/leaf": "l2"}
+    d.apply(high)
+    d.settle()
+    (text,) = d.told(high, Reason.FAILED_SCHEDULING)
+    assert "PodDisruptionBudget" not in text
+
+
 def test_a_budget_that_blocks_for_ever_is_told_and_the_queue_moves_on() -> None:
     d = driver({"s1/l1": 1, "s1/l2": 1})
     low = make_pod("low", gpus=8, node="s1-l1-1", scheduler="other", labels={"app": "db"})

@@ -9,6 +9,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from topo_scheduler.api.objects import Budget, Pod
 from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.attempts import Attempts
@@ -22,6 +24,7 @@ from topo_scheduler.scheduling.preemption.nominations import Nominations, nomina
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
 from topo_scheduler.scheduling.reserving.replacements import Replacements
+from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.budgets import Budgets
 from topo_scheduler.state.crossing import crossed
@@ -168,7 +171,9 @@ class Preempting:
         if now < (at := max(self._looks_at(workload.id), self._not_before)):
             self._again[workload.id] = at
             return out, search.sentence
-        candidates = self._candidates(workload, now, wall)
+        views = self._attempts.planner.views
+        usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
+        candidates = self._candidates(workload, usable, now, wall)
         plan = None
         if candidates.pods or candidates.leaving:
             plan = plan_preemption(self._attempts.planner, ask, layout, candidates, now)
@@ -279,7 +284,7 @@ class Preempting:
             self._world.around.position,
         )
 
-    def _candidates(self, workload: Workload, now: float, wall: float) -> Candidates:
+    def _candidates(self, workload: Workload, usable: Bool, now: float, wall: float) -> Candidates:
         ledger = self._world.ledger
         spent: Counter[str] = Counter()
         for uid in self._claims.going:
@@ -291,7 +296,15 @@ class Preempting:
             return uid in workload.members or self._claims.is_left_alone(uid, now)
 
         return candidates_below(
-            workload.priority, self._world, self._workloads, self.budgets, spent, spared, self._claims.going, wall
+            workload.priority,
+            self._world,
+            self._workloads,
+            self.budgets,
+            spent,
+            spared,
+            self._claims.going,
+            wall,
+            usable,
         )
 
 

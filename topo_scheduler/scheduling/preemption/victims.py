@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.parts import whole
+from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.budgets import Budgets, Guard
 from topo_scheduler.state.charges import charges_of
@@ -134,6 +135,7 @@ def candidates_below(
     spared: Callable[[str], bool],
     going: Container[str],
     wall: float,
+    usable: Bool | None = None,
 ) -> Candidates:
     """Collect the pods that may give way to a priority.
 
@@ -146,6 +148,7 @@ def candidates_below(
         spared: whether a pod is left alone for now, by uid.
         going: pods whose eviction is on its way, by uid.
         wall: seconds since the epoch.
+        usable: bool[rows], nodes that could be used if nobody were there; pods on others are not counted as shielded.
     """
     found: list[tuple[Occupant, int, Amounts, Profile | None, Guard | None]] = []
     leaving: list[Candidate] = []
@@ -161,7 +164,8 @@ def candidates_below(
         guards = budgets.guarding(entry.profile) if entry.profile is not None else ()
         # A pod with several budgets is refused by the Eviction API.
         if len(guards) > 1 or any(guard.allowed - spent.get(guard.key, 0) <= 0 for guard in guards):
-            shielded.update(guard.key for guard in guards)
+            if usable is None or usable[entry.row]:
+                shielded.update(guard.key for guard in guards)
         elif not spared(uid):
             found.append((occupant, entry.row, entry.amounts, entry.profile, guards[0] if guards else None))
     found.sort(key=lambda one: (one[1], one[0].key, one[0].uid))
