@@ -384,6 +384,16 @@ def test_ways_out_name_the_level_to_drop_to() -> None:
     assert [ended.pods for ended in free.ended] in ([("default/busy-a-1",)], [("default/busy-a-3",)])
 
 
+def test_a_level_to_drop_to_is_combined_with_pods_to_end_as_it_would_be_asked() -> None:
+    """On the network the gang has a leaf as the size rule asks; placement need not be preferred for that."""
+    d = Driver([make_node(f"n{n}", "s1/l1", gpus=2, labels={CLIQUE: f"x.{n}"}) for n in (1, 2)])
+    d.run(*asking(4, name="other", gpus=1))
+    members = asking(4, gpus=1, required_level="accelerator-domain")
+    assert d.run(*members) == {}
+    d.explain(1)
+    assert "(1) set topology.scheduler/required-level to leaf and end gang default/other" in d.told(members[0])[-1]
+
+
 def test_nodes_of_one_domain_are_held_for_a_gang_that_waits_long() -> None:
     d = Driver(ACROSS)
     for node, ends in (("a-1", 1800), ("b-1", 7200), ("a-3", 3600), ("b-3", 3600)):

@@ -88,7 +88,7 @@ def _combinations(scene: Scene, running: Running) -> Iterator[None]:
 
 def _first_changes(scene: Scene) -> list[Way]:
     """Return what may not help by itself, in order of what it costs."""
-    nodes, layout = scene.what_if.planner.nodes, scene.what_if.layout
+    nodes, layout = scene.what_if.planner.nodes, scene.layout
     cordoned = np.flatnonzero(nodes.exists & nodes.unschedulable & nodes.ready).tolist()
     away = np.flatnonzero(nodes.exists & ~nodes.ready).tolist()
     found: list[Way] = []

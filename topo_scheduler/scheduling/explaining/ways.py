@@ -6,6 +6,7 @@ from enum import StrEnum
 from topo_scheduler.scheduling.explaining.what_if import WhatIf
 from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.state.decision import SizeRule
+from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.workloads import Member, Workload
 
 
@@ -81,3 +82,8 @@ class Scene:
     rule: SizeRule | None
     wall: float
     found: list[Way] = field(default_factory=list)
+
+    @property
+    def layout(self) -> Layout:
+        """The fabric on which what is asked is meant."""
+        return self.what_if.seen_by(self.ask)

@@ -81,7 +81,7 @@ def level_offers(scene: Scene) -> list[tuple[str, str, Workload]]:
 
     A spread over more leaves than the size rule asks, or a domain of a higher level than was asked.
     """
-    workload, layout = scene.workload, scene.what_if.layout
+    workload, layout = scene.workload, scene.layout
     if not workload.gang:
         return []
     within, strict = scene.ask.within, scene.ask.enforcement is not Enforcement.PREFERRED
@@ -118,7 +118,7 @@ def other_levels(scene: Scene) -> Iterator[None]:
 
 def _levels_of(scene: Scene) -> int:
     """How many levels up the domain lies that the gang must share as things are."""
-    layout, rule = scene.what_if.layout, scene.rule
+    layout, rule = scene.layout, scene.rule
     if rule is None:
         return 0
     return 1 if rule.leaves == 1 else layout.network.depth - depth_in(layout, layout.network, rule.depth) + 1
@@ -221,7 +221,7 @@ def _by_arrays(scene: Scene, rule: SizeRule, running: Running) -> Iterator[None]
     planner = scene.what_if.planner
     boards = []
     for view in planner.views_for(scene.ask):
-        boards.append(Board(planner, view, scene.ask, scene.what_if.layout, rule, running))
+        boards.append(Board(planner, view, scene.ask, scene.layout, rule, running))
         yield
     yield from _until_they_end(scene, boards, running)
     cleared: list[tuple[tuple[int, int], int, int, tuple[int, ...]]] = []

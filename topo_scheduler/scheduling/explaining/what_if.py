@@ -13,6 +13,7 @@ from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.reserving.spares import Spares
+from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.residents import Profile
@@ -56,6 +57,10 @@ class WhatIf(Trial):
         """
         groups, _, _ = self._attempts.groups(workload, members)
         return self._attempts.ask_by_now(workload, groups, self.layout, self.now)
+
+    def seen_by(self, ask: Ask) -> Layout:
+        """Return the fabric on which an ask is meant."""
+        return crossed(self.layout, ask.woven)
 
     def fits(self, workload: Workload, members: Sequence[Member]) -> bool:
         """Return whether the planner finds a place, as a first look; `decide` has the last word."""

@@ -308,7 +308,7 @@ class Why:
         yield None
         ask = what_if.ask(workload, members)
         rule = what_if.rule(ask)
-        table = domain_table(what_if.planner, ask, what_if.layout)
+        table = domain_table(what_if.planner, ask, what_if.seen_by(ask))
         yield None
         running: Running | None = None
         columns = what_if.planner.nodes.allocatable.shape[1]
@@ -381,7 +381,9 @@ def reason_of(what_if: WhatIf, ask: Ask, decision: Decision, rule: SizeRule | No
     """Return the dominant reason: of what the decision says the first sentence, of a pod alone what is free."""
     if decision.sentence:
         return decision.sentence
-    if rule is not None and not is_tied(ask.groups) and (told := shortage(what_if.planner, ask, what_if.layout, rule)):
+    if rule is None or is_tied(ask.groups):
+        return decision.message
+    if told := shortage(what_if.planner, ask, what_if.seen_by(ask), rule):
         return f"{told}."
     return decision.message
 
