@@ -149,18 +149,3 @@ def test_a_level_that_those_that_run_do_not_share_keeps_nobody_waiting(segments:
     again = in_segments(gang(2)[:1], "spine")[0] if segments else gang(2)[0]
     d.run(again)
     assert again.spec.node_name in {"a1", "a2", "a3"}, d.told(again)
-
-
-def test_segments_in_accelerator_domains_across_the_spine_of_a_rule_are_not_said_to_fit_nowhere() -> None:
-    """Each NVLink domain has two nodes in each spine, so one spine holds two segments of two."""
-    nodes = [
-        make_node(f"s{s}-{d}{n}", f"s{s}/l{s}", labels={"nvidia.com/gpu.clique": f"x.{d}"})
-        for s in (1, 2)
-        for d in (1, 2)
-        for n in (1, 2)
-    ]
-    d = Driver(nodes, configured(f"{{{PREFERRED}, placementRules: [{{name: near, level: spine}}]}}"))
-    pods = in_segments(gang(4), "accelerator-domain")
-    assert d.run(*pods) == {}
-    assert "it is looked for inside one accelerator-domain only" in d.told(pods[0])[-1]
-    assert "not even the empty cluster" not in d.told(pods[0])[-1]

@@ -28,7 +28,7 @@ from topo_scheduler.scheduling.rules.neighbours import Position, looks_around
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.crossing import leaves_in
+from topo_scheduler.state.crossing import crossed, leaves_in
 from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.storage import VolumeChoice
@@ -118,6 +118,7 @@ class Attempts:
         known = self._failures.get((self.kept, demand))
         if known is None or known.stamp != stamp:
             ask, outcome, told = plan_by_levels(self.planner, ask, layout, now, wish)
+            layout = crossed(layout, ask.woven)
             if isinstance(outcome, Placement):
                 wrong = check(around, layout, ask, outcome, self._limits(ask))
                 if wrong:
@@ -297,7 +298,7 @@ class Attempts:
             return Known(stamp, failure.sentence, {}, (), failure.rule is not None)
         domains: tuple[tuple[tuple[str, ...], str], ...] = ()
         if failure.rule is not None and ask.gang:
-            domains = tuple(failure.domains) or domain_reasons(self.planner, ask, layout, failure.rule)
+            domains = tuple(failure.domains) or domain_reasons(self.planner, ask, layout, failure)
         try:
             reasons = node_reasons(self.planner, ask, layout)
         except ClaimError as error:
@@ -406,7 +407,7 @@ def _find_domain(name: str, layout: Layout) -> tuple[tuple[int, int] | None, str
     if not name:
         return None, ""
     found = layout.find(name)
-    if layout.woven and len(found) != 1:
+    if layout.woven and len(found) != 1 and not (found and layout.cut and not layout.network.find(name)):
         domain, wrong = _find_domain(name, layout.network)
         leaves = leaves_in(layout.network, layout, domain) if domain else None
         return leaves, wrong or ("" if leaves else f"{name} has parts in several accelerator domains; it was ignored")

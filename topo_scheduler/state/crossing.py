@@ -6,6 +6,9 @@ one reaches across everything. Further in the levels of the network go on, so wh
 the part of it that lies in one accelerator domain. Domains come in the order in which the network meets them.
 
 Nodes that do not tell a level which is woven in are not there: they share no such domain with anybody.
+
+Where nodes must share a domain of the network, a level of that *cuts* accelerator domains that lie across several: the
+part in each of them is a domain then, and the levels come below the one that cuts.
 """
 
 from collections.abc import Iterable
@@ -18,10 +21,11 @@ from topo_scheduler.state.fabric import Layout, Path, domains_of
 from topo_scheduler.state.nodes import Int64
 
 
-def crossed(layout: Layout, names: Iterable[str]) -> Layout:
+def crossed(layout: Layout, names: Iterable[str], *, whole: bool = False) -> Layout:
     """Return the fabric with levels of the second tree woven in, the network alone where none of the names is one.
 
-    The same levels of the same fabric are the same object.
+    Of levels of the network among the names the innermost cuts domains, unless these are to be ``whole``. The same
+    levels of the same fabric are the same object.
     """
     network, tree = layout.network, layout.accelerators
     if tree is None:
@@ -30,20 +34,44 @@ def crossed(layout: Layout, names: Iterable[str]) -> Layout:
     woven = tuple(level for level in tree.levels if level in wanted)
     if not woven:
         return network
-    found = network._crossed.get(woven)
+    cut = ""
+    if not whole and len(wanted) > len(woven):
+        cut = next((level for level in reversed(network.levels) if level in wanted), "")
+    key = (cut, *woven) if cut else woven
+    found = network._crossed.get(key)
     if found is None:
-        found = network._crossed[woven] = _weave(network, tree, woven)
+        found = network._crossed[key] = _weave(network, tree, woven, cut)
     return found
+
+
+def second_levels(layout: Layout, names: Iterable[str]) -> tuple[str, ...]:
+    """Return those of some names that are levels of the second tree."""
+    tree = layout.accelerators
+    if tree is None:
+        return ()
+    levels = tree.levels
+    return tuple([name for name in names if name in levels])
 
 
 def depth_in(one: Layout, other: Layout, depth: int) -> int:
     """Return the depth in another fabric of the innermost level that it shares with the outer ones of this.
 
-    0 where there is none: the whole fabric.
+    0 where there is none: the whole fabric. Who shares a domain of that depth there shares one of ``depth`` here.
     """
     if one is other:
         return depth
+    if one.cut != other.cut:
+        # Levels are in another order: all of them must be shared.
+        return max((other.levels.index(level) + 1 for level in one.levels[:depth] if level in other.levels), default=0)
     return next((other.levels.index(level) + 1 for level in reversed(one.levels[:depth]) if level in other.levels), 0)
+
+
+def depth_around(one: Layout, other: Layout, depth: int) -> int:
+    """Return the deepest depth in another fabric of which those share a domain who share one of ``depth`` here."""
+    if one.cut == other.cut:
+        return depth_in(one, other, depth)
+    shared = set(one.levels[:depth])
+    return next((at for at, level in enumerate(other.levels) if level not in shared), other.depth)
 
 
 def leaves_in(one: Layout, other: Layout, leaves: tuple[int, int]) -> tuple[int, int] | None:
@@ -63,15 +91,18 @@ def network_leaves(layout: Layout) -> Int64:
     return layout.network.leaf_of_row[layout.order[layout.offsets[:-1]]]
 
 
-def _weave(network: Layout, tree: Accelerators, woven: tuple[str, ...]) -> Layout:
+def _weave(network: Layout, tree: Accelerators, woven: tuple[str, ...], cut: str) -> Layout:
     told = [tree.of_row(level) for level in woven]
     inside = np.logical_and.reduce([of_row[network.order] >= 0 for of_row in told])
     rows = network.order[inside]
     leaves = network.leaf_of_row[rows]
-    firsts = [_first_of_domain(of_row[rows]) for of_row in told]
+    within = network.domains[network.levels.index(cut) + 1 if cut else 0]
+    part = np.searchsorted(within, leaves, side="right").astype(np.int64)
+    domains = [of_row[rows] * len(within) + part for of_row in told]
+    firsts = [_first_of_domain(of_each) for of_each in domains]
     places: list[int] = []
-    for of_row in told:
-        nested = _nested(network, of_row[rows], leaves)
+    for of_each in domains:
+        nested = _nested(network, of_each, leaves)
         places.append(max([nested, *places[-1:]]))
     # The last key is the first to be compared.
     turn = np.lexsort((np.arange(len(rows)), *reversed(firsts)))
@@ -100,7 +131,8 @@ def _weave(network: Layout, tree: Accelerators, woven: tuple[str, ...]) -> Layou
         leaf_of_row=leaf_of_row,
         position=position,
         accelerators=tree,
-        woven=woven,
+        woven=(cut, *woven) if cut else woven,
+        cut=cut,
         plain=network,
     )
 

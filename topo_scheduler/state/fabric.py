@@ -126,7 +126,9 @@ class Layout:
     accelerators: Accelerators | None = None
     """The second tree over the same nodes, None where no node tells of it."""
     woven: tuple[str, ...] = ()
-    """Levels of the second tree that are among the levels of this one; see `crossing`."""
+    """Levels of the second tree that are among the levels of this one, behind the one that cuts; see `crossing`."""
+    cut: str = ""
+    """The level of the network that cuts the domains of these into parts, empty where they are whole."""
     plain: "Layout | None" = None
     """The fabric of the network alone, where levels are woven in."""
     inner: "Layout | None" = None
@@ -181,6 +183,7 @@ class Layout:
                 position=self.position,
                 accelerators=self.accelerators,
                 woven=self.woven,
+                cut=self.cut,
                 plain=self.plain,
                 inner=self,
                 blocks=blocks,

@@ -10,7 +10,7 @@ import numpy as np
 from topo_scheduler.api.words import few_of, plural
 from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.size_rule import leaf_fits, named_at
+from topo_scheduler.scheduling.placing.size_rule import in_words, leaf_fits, named_at
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.rules.feasible import rejections
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
@@ -152,7 +152,7 @@ def _in_pieces(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule, block
     each = gpus or 1
     have = _have(planner, gpus, fitting) if gpus else f"There is room for {fitting} pods"
     if rule.leaves == 1:
-        where = f"in one {rule.domain}"
+        where = f"in one {in_words(rule.domain, layout)}"
     else:
         under = f"under one {rule.domain}" if rule.depth else "in the whole cluster"
         where = f"in {rule.leaves} {plural(layout.levels[-1])} {under}" if block.bound else under

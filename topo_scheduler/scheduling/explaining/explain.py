@@ -10,11 +10,13 @@ from topo_scheduler.scheduling.explaining.dominant import BLOCK, shortage
 from topo_scheduler.scheduling.explaining.segment_shortage import segment_shortage
 from topo_scheduler.scheduling.placing.ask import Ask, Failure
 from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.placing.second_tree import moved
 from topo_scheduler.scheduling.placing.segments import in_one_piece, seen_by
-from topo_scheduler.scheduling.placing.size_rule import leaf_fits
+from topo_scheduler.scheduling.placing.size_rule import in_words, leaf_fits
 from topo_scheduler.scheduling.placing.tied import is_tied, most_held
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.rules.feasible import rejections
+from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout, Path
 from topo_scheduler.state.nodes import Int64
@@ -45,8 +47,15 @@ def node_reasons(planner: Planner, ask: Ask, layout: Layout) -> dict[str, int]:
     return counts
 
 
-def domain_reasons(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> tuple[tuple[Path, str], ...]:
-    """Return for the domains that come closest why they lost."""
+def domain_reasons(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> tuple[tuple[Path, str], ...]:
+    """Return for the domains of the rule of a failure that come closest why they lost."""
+    rule = failure.rule
+    if failure.elsewhere is not None:
+        rule, woven = failure.elsewhere
+        there = crossed(layout, woven)
+        ask, layout = moved(ask, layout, there), there
+    if rule is None:
+        return ()
     layout = seen_by(ask, layout)
     held = _held(planner, ask, layout, rule)
     order = np.argsort(-held, kind="stable")[:MOST_DOMAINS]
@@ -80,7 +89,9 @@ def sentence(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> st
     wanted = f"{ask.members} pods{each}{segments}"
     if ask.running:
         return f"No room for {wanted} near the {len(ask.running)} members of this gang that run."
-    needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} {plural(layout.levels[-1])} in 1 {rule.domain}"
+    needs = f"{rule.leaves} {plural(layout.levels[-1])} in 1 {rule.domain}"
+    if rule.leaves == 1:
+        needs = f"1 {in_words(rule.domain, layout)}"
     alike = " on nodes of one GPU model" if len(planner.views_for(ask)) > 1 else ""
     needed = f"The gang needs {needs} with room for {wanted}{alike}"
     short = shortage(planner, ask, layout, rule) if not is_tied(ask.groups) else ""

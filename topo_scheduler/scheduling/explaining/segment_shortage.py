@@ -16,7 +16,7 @@ from topo_scheduler.scheduling.placing.mixed import variants
 from topo_scheduler.scheduling.placing.packing import Budget, Frontier, Room, TooMuch
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.segment_packing import SegmentPacker
-from topo_scheduler.scheduling.placing.size_rule import leaf_fits, named_at
+from topo_scheduler.scheduling.placing.size_rule import in_words, leaf_fits, named_at
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 
@@ -66,7 +66,7 @@ def segment_shortage(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule)
 
 def _where(layout: Layout, rule: SizeRule) -> str:
     if rule.leaves == 1:
-        return f"in one {rule.domain}"
+        return f"in one {in_words(rule.domain, layout)}"
     return f"in {rule.leaves} {plural(layout.levels[-1])}" + (f" under one {rule.domain}" if rule.depth else "")
 
 

@@ -97,8 +97,8 @@ class Ask:
     group, where members look at each other. ``within`` depth of the domain that all members, those that run included,
     must share whatever the enforcement: 0 for none, -1 for one that no node is in; ``level`` its name. ``demands`` of
     placement rules for this gang, of which the planner makes ``bounds``. ``segments`` that must each share a leaf.
-    ``because`` who asks for ``within``. ``traffic`` of a gang that asks for bandwidth. ``woven`` levels of accelerator
-    domains in the fabric that depths are meant in.
+    ``because`` who asks for ``within``. ``traffic`` of a gang that asks for bandwidth. ``woven`` what is woven into the
+    fabric that depths are meant in, as `Layout.woven` has it.
     """
 
     groups: Sequence[tuple[PodClass, int]]
@@ -163,7 +163,8 @@ class Placement:
 
     ``rows`` for each group of the ask, one row a member, in order of the fabric. ``leaves`` leaf indices used by the
     whole gang. ``seated`` group and position of each member in turn, where members look at each other: each may be
-    where it is with those before it. ``shared`` levels of accelerator domains of which all share one. ``domains`` how
+    where it is with those before it. ``shared`` levels of accelerator domains of which all share one, and of
+    the network where it cuts these. ``domains`` how
     many domains the whole gang uses of the level of its segments, and its name, where the rule counts these for leaves.
     """
 
@@ -180,8 +181,12 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is none. ``best`` what comes closest: members that fit in the best domain now, and its name."""
+    """Why there is none. ``best`` what comes closest: members that fit in the best domain now, and its name.
+
+    ``elsewhere`` the rule as it is on the fabric with these levels woven in, where it was looked for on that.
+    """
 
     sentence: str
     rule: SizeRule | None = None
     domains: Sequence[tuple[tuple[str, ...], str]] = field(default=())
+    elsewhere: tuple[SizeRule, tuple[str, ...]] | None = None

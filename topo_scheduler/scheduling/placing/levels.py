@@ -12,7 +12,7 @@ from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.durations import format_duration
 from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.second_tree import brought_back, moved, seen_fabric
+from topo_scheduler.scheduling.placing.second_tree import brought_back, cut_no_more, joined, moved, seen_fabric
 from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.workloads import Member, Workload
@@ -83,11 +83,13 @@ def plan_by_levels(
 ) -> tuple[Ask, Placement | Failure, str]:
     """Return the ask that was met, or came furthest; how it ended; and what is to be said of its level.
 
+    The first two are meant on the fabric that has woven in what the ask says.
+
     Raises:
         PluginError: a plugin failed, so that nothing can be said.
     """
     if wish.preferred and ask.within >= 0 and not ask.running:
-        there = crossed(layout, (*layout.woven, wish.preferred))
+        there = joined(ask, layout, (wish.preferred,))
         near = moved(ask, layout, there)
         within = max(_depth(wish.preferred, there), near.within)
         near = replace(near, within=within, enforcement=Enforcement.PREFERRED)
@@ -98,11 +100,10 @@ def plan_by_levels(
     base = _base(ask, outcome, layout)
     if isinstance(outcome, Placement) or not wish.steps or base <= 0:
         return ask, outcome, ""
-    looser = _looser(ask, layout, base, wish)
+    strictest = layout.levels[base - 1]
+    looser, layout = _looser(ask, layout, base, wish)
     depth, level = looser.within, looser.level
-    told = (
-        f"level loosened from {layout.levels[base - 1]} to {level} after {format_duration(wish.steps * wish.interval)}"
-    )
+    told = f"level loosened from {strictest} to {level} after {format_duration(wish.steps * wish.interval)}"
     # Leaves are whole again where no accelerator domain is to be shared any more.
     there = crossed(layout, (name for name in layout.woven if name in (*layout.levels[:depth], ask.segments.level)))
     inside = moved(looser, layout, there)
@@ -124,18 +125,21 @@ def as_loosened(planner: Planner, ask: Ask, layout: Layout, now: float, wish: Wi
     if not wish.steps:
         return ask
     base = ask.within or _base(ask, planner.plan(ask, layout, now), layout)
-    return _looser(ask, layout, base, wish) if base > 0 else ask
+    return _looser(ask, layout, base, wish)[0] if base > 0 else ask
 
 
-def _looser(ask: Ask, layout: Layout, base: int, wish: Wish) -> Ask:
+def _looser(ask: Ask, layout: Layout, base: int, wish: Wish) -> tuple[Ask, Layout]:
+    """Return what is asked once the level is loosened, and the fabric on which it is meant."""
     depth = max(0, base - wish.steps)
-    return replace(
+    looser = replace(
         ask,
         within=depth,
         level=layout.levels[depth - 1] if depth else "cluster",
         because="its annotation relax-after",
         enforcement=Enforcement.PREFERRED,
     )
+    there = cut_no_more(ask, layout, depth)
+    return moved(looser, layout, there), there
 
 
 def _base(ask: Ask, outcome: Placement | Failure, layout: Layout) -> int:

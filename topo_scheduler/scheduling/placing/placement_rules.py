@@ -13,10 +13,11 @@ import numpy as np
 from topo_scheduler.scheduling.extensions.extension import Demand, Gang
 from topo_scheduler.scheduling.placing import mixed, tied
 from topo_scheduler.scheduling.placing.ask import ANYWHERE, Ask, Bounds, Failure, Placement
-from topo_scheduler.scheduling.placing.second_tree import brought_back, moved
+from topo_scheduler.scheduling.placing.second_tree import brought_back, joined, moved
 from topo_scheduler.scheduling.placing.segments import seen_by
 from topo_scheduler.scheduling.placing.site import Site
-from topo_scheduler.state.crossing import crossed, depth_in
+from topo_scheduler.state.crossing import depth_in
+from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 
 Plan = Callable[[Ask, Layout, float], Placement | Failure]
@@ -39,9 +40,10 @@ def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float
             )
     required = list(_kept_by(ask, layout, required))
     known = list(_kept_by(ask, layout, [one for one in demands if not one.level or one.level in layout.every_level]))
-    must = _where(required, layout)
+    must = _where(ask, required, layout)
     outcome: Placement | Failure = Failure("")
-    for bounds, there in {(where[0], where[1].woven): where for where in (_where(known, layout), must)}.values():
+    elsewhere: tuple[SizeRule, tuple[str, ...]] | None = None
+    for bounds, there in {(where[0], where[1].woven): where for where in (_where(ask, known, layout), must)}.values():
         inside = replace(moved(ask, layout, there), bounds=bounds)
         outcome = plan(inside, there, now)
         if isinstance(outcome, Placement):
@@ -49,16 +51,15 @@ def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float
             if not ask.running:
                 kept = Bounds(must[0].leaves, depth_in(must[1], there, must[0].depth))
             return brought_back(replace(outcome, bounds=kept), inside, there, layout)
+        elsewhere = (outcome.rule, there.woven) if outcome.rule is not None and there.cut != layout.cut else None
         outcome = brought_back(outcome, inside, there, layout)
     if must[0] != ANYWHERE and isinstance(plan(ask, layout, now), Placement):
         names = " and ".join(f"{demand.name} asks for {asked(demand)}" for demand in required)
-        if ask.in_segments and _is_across(ask, must[1], required):
-            why = f"it is looked for inside one {ask.segments.level} only, as segments are, and there is none"
-        elif outcome.rule is None:
+        if outcome.rule is None:
             why = "not even the empty cluster holds the gang so"
         else:
             why = f"no such place {'was found' if ask.in_segments and ask.segments.depth else 'is free'}"
-        return Failure(f"{names}, and {why}; without that there is room", outcome.rule)
+        return Failure(f"{names}, and {why}; without that there is room", outcome.rule, elsewhere=elsewhere)
     return outcome
 
 
@@ -68,7 +69,7 @@ def _kept_by(ask: Ask, layout: Layout, demands: Iterable[Demand]) -> Iterator[De
         if not (demand.level and ask.running):
             yield demand
             continue
-        there = crossed(layout, (*layout.woven, demand.level))
+        there = joined(ask, layout, (demand.level,))
         shared = there.outer(there.levels.index(demand.level) + 1).leaf_of_row[np.asarray(ask.running, np.int64)]
         if int(shared.min()) >= 0 and int(shared.min()) == int(shared.max()):
             yield demand
@@ -76,18 +77,12 @@ def _kept_by(ask: Ask, layout: Layout, demands: Iterable[Demand]) -> Iterator[De
             yield replace(demand, level="")
 
 
-def _where(demands: Sequence[Demand], layout: Layout) -> tuple[Bounds, Layout]:
+def _where(ask: Ask, demands: Sequence[Demand], layout: Layout) -> tuple[Bounds, Layout]:
     """Return the fabric that has the levels of some demands, and what they leave of it."""
-    there = crossed(layout, (*layout.woven, *(demand.level for demand in demands)))
-    return bounds_of(demands, there), there
-
-
-def _is_across(ask: Ask, there: Layout, demands: Iterable[Demand]) -> bool:
-    """Return whether segments lie in accelerator domains across those of the network that a rule asks for."""
-    level = ask.segments.level
-    if level not in there.woven:
-        return False
-    return any(level in there.levels[: there.levels.index(one.level)] for one in demands if one.level in there.levels)
+    there = joined(ask, layout, (demand.level for demand in demands))
+    bounds = bounds_of(demands, there)
+    # All within one leaf of the network, which is in parts there.
+    return (Bounds(0, bounds.depth) if there.cut and there.cut == there.network.levels[-1] else bounds), there
 
 
 def bounds_of(demands: Iterable[Demand], layout: Layout) -> Bounds:

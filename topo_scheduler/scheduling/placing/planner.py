@@ -120,7 +120,9 @@ class Planner(Site):
                 return plan_segment_repair(self, ask, layout, rule or anywhere, views, now)
             return plan_repair(self, ask, layout, rule or anywhere, views, now)
         if rule is None:
-            return Failure(too_large_within(ask) if ask.within and most else too_large(ask, most, self.limits_for(ask)))
+            if ask.within and most:
+                return Failure(too_large_within(ask, layout))
+            return Failure(too_large(ask, most, self.limits_for(ask), layout))
         if (alone := plan_alone(self, ask, views[0], layout, rule)) is not None:
             return alone
         window = best_window(self, views, ask, layout, rule, now)

@@ -130,14 +130,21 @@ def make_rule(layout: Layout, depth: int, leaves: int, nodes: int) -> SizeRule:
     return SizeRule(nodes=nodes, leaves=leaves, depth=depth, domain=name)
 
 
-def too_large_within(ask: Ask) -> str:
+def in_words(level: str, layout: Layout) -> str:
+    """Return what a domain of the innermost level of a fabric is called."""
+    return f"{level} inside one {layout.cut}" if layout.cut else level
+
+
+def too_large_within(ask: Ask, layout: Layout) -> str:
     """Return the reason for a gang that the cluster could hold, but none of the domains it must share."""
+    segments = f" in segments that must each share one {ask.segments.level}" if layout.cut else ""
     return (
-        f"no {ask.level} could hold the gang's {ask.total} pods even if it were empty, and {ask.because} asks for one"
+        f"no {ask.level} could hold the gang's {ask.total} pods{segments} even if it were empty, and {ask.because} asks"
+        " for one"
     )
 
 
-def too_large(ask: Ask, most: int, limits: Limits) -> str:
+def too_large(ask: Ask, most: int, limits: Limits, layout: Layout) -> str:
     """Return the reason for a workload that not even an empty cluster could hold."""
     gpus = ask.groups[0][0].gpus
     if ask.total == 1:
@@ -145,7 +152,7 @@ def too_large(ask: Ask, most: int, limits: Limits) -> str:
     if gpus > limits.max_gpus_per_leaf > 0:
         return f"one pod of the gang asks for {gpus} GPUs, and maxGPUsPerLeaf is {limits.max_gpus_per_leaf}"
     if most == 0 and ask.segment > 1:
-        return f"no {ask.segments.level} holds a segment of {ask.segment} pods even when empty"
+        return f"no {in_words(ask.segments.level, layout)} holds a segment of {ask.segment} pods even when empty"
     if most == 0:
         return f"no matching node could hold one of the gang's {ask.total} pods even if it were empty"
     most *= ask.segment

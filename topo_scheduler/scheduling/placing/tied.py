@@ -24,7 +24,7 @@ from topo_scheduler.scheduling.placing.mixed import common_score, labelled_first
 from topo_scheduler.scheduling.placing.packer import Found as Placed
 from topo_scheduler.scheduling.placing.seating import Ground, Step
 from topo_scheduler.scheduling.placing.site import Site
-from topo_scheduler.scheduling.placing.size_rule import make_rule
+from topo_scheduler.scheduling.placing.size_rule import in_words, make_rule
 from topo_scheduler.scheduling.placing.tied_search import Found, Search, ceilings_of, look
 from topo_scheduler.scheduling.placing.validation import holds_in_turn
 from topo_scheduler.scheduling.rules.neighbours import NEIGHBOUR_FILTERS, Surroundings, looks_around
@@ -67,7 +67,7 @@ def plan_tied(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | F
             found = look(search)
         if found is not None:
             return _placed(site, ask, layout, rule, search, found, now)
-    needs = f"1 {rule.domain}" if rule.leaves == 1 else f"{rule.leaves} leaves in 1 {rule.domain}"
+    needs = f"1 {in_words(rule.domain, layout)}" if rule.leaves == 1 else f"{rule.leaves} leaves in 1 {rule.domain}"
     where = f"near the {len(ask.running)} members that run" if home else f"in {needs}"
     return Failure(f"no room {where} for {ask.members} pods{_split(ask)} that have {_tie(ask)}", rule)
 
