@@ -8,7 +8,7 @@ from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.detection import Detection
 from topo_scheduler.recovery.finished import Finished
-from topo_scheduler.recovery.instructions import Instruction, LearnPods, TellMigration
+from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods, TellMigration
 from topo_scheduler.recovery.limits import Limits
 from topo_scheduler.recovery.moved import Moved
 from topo_scheduler.recovery.seating import Leaver, leaver, seat_of
@@ -40,6 +40,8 @@ class Ground:
         self.intended: dict[str, tuple[OtherPod, ...]] = {}
         """Pods that are to move as well, by Migrations that are being created: namespace and name."""
         self._movers: dict[bool, dict[str, str]] = {}
+        self.coming: Sequence[CreateMigration] = ()
+        """Migrations of failures that are being created."""
         self.out: list[Instruction] = []
         """What is to be carried out."""
 
@@ -116,6 +118,10 @@ class Ground:
             if one.migration.spec.makes_room_for == key
             for move in one.migration.status.moves
         }
+
+    def helpers(self, migration: Migration) -> bool:
+        """Whether Migrations are under way that make room for one."""
+        return any(one.migration.spec.makes_room_for == migration.key for one in self.tracked.values())
 
     def holds_back(self, migration: Migration, leavers: Sequence[Leaver], now: float) -> Condition | None:
         """Return why a Migration must not begin now, as a condition. ``leavers`` pods that are moved by it."""

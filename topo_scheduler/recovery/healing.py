@@ -91,6 +91,10 @@ class Healing:
                 out.append(wanted.instruction)
         return out
 
+    def coming(self) -> list[CreateMigration]:
+        """Return the Migrations that are being created, but for those that were refused before."""
+        return [wanted.instruction for wanted in self._wanted.values() if wanted.flying and not wanted.times]
+
     def next_due(self) -> float | None:
         """Return when `step` must be called next."""
         return min((one.until for one in self._wanted.values() if not one.flying), default=None)

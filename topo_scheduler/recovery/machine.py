@@ -130,6 +130,7 @@ class Recovery:
             self._held = self.detection.held
             self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))
         made = self.healing.step(now)
+        self.migrations.ground.coming = self.healing.coming()
         made += [one for makes in self._makers for one in makes.step(now)]
         out, self._out = [*self._out, *made, *self.migrations.step(now)], []
         return out

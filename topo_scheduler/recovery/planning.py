@@ -1,12 +1,13 @@
 """From a Migration that is new to seats that are held: nobody is evicted meanwhile."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.recovery.choosing import ALONE, all_have_seats, kept_free, useless
+from topo_scheduler.recovery.claims import Claim
 from topo_scheduler.recovery.ground import LEARNING, Ground
 from topo_scheduler.recovery.reading import (
     Refused,
@@ -28,6 +29,7 @@ from topo_scheduler.recovery.spares import (
     take_back,
     why_no_seats,
 )
+from topo_scheduler.recovery.together import Together, Turn
 from topo_scheduler.recovery.tracked import Condition, Tracked, with_targets
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -52,12 +54,20 @@ class _Looked:
     whole: bool = False
 
 
+def _free_of(turn: Turn, leavers: Sequence[Leaver]) -> dict[str, str]:
+    """Return the seats that one gets without others' moving, nor members of its gang that need not."""
+    share = turn.share
+    free = share is not None and not share.others and share.seats.keys() == {one.member.uid for one in leavers}
+    return dict(share.seats) if share is not None and free else {}
+
+
 class Planning:
     """The first phases."""
 
     def __init__(self, ground: Ground, clock: Callable[[], float]) -> None:
         self._ground = ground
         self._searching = Searching(ground, clock)
+        self._together = Together(ground, clock, self._claim)
 
     def plan(self, known: Tracked, now: float) -> None:
         """Plan a Migration that is new."""
@@ -118,7 +128,11 @@ class Planning:
         state: object = (self._ground.engine.world.improvements, frozenset(self._ground.detection.avoided(now)), heals)
         if known.state == state:
             return
-        targets = self._seats(known, leavers, now)
+        turn = self._together.turn(known, leavers, state, now)
+        if turn is not None and turn.share is None:
+            known.not_before = now + NEXT
+            return
+        targets = self._seats(known, leavers, now) if turn is None else _free_of(turn, leavers)
         text = f"{len(leavers)} seats are held"
         if why := useless(self._ground, migration, leavers, targets):
             self._ground.end(known, Phase.CANCELLED, "NoUse", why, now)
@@ -128,11 +142,11 @@ class Planning:
         lent = take_back(self._ground, known, leavers, self._avoided(migration, leavers, now), targets, now)
         targets, text = lent or (targets, text)
         looked = _Looked(state, now + LOOK_AGAIN)
-        if not targets and not self._helpers(migration):
+        if not targets and not self._ground.helpers(migration):
             if not self._ground.engine.preempting.ready:
                 known.not_before = looked.again
                 return
-            made = self._make_room(known, leavers, state, now)
+            made = self._planned_room(known, leavers, state, turn, now)
             if made is None:
                 known.not_before = now + NEXT
                 return
@@ -158,8 +172,7 @@ class Planning:
         Whatever is cheaper: see `room`.
         """
         migration, nothing = known.migration, _Looked(state, now + LOOK_AGAIN)
-        moves_others = migration.cause.moves_others or may_use_spares(self._ground, migration, now)
-        if migration.spec.makes_room_for or not moves_others:
+        if not self._moves_others(migration, now):
             return nothing
         if strangers := [
             pod for pod in neighbours_unread(self._ground.engine, leavers) if pod.uid not in known.learned
@@ -171,31 +184,58 @@ class Planning:
         if searched is None:
             return None
         room = searched.room
-        rest = rest_of_gang(self._ground.engine, leavers)
-        may_restart = migration.cause.of_node and all(may_move(one) for one in rest)
-        if rest and may_restart and (room is None or restart_cost(rest) < room.cost):
+        rest = self._may_restart(migration, leavers)
+        if rest and (room is None or restart_cost(rest) < room.cost):
             whole = [*leavers, *rest]
             if targets := self._seats(known, whole, now):
-                moves = with_targets(moves_of(self._ground.engine, whole), targets)
-                text = "there is no room near: all of the gang moves"
-                found = Condition("Reserved", status=False, reason="Planned", message=text)
-                self._ground.write(known, now, None, moves, found, policy=OnFailure.RESTART_GANG)
-                return replace(nothing, whole=True)
+                return self._restart(known, whole, targets, state, now)
         if room is None:
             return _Looked(searched.state, searched.again)
-        for create in helpers_of(migration, room, self._ground.finished.fresh_name):
-            self._ground.out.append(create)
-        text = f"{len(leavers)} seats are held, which {who(room.others)} leave first"
-        return replace(nothing, seats=room.seats, text=text)
+        return self._ask_others(known, leavers, room.seats, room.others, state, now)
+
+    def _planned_room(
+        self, known: Tracked, leavers: Sequence[Leaver], state: object, turn: Turn | None, now: float
+    ) -> _Looked | None:
+        """Return what was planned for several at once, if it was; else what is found for this one alone."""
+        if turn is None or turn.share is None or not turn.final:
+            return self._make_room(known, leavers, state, now)
+        share = turn.share
+        if share.whole:
+            return self._restart(
+                known, [*leavers, *rest_of_gang(self._ground.engine, leavers)], share.seats, state, now
+            )
+        if not share.seats:
+            return _Looked(state, turn.again)
+        return self._ask_others(known, leavers, share.seats, share.others, state, now)
+
+    def _restart(
+        self, known: Tracked, whole: Sequence[Leaver], targets: Mapping[str, str], state: object, now: float
+    ) -> _Looked:
+        """Have all of a gang move."""
+        moves = with_targets(moves_of(self._ground.engine, whole), targets)
+        text = "there is no room near: all of the gang moves"
+        found = Condition("Reserved", status=False, reason="Planned", message=text)
+        self._ground.write(known, now, None, moves, found, policy=OnFailure.RESTART_GANG)
+        return _Looked(state, now + LOOK_AGAIN, whole=True)
+
+    def _ask_others(
+        self,
+        known: Tracked,
+        leavers: Sequence[Leaver],
+        seats: Mapping[str, str],
+        others: Sequence[Leaver],
+        state: object,
+        now: float,
+    ) -> _Looked:
+        """Have others leave seats."""
+        self._ground.out += helpers_of(known.migration, others, self._ground.finished.fresh_name)
+        text = f"{len(leavers)} seats are held, which {who(others)} leave first"
+        return _Looked(state, now + LOOK_AGAIN, dict(seats), text)
 
     def _circular(self, migration: Migration) -> bool:
         """Whether one is to make room for itself, or for one that makes room."""
         waits_for = self._ground.tracked.get(migration.spec.makes_room_for)
         return waits_for is not None and bool(waits_for.migration.spec.makes_room_for)
-
-    def _helpers(self, migration: Migration) -> bool:
-        """Whether Migrations are under way that make room for one."""
-        return any(one.migration.spec.makes_room_for == migration.key for one in self._ground.tracked.values())
 
     def reserve(self, known: Tracked, now: float) -> None:
         """Let evictions begin, once the seats are good."""
@@ -218,7 +258,7 @@ class Planning:
             self._ground.write(known, now, Phase.EVICTING, None)
             return
         waited = self._ground.since(known, Phase.RESERVING, now)
-        if waited > self._ground.spec.seats_expire or (waited > HELP_SECONDS and not self._helpers(migration)):
+        if waited > self._ground.spec.seats_expire or (waited > HELP_SECONDS and not self._ground.helpers(migration)):
             self._ground.release(migration.key)
             taken = Condition("Reserved", status=False, reason="SeatLost", message="others did not leave the seats")
             self._ground.write(known, now, Phase.PLANNED, with_targets(moves, {}), taken)
@@ -241,6 +281,27 @@ class Planning:
             self._ground.end(known, Phase.CANCELLED, "Healed", "the nodes are well again", now)
             return True
         return False
+
+    def _moves_others(self, migration: Migration, now: float) -> bool:
+        """Whether others may be moved for the pods of a Migration."""
+        enough = migration.cause.moves_others or may_use_spares(self._ground, migration, now)
+        return enough and not migration.spec.makes_room_for
+
+    def _may_restart(self, migration: Migration, leavers: Sequence[Leaver]) -> list[Leaver]:
+        """Return the rest of a gang, if all of it may start again elsewhere."""
+        rest = rest_of_gang(self._ground.engine, leavers)
+        return rest if migration.cause.of_node and all(may_move(one) for one in rest) else []
+
+    def _claim(self, migration: Migration, leavers: Sequence[Leaver], now: float) -> Claim:
+        """Return what a Migration asks for."""
+        return Claim(
+            migration.key,
+            tuple(leavers),
+            frozenset(self._avoided(migration, leavers, now)),
+            opening(self._ground, migration, now),
+            tuple(self._may_restart(migration, leavers)),
+            self._moves_others(migration, now),
+        )
 
     def _seats(self, known: Tracked, leavers: Sequence[Leaver], now: float) -> dict[str, str]:
         migration = known.migration

@@ -11,7 +11,7 @@ ones. Pods of a gang move all together, as far as the gang can't spare them.
   plan, or the cheapest.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
@@ -19,7 +19,7 @@ from typing import Final
 from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.naming import name_for
-from topo_scheduler.recovery.seating import Leaver, asked_again, leaver, place_members, trial_without
+from topo_scheduler.recovery.seating import Groups, Leaver, asked_again, leaver, place_members, trial_without
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
@@ -47,11 +47,12 @@ Key = tuple[int, float, int, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A node for each pod that leaves, by uid; and who moves before, with the node of each."""
+    """A node for each pod that leaves, by uid; and who moves before, ``to`` which nodes, by uid as well."""
 
     seats: dict[str, str]
     others: tuple[Leaver, ...]
     cost: float
+    to: dict[str, str]
 
 
 def cost_of(one: Leaver, wall: float) -> float:
@@ -91,6 +92,7 @@ def look_for_room(
     migration: str,
     now: float,
     wall: float,
+    prepare: Callable[[Trial], None] = lambda _: None,
 ) -> Iterator[Room | None]:
     """Look for the cheapest moves that make room for members of a gang: yield None after each part, and what is found.
 
@@ -102,6 +104,7 @@ def look_for_room(
         migration: whose own seats do not count.
         now: seconds.
         wall: seconds since the epoch.
+        prepare: changes the copy on which it is looked for.
     """
     workload = leavers[0].workload
     if (len(leavers) > 1 and not workload.gang) or not engine.preempting.budgets.known:
@@ -112,10 +115,11 @@ def look_for_room(
         if not candidates.pods:
             return
         trial = trial_without(engine, leavers, avoided, migration, now, neighbours=True)
+        prepare(trial)
         for chosen in _sets(engine, trial, ask, candidates, avoided, taken, wall):
             found = None if chosen is None else _tried(engine, trial, ask, candidates, chosen)
             if chosen is not None and found is not None:
-                yield _room(engine, place_members(groups, found), _leavers(engine, candidates, chosen), wall)
+                yield _room(engine, groups, found, candidates, chosen, wall)
                 return
             yield None
     except (PluginError, GoneError):
@@ -146,12 +150,22 @@ def looked_again(
         return None
     if found is None:
         return None
-    return _room(engine, place_members(groups, found), _leavers(engine, candidates, chosen), wall)
+    return _room(engine, groups, found, candidates, chosen, wall)
 
 
-def _room(engine: Engine, rows: Mapping[str, int], others: tuple[Leaver, ...], wall: float) -> Room:
-    names = engine.world.nodes.names
-    return Room({uid: names[row] for uid, row in rows.items()}, others, _key(others, wall)[1])
+def _room(
+    engine: Engine,
+    groups: Groups,
+    found: tuple[Placement, list[int]],
+    candidates: Candidates,
+    chosen: Sequence[int],
+    wall: float,
+) -> Room:
+    names, (placement, rows) = engine.world.nodes.names, found
+    others = leavers_of(engine, candidates, chosen)
+    seats = {uid: names[row] for uid, row in place_members(groups, placement).items()}
+    to = {candidates.pods[number].occupant.uid: names[row] for number, row in zip(chosen, rows, strict=True)}
+    return Room(seats, others, key_of(others, wall)[1], to)
 
 
 def neighbours_unread(engine: Engine, leavers: Sequence[Leaver]) -> list[PodRef]:
@@ -173,8 +187,10 @@ def neighbours_unread(engine: Engine, leavers: Sequence[Leaver]) -> list[PodRef]
     return found[:MOST_READ]
 
 
-def _tried(engine: Engine, trial: Trial, ask: Ask, candidates: Candidates, chosen: Sequence[int]) -> Placement | None:
-    """Return the place of the gang if a set of pods went, and each of them has one then."""
+def _tried(
+    engine: Engine, trial: Trial, ask: Ask, candidates: Candidates, chosen: Sequence[int]
+) -> tuple[Placement, list[int]] | None:
+    """Return the place of the gang if a set of pods went, and each of them has one then, with the rows of those."""
     pods = [candidates.pods[number] for number in chosen]
     trial.remove(pods)
     try:
@@ -188,8 +204,9 @@ def _tried(engine: Engine, trial: Trial, ask: Ask, candidates: Candidates, chose
         finally:
             trial.remove(there)
         # One that could stay where it is need not move: a smaller set does as well.
-        moves = rows is not None and all(row != pod.row for pod, row in zip(pods, rows, strict=True))
-        return placement if moves else None
+        if rows is None or any(row == pod.row for pod, row in zip(pods, rows, strict=True)):
+            return None
+        return placement, rows
     finally:
         trial.restore(pods)
 
@@ -208,17 +225,12 @@ def _sets(
     barred = {
         number for number, pod in enumerate(candidates.pods) if names[pod.row] in avoided or pod.occupant.uid in taken
     }
-    units = [unit for unit in _units(candidates) if barred.isdisjoint(unit)]
+    units = [unit for unit in units_of(candidates) if barred.isdisjoint(unit)]
     if len(units) <= EXACT:
         room = makes_room(trial, ask, layout, candidates)
-        found = {
-            tuple(sorted({number for unit in some for number in unit}))
-            for size in range(1, len(units) + 1)
-            for some in combinations(units, size)
-        }
         sets = []
-        for chosen in found:
-            if candidates.closed(chosen) == list(chosen) and room(chosen):
+        for chosen in every_set(candidates, units):
+            if room(chosen):
                 sets.append(chosen)
             yield None
     else:
@@ -229,10 +241,20 @@ def _sets(
             elif barred.isdisjoint(one):
                 sets.append(tuple(one))
         sets = sets[:MOST_SETS]
-    yield from sorted(sets, key=lambda chosen: _key(_leavers(engine, candidates, chosen), wall))
+    yield from sorted(sets, key=lambda chosen: key_of(leavers_of(engine, candidates, chosen), wall))
 
 
-def _units(candidates: Candidates) -> list[tuple[int, ...]]:
+def every_set(candidates: Candidates, units: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    """Yield each set of candidates that can leave, of the units given; but for the empty one."""
+    found = {
+        tuple(sorted({number for unit in some for number in unit}))
+        for size in range(1, len(units) + 1)
+        for some in combinations(units, size)
+    }
+    yield from (chosen for chosen in found if candidates.closed(chosen) == list(chosen))
+
+
+def units_of(candidates: Candidates) -> list[tuple[int, ...]]:
     """Return what moves as one: a pod alone, a whole gang, a member that a gang can spare."""
     units: list[tuple[int, ...]] = [(number,) for number, pod in enumerate(candidates.pods) if pod.gang == NO_GANG]
     for gang in candidates.gangs:
@@ -243,20 +265,24 @@ def _units(candidates: Candidates) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(units))
 
 
-def _leavers(engine: Engine, candidates: Candidates, chosen: Sequence[int]) -> tuple[Leaver, ...]:
+def leavers_of(engine: Engine, candidates: Candidates, chosen: Sequence[int]) -> tuple[Leaver, ...]:
+    """Return candidates as pods that leave."""
     found = (leaver(engine, candidates.pods[number].occupant.uid) for number in chosen)
     return tuple(one for one in found if one is not None)
 
 
-def _key(others: Sequence[Leaver], wall: float) -> Key:
+def key_of(others: Sequence[Leaver], wall: float) -> Key:
+    """Return what sets are ordered by: highest priority, cost, size, names. ``wall`` seconds since the epoch."""
     priority = max((one.entry.occupant.priority for one in others if one.entry.occupant is not None), default=0)
     return priority, sum(cost_of(one, wall) for one in others), len(others), tuple(sorted(o.member.key for o in others))
 
 
-def helpers_of(migration: Migration, room: Room, fresh_name: Callable[[str, str], str]) -> list[CreateMigration]:
+def helpers_of(
+    migration: Migration, others: Sequence[Leaver], fresh_name: Callable[[str, str], str]
+) -> list[CreateMigration]:
     """Return the Migrations of those who make room: one for each gang, and each pod alone."""
     by_workload: dict[str, list[Leaver]] = {}
-    for one in room.others:
+    for one in others:
         by_workload.setdefault(one.workload.id, []).append(one)
     out = []
     for some in by_workload.values():

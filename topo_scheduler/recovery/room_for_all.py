@@ -1,0 +1,318 @@
+"""Who else should move so that several Migrations that wait at once have seats, where not enough are free.
+
+Of all plans one is taken that leaves the fewest pods without seats, those of the highest priority counting first; then
+one that costs least, by what `room` says that moves and restarts cost.
+
+- Up to `seats_for_all.EXACT` Migrations, with at most `room.EXACT` workloads that might move: each of the Migrations
+  has seats near, or its gang starts again elsewhere, or it waits. For all combinations of these the sets of others are
+  tried in the order of `room`, until one makes room. Seats are found by `seats_for_all.place_all`.
+- More are planned one after the other, as `room` does for one, beside what all others get. For each that has no free
+  seats it is tried what it would cost if one whose free seats it could have did without instead; so often at most as
+  `MOST_TURNS` says.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+from typing import Final
+
+from topo_scheduler.recovery.claims import NOTHING, Claim, Copies, Share, Shares, placed, worth_of
+from topo_scheduler.recovery.room import EXACT as EXACT_MOVES
+from topo_scheduler.recovery.room import (
+    Key,
+    Room,
+    cost_of,
+    every_set,
+    key_of,
+    leavers_of,
+    look_for_room,
+    restart_cost,
+    units_of,
+)
+from topo_scheduler.recovery.seating import asked_again, trial_without
+from topo_scheduler.recovery.seats_for_all import EXACT, Parts, Seats, free_seats, lacking, place_all, rivals_of
+from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.moving.machine import GoneError
+from topo_scheduler.scheduling.moving.plan import makes_room, seat_again
+from topo_scheduler.scheduling.preemption.trial import Trial
+from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidates
+
+MOST_TURNS: Final = 8
+"""Times it is tried who should go without a free seat, where there are too many for all to be planned together."""
+MOST_RIVALS: Final = 3
+"""Migrations that are tried in place of one."""
+MOST_ASKED: Final = 5000
+"""Times the planner is asked for seats for all that are planned together."""
+
+Ways = Sequence[Claim | None]
+"""Who is to have seats, as it is or whole, of each Migration; None for one that waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Others:
+    """Who else might move. ``taken`` uids of pods that move for other reasons; ``wall`` seconds since the epoch."""
+
+    taken: frozenset[str]
+    wall: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Movable:
+    """Sets of candidates that can leave, the best first, with what they are ordered by; the first is empty."""
+
+    candidates: Candidates
+    sets: tuple[tuple[Key, tuple[int, ...]], ...]
+
+
+def plan_all(copies: Copies, claims: Sequence[Claim], others: Others | None) -> Parts:
+    """Return what each of several Migrations gets, and yield after each part of the work.
+
+    Args:
+        copies: on which it is tried.
+        claims: what they ask for, in the order in which they come to it where nothing else decides.
+        others: who may be moved for them; None where nobody may, and no gang may start again.
+    """
+    free = yield from free_seats(copies, claims)
+    if others is None or all(free[claim.key].seats or not (claim.rest or claim.moves_others) for claim in claims):
+        return free
+    return (yield from room_for_all(copies, claims, free, others))
+
+
+def room_for_all(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others) -> Parts:
+    """Return what each gets if others may move. ``free`` what each gets if they don't; claims in their order."""
+    try:
+        movable = _movable(copies, claims, others) if len(claims) <= EXACT else None
+        yield
+        if movable is not None:
+            return (yield from _together(copies, claims, free, movable, others.wall))
+        return (yield from _in_turn(copies, claims, free, others))
+    except (PluginError, GoneError):
+        return dict(free)
+
+
+def _movable(copies: Copies, claims: Sequence[Claim], others: Others) -> _Movable | None:
+    """Return who might move for any of these; None where there are too many to try all sets."""
+    engine = copies.engine
+    asks = [claim for claim in claims if claim.moves_others]
+    if not asks or not engine.preempting.budgets.known:
+        return None
+    candidates = engine.moving.movable(max(asks, key=lambda claim: claim.priority).leavers[0].workload)
+    avoided = frozenset[str]().union(*(claim.avoided for claim in claims))
+    own = {uid for claim in claims for uid in claim.leavers[0].workload.members}
+    names = engine.world.nodes.names
+    barred = {
+        number
+        for number, pod in enumerate(candidates.pods)
+        if names[pod.row] in avoided or pod.occupant.uid in others.taken or pod.occupant.uid in own
+    }
+    units = [unit for unit in units_of(candidates) if barred.isdisjoint(unit)]
+    if len(units) > EXACT_MOVES:
+        return None
+    keyed = [(key_of(leavers_of(engine, candidates, some), others.wall), some) for some in every_set(candidates, units)]
+    return _Movable(candidates, ((key_of((), others.wall), ()), *sorted(keyed)))
+
+
+# ---------------------------------------------------------------- all together
+
+
+def _together(copies: Copies, claims: Sequence[Claim], free: Shares, movable: _Movable, wall: float) -> Parts:
+    ways = [[claim, *([claim.whole] if claim.rest else []), None] for claim in claims]
+    every: list[Ways] = sorted(product(*ways), key=lambda some: (_lacking(claims, some), _restarts(claims, some)))
+    best, shares = worth_of(copies.engine, claims, free), dict(free)
+    for lack, group in groupby(every, key=lambda some: _lacking(claims, some)):
+        if lack > best[0] or copies.asked > MOST_ASKED:
+            break
+        for some in group:
+            if (lack, _restarts(claims, some)) < best[:2]:
+                found = yield from _cheapest(copies, claims, some, movable, wall)
+                if found is not None and (worth := worth_of(copies.engine, claims, found)) < best:
+                    best, shares = worth, found
+    return shares
+
+
+def _lacking(claims: Sequence[Claim], ways: Ways) -> tuple[int, ...]:
+    return lacking(claims, [way.key for way in ways if way is not None])
+
+
+def _restarts(claims: Sequence[Claim], ways: Ways) -> float:
+    return sum(restart_cost(claim.rest) for claim, way in zip(claims, ways, strict=True) if _is_whole(claim, way))
+
+
+def _is_whole(claim: Claim, way: Claim | None) -> bool:
+    return way is not None and len(way.leavers) > len(claim.leavers)
+
+
+def _cheapest(
+    copies: Copies, claims: Sequence[Claim], ways: Ways, movable: _Movable, wall: float
+) -> Generator[None, None, dict[str, Share] | None]:
+    """Return what each gets by the first set of others that makes room; None where none does."""
+    near = [way for claim, way in zip(claims, ways, strict=True) if way is not None and not _is_whole(claim, way)]
+    helped = [claim for claim in near if claim.moves_others]
+    wanted = [way for way in ways if way is not None]
+    highest = max((claim.priority for claim in helped), default=None)
+    rooms = []
+    for claim in near:
+        _, ask = asked_again(copies.engine, claim.leavers)
+        trial = trial_without(copies.engine, claim.leavers, claim.avoided, claim.key, copies.now, neighbours=False)
+        claim.prepare(trial)
+        rooms.append(makes_room(trial, ask, copies.engine.world.layout, movable.candidates))
+        yield
+    for key, chosen in movable.sets:
+        if chosen and (highest is None or key[0] > highest):
+            break
+        if copies.asked > MOST_ASKED:
+            break
+        if chosen and not all(room(chosen) for room in rooms):
+            continue
+        gone = [movable.candidates.pods[number] for number in chosen]
+        leaving = _Leaving(copies, wanted, helped, movable.candidates, chosen)
+        found = yield from place_all(copies, wanted, (), gone, leaving.fits if chosen else None)
+        if found is not None:
+            return _shares(copies, claims, ways, found, leaving, wall)
+    return None
+
+
+class _Leaving:
+    """A set of others that leave, with where they go and for whose sake: for the seats for which it was asked last.
+
+    ``wanted`` whoever is to have seats, ``helped`` for whom others may leave.
+    """
+
+    def __init__(
+        self,
+        copies: Copies,
+        wanted: Sequence[Claim],
+        helped: Sequence[Claim],
+        candidates: Candidates,
+        chosen: Sequence[int],
+    ) -> None:
+        self._copies, self._wanted, self._helped = copies, wanted, helped
+        self.candidates, self._chosen = candidates, chosen
+        self.for_whom: dict[int, str] = {}
+        """Key of a Migration, by the number of the candidate."""
+        self.to: dict[int, str] = {}
+        """Node, by the number of the candidate."""
+
+    def fits(self, seats: Seats) -> Generator[None, None, bool]:
+        """Whether all of them have places elsewhere beside these seats; yields after each part of the work."""
+        for_whom = self._attributed(seats)
+        if for_whom is None:
+            return False
+        engine, pods = self._copies.engine, [self.candidates.pods[number] for number in self._chosen]
+        # What is promised to those of low priority counts here, too.
+        asks = min(self._helped, key=lambda claim: claim.priority)
+        avoided = frozenset[str]().union(*(claim.avoided for claim in self._wanted))
+        trial = trial_without(engine, asks.leavers, avoided, asks.key, self._copies.now, neighbours=True)
+        trial.remove(pods)
+        trial.restore(placed(engine, [(claim, Share(seats[claim.key])) for claim in self._wanted])[0])
+        rows = yield from seat_again(trial, self.candidates, self._chosen, engine.moving.again)
+        # One that could stay where it is need not move: a smaller set does as well.
+        if rows is None or any(row == pod.row for pod, row in zip(pods, rows, strict=True)):
+            return False
+        names = engine.world.nodes.names
+        self.for_whom, self.to = for_whom, {n: names[row] for n, row in zip(self._chosen, rows, strict=True)}
+        return True
+
+    def _attributed(self, seats: Seats) -> dict[int, str] | None:
+        """Return for whose sake each leaves: for one whose seats are there, if there is one; None where nobody may ask.
+
+        A gang leaves for one.
+        """
+        names, found = self._copies.engine.world.nodes.names, dict[int, str]()
+        by_gang: dict[int, list[int]] = {}
+        for number in self._chosen:
+            gang = self.candidates.pods[number].gang
+            by_gang.setdefault(gang if gang != NO_GANG else -2 - number, []).append(number)
+        for numbers in by_gang.values():
+            pods = [self.candidates.pods[number] for number in numbers]
+            priority, nodes = max(pod.occupant.priority for pod in pods), {names[pod.row] for pod in pods}
+            may = [claim for claim in self._helped if claim.priority >= priority]
+            if not may:
+                return None
+            there = [claim for claim in may if not nodes.isdisjoint(seats[claim.key].values())]
+            claim = max(there or may, key=lambda claim: claim.priority)
+            found |= dict.fromkeys(numbers, claim.key)
+        return found
+
+
+def _shares(
+    copies: Copies, claims: Sequence[Claim], ways: Ways, seats: Seats, leaving: _Leaving, wall: float
+) -> dict[str, Share]:
+    shares = dict.fromkeys((claim.key for claim in claims), NOTHING)
+    for claim, way in zip(claims, ways, strict=True):
+        if way is None:
+            continue
+        if _is_whole(claim, way):
+            shares[claim.key] = Share(seats[claim.key], cost=restart_cost(claim.rest), whole=True)
+            continue
+        numbers = [number for number, key in leaving.for_whom.items() if key == claim.key]
+        others = leavers_of(copies.engine, leaving.candidates, numbers)
+        to = {leaving.candidates.pods[number].occupant.uid: leaving.to[number] for number in numbers}
+        shares[claim.key] = Share(seats[claim.key], others, to, sum(cost_of(one, wall) for one in others))
+    return shares
+
+
+# ---------------------------------------------------------------- one after the other
+
+
+def _in_turn(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others) -> Parts:
+    best = yield from _beside(copies, claims, free, others)
+    turns = 0
+    for claim in claims:
+        if free[claim.key].seats or not (best[claim.key].cost or not best[claim.key].seats):
+            continue
+        rivals = yield from rivals_of(copies, claims, free, claim)
+        for rival in rivals[:MOST_RIVALS]:
+            if (turns := turns + 1) > MOST_TURNS:
+                return best
+            rest = [(one, free[one.key]) for one in claims if one is not claim and one is not rival]
+            seats = copies.seats(claim, rest)
+            swapped = {**free, claim.key: Share(seats)}
+            swapped[rival.key] = Share(copies.seats(rival, [*rest, (claim, swapped[claim.key])]))
+            yield
+            found = yield from _beside(copies, claims, swapped, others)
+            if worth_of(copies.engine, claims, found) < worth_of(copies.engine, claims, best):
+                best, free = found, swapped
+                break
+    return best
+
+
+def _beside(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others) -> Parts:
+    """Return what each gets if those without seats look for room one after the other, beside what all others get."""
+    shares = dict(free)
+    for claim in claims:
+        if shares[claim.key].seats:
+            continue
+        beside = [(one, shares[one.key]) for one in claims if one is not claim and shares[one.key].seats]
+        room = None
+        if claim.moves_others:
+            room = yield from _room(copies, claim, beside, others)
+        if claim.rest and (room is None or restart_cost(claim.rest) < room.cost):
+            seats = copies.seats(claim.whole, beside)
+            yield
+            if seats:
+                shares[claim.key] = Share(seats, cost=restart_cost(claim.rest), whole=True)
+                continue
+        if room is not None:
+            shares[claim.key] = Share(room.seats, room.others, room.to, room.cost)
+    return shares
+
+
+def _room(
+    copies: Copies, claim: Claim, beside: Sequence[tuple[Claim, Share]], others: Others
+) -> Generator[None, None, Room | None]:
+    moving = {one.member.uid for _, share in beside for one in share.others}
+    failed = {uid for one, _ in beside for uid in one.leavers[0].workload.members}
+    came, left = placed(copies.engine, beside)
+
+    def prepare(trial: Trial) -> None:
+        trial.remove(left)
+        trial.restore(came)
+
+    taken = others.taken | moving | failed
+    leavers, avoided = claim.leavers, claim.avoided
+    for found in look_for_room(copies.engine, leavers, avoided, taken, claim.key, copies.now, others.wall, prepare):
+        yield
+        if found is not None:
+            return found
+    return None
