@@ -6,9 +6,9 @@ one that costs least, by what `room` says that moves and restarts cost.
 - Up to `seats_for_all.EXACT` Migrations, with at most `room.EXACT` workloads that might move: each of the Migrations
   has seats near, or its gang starts again elsewhere, or it waits. For all combinations of these the sets of others are
   tried in the order of `room`, until one makes room. Seats are found by `seats_for_all.place_all`.
-- More are planned one after the other, as `room` does for one, beside what all others get. For each that has no free
-  seats it is tried what it would cost if one whose free seats it could have did without instead; so often at most as
-  `MOST_TURNS` says.
+- Of more, where one without seats could have the free seats of another, it is tried what it costs if that one does
+  without instead: all are planned one after the other, as `room` does for one, beside what the others get. So often at
+  most as `MOST_TURNS` says, and for as long as `MOST_PARTS` says. Otherwise each looks for room by itself.
 """
 
 from collections.abc import Generator, Sequence
@@ -30,7 +30,7 @@ from topo_scheduler.recovery.room import (
     units_of,
 )
 from topo_scheduler.recovery.seating import asked_again, trial_without
-from topo_scheduler.recovery.seats_for_all import EXACT, Parts, Seats, free_seats, lacking, place_all, rivals_of
+from topo_scheduler.recovery.seats_for_all import EXACT, Parts, Seats, lacking, place_all, rivals_of
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.moving.machine import GoneError
 from topo_scheduler.scheduling.moving.plan import makes_room, seat_again
@@ -41,9 +41,13 @@ MOST_TURNS: Final = 8
 """Times it is tried who should go without a free seat, where there are too many for all to be planned together."""
 MOST_RIVALS: Final = 3
 """Migrations that are tried in place of one."""
+MOST_PARTS: Final = 200
+"""Parts of the work after which no more is tried then: half a second, mostly."""
 MOST_ASKED: Final = 5000
 """Times the planner is asked for seats for all that are planned together."""
 
+MaybeParts = Generator[None, None, dict[str, Share] | None]
+"""Yields after each part of the work."""
 Ways = Sequence[Claim | None]
 """Who is to have seats, as it is or whole, of each Migration; None for one that waits."""
 
@@ -64,22 +68,15 @@ class _Movable:
     sets: tuple[tuple[Key, tuple[int, ...]], ...]
 
 
-def plan_all(copies: Copies, claims: Sequence[Claim], others: Others | None) -> Parts:
-    """Return what each of several Migrations gets, and yield after each part of the work.
+def room_for_all(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others) -> MaybeParts:
+    """Return what each gets if others may move; None where that is for each to find out by itself.
 
     Args:
         copies: on which it is tried.
         claims: what they ask for, in the order in which they come to it where nothing else decides.
-        others: who may be moved for them; None where nobody may, and no gang may start again.
+        free: what each gets if nobody else moves.
+        others: who may.
     """
-    free = yield from free_seats(copies, claims)
-    if others is None or all(free[claim.key].seats or not (claim.rest or claim.moves_others) for claim in claims):
-        return free
-    return (yield from room_for_all(copies, claims, free, others))
-
-
-def room_for_all(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others) -> Parts:
-    """Return what each gets if others may move. ``free`` what each gets if they don't; claims in their order."""
     try:
         movable = _movable(copies, claims, others) if len(claims) <= EXACT else None
         yield
@@ -87,7 +84,7 @@ def room_for_all(copies: Copies, claims: Sequence[Claim], free: Shares, others: 
             return (yield from _together(copies, claims, free, movable, others.wall))
         return (yield from _in_turn(copies, claims, free, others))
     except (PluginError, GoneError):
-        return dict(free)
+        return None
 
 
 def _movable(copies: Copies, claims: Sequence[Claim], others: Others) -> _Movable | None:
@@ -255,30 +252,41 @@ def _shares(
 # ---------------------------------------------------------------- one after the other
 
 
-def _in_turn(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others) -> Parts:
-    best = yield from _beside(copies, claims, free, others)
-    turns = 0
+def _in_turn(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others) -> MaybeParts:
+    rivals: list[tuple[Claim, Claim]] = []
     for claim in claims:
-        if free[claim.key].seats or not (best[claim.key].cost or not best[claim.key].seats):
+        if not free[claim.key].seats:
+            found = yield from rivals_of(copies, claims, free, claim)
+            rivals += [(claim, rival) for rival in found[:MOST_RIVALS]]
+    if not rivals:
+        return None
+    end = copies.asked + MOST_PARTS
+    best = yield from _beside(copies, claims, free, others, end)
+    if best is None:
+        return None
+    done: set[str] = set()
+    for claim, rival in rivals[:MOST_TURNS]:
+        if not done.isdisjoint((claim.key, rival.key)):
             continue
-        rivals = yield from rivals_of(copies, claims, free, claim)
-        for rival in rivals[:MOST_RIVALS]:
-            if (turns := turns + 1) > MOST_TURNS:
-                return best
-            rest = [(one, free[one.key]) for one in claims if one is not claim and one is not rival]
-            seats = copies.seats(claim, rest)
-            swapped = {**free, claim.key: Share(seats)}
-            swapped[rival.key] = Share(copies.seats(rival, [*rest, (claim, swapped[claim.key])]))
-            yield
-            found = yield from _beside(copies, claims, swapped, others)
-            if worth_of(copies.engine, claims, found) < worth_of(copies.engine, claims, best):
-                best, free = found, swapped
-                break
+        rest = [(one, free[one.key]) for one in claims if one is not claim and one is not rival]
+        seats = copies.seats(claim, rest)
+        swapped = {**free, claim.key: Share(seats)}
+        swapped[rival.key] = Share(copies.seats(rival, [*rest, (claim, swapped[claim.key])]))
+        yield
+        shares = yield from _beside(copies, claims, swapped, others, end)
+        if shares is None:
+            break
+        if worth_of(copies.engine, claims, shares) < worth_of(copies.engine, claims, best):
+            best, free = shares, swapped
+            done |= {claim.key, rival.key}
     return best
 
 
-def _beside(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others) -> Parts:
-    """Return what each gets if those without seats look for room one after the other, beside what all others get."""
+def _beside(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others, end: int) -> MaybeParts:
+    """Return what each gets if those without seats look for room one after the other, beside what all others get.
+
+    None where that takes too many parts.
+    """
     shares = dict(free)
     for claim in claims:
         if shares[claim.key].seats:
@@ -286,7 +294,9 @@ def _beside(copies: Copies, claims: Sequence[Claim], free: Shares, others: Other
         beside = [(one, shares[one.key]) for one in claims if one is not claim and shares[one.key].seats]
         room = None
         if claim.moves_others:
-            room = yield from _room(copies, claim, beside, others)
+            room = yield from _room(copies, claim, beside, others, end)
+            if copies.asked >= end:
+                return None
         if claim.rest and (room is None or restart_cost(claim.rest) < room.cost):
             seats = copies.seats(claim.whole, beside)
             yield
@@ -299,7 +309,7 @@ def _beside(copies: Copies, claims: Sequence[Claim], free: Shares, others: Other
 
 
 def _room(
-    copies: Copies, claim: Claim, beside: Sequence[tuple[Claim, Share]], others: Others
+    copies: Copies, claim: Claim, beside: Sequence[tuple[Claim, Share]], others: Others, end: int
 ) -> Generator[None, None, Room | None]:
     moving = {one.member.uid for _, share in beside for one in share.others}
     failed = {uid for one, _ in beside for uid in one.leavers[0].workload.members}
@@ -312,7 +322,8 @@ def _room(
     taken = others.taken | moving | failed
     leavers, avoided = claim.leavers, claim.avoided
     for found in look_for_room(copies.engine, leavers, avoided, taken, claim.key, copies.now, others.wall, prepare):
+        copies.asked += 1
         yield
-        if found is not None:
+        if found is not None or copies.asked >= end:
             return found
     return None

@@ -19,11 +19,11 @@ from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.reading import Refused, Unlearned, policy_of, read_pods
 from topo_scheduler.recovery.room import neighbours_unread
-from topo_scheduler.recovery.room_for_all import Others, room_for_all
+from topo_scheduler.recovery.room_for_all import MaybeParts, Others, room_for_all
 from topo_scheduler.recovery.searching import LEAST_PAUSE, PAUSE, SLICE
 from topo_scheduler.recovery.seating import Leaver
+from topo_scheduler.recovery.seats_for_all import EXACT, free_seats
 from topo_scheduler.recovery.seats_for_all import Parts as Steps
-from topo_scheduler.recovery.seats_for_all import free_seats
 from topo_scheduler.recovery.tracked import Tracked
 from topo_scheduler.scheduling.parts import Parts
 
@@ -53,17 +53,24 @@ class Turn:
 
 @dataclass(slots=True)
 class _Plan:
-    """What each gets that has not come for it yet, as of a ``state``; the rest is as in `Turn`."""
+    """What each gets that has not come for it yet, as of a ``state``; ``final`` and ``again`` as in `Turn`.
+
+    ``for_now``: who might move could not be looked at yet.
+    """
 
     shares: dict[str, Share]
     state: object
     final: bool
     again: float
+    for_now: bool
 
 
 @dataclass(slots=True)
 class _Search:
-    """What is being planned; ``free`` seats once these are known, at ``since`` seconds, and pods to be read then."""
+    """What is being planned; ``free`` seats once these are known, at ``since`` seconds.
+
+    ``unread`` pods that must be read then; after that all is planned anew.
+    """
 
     claims: Mapping[str, Claim]
     parts: Parts[dict[str, Share]]
@@ -85,7 +92,7 @@ class Together:
         self._search: _Search | None = None
         self._failed: set[str] = set()
         """Who found its seats no good when it came to them."""
-        self._stepped = -inf
+        self._stepped = self._room_again = -inf
         self._alone = -inf
         """When it was seen last that each takes what it finds."""
 
@@ -106,14 +113,16 @@ class Together:
             return found
         if self._alone == now:
             return None
-        if self._search is None or self._search.parts.stale or key not in self._search.claims:
+        search = self._search
+        read = search is not None and search.unread and search.unread <= known.learned
+        if search is None or search.parts.stale or read or key not in search.claims:
             claims = self._claims(known, state, now)
             if not 2 <= len(claims) <= MOST or key not in claims:
                 self._search, self._alone = None, now
                 return None
-            self._plan, self._search = None, _Search(claims, Parts(self._ground.engine.world), state)
-            self._search.parts.begin(_found(free_seats(Copies(self._ground.engine, now), list(claims.values()))))
-        self._step(self._search, known, now)
+            self._plan, self._search = None, (search := _Search(claims, Parts(self._ground.engine.world), state))
+            search.parts.begin(_found(free_seats(Copies(self._ground.engine, now), list(claims.values()))))
+        self._step(search, known, now)
         return self._planned(claim, state, now) or self._meanwhile(claim, now)
 
     # ------------------------------------------------------------ what is planned
@@ -125,7 +134,7 @@ class Together:
         if plan is None or share is None:
             return None
         if not share.seats:
-            stays = plan.state == state and (plan.final or not self._others_may_move)
+            stays = plan.state == state and not (plan.for_now and self._others_may_move)
             return Turn(share, plan.final, plan.again) if stays else None
         if self._good(claim, share, now):
             self._failed.discard(claim.key)
@@ -167,9 +176,6 @@ class Together:
 
     def _step(self, search: _Search, known: Tracked, now: float) -> None:
         """Search on, once in a step."""
-        if search.unread and search.unread <= known.learned:
-            search.unread = frozenset()
-            self._look_for_room(search, now)
         if self._stepped == now:
             return
         self._stepped = now
@@ -191,9 +197,11 @@ class Together:
         """Take over what was found: that is the plan, or it is looked for room for those who have no seats."""
         lacking = [claim for claim in search.claims.values() if not shares[claim.key].seats]
         helped = [claim for claim in lacking if claim.rest or claim.moves_others]
-        if search.free is None and helped and self._others_may_move:
+        may = self._others_may_move
+        if search.free is None and helped and may and now >= self._room_again:
             search.free, search.since = shares, now
-            unread = [pod for claim in helped for pod in neighbours_unread(self._ground.engine, claim.leavers)]
+            some = helped if len(search.claims) > EXACT else search.claims.values()
+            unread = [pod for claim in some for pod in neighbours_unread(self._ground.engine, claim.leavers)]
             unread = [pod for pod in unread if pod.uid not in known.learned]
             if unread:
                 search.unread = frozenset(pod.uid for pod in unread)
@@ -201,17 +209,19 @@ class Together:
             else:
                 self._look_for_room(search, now)
             return
-        final = search.free is not None or not helped
+        final = not helped or (search.free is not None and shares is not search.free)
         again = now + max(LEAST_PAUSE, PAUSE * search.spent)
-        self._plan, self._search = _Plan(shares, search.state, final, again), None
+        if search.free is not None and not final:
+            self._room_again = again
+        self._plan, self._search = _Plan(shares, search.state, final, again, for_now=not final and not may), None
 
     def _look_for_room(self, search: _Search, now: float) -> None:
         ground, claims = self._ground, list(search.claims.values())
         moved = (known.migration for known in ground.tracked.values() if known.migration.key not in search.claims)
         taken = frozenset(move.uid for one in moved for move in one.status.moves)
-        others = Others(taken, ground.epoch + now)
+        others, copies = Others(taken, ground.epoch + now), Copies(ground.engine, now)
         assert search.free is not None
-        search.parts.begin(_found(room_for_all(Copies(ground.engine, now), claims, search.free, others)))
+        search.parts.begin(_found(_or_free(room_for_all(copies, claims, search.free, others), search.free)))
 
     # ------------------------------------------------------------ who waits
 
@@ -261,6 +271,11 @@ class Together:
 def _as_tracked(create: CreateMigration) -> Tracked:
     meta = ObjectMeta(name=create.name, namespace=create.namespace)
     return Tracked(Migration(metadata=meta, spec=create.spec))
+
+
+def _or_free(steps: MaybeParts, free: dict[str, Share]) -> Steps:
+    found = yield from steps
+    return free if found is None else found
 
 
 def _found(steps: Steps) -> Iterator[dict[str, Share] | None]:
