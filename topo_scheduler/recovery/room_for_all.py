@@ -14,6 +14,7 @@ one that costs least, by what `room` says that moves and restarts cost.
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
+from math import inf
 from typing import Final
 
 from topo_scheduler.recovery.claims import NOTHING, Claim, Copies, Share, Shares, placed, worth_of
@@ -261,7 +262,7 @@ def _in_turn(copies: Copies, claims: Sequence[Claim], free: Shares, others: Othe
     if not rivals:
         return None
     end = copies.asked + MOST_PARTS
-    best = yield from _beside(copies, claims, free, others, end)
+    best = yield from one_by_one(copies, claims, free, others, end)
     if best is None:
         return None
     done: set[str] = set()
@@ -273,7 +274,7 @@ def _in_turn(copies: Copies, claims: Sequence[Claim], free: Shares, others: Othe
         swapped = {**free, claim.key: Share(seats)}
         swapped[rival.key] = Share(copies.seats(rival, [*rest, (claim, swapped[claim.key])]))
         yield
-        shares = yield from _beside(copies, claims, swapped, others, end)
+        shares = yield from one_by_one(copies, claims, swapped, others, end)
         if shares is None:
             break
         if worth_of(copies.engine, claims, shares) < worth_of(copies.engine, claims, best):
@@ -282,10 +283,10 @@ def _in_turn(copies: Copies, claims: Sequence[Claim], free: Shares, others: Othe
     return best
 
 
-def _beside(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others, end: int) -> MaybeParts:
+def one_by_one(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others, end: float = inf) -> MaybeParts:
     """Return what each gets if those without seats look for room one after the other, beside what all others get.
 
-    None where that takes too many parts.
+    None where so much would have to be tried that ``copies.asked`` comes to ``end``.
     """
     shares = dict(free)
     for claim in claims:
@@ -309,7 +310,7 @@ def _beside(copies: Copies, claims: Sequence[Claim], free: Shares, others: Other
 
 
 def _room(
-    copies: Copies, claim: Claim, beside: Sequence[tuple[Claim, Share]], others: Others, end: int
+    copies: Copies, claim: Claim, beside: Sequence[tuple[Claim, Share]], others: Others, end: float
 ) -> Generator[None, None, Room | None]:
     moving = {one.member.uid for _, share in beside for one in share.others}
     failed = {uid for one, _ in beside for uid in one.leavers[0].workload.members}

@@ -1,0 +1,164 @@
+"""How far from the best it is when more Migrations wait at once than are planned together exactly.
+
+``python -m tests.recovery.gap_together [--cases 50] [--failed 6]``: random clusters in which so many gangs have lost a
+member, against the integer program below, solved by HiGHS: first the fewest pods without seats, then the least cost.
+"""
+
+import argparse
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.bench.milp import Model
+from tests.helpers import EPOCH
+from tests.recovery.test_together import GPUS, Cluster, Lost, check, claim_of, leaf, planned
+from tests.recovery.world import World
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.claims import Copies
+from topo_scheduler.recovery.room import RESTART
+from topo_scheduler.recovery.room_for_all import Others, one_by_one
+from topo_scheduler.scheduling.parts import whole
+
+WAITS = 10**7
+"""What a pod without a seat counts, in GPU-seconds: more than all moves together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What came of a random cluster: pods without seats, and GPU-seconds; and the least there can be of both."""
+
+    seed: int
+    found: tuple[int, int]
+    least: tuple[int, int]
+
+
+def case(seed: int, failed: int) -> Case | None:
+    """Return what comes of a cluster; None where so many gangs do not fit into it."""
+    draw = random.Random(seed)
+    leaves = {f"s1/l{n}": draw.randint(4, 7) for n in range(1, 6)}
+    world = World(RecoverySpec(enabled=True), leaves)
+    sizes = [draw.choice([2, 2, 3]) for _ in range(failed)]
+    for number, size in enumerate(sizes):
+        world.gang(f"g{number}", size)
+        world.run()
+    where = [world.nodes_of(f"g{number}-") for number in range(failed)]
+    if any(len({leaf(node) for node in one.values()}) != 1 for one in where):
+        return None
+    free = dict.fromkeys(sorted(world.node_objects), GPUS) | {node: 0 for one in where for node in one.values()}
+    pods: dict[str, tuple[str, int, float]] = {}
+    for node in [node for node in free if free[node]]:
+        if draw.random() < 0.75:
+            gpus, ran = draw.choice([2, 4, 8, 8]), draw.choice([0, 30, 300, 3000])
+            name, stays = f"p{node}", draw.random() < 0.5
+            free[node] -= gpus
+            world.put(name, node, gpus, ran=float(ran), said={"movable": "false"} if stays else {})
+            if not stays:
+                pods[name] = (node, gpus, gpus * (RESTART + ran))
+    lost = []
+    for number, one in enumerate(where):
+        rest = tuple(node for name, node in sorted(one.items()) if name != f"g{number}-0")
+        lost.append(Lost(f"g{number}", 0, leaf(rest[0]), (f"g{number}-0",), rest))
+    bad = frozenset(one[f"g{number}-0"] for number, one in enumerate(where))
+    cluster = Cluster({node: left for node, left in free.items() if node not in bad}, pods, lost)
+    claims = [claim_of(world, one.name, one.lost, bad) for one in lost]
+    claims.sort(key=lambda claim: claim.key)
+    shares = planned(world, claims)
+    copies, others = Copies(world.d.engine, world.now), Others(frozenset(), EPOCH + world.now)
+    after = whole(one_by_one(copies, claims, shares, others))
+    assert after is not None
+    shares = after
+    check(cluster, shares)
+    waiting = sum(len(claim.leavers) for claim in claims if not shares[claim.key].seats)
+    best = least(cluster)
+    return Case(seed, (waiting, round(sum(one.cost for one in shares.values()))), (best // WAITS, best % WAITS))
+
+
+def least(cluster: Cluster) -> int:
+    """Return the least that can be: `WAITS` for each pod without a seat, and the cost."""
+    model = Model()
+    goal: dict[object, float] = {}
+    used: dict[str, dict[object, float]] = {node: {} for node in cluster.free}
+    for gang in cluster.gangs:
+        ways: dict[object, float] = {(gang.name, "waits"): float(WAITS * len(gang.lost)), (gang.name, "near"): 0.0}
+        leaves = sorted({leaf(node) for node in cluster.free})
+        ways |= {(gang.name, home): len(gang.rest) * gang.gpus * RESTART for home in leaves}
+        for way in ways:
+            model.variable(way, 1)
+        model.limit(dict.fromkeys(ways, 1.0), 1.0, 1.0)
+        goal |= ways
+        for home in leaves:
+            _seats(model, cluster, gang, home, home, len(gang.lost) + len(gang.rest), used)
+        _seats(model, cluster, gang, "near", gang.home, len(gang.lost), used)
+    for pod, (own_node, gpus, cost) in cluster.pods.items():
+        model.variable(pod, 1)
+        goal[pod] = cost
+        targets = [node for node in cluster.free if node != own_node]
+        for node in targets:
+            model.variable((pod, node), 1)
+            used[node][pod, node] = float(gpus)
+        used[own_node][pod] = -float(gpus)
+        model.limit({pod: 1.0, **{(pod, node): -1.0 for node in targets}}, 0.0, 0.0)
+    for node, terms in used.items():
+        model.limit(terms, most=float(cluster.free[node]))
+    found = model.least(goal)
+    assert found is not None
+    return found
+
+
+def _seats(
+    model: Model, cluster: Cluster, gang: Lost, way: str, home: str, count: int, used: dict[str, dict[object, float]]
+) -> None:
+    """Let so many whole nodes of a leaf be those of a gang, if it goes this way."""
+    terms: dict[object, float] = {(gang.name, way): -float(count)}
+    for node in (node for node in cluster.free if leaf(node) == home):
+        seat = (gang.name, way, node)
+        model.variable(seat, 1)
+        terms[seat] = 1.0
+        used[node][seat] = 0.0 if way != "near" and node in gang.rest else float(gang.gpus)
+    model.limit(terms, 0.0, 0.0)
+
+
+def measure(count: int, failed: int, tell: Callable[[str], None]) -> list[Case]:
+    """Return so many cases."""
+    found: list[Case] = []
+    seed = 0
+    while len(found) < count:
+        seed += 1
+        one = case(seed, failed)
+        if one is not None and one.least != (0, 0):
+            found.append(one)
+            tell(f"{len(found)} of {count}: {one}")
+    return found
+
+
+def summary(cases: list[Case]) -> str:
+    """Return what came of all cases, in a few lines."""
+    more = Counter(one.found[0] - one.least[0] for one in cases)
+    same = [one for one in cases if one.found[0] == one.least[0]]
+    ratios = sorted(one.found[1] / one.least[1] for one in same if one.least[1])
+    dearer = sum(one.found[1] > one.least[1] for one in same)
+    return "\n".join(
+        [
+            f"{len(cases)} clusters in which not all have free seats near",
+            f"pods without seats beyond the fewest: {dict(sorted(more.items()))}",
+            f"of {len(same)} with the fewest {len(same) - dearer} cost the least; mean"
+            f" {sum(ratios) / max(1, len(ratios)):.4f} times the least, worst {max(ratios, default=1.0):.3f}",
+            f"impossible plans: {[one.seed for one in cases if one.found < one.least] or 'none'}",
+        ]
+    )
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.recovery.gap_together", description=__doc__)
+    parser.add_argument("--cases", type=int, default=50)
+    parser.add_argument("--failed", type=int, default=6)
+    given = parser.parse_args()
+    print(summary(measure(given.cases, given.failed, lambda text: print(text, file=sys.stderr, flush=True))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
