@@ -21,9 +21,6 @@ from topo_scheduler.recovery.room import RESTART
 from topo_scheduler.recovery.room_for_all import Others, one_by_one
 from topo_scheduler.scheduling.parts import whole
 
-WAITS = 10**7
-"""What a pod without a seat counts, in GPU-seconds: more than all moves together."""
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -71,17 +68,16 @@ def case(seed: int, failed: int) -> Case | None:
     shares = after
     check(cluster, shares)
     waiting = sum(len(claim.leavers) for claim in claims if not shares[claim.key].seats)
-    best = least(cluster)
-    return Case(seed, (waiting, round(sum(one.cost for one in shares.values()))), (best // WAITS, best % WAITS))
+    return Case(seed, (waiting, round(sum(one.cost for one in shares.values()))), least(cluster))
 
 
-def least(cluster: Cluster) -> int:
-    """Return the least that can be: `WAITS` for each pod without a seat, and the cost."""
+def least(cluster: Cluster) -> tuple[int, int]:
+    """Return the fewest pods that can go without seats, and the least that it costs then."""
     model = Model()
     goal: dict[object, float] = {}
     used: dict[str, dict[object, float]] = {node: {} for node in cluster.free}
     for gang in cluster.gangs:
-        ways: dict[object, float] = {(gang.name, "waits"): float(WAITS * len(gang.lost)), (gang.name, "near"): 0.0}
+        ways: dict[object, float] = {(gang.name, "waits"): 0.0, (gang.name, "near"): 0.0}
         leaves = sorted({leaf(node) for node in cluster.free})
         ways |= {(gang.name, home): len(gang.rest) * gang.gpus * RESTART for home in leaves}
         for way in ways:
@@ -102,9 +98,13 @@ def least(cluster: Cluster) -> int:
         model.limit({pod: 1.0, **{(pod, node): -1.0 for node in targets}}, 0.0, 0.0)
     for node, terms in used.items():
         model.limit(terms, most=float(cluster.free[node]))
-    found = model.least(goal)
-    assert found is not None
-    return found
+    waits: dict[object, float] = {(gang.name, "waits"): float(len(gang.lost)) for gang in cluster.gangs}
+    fewest = model.least(waits)
+    assert fewest is not None
+    model.limit(waits, most=float(fewest))
+    cheapest = model.least(goal)
+    assert cheapest is not None
+    return fewest, cheapest
 
 
 def _seats(

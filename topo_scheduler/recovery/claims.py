@@ -139,25 +139,50 @@ class Copies:
 
         return prepare
 
-    def still(self, claim: Claim, share: Share) -> bool:
-        """Return whether seats are still good, each on the nodes that were found, once those gone who leave first."""
+    def still(self, claim: Claim, share: Share, leaving: Sequence[Leaver]) -> bool:
+        """Return whether seats are still good, on the nodes that were found, once those are gone who leave first.
+
+        ``leaving`` whoever leaves, for others as well.
+        """
         engine, row_of = self.engine, self.engine.world.nodes.row_of
         if not all(node in row_of and node not in claim.avoided for node in share.seats.values()):
             return False
-        entries = (engine.world.ledger.get(one.member.uid) for one in share.others)
-        if any(now is None or now.row != one.entry.row for now, one in zip(entries, share.others, strict=True)):
+        there = {one.member.uid: one for one in leaving if _is_there(engine, one)}
+        if any(one.member.uid not in there for one in share.others):
             return False
         rows = {row_of[node] for node in share.seats.values()}
 
         def prepare(trial: Trial) -> None:
             claim.prepare(trial)
-            trial.remove(as_candidate(one) for one in share.others)
+            trial.remove(as_candidate(one) for one in there.values())
             nodes = trial.planner.nodes
             free = np.maximum(nodes.allocatable - nodes.requested, 0)
             elsewhere = np.array([row for row in range(len(free)) if row not in rows], np.int64)
             nodes.charge_all(elsewhere, free[elsewhere])
 
         return bool(find_seats(engine, claim.leavers, claim.avoided, claim.key, self.now, prepare))
+
+
+def _is_there(engine: Engine, one: Leaver) -> bool:
+    entry = engine.world.ledger.get(one.member.uid)
+    return entry is not None and entry.row == one.entry.row
+
+
+def can_be(engine: Engine, shares: Sequence[tuple[Claim, Share]]) -> bool:
+    """Return whether no node would hold more than it has: one may have a seat that others leave for another."""
+    came, left = placed(engine, shares)
+    left += [as_candidate(one) for claim, share in shares if share.whole for one in claim.rest]
+    nodes, held = engine.world.nodes, dict[int, dict[int, int]]()
+    for pods, change in ((came, 1), (left, -1)):
+        for pod in pods:
+            row = held.setdefault(pod.row, {})
+            for column, amount in pod.amounts:
+                row[column] = row.get(column, 0) + change * amount
+    return all(
+        more <= 0 or more <= nodes.allocatable[row, column] - nodes.requested[row, column]
+        for row, columns in held.items()
+        for column, more in columns.items()
+    )
 
 
 def placed(engine: Engine, shares: Iterable[tuple[Claim, Share]]) -> tuple[list[Candidate], list[Candidate]]:

@@ -6,18 +6,21 @@ one that costs least, by what `room` says that moves and restarts cost.
 - Up to `seats_for_all.EXACT` Migrations, with at most `room.EXACT` workloads that might move: each of the Migrations
   has seats near, or its gang starts again elsewhere, or it waits. For all combinations of these the sets of others are
   tried in the order of `room`, until one makes room. Seats are found by `seats_for_all.place_all`.
-- Of more, where one without seats could have the free seats of another, it is tried what it costs if that one does
-  without instead: all are planned one after the other, as `room` does for one, beside what the others get. So often at
-  most as `MOST_TURNS` says, and for as long as `MOST_PARTS` says. Otherwise each looks for room by itself.
+- More Migrations, with no more workloads that might move, are planned one after the other first, as `room` does for
+  one, beside what the others get. Then each that has no seats, or costs anything, is planned together with others, some
+  at a time, while the rest keeps what it has; until `MOST_IN_GROUPS` is reached.
+- With more workloads that might move, where one without seats could have the free seats of another, it is tried what it
+  costs if that one does without instead: so often at most as `MOST_TURNS` says, and for as long as `MOST_PARTS` says.
+  Otherwise each looks for room by itself.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, product
 from math import inf
 from typing import Final
 
-from topo_scheduler.recovery.claims import NOTHING, Claim, Copies, Share, Shares, placed, worth_of
+from topo_scheduler.recovery.claims import NOTHING, Claim, Copies, Share, Shares, can_be, placed, worth_of
 from topo_scheduler.recovery.room import EXACT as EXACT_MOVES
 from topo_scheduler.recovery.room import (
     Key,
@@ -44,11 +47,15 @@ MOST_RIVALS: Final = 3
 """Migrations that are tried in place of one."""
 MOST_PARTS: Final = 200
 """Parts of the work after which no more is tried then: half a second, mostly."""
+MOST_IN_GROUPS: Final = 2000
+"""Times the planner is asked for seats for all that are planned in groups, until no further group is."""
 MOST_ASKED: Final = 5000
-"""Times the planner is asked for seats for all that are planned together."""
+"""Times the planner is asked for seats for those that are planned together."""
 
 MaybeParts = Generator[None, None, dict[str, Share] | None]
 """Yields after each part of the work."""
+Beside = Sequence[tuple[Claim, Share]]
+"""What other Migrations get."""
 Ways = Sequence[Claim | None]
 """Who is to have seats, as it is or whole, of each Migration; None for one that waits."""
 
@@ -79,24 +86,26 @@ def room_for_all(copies: Copies, claims: Sequence[Claim], free: Shares, others: 
         others: who may.
     """
     try:
-        movable = _movable(copies, claims, others) if len(claims) <= EXACT else None
+        few = _movable(copies, claims, others, ()) is not None
         yield
-        if movable is not None:
-            return (yield from _together(copies, claims, free, movable, others.wall))
+        if few and len(claims) <= EXACT:
+            return (yield from _together(copies, claims, free, others, ()))
+        if few:
+            return (yield from _in_groups(copies, claims, free, others))
         return (yield from _in_turn(copies, claims, free, others))
     except (PluginError, GoneError):
         return None
 
 
-def _movable(copies: Copies, claims: Sequence[Claim], others: Others) -> _Movable | None:
-    """Return who might move for any of these; None where there are too many to try all sets."""
+def _movable(copies: Copies, claims: Sequence[Claim], others: Others, beside: Beside) -> _Movable | None:
+    """Return who might move for any of these; None where nobody may, or too many to try all sets."""
     engine = copies.engine
     asks = [claim for claim in claims if claim.moves_others]
     if not asks or not engine.preempting.budgets.known:
         return None
     candidates = engine.moving.movable(max(asks, key=lambda claim: claim.priority).leavers[0].workload)
     avoided = frozenset[str]().union(*(claim.avoided for claim in claims))
-    own = {uid for claim in claims for uid in claim.leavers[0].workload.members}
+    own = _own((*claims, *(claim for claim, _ in beside))) | {uid for _, share in beside for uid in share.to}
     names = engine.world.nodes.names
     barred = {
         number
@@ -110,19 +119,55 @@ def _movable(copies: Copies, claims: Sequence[Claim], others: Others) -> _Movabl
     return _Movable(candidates, ((key_of((), others.wall), ()), *sorted(keyed)))
 
 
+def _own(claims: Iterable[Claim]) -> set[str]:
+    """Return the pods of the workloads that ask."""
+    return {uid for claim in claims for uid in claim.leavers[0].workload.members}
+
+
 # ---------------------------------------------------------------- all together
 
 
-def _together(copies: Copies, claims: Sequence[Claim], free: Shares, movable: _Movable, wall: float) -> Parts:
+def _in_groups(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others) -> MaybeParts:
+    """Return what each gets if more and more of them are planned together, the others staying with what they have."""
+    end = copies.asked + MOST_IN_GROUPS
+    first = yield from one_by_one(copies, claims, free, others, end)
+    if first is None:
+        return None
+    shares = first
+
+    def lacks(claim: Claim) -> bool:
+        return not shares[claim.key].seats or shares[claim.key].cost > 0.0
+
+    for claim in claims:
+        partners = sorted((one for one in claims if one is not claim), key=lambda one: not lacks(one))
+        for at in range(0, len(partners), EXACT - 1):
+            if not lacks(claim) or copies.asked > end:
+                break
+            some = (claim, *partners[at : at + EXACT - 1])
+            group = [one for one in claims if one in some]
+            beside = [(one, shares[one.key]) for one in claims if one not in group]
+            found = {**shares, **(yield from _together(copies, group, shares, others, beside))}
+            if can_be(copies.engine, [(one, found[one.key]) for one in claims]):
+                shares = found
+    return shares
+
+
+def _together(copies: Copies, claims: Sequence[Claim], known: Shares, others: Others, beside: Beside) -> Parts:
+    """Return what each gets, at best, ``beside`` what others do. ``known`` what it would get otherwise."""
+    movable = _movable(copies, claims, others, beside)
+    shares = {claim.key: known[claim.key] for claim in claims}
+    if movable is None:
+        return shares
+    end = copies.asked + MOST_ASKED
     ways = [[claim, *([claim.whole] if claim.rest else []), None] for claim in claims]
     every: list[Ways] = sorted(product(*ways), key=lambda some: (_lacking(claims, some), _restarts(claims, some)))
-    best, shares = worth_of(copies.engine, claims, free), dict(free)
+    best = worth_of(copies.engine, claims, shares)
     for lack, group in groupby(every, key=lambda some: _lacking(claims, some)):
-        if lack > best[0] or copies.asked > MOST_ASKED:
+        if lack > best[0] or copies.asked > end:
             break
         for some in group:
             if (lack, _restarts(claims, some)) < best[:2]:
-                found = yield from _cheapest(copies, claims, some, movable, wall)
+                found = yield from _cheapest(copies, claims, some, movable, others.wall, beside, end)
                 if found is not None and (worth := worth_of(copies.engine, claims, found)) < best:
                     best, shares = worth, found
     return shares
@@ -141,7 +186,7 @@ def _is_whole(claim: Claim, way: Claim | None) -> bool:
 
 
 def _cheapest(
-    copies: Copies, claims: Sequence[Claim], ways: Ways, movable: _Movable, wall: float
+    copies: Copies, claims: Sequence[Claim], ways: Ways, movable: _Movable, wall: float, beside: Beside, end: int
 ) -> Generator[None, None, dict[str, Share] | None]:
     """Return what each gets by the first set of others that makes room; None where none does."""
     near = [way for claim, way in zip(claims, ways, strict=True) if way is not None and not _is_whole(claim, way)]
@@ -152,19 +197,19 @@ def _cheapest(
     for claim in near:
         _, ask = asked_again(copies.engine, claim.leavers)
         trial = trial_without(copies.engine, claim.leavers, claim.avoided, claim.key, copies.now, neighbours=False)
-        claim.prepare(trial)
+        copies.beside(claim, beside)(trial)
         rooms.append(makes_room(trial, ask, copies.engine.world.layout, movable.candidates))
         yield
     for key, chosen in movable.sets:
         if chosen and (highest is None or key[0] > highest):
             break
-        if copies.asked > MOST_ASKED:
+        if copies.asked > end:
             break
         if chosen and not all(room(chosen) for room in rooms):
             continue
         gone = [movable.candidates.pods[number] for number in chosen]
-        leaving = _Leaving(copies, wanted, helped, movable.candidates, chosen)
-        found = yield from place_all(copies, wanted, (), gone, leaving.fits if chosen else None)
+        leaving = _Leaving(copies, wanted, helped, beside, movable.candidates, chosen)
+        found = yield from place_all(copies, wanted, beside, gone, leaving.fits if chosen else None)
         if found is not None:
             return _shares(copies, claims, ways, found, leaving, wall)
     return None
@@ -173,7 +218,7 @@ def _cheapest(
 class _Leaving:
     """A set of others that leave, with where they go and for whose sake: for the seats for which it was asked last.
 
-    ``wanted`` whoever is to have seats, ``helped`` for whom others may leave.
+    ``wanted`` whoever is to have seats, ``helped`` for whom others may leave, ``beside`` what others get.
     """
 
     def __init__(
@@ -181,10 +226,11 @@ class _Leaving:
         copies: Copies,
         wanted: Sequence[Claim],
         helped: Sequence[Claim],
+        beside: Beside,
         candidates: Candidates,
         chosen: Sequence[int],
     ) -> None:
-        self._copies, self._wanted, self._helped = copies, wanted, helped
+        self._copies, self._wanted, self._helped, self._beside = copies, wanted, helped, beside
         self.candidates, self._chosen = candidates, chosen
         self.for_whom: dict[int, str] = {}
         """Key of a Migration, by the number of the candidate."""
@@ -201,8 +247,10 @@ class _Leaving:
         asks = min(self._helped, key=lambda claim: claim.priority)
         avoided = frozenset[str]().union(*(claim.avoided for claim in self._wanted))
         trial = trial_without(engine, asks.leavers, avoided, asks.key, self._copies.now, neighbours=True)
-        trial.remove(pods)
-        trial.restore(placed(engine, [(claim, Share(seats[claim.key])) for claim in self._wanted])[0])
+        seated = [(claim, Share(seats[claim.key])) for claim in self._wanted]
+        came, left = placed(engine, [*self._beside, *seated])
+        trial.remove([*left, *pods])
+        trial.restore(came)
         rows = yield from seat_again(trial, self.candidates, self._chosen, engine.moving.again)
         # One that could stay where it is need not move: a smaller set does as well.
         if rows is None or any(row == pod.row for pod, row in zip(pods, rows, strict=True)):
@@ -313,7 +361,7 @@ def _room(
     copies: Copies, claim: Claim, beside: Sequence[tuple[Claim, Share]], others: Others, end: float
 ) -> Generator[None, None, Room | None]:
     moving = {one.member.uid for _, share in beside for one in share.others}
-    failed = {uid for one, _ in beside for uid in one.leavers[0].workload.members}
+    failed = _own([one for one, _ in beside])
     came, left = placed(copies.engine, beside)
 
     def prepare(trial: Trial) -> None:

@@ -55,7 +55,7 @@ class Turn:
 class _Plan:
     """What each gets that has not come for it yet, as of a ``state``; ``final`` and ``again`` as in `Turn`.
 
-    ``for_now``: who might move could not be looked at yet.
+    ``for_now``: who might move could not be looked at yet; ``leaving`` all who leave first.
     """
 
     shares: dict[str, Share]
@@ -63,6 +63,7 @@ class _Plan:
     final: bool
     again: float
     for_now: bool
+    leaving: tuple[Leaver, ...]
 
 
 @dataclass(slots=True)
@@ -153,7 +154,8 @@ class Together:
         asked = claim.whole if share.whole else claim
         if share.seats.keys() != {one.member.uid for one in asked.leavers}:
             return False
-        return Copies(self._ground.engine, now).still(asked, share)
+        leaving = self._plan.leaving if self._plan is not None else ()
+        return Copies(self._ground.engine, now).still(asked, share, leaving)
 
     @property
     def _others_may_move(self) -> bool:
@@ -213,7 +215,9 @@ class Together:
         again = now + max(LEAST_PAUSE, PAUSE * search.spent)
         if search.free is not None and not final:
             self._room_again = again
-        self._plan, self._search = _Plan(shares, search.state, final, again, for_now=not final and not may), None
+        leaving = tuple(other for share in shares.values() for other in share.others)
+        self._plan = _Plan(shares, search.state, final, again, for_now=not final and not may, leaving=leaving)
+        self._search = None
 
     def _look_for_room(self, search: _Search, now: float) -> None:
         ground, claims = self._ground, list(search.claims.values())
