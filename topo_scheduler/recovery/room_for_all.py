@@ -45,8 +45,8 @@ MOST_TURNS: Final = 8
 """Times it is tried who should go without a free seat, where there are too many for all to be planned together."""
 MOST_RIVALS: Final = 3
 """Migrations that are tried in place of one."""
-MOST_PARTS: Final = 200
-"""Parts of the work after which no more is tried then: half a second, mostly."""
+MOST_PARTS: Final = 400
+"""Parts of the work after which no more is tried then: less than a second of them, mostly."""
 MOST_IN_GROUPS: Final = 2000
 """Times the planner is asked for seats for all that are planned in groups, until no further group is."""
 MOST_ASKED: Final = 5000
