@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from tests.recovery.world import Kill, World
+from tests.recovery.world import Kill, World, copies_of
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
 
@@ -142,4 +142,17 @@ def test_a_node_taken_meanwhile_is_nobodys_seat() -> None:
     world.run(60, step=0.05)
     used = [*world.nodes_of("a").values(), *world.nodes_of("b").values(), *world.nodes_of("late").values()]
     assert len(used) == len(set(used)) == 8
+    world.check()
+
+
+def test_where_nodes_change_all_the_time_each_takes_what_it_finds() -> None:
+    world = two_gangs_one_free(partial(next, count(0.0, 1.0)))
+    lose_one_of_each(world)
+    changing = "s1-l2-1"
+    for number in range(800):
+        world.node_objects[changing].metadata.labels["changed"] = str(number)
+        world.d.nodes(*copies_of([world.node_objects[changing]]))
+        world.run(0.05, step=0.05)
+    assert len(world.nodes_of("a")) == 2 and len(world.nodes_of("b")) == 3
+    assert all(phase is not None and phase.over for phase in world.phases())
     world.check()

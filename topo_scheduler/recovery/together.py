@@ -31,6 +31,8 @@ MOST: Final = 32
 """Migrations that are planned together at most."""
 PATIENCE: Final = 1.0
 """Seconds that those who have free seats wait until it is known how others get room."""
+LONGEST: Final = 5.0
+"""Seconds for which it is begun anew at most, where nodes change all the time; then each takes what it finds."""
 SOON: Final = 0.1
 """Seconds in which one comes for seats that is planned with the others."""
 
@@ -68,7 +70,7 @@ class _Plan:
 
 @dataclass(slots=True)
 class _Search:
-    """What is being planned; ``free`` seats once these are known, at ``since`` seconds.
+    """What is being planned, since ``begun`` for the first time; ``free`` seats once these are known, at ``since``.
 
     ``unread`` pods that must be read then; after that all is planned anew.
     """
@@ -76,6 +78,7 @@ class _Search:
     claims: Mapping[str, Claim]
     parts: Parts[dict[str, Share]]
     state: object
+    begun: float
     free: dict[str, Share] | None = None
     since: float = 0.0
     spent: float = 0.0
@@ -117,11 +120,14 @@ class Together:
         search = self._search
         read = search is not None and search.unread and search.unread <= known.learned
         if search is None or search.parts.stale or read or key not in search.claims:
-            claims = self._claims(known, state, now)
-            if not 2 <= len(claims) <= MOST or key not in claims:
+            claims, begun = self._claims(known, state, now), search.begun if search is not None else now
+            if claims and key not in claims:
+                return None  # it waits for others already, who make room
+            if len(claims) < 2 or now - begun > LONGEST:
                 self._search, self._alone = None, now
                 return None
-            self._plan, self._search = None, (search := _Search(claims, Parts(self._ground.engine.world), state))
+            search = _Search(claims, Parts(self._ground.engine.world), state, begun)
+            self._plan, self._search = None, search
             search.parts.begin(_found(free_seats(Copies(self._ground.engine, now), list(claims.values()))))
         self._step(search, known, now)
         return self._planned(claim, state, now) or self._meanwhile(claim, now)
