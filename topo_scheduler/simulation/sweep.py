@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from multiprocessing import resource_tracker
 from typing import Any, Final
 
 import zstandard
@@ -146,6 +147,8 @@ def uninterrupted() -> Iterator[None]:
     hit by it writes a traceback over the screen, and one that is hit while it starts is never told to end.
     """
     came: list[int] = []
+    # multiprocessing starts this with its first process, in the same thread, and takes the mask away by that.
+    resource_tracker.ensure_running()
     before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
     # A mask passes on to what is begun, a handler does not; and a thread without the mask can still be hit.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
