@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from tests.bench.milp import Model
 from tests.helpers import EPOCH
-from tests.recovery.test_together import GPUS, Cluster, Lost, check, claim_of, leaf, planned
-from tests.recovery.world import World
+from tests.recovery.test_together import GPUS, Cluster, Lost, check, claim_of, planned
+from tests.recovery.world import World, leaf
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.claims import Copies
 from topo_scheduler.recovery.room import RESTART

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.recovery.world import Kill, World
+from tests.recovery.world import Kill, World, leaf
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.instructions import CreateMigration, EvictPod, Instruction
@@ -12,10 +12,6 @@ from topo_scheduler.recovery.instructions import CreateMigration, EvictPod, Inst
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 ONE = "{spares: {perLeaf: 1}}"
 FULL = {"s1/l1": 4, "s1/l2": 4}
-
-
-def leaf(node: str) -> str:
-    return node.rpartition("-")[0]
 
 
 def kept(world: World) -> set[str]:

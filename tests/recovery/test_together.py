@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import EPOCH
-from tests.recovery.world import World
+from tests.recovery.world import World, leaf
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.claims import Claim, Copies, Shares
 from topo_scheduler.recovery.reading import rest_of_gang
@@ -63,11 +63,6 @@ class Cluster:
     free: Mapping[str, int]
     pods: Mapping[str, tuple[str, int, float]]
     gangs: Sequence[Lost]
-
-
-def leaf(node: str) -> str:
-    """Return the leaf of a node."""
-    return node.rpartition("-")[0]
 
 
 def least(cluster: Cluster) -> tuple[tuple[int, ...], float]:

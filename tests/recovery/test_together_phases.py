@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from tests.recovery.world import Kill, World, copies_of
+from tests.recovery.world import Kill, World, copies_of, leaf
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
 
@@ -31,11 +31,6 @@ def two_gangs_one_free(clock: Callable[[], float] = still, spec: RecoverySpec = 
         world.tell_pod(uid)
     assert {leaf(node) for node in world.nodes_of("").values()} == {"s1-l1"}
     return world
-
-
-def leaf(node: str) -> str:
-    """Return the leaf of a node."""
-    return node.rpartition("-")[0]
 
 
 def lose_one_of_each(world: World) -> None:

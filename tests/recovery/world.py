@@ -413,6 +413,11 @@ def copy_of(migration: Migration) -> Migration:
     return msgspec.convert(msgspec.to_builtins(migration), Migration)
 
 
+def leaf(node: str) -> str:
+    """Return the leaf of a node."""
+    return node.rpartition("-")[0]
+
+
 def copies_of(nodes: Any) -> list[Node]:
     """Return nodes as they come from the wire."""
     return [msgspec.convert(msgspec.to_builtins(node), Node) for node in nodes]

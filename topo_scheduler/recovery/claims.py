@@ -67,14 +67,17 @@ NOTHING = Share()
 
 def worth_of(engine: Engine, claims: Sequence[Claim], shares: Shares) -> Worth:
     """Return how good it is what all get: the less the better."""
-    levels = sorted({claim.priority for claim in claims}, reverse=True)
-    lacking = dict.fromkeys(levels, 0)
-    for claim in claims:
-        if not shares[claim.key].seats:
-            lacking[claim.priority] += len(claim.leavers)
+    lack = lacking(claims, [claim.key for claim in claims if shares[claim.key].seats])
     cost = sum(shares[claim.key].cost for claim in claims)
     far = sum(distance(engine, claim, shares[claim.key].seats) for claim in claims if not shares[claim.key].whole)
-    return tuple(lacking.values()), cost, far
+    return lack, cost, far
+
+
+def lacking(claims: Sequence[Claim], seated: Iterable[str]) -> tuple[int, ...]:
+    """Return how many pods have no seats, by priority, the highest first."""
+    levels, there = sorted({claim.priority for claim in claims}, reverse=True), set(seated)
+    without = [claim for claim in claims if claim.key not in there]
+    return tuple(sum(len(one.leavers) for one in without if one.priority == level) for level in levels)
 
 
 def distance(engine: Engine, claim: Claim, seats: Mapping[str, str]) -> int:

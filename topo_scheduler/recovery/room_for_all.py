@@ -20,7 +20,7 @@ from itertools import groupby, product
 from math import inf
 from typing import Final
 
-from topo_scheduler.recovery.claims import NOTHING, Claim, Copies, Share, Shares, can_be, placed, worth_of
+from topo_scheduler.recovery.claims import NOTHING, Claim, Copies, Share, Shares, can_be, lacking, placed, worth_of
 from topo_scheduler.recovery.room import EXACT as EXACT_MOVES
 from topo_scheduler.recovery.room import (
     Key,
@@ -34,7 +34,7 @@ from topo_scheduler.recovery.room import (
     units_of,
 )
 from topo_scheduler.recovery.seating import asked_again, trial_without
-from topo_scheduler.recovery.seats_for_all import EXACT, Parts, Seats, lacking, place_all, rivals_of
+from topo_scheduler.recovery.seats_for_all import EXACT, Parts, Seats, place_all, rivals_of
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.moving.machine import GoneError
 from topo_scheduler.scheduling.moving.plan import makes_room, seat_again

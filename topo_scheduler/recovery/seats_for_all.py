@@ -10,11 +10,11 @@ as it mostly is. Otherwise:
   staying with what they have.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import combinations
 from typing import Final
 
-from topo_scheduler.recovery.claims import NOTHING, Claim, Copies, Share, Shares, distance, worth_of
+from topo_scheduler.recovery.claims import NOTHING, Claim, Copies, Share, Shares, distance, lacking, worth_of
 from topo_scheduler.scheduling.preemption.victims import Candidate
 
 EXACT: Final = 4
@@ -100,13 +100,6 @@ def _subsets(claims: Sequence[Claim]) -> list[tuple[Claim, ...]]:
     """Return sets, those that leave the fewest pods without seats first, and then the first of them."""
     every = [some for size in range(len(claims), -1, -1) for some in combinations(claims, size)]
     return sorted(every, key=lambda some: lacking(claims, {claim.key for claim in some}))
-
-
-def lacking(claims: Sequence[Claim], seated: Iterable[str]) -> tuple[int, ...]:
-    """Return how many pods have no seats, by priority, the highest first."""
-    levels, there = sorted({claim.priority for claim in claims}, reverse=True), set(seated)
-    without = [claim for claim in claims if claim.key not in there]
-    return tuple(sum(len(one.leavers) for one in without if one.priority == level) for level in levels)
 
 
 def _always(_: Seats) -> Generator[None, None, bool]:
