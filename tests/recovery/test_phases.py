@@ -243,3 +243,17 @@ def test_a_quota_that_is_full_counts_the_pods_that_leave_only_once() -> None:
     assert world.phases() == [Phase.DONE]
     assert len(world.nodes_of("g-")) == 2
     world.check()
+
+
+def test_who_was_asked_to_go_is_forced_as_soon_as_the_node_has_been_dead_for_long_enough() -> None:
+    """Not ten seconds after it was asked."""
+    world = World(FORCED, {"s1/l1": 4})
+    world.gang("g", 2)
+    world.run()
+    world.fail(world.nodes_of("g")["g-0"])
+    world.run(7)
+    world.request("please", "g-0")
+    world.run(2)
+    assert "g-0" in world.pods
+    world.run(3)
+    assert "g-0" not in world.pods

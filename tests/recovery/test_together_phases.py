@@ -151,3 +151,31 @@ def test_where_nodes_change_all_the_time_each_takes_what_it_finds() -> None:
     assert len(world.nodes_of("a")) == 2 and len(world.nodes_of("b")) == 3
     assert all(phase is not None and phase.over for phase in world.phases())
     world.check()
+
+
+def test_those_with_free_seats_wait_together_for_those_who_have_none() -> None:
+    """However many they are: a second, not one after the other."""
+    leaves = {f"s1/l{number}": 3 for number in range(1, 7)}
+    world = World(FORCED, {**leaves, "s1/l7": 6}, clock=partial(next, count(0.0, 1.0)))
+    for number in range(1, 7):
+        world.put(f"stays{number}", f"s1-l{number}-3", 8, said={"movable": "false"})
+    world.gang("crowded", 2)
+    world.run()
+    for number in range(1, 7):
+        del world.pods[f"stays{number}"]
+        world.tell_pod(f"stays{number}")
+    assert {leaf(node) for node in world.nodes_of("crowded").values()} == {"s1-l7"}
+    for node in [f"s1-l7-{number}" for number in range(1, 7)]:
+        if node not in world.nodes_of("crowded").values():
+            for number in range(4):
+                world.put(f"p{number}-{node}", node, 2, ran=3000.0)
+    for number in range(1, 7):
+        world.gang(f"g{number}", 2)
+        world.run()
+    world.fail(*(world.nodes_of(name)[f"{name}-0"] for name in ["crowded", *(f"g{n}" for n in range(1, 7))]))
+    world.run(13.5, step=0.02)
+    for number in range(1, 7):
+        assert len(world.nodes_of(f"g{number}")) == 2
+    world.run(120, step=0.1)
+    assert len(world.nodes_of("crowded")) == 2
+    world.check()

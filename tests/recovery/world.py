@@ -111,6 +111,14 @@ class World:
                 return
             self.now = self.d.now = min(end, self.now + step)
 
+    def run_when_due(self, seconds: float, took: float) -> None:
+        """Let time pass as the daemon does: it comes when that is due, and each step has taken ``took`` seconds."""
+        end = self.now + seconds
+        while self.now < end:
+            self.settle()
+            due = self.recovery.next_due()
+            self.now = self.d.now = min(end, max(self.now + took, end if due is None else due))
+
     def settle(self) -> None:
         """Carry out everything there is to do now."""
         for _ in range(20_000):

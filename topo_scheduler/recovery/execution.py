@@ -50,8 +50,10 @@ class Execution:
                 waits.append((eviction.reason, f"pod {move.pod} can't be evicted: {eviction.message}"))
             elif going:
                 waits.append(self._awaits(move, force=force))
-            if not eviction.flying and now >= eviction.until and (force or not going):
-                eviction.flying = True
+            # What was asked to go, and may be forced to since, is not waited for.
+            due = now >= eviction.until or (force and not eviction.forced and not eviction.reason)
+            if not eviction.flying and due and (force or not going):
+                eviction.flying, eviction.forced = True, force
                 pod = PodRef(migration.metadata.namespace, move.pod, move.uid)
                 self._ground.out.append(EvictPod(migration.key, pod, force))
         if waits:

@@ -46,6 +46,7 @@ class Recovery:
         self._out: list[Instruction] = []
         self._held = ""
         self._avoided: frozenset[str] = frozenset()
+        self._stepped = 0.0
 
     # ------------------------------------------------------------ facts in
 
@@ -122,6 +123,7 @@ class Recovery:
 
     def step(self, now: float) -> list[Instruction]:
         """Return what is to be done now. Costs nothing where nothing failed and nothing moves."""
+        self._stepped = now
         lost = self.lost_gpus.problems() if self.detection.spec.unhealthy_gpus else {}
         self.detection.pods_tell({**lost, **self.troubles.problems(now)}, now)
         self._tell_spares(self.detection.avoided(now))
@@ -135,8 +137,12 @@ class Recovery:
         out, self._out = [*self._out, *made, *self.migrations.step(now)], []
         return out
 
-    def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next, if nothing happens before."""
+    def next_due(self) -> float | None:
+        """Return when `step` must be called next, if nothing happens before.
+
+        That may be over by now: a step may take longer than what it leaves to the next can wait.
+        """
+        now = self._stepped
         waits = (one.next_due(now) for one in (*self._makers, self.migrations))
         times = (self.detection.next_due(), self.troubles.next_due(), self.healing.next_due(), *waits)
         return min((at for at in times if at is not None), default=None)

@@ -91,10 +91,11 @@ class Planning:
         policy = policy_of(leavers, migration)
         targets = self._seats(known, leavers, now) if policy != OnFailure.SHRINK else {}
         found = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
-        reserved = found if targets or policy == OnFailure.SHRINK else self._no_room(leavers)
+        if not targets and policy != OnFailure.SHRINK:
+            found = self._searches(leavers) if self._moves_others(migration, now) else self._no_room(leavers)
         moves, cause = with_targets(moves, targets), migration.spec.cause
         others = self._ground.intended.get(migration.key)
-        self._ground.write(known, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
+        self._ground.write(known, now, Phase.PLANNED, moves, found, message=cause, policy=policy, others=others)
 
     def begin(self, known: Tracked, now: float) -> None:
         """Hold seats for a planned one, if its turn has come and there is room."""
@@ -313,6 +314,10 @@ class Planning:
         named = (one for one in leavers if migration.names(one.member.name, one.member.uid))
         avoided = self._ground.detection.avoided(now) | {one.entry.node for one in named}
         return avoided | avoided_nodes(self._ground.engine, migration.spec.avoid) | kept_free(self._ground, migration)
+
+    def _searches(self, leavers: Sequence[Leaver]) -> Condition:
+        text = f"nothing is free for {len(leavers)} pods where the rules allow them; who else might move is searched"
+        return Condition("Reserved", status=False, reason="Searching", message=text)
 
     def _no_room(self, leavers: Sequence[Leaver]) -> Condition:
         text = f"no room for {len(leavers)} pods where the rules allow them; it is looked for again when room comes"

@@ -221,10 +221,9 @@ class RecoveryRunner:
                 self._wake.clear()
                 self._hear()
                 self._step()
-                now = self._clock()
-                due = self._machine.next_due(now)
+                due = self._machine.next_due()
                 try:
-                    async with asyncio.timeout(None if due is None else max(0.0, due - now)):
+                    async with asyncio.timeout(None if due is None else max(0.0, due - self._clock())):
                         await self._wake.wait()
                 except TimeoutError:
                     pass

@@ -14,7 +14,7 @@ from typing import Final
 from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.objects import ObjectMeta
-from topo_scheduler.recovery.claims import NOTHING, Claim, Copies, Share
+from topo_scheduler.recovery.claims import Claim, Copies, Share
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.reading import Refused, Unlearned, policy_of, read_pods
@@ -32,7 +32,7 @@ MOST: Final = 32
 PATIENCE: Final = 1.0
 """Seconds that those who have free seats wait until it is known how others get room."""
 LONGEST: Final = 5.0
-"""Seconds for which it is begun anew at most, where nodes change all the time; then each takes what it finds."""
+"""Seconds a plan may take, also where it is begun anew as nodes change; then each takes what it finds."""
 SOON: Final = 0.1
 """Seconds in which one comes for seats that is planned with the others."""
 
@@ -57,7 +57,8 @@ class Turn:
 class _Plan:
     """What each gets that has not come for it yet, as of a ``state``; ``final`` and ``again`` as in `Turn`.
 
-    ``for_now``: who might move could not be looked at yet; ``leaving`` all who leave first.
+    ``for_now``: who might move could not be looked at yet; ``leaving`` all who leave first; ``until`` when those wait
+    who are not in it, in seconds, so that the others come first.
     """
 
     shares: dict[str, Share]
@@ -66,6 +67,7 @@ class _Plan:
     again: float
     for_now: bool
     leaving: tuple[Leaver, ...]
+    until: float = -inf
 
 
 @dataclass(slots=True)
@@ -117,6 +119,8 @@ class Together:
             return found
         if self._alone == now:
             return None
+        if self._plan is not None and now < self._plan.until:
+            return Turn(None)
         search = self._search
         read = search is not None and search.unread and search.unread <= known.learned
         if search is None or search.parts.stale or read or key not in search.claims:
@@ -130,7 +134,7 @@ class Together:
             self._plan, self._search = None, search
             search.parts.begin(_found(free_seats(Copies(self._ground.engine, now), list(claims.values()))))
         self._step(search, known, now)
-        return self._planned(claim, state, now) or self._meanwhile(claim, now)
+        return self._planned(claim, state, now) or self._meanwhile(claim, state, now)
 
     # ------------------------------------------------------------ what is planned
 
@@ -169,16 +173,22 @@ class Together:
         engine = self._ground.engine
         return engine.preempting.ready and not engine.spares.lent()
 
-    def _meanwhile(self, claim: Claim, now: float) -> Turn:
-        """Return what one gets while the search goes on: its free seats, if it has waited for others long enough."""
+    def _meanwhile(self, claim: Claim, state: object, now: float) -> Turn | None:
+        """Return what one gets while the search goes on: its free seats, if all have waited for others long enough.
+
+        Who has none goes on waiting, and takes what it finds once the search has taken too long.
+        """
         search = self._search
-        if search is None or search.free is None or now - search.since <= PATIENCE:
-            return Turn(None)
-        share = search.free.get(claim.key, NOTHING)
-        if not share.seats or not self._good(claim, share, now):
-            return Turn(None)
-        self._search = None
-        return Turn(share)
+        if search is not None and search.free is not None and now - search.since > PATIENCE:
+            there = {key: share for key, share in search.free.items() if share.seats}
+            if there:
+                self._plan = _Plan(there, search.state, False, now, for_now=True, leaving=(), until=now + SOON)
+                self._search = None
+                return self._planned(claim, state, now) or Turn(None)
+        if search is not None and now - search.begun > LONGEST:
+            self._search, self._alone = None, now
+            return None
+        return Turn(None)
 
     # ------------------------------------------------------------ the search
 

@@ -19,9 +19,10 @@ SHOWN: Final = 3
 
 @dataclass(slots=True)
 class Eviction:
-    """How the eviction of a pod stands. ``until`` when it may be tried again."""
+    """How the eviction of a pod stands. ``until`` when it may be tried again; ``forced`` whether the last one was."""
 
     flying: bool = False
+    forced: bool = False
     times: int = 0
     until: float = -inf
     reason: str = ""
