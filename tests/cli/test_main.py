@@ -74,6 +74,18 @@ def test_check_config_of_a_bad_one(tmp_path: Path, text: str, expected: str) -> 
     assert answer.output.startswith(f"Error: {path}: ") and expected in answer.output
 
 
+def test_check_config_tells_what_would_be_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text(
+        "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\n"
+        "spec: {smallPods: {scoring: fragmantation}, scoringWeights: {plugins: {Locality: 0.3}}}\n"
+    )
+    answer = run("check-config", str(path))
+    assert (answer.exit_code, answer.stdout) == (0, f"{path}: ok\n")
+    assert "spec.smallPods.scoring: no plugin that is loaded has a score called fragmantation" in answer.stderr
+    assert "spec.scoringWeights.plugins.Locality: no plugin that is loaded has a score of this name" in answer.stderr
+
+
 def test_check_config_of_a_file_that_is_not_there(tmp_path: Path) -> None:
     answer = run("check-config", str(tmp_path / "none.yaml"))
     assert answer.exit_code == 1 and "No such file" in answer.output

@@ -72,43 +72,57 @@ def figures(timeline: Timeline, broken: Break, debounce: float) -> Json:
         "gangs_in_no_more_spines_than_before": sum(_kept(timeline, broken, one, spine_of) for one in healed),
         "pods_in_the_leaf_they_were_in": sum(leaf_of(old.node) == leaf_of(new.node) for old, new in pairs),
         "not_ready_within_s": _round(max(down.values()) - min(down.values())) if down else None,
-        "to_plan_s": _to_plan(timeline, broken, debounce),
+        **_plans(timeline, broken, debounce),
         "s_from_not_ready": _times(pairs, down),
     }
 
 
 def _times(pairs: Collection[tuple[PodLife, PodLife]], down: Mapping[str, float]) -> Json:
-    """The longest of each, over the pods that moved, from when their node (any, where it lives) was not ready."""
+    """The longest of each, over the gangs that moved, from when their nodes (any, where one lives) were not ready.
+
+    The Job controller has the time from when the last pod of a gang could be replaced until its last pod was made
+    again: all of the gang waits for that one.
+    """
     if not pairs or not down:
         return {}
     first = min(down.values())
-    rows = []
+    gangs: dict[str, list[tuple[float, float, float]]] = {}
     for old, new in pairs:
         assert old.released is not None and new.bound is not None
         since = down.get(old.node, first)
-        controller = new.created - old.released
-        rows.append((old.released - since, new.created - since, new.bound - since, controller))
+        gangs.setdefault(old.gang, []).append((old.released - since, new.created - since, new.bound - since))
+    lasts = [tuple(max(row[one] for row in rows) for one in range(3)) for rows in gangs.values()]
     return {
-        "last_pod_released": _round(max(row[0] for row in rows)),
-        "last_replacement_created": _round(max(row[1] for row in rows)),
-        "last_replacement_bound": _round(max(row[2] for row in rows)),
-        "longest_of_the_job_controller": _round(max(row[3] for row in rows)),
-        "last_bound_less_the_job_controller": _round(max(row[2] - row[3] for row in rows)),
-        "longest_from_created_to_bound": _round(max(row[2] - row[1] for row in rows)),
+        "last_pod_released": _round(max(released for released, _, _ in lasts)),
+        "last_replacement_created": _round(max(created for _, created, _ in lasts)),
+        "last_replacement_bound": _round(max(bound for _, _, bound in lasts)),
+        "longest_of_the_job_controller": _round(max(created - released for released, created, _ in lasts)),
+        "last_bound_less_the_job_controller": _round(
+            max(bound - (created - released) for released, created, bound in lasts)
+        ),
+        "longest_from_last_created_to_bound": _round(max(bound - created for _, created, bound in lasts)),
     }
 
 
-def _to_plan(timeline: Timeline, broken: Break, debounce: float) -> float | None:
-    """The longest time from when a failure counts to a plan: after the debounce of the first node of the Migration."""
-    took = []
+def _plans(timeline: Timeline, broken: Break, debounce: float) -> Json:
+    """The longest there was: from when a node was not ready until the daemon saw it, from the debounce to the plan."""
+    seen, planned = [], []
     for migration in timeline.migrations.values():
         status = migration.get("status") or {}
-        planned = (status.get("times") or {}).get("Planned")
-        since = [timeline.down[move["from"]] for move in status.get("moves") or [] if move["from"] in timeline.down]
-        mine = any(move["from"] in broken.nodes for move in status.get("moves") or [])
-        if planned and since and mine:
-            took.append(datetime.fromisoformat(planned).timestamp() - min(since) - debounce)
-    return _round(max(took)) if took else None
+        nodes = [move["from"] for move in status.get("moves") or [] if move["from"] in broken.nodes]
+        down = [timeline.down[node] for node in nodes if node in timeline.down]
+        since, plan = _moment(migration["spec"].get("since")), _moment((status.get("times") or {}).get("Planned"))
+        if down and since and plan:
+            seen.append(since - min(down))
+            planned.append(plan - since - debounce)
+    return {
+        "seen_after_s": _round(max(0.0, *seen)) if seen else None,
+        "to_plan_s": _round(max(planned)) if planned else None,
+    }
+
+
+def _moment(text: str | None) -> float | None:
+    return datetime.fromisoformat(text).timestamp() if text else None
 
 
 def _replacement(timeline: Timeline, old: PodLife) -> PodLife | None:

@@ -1,7 +1,8 @@
 """How far from the best it is when more Migrations wait at once than are planned together exactly.
 
-``python -m tests.recovery.gap_together [--cases 50] [--failed 6]``: random clusters in which so many gangs have lost a
-member, against the integer program below, solved by HiGHS: first the fewest pods without seats, then the least cost.
+``python -m tests.recovery.gap_together [--cases 50] [--failed 6] [--leaves 5]``: random clusters in which so many gangs
+have lost a member, against the integer program below, solved by HiGHS: first the fewest pods without seats, then the
+least cost.
 """
 
 import argparse
@@ -24,17 +25,21 @@ from topo_scheduler.scheduling.parts import whole
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What came of a random cluster: pods without seats, and GPU-seconds; and the least there can be of both."""
+    """What came of a random cluster: pods without seats, and GPU-seconds; and the least there can be of both.
+
+    ``movable``: how many pods alone might have moved.
+    """
 
     seed: int
+    movable: int
     found: tuple[int, int]
     least: tuple[int, int]
 
 
-def case(seed: int, failed: int) -> Case | None:
-    """Return what comes of a cluster; None where so many gangs do not fit into it."""
+def case(seed: int, failed: int, count: int = 5) -> Case | None:
+    """Return what comes of a cluster of so many leaves; None where so many gangs do not fit into it."""
     draw = random.Random(seed)
-    leaves = {f"s1/l{n}": draw.randint(4, 7) for n in range(1, 6)}
+    leaves = {f"s1/l{n}": draw.randint(4, 7) for n in range(1, count + 1)}
     world = World(RecoverySpec(enabled=True), leaves)
     sizes = [draw.choice([2, 2, 3]) for _ in range(failed)]
     for number, size in enumerate(sizes):
@@ -68,7 +73,7 @@ def case(seed: int, failed: int) -> Case | None:
     shares = after
     check(cluster, shares)
     waiting = sum(len(claim.leavers) for claim in claims if not shares[claim.key].seats)
-    return Case(seed, (waiting, round(sum(one.cost for one in shares.values()))), least(cluster))
+    return Case(seed, len(pods), (waiting, round(sum(one.cost for one in shares.values()))), least(cluster))
 
 
 def least(cluster: Cluster) -> tuple[int, int]:
@@ -120,13 +125,13 @@ def _seats(
     model.limit(terms, 0.0, 0.0)
 
 
-def measure(count: int, failed: int, tell: Callable[[str], None]) -> list[Case]:
+def measure(count: int, failed: int, leaves: int, tell: Callable[[str], None]) -> list[Case]:
     """Return so many cases."""
     found: list[Case] = []
     seed = 0
     while len(found) < count:
         seed += 1
-        one = case(seed, failed)
+        one = case(seed, failed, leaves)
         if one is not None and one.least != (0, 0):
             found.append(one)
             tell(f"{len(found)} of {count}: {one}")
@@ -141,7 +146,8 @@ def summary(cases: list[Case]) -> str:
     dearer = sum(one.found[1] > one.least[1] for one in same)
     return "\n".join(
         [
-            f"{len(cases)} clusters in which not all have free seats near",
+            f"{len(cases)} clusters in which not all have free seats near, with"
+            f" {min(one.movable for one in cases)} to {max(one.movable for one in cases)} pods that might move",
             f"pods without seats beyond the fewest: {dict(sorted(more.items()))}",
             f"of {len(same)} with the fewest {len(same) - dearer} cost the least; mean"
             f" {sum(ratios) / max(1, len(ratios)):.4f} times the least, worst {max(ratios, default=1.0):.3f}",
@@ -155,8 +161,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.recovery.gap_together", description=__doc__)
     parser.add_argument("--cases", type=int, default=50)
     parser.add_argument("--failed", type=int, default=6)
+    parser.add_argument("--leaves", type=int, default=5)
     given = parser.parse_args()
-    print(summary(measure(given.cases, given.failed, lambda text: print(text, file=sys.stderr, flush=True))))
+    print(
+        summary(measure(given.cases, given.failed, given.leaves, lambda text: print(text, file=sys.stderr, flush=True)))
+    )
     return 0
 
 
