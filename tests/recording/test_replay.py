@@ -329,6 +329,32 @@ def test_a_segment_gets_old_too(tmp_path: Path) -> None:
     assert len(segments_of(tmp_path)) == 2
 
 
+def test_a_search_is_not_cut_in_two_by_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked for in parts can't be written: the next segment begins once that is done."""
+    writer = SegmentWriter(tmp_path, Bounds(1 << 30, 1 << 26, 0.01))
+    recorder = Recorder(writer)
+    d = HeardDriver([recorder])
+    try:
+        monkeypatch.setattr(type(d.engine.moving), "working", property(lambda _: True))
+        for number in range(1000):
+            overfull = writer.overfull
+            d.apply(*gang(2, name=f"team-{number}"))
+            d.engine.step(d.now, d.clock)
+            assert writer.next_number == 2
+            if overfull:
+                break
+            time.sleep(0.005)
+        assert overfull
+        monkeypatch.undo()
+        busy(d, writer, 2)
+        recorder.ends()
+    finally:
+        writer.close()
+    assert replay(tmp_path).notes == []
+    segment(tmp_path, 1).unlink()
+    assert replay(tmp_path).files == 1, "it has its checkpoint"
+
+
 def test_a_gap_is_bridged_by_the_next_checkpoint(tmp_path: Path) -> None:
     def work(d: HeardDriver, recorder: Recorder) -> None:
         three_gangs(d)

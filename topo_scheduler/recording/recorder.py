@@ -38,7 +38,6 @@ class Recorder:
         self._arguments = b""
         self._lineages: dict[tuple[object, ...], tuple[int, Lineage]] = {}
         self._numbered = 0
-        self._told = False
         self._not_before = 0.0
 
     # ------------------------------------------------------------ as a listener
@@ -91,7 +90,9 @@ class Recorder:
             return True
         if time.monotonic() < self._not_before:
             return False
-        return self.writer.overfull or self._engine is None or not self._engine.pending_work
+        if self._engine is None or not self._engine.pending_work:
+            return True
+        return self.writer.overfull and not self._engine.searching
 
     def _state(self) -> tuple[str, bytes | None]:
         """Return how the next segment starts, with the engine's state where it can be written."""
@@ -100,9 +101,8 @@ class Recorder:
         try:
             state = checkpoint.dump(self._engine, self._engine.ear.resolve, "ear")
         except checkpoint.CheckpointError as error:
-            if not self._told:
-                self._told = True
-                log.error("the record has no checkpoints, a replay needs it from the start of this term: %s", error)
+            number = self.writer.next_number
+            log.error("segment %d of the record has no checkpoint, a replay needs those before it: %s", number, error)
             return CONTINUED, None
         seconds = time.perf_counter() - began
         self._not_before = time.monotonic() + PAUSES * seconds

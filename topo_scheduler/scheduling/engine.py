@@ -313,7 +313,12 @@ class Engine:
     def pending_work(self) -> bool:
         """Whether `step` has something to do now."""
         has_active = self.queue.has_active and not self.contested.paused
-        return bool(self._out) or self.arrivals.news or has_active or self.reserving.working or self.moving.working
+        return bool(self._out) or self.arrivals.news or has_active or self.searching
+
+    @property
+    def searching(self) -> bool:
+        """Whether something is being looked for in parts; no checkpoint holds that."""
+        return self.reserving.working or self.moving.working
 
     def _check_outcomes(self, now: float) -> None:
         """Bind the pods that can be; undo what was decided for those that will not be, and try who was held back."""
