@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers import controlled_by, job_owner, make_job, make_pod, owner
+from tests.helpers import controlled_by, job_owner, make_job, make_pod, owner, timestamp
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.objects import Job, Named, Pod
 from topo_scheduler.api.reasons import Reason
@@ -365,6 +365,61 @@ def test_a_gang_that_lost_all_its_members_is_placed_all_or_none_again() -> None:
     d.delete(other)
     d.settle()
     assert len(d.where(*late)) == 2
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["new ones come first", "old ones go first"])
+def test_while_all_members_end_the_next_ones_are_placed_all_or_none(early: bool) -> None:
+    """Somebody deleted all pods of a gang: the new ones are no replacements beside others that run on."""
+    d = Driver(fabric({"s1/l1": 5}))
+    pods, late = [named(number, 3) for number in range(3)], [named(number, 3) for number in (10, 11, 12)]
+    d.run(*pods)
+
+    def end(*some: Pod) -> None:
+        for pod in some:
+            pod.metadata.deletion_timestamp = timestamp(d.now)
+        d.apply(*some)
+
+    if early:
+        end(*pods[:2])
+        d.apply(*late[:2])
+        end(pods[2])
+        d.apply(late[2])
+    else:
+        end(*pods)
+        d.apply(*late)
+    d.settle()
+    assert d.where(*late) == {}, "two nodes are free"
+    d.delete(pods[0])
+    d.settle()
+    assert len(d.where(*late)) == 3
+    ranks = [pod.metadata.annotations["topology.scheduler/rank"] for pod in late]
+    assert sorted(ranks) == ["0", "1", "2"]
+
+
+def test_what_ends_is_not_taken_for_the_rest_of_a_gang_after_a_restart() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods, late = [named(number, 3) for number in range(3)], [named(number, 3) for number in (10, 11, 12)]
+    d.run(*pods)
+    for pod in pods:
+        pod.metadata.deletion_timestamp = timestamp(d.now)
+    after = Driver(fabric({"s1/l1": 4}))
+    after.apply(*pods[:1], *late, *pods[1:])
+    after.settle()
+    assert after.where(*late) == {}, "one node is free"
+    after.delete(*pods)
+    after.settle()
+    assert len(after.where(*late)) == 3
+
+
+def test_while_one_member_ends_its_replacement_goes_beside_the_others() -> None:
+    d = Driver(fabric({"s1/l1": 4, "s2/l1": 4}))
+    pods = [named(number, 3) for number in range(3)]
+    d.run(*pods)
+    pods[0].metadata.deletion_timestamp = timestamp(d.now)
+    d.apply(pods[0])
+    late = named(9, 3)
+    d.run(late)
+    assert late.spec.node_name[:5] == pods[1].spec.node_name[:5]
 
 
 def test_a_lost_member_is_placed_next_to_the_others() -> None:

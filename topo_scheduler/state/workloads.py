@@ -1,7 +1,7 @@
 """Workloads: pods grouped into what is placed as one."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
 from typing import Final
@@ -50,6 +50,8 @@ class Member:
     bandwidth: int = 0
     evicted: bool = False
     """Whether it was told to go, as its gang could not be completed."""
+    leaving: bool = False
+    """Whether it is bound and being deleted."""
     profile: Profile | None = None
     """What its neighbours will see of it."""
     lasts: float = inf
@@ -262,7 +264,11 @@ def _order(member: Member) -> tuple[bool, tuple[int, str], int, float, str]:
 
 
 class Workloads:
-    """All workloads that have members, and which workload each pod belongs to."""
+    """All workloads that have members, and which workload each pod belongs to.
+
+    Where all members of a gang that have a place are being deleted, they are a workload of their own with the same id,
+    which is found by its pods only: whoever comes in their place is a gang that begins anew.
+    """
 
     def __init__(self) -> None:
         self._by_id: dict[str, Workload] = {}
@@ -301,6 +307,7 @@ class Workloads:
                 workload.describe(template)
         workload.members[member.uid] = member
         self._of_pod[member.uid] = workload.id
+        self._part(workload)
         return workload
 
     def leave(self, uid: str) -> Workload | None:
@@ -313,9 +320,37 @@ class Workloads:
             return None
         workload = self._by_id[id_]
         del workload.members[uid]
+        if workload.members:
+            self._part(workload)
         if not workload.members:
             del self._by_id[id_]
         elif workload.complete and all(member.stage is Stage.PENDING for member in workload.members.values()):
             workload.complete = False
             workload.ran.clear()
         return workload
+
+    def leaves(self, uid: str) -> Workload | None:
+        """Note that a pod is bound and being deleted; return the workload whose other pods begin anew, if they do."""
+        id_ = self._of_pod.get(uid)
+        if id_ is None:
+            return None
+        workload = self._by_id[id_]
+        workload.members[uid].leaving = True
+        return workload if self._part(workload) else None
+
+    def _part(self, workload: Workload) -> bool:
+        """Part those who leave from those who wait, where nobody stays; return whether that was done."""
+        placed = {uid: one for uid, one in workload.members.items() if one.stage is not Stage.PENDING}
+        waits = len(placed) < len(workload.members)
+        if not (workload.gang and placed and waits and all(one.leaving for one in placed.values())):
+            return False
+        key = f"{workload.id} (leaving)"
+        if key in self._by_id:
+            self._by_id[key].members |= placed
+        else:
+            self._by_id[key] = replace(workload, members=placed, ran=set(workload.ran), speaker="")
+        self._of_pod.update(dict.fromkeys(placed, key))
+        workload.members = {uid: one for uid, one in workload.members.items() if uid not in placed}
+        workload.complete, workload.half_bound_since, workload.found = False, None, False
+        workload.ran.clear()
+        return True

@@ -188,6 +188,8 @@ class Arrivals:
         self._unresolved.pop(pod.metadata.uid, None)
         if pod.spec.scheduler_name == self._scheduler_name:
             self._bound_ours(pod, now)
+            if pod.metadata.deletion_timestamp and (workload := self._workloads.leaves(pod.metadata.uid)) is not None:
+                self.touch(workload)
         if changed:
             self._out += self._outcomes.check_overdrawn(pod)
 
@@ -232,6 +234,7 @@ class Arrivals:
         _, made_up = found_bound(pod, "")
         member.stage, member.node, member.problem = Stage.BOUND, entry.node, ""
         member.rank, member.bandwidth, member.profile = made_up.rank, made_up.bandwidth, entry.profile
+        member.leaving = pod.metadata.deletion_timestamp is not None
         if found is not None and found[0].id != wanted.id:
             # What it was placed with is what it belongs to, whatever its annotations say by now.
             wanted.id, wanted.gang = found[0].id, found[0].gang
