@@ -273,6 +273,8 @@ class Workloads:
     def __init__(self) -> None:
         self._by_id: dict[str, Workload] = {}
         self._of_pod: dict[str, str] = {}
+        self._ending: set[str] = set()
+        """Gangs of which members are being deleted."""
 
     def __iter__(self) -> Iterator[Workload]:
         return iter(self._by_id.values())
@@ -307,6 +309,8 @@ class Workloads:
                 workload.describe(template)
         workload.members[member.uid] = member
         self._of_pod[member.uid] = workload.id
+        if member.leaving:
+            self._ending.add(workload.id)
         self._part(workload)
         return workload
 
@@ -320,10 +324,11 @@ class Workloads:
             return None
         workload = self._by_id[id_]
         del workload.members[uid]
-        if workload.members:
+        if workload.id == id_:
             self._part(workload)
         if not workload.members:
             del self._by_id[id_]
+            self._ending.discard(id_)
         elif workload.complete and all(member.stage is Stage.PENDING for member in workload.members.values()):
             workload.complete = False
             workload.ran.clear()
@@ -336,13 +341,18 @@ class Workloads:
             return None
         workload = self._by_id[id_]
         workload.members[uid].leaving = True
+        if workload.id != id_:
+            return None
+        self._ending.add(id_)
         return workload if self._part(workload) else None
 
     def _part(self, workload: Workload) -> bool:
         """Part those who leave from those who wait, where nobody stays; return whether that was done."""
+        if not workload.gang or workload.id not in self._ending:
+            return False
         placed = {uid: one for uid, one in workload.members.items() if one.stage is not Stage.PENDING}
         waits = len(placed) < len(workload.members)
-        if not (workload.gang and placed and waits and all(one.leaving for one in placed.values())):
+        if not (placed and waits and all(one.leaving for one in placed.values())):
             return False
         key = f"{workload.id} (leaving)"
         if key in self._by_id:
@@ -353,4 +363,5 @@ class Workloads:
         workload.members = {uid: one for uid, one in workload.members.items() if uid not in placed}
         workload.complete, workload.half_bound_since, workload.found = False, None, False
         workload.ran.clear()
+        self._ending.discard(workload.id)
         return True
