@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from tests.e2e.api import Json
+from topo_scheduler.api.moments import seconds_of
 
 from .layout import Gang, leaf_of, spine_of
 from .timeline import PodLife, Timeline
@@ -111,7 +111,7 @@ def _plans(timeline: Timeline, broken: Break, debounce: float) -> Json:
         status = migration.get("status") or {}
         nodes = [move["from"] for move in status.get("moves") or [] if move["from"] in broken.nodes]
         down = [timeline.down[node] for node in nodes if node in timeline.down]
-        since, plan = _moment(migration["spec"].get("since")), _moment((status.get("times") or {}).get("Planned"))
+        since, plan = seconds_of(migration["spec"].get("since")), seconds_of((status.get("times") or {}).get("Planned"))
         if down and since and plan:
             seen.append(since - min(down))
             planned.append(plan - since - debounce)
@@ -119,10 +119,6 @@ def _plans(timeline: Timeline, broken: Break, debounce: float) -> Json:
         "seen_after_s": _round(max(0.0, *seen)) if seen else None,
         "to_plan_s": _round(max(planned)) if planned else None,
     }
-
-
-def _moment(text: str | None) -> float | None:
-    return datetime.fromisoformat(text).timestamp() if text else None
 
 
 def _replacement(timeline: Timeline, old: PodLife) -> PodLife | None:
