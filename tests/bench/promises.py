@@ -57,6 +57,21 @@ PROMISES: Final = (
         "s",
         _US,
     ),
+    Promise(
+        "8 of 992 nodes fail: CPU until the seat of every lost pod is held",
+        "recovery.healing.8.cpu_s_until_all_seats_are_held",
+        1,
+        "s",
+    ),
+    *(
+        Promise(
+            f"{what} of 1,000 nodes: from not ready to the last replacement bound, without the Job controller",
+            f"heal.{name}.s_from_not_ready.last_bound_less_the_job_controller",
+            30,
+            "s",
+        )
+        for what, name in (("eight nodes", "eight_nodes"), ("a leaf", "leaf"), ("a spine", "spine"))
+    ),
     Promise("a whole experiment by the protocol of FGD, our score", "fgd.ours.seconds", 5, "s"),
     Promise("a whole experiment by the protocol of FGD, the published score", "fgd.fgd.seconds", 5, "s"),
 )

@@ -352,7 +352,8 @@ def _healing(parts: Mapping[str, Json]) -> Rows:
         "gangs hit",
         "whole again",
         "wait for room",
-        "s to the plan",
+        "s until it is seen",
+        "s from the debounce to the plan",
         "all bound after s",
         "without the Job controller s",
     )
@@ -363,8 +364,8 @@ def _healing(parts: Mapping[str, Json]) -> Rows:
         times = one["s_from_not_ready"]
         yield (
             *(told[name], one["pods_on_them"], one["moved_pods"], one["gangs_hit"], one["gangs_whole_again"]),
-            *(one["gangs_that_wait_for_room"], one["to_plan_s"], times.get("last_replacement_bound")),
-            times.get("last_bound_less_the_job_controller"),
+            *(one["gangs_that_wait_for_room"], one["seen_after_s"], one["to_plan_s"]),
+            *(times.get("last_replacement_bound"), times.get("last_bound_less_the_job_controller")),
         )
 
 
