@@ -11,20 +11,23 @@ of them has come. So they come to whole leaves of the fabric, as few as keep ful
 told of waits and utilisation is that of the jobs that come after it has filled up.
 
 `greedy` is `topo` without reservations, `four` with nodes held for four at a time: what reservations bring to large
-gangs, and what they cost, is told below the table.
+gangs, and what they cost, is told below the table. So is how long the same jobs would wait on a pool of as many GPUs,
+where there is neither fabric nor node.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any, Final
 
+from tests.simulate.pool import OLDEST, ORDERS, PoolJob, waits
 from topo_scheduler.api.fractions import WHOLE
+from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli
 from topo_scheduler.simulation.cases.model import ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
 from topo_scheduler.simulation.policies.names import TOPO, Policy, read_policies, seeds_of
@@ -246,6 +249,26 @@ def verdicts(found: Sequence[Row]) -> Iterator[str]:
         )
 
 
+def on_a_pool(case: Case, cluster: ClusterCase, workload: WorkloadCase) -> Iterator[str]:
+    """Yield how long the jobs would wait on a pool of as many GPUs, by their order; and large ones by themselves."""
+    milli = capacity_milli(cluster.nodes)
+    jobs = [PoolJob(one.at, one.seconds or 0.0, arrival_milli(one)) for one in workload.arrivals]
+    least = WHOLE * case.large
+    large = [job for job in jobs if job.milli >= least]
+    since = case.warm_up * max(job.arrived for job in jobs)
+    for name, order in ORDERS.items():
+        told = list(zip(jobs, waits(jobs, milli, order), strict=True))
+        of_large = _p99(wait for job, wait in told if job.milli >= least and job.arrived >= since)
+        of_all = _p99(wait for job, wait in told if job.arrived >= since)
+        yield f"a pool of as many GPUs, {name}: wait p99 of large {_hours(of_large)} h, of all {_hours(of_all)} h"
+    alone = zip(large, waits(large, milli, ORDERS[OLDEST]), strict=True)
+    yield f"a pool without any but large: {_hours(_p99(wait for job, wait in alone if job.arrived >= since))} h"
+
+
+def _p99(found: Iterable[float]) -> float | None:
+    return percentile(sorted(found), 99)
+
+
 def cases(told: argparse.Namespace) -> Iterator[Case]:
     """Return every stream, at all sizes and loads."""
     for stream in told.stream.split(","):
@@ -284,7 +307,7 @@ def main(arguments: list[str]) -> int:
             found.append(row)
             _say(line(row))
         every += found
-        for one in (*by_size(found), *verdicts(found)):
+        for one in (*by_size(found), *verdicts(found), *on_a_pool(case, cluster, workload)):
             _say(one)
     if told.json is not None:
         told.json.write_text(json.dumps([row.as_json() for row in every], indent=1) + "\n", encoding="utf-8")

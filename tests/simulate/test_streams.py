@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.e2e.real_input import data
 from tests.simulate import streams
 from tests.simulate.cases import cluster, job, run, where
-from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
+from topo_scheduler.simulation.cases.model import Arrival, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.virtual.history import History
 
 
@@ -100,6 +100,21 @@ def test_large_jobs_are_those_from_so_many_gpus_on_and_one_that_never_runs_waits
     history = run("topo", cluster({"s/l": 1}), [*arrivals, job("d", pods=2, gpus=8)])
     assert streams.waits_of_large(history.outcomes, 1) == (10.0, inf, inf)
     assert streams.waits_of_large(history.outcomes, 16) == (inf, inf, inf)
+
+
+def test_waits_are_told_beside_those_on_a_pool_of_as_many_gpus() -> None:
+    one = cluster({"s/l": 2})
+    arrivals = [
+        job("a", seconds=7200.0, gpus=8),
+        job("b", pods=2, seconds=3600.0, gpus=8),
+        job("c", seconds=3600.0, gpus=8),
+    ]
+    told = list(streams.on_a_pool(streams.Case("x", 1.0, 1, 3, warm_up=0.0), one, WorkloadCase("x", tuple(arrivals))))
+    assert told == [
+        "a pool of as many GPUs, oldest first: wait p99 of large 2.0 h, of all 2.0 h",
+        "a pool of as many GPUs, largest first: wait p99 of large 0.0 h, of all 1.0 h",
+        "a pool without any but large: 0.0 h",
+    ]
 
 
 def test_a_case_is_read_as_the_simulator_reads_it() -> None:
