@@ -2,7 +2,7 @@
 
 ``python -m tests.simulate.streams --data DIR [--stream muri/trace2.csv,…] [--jobs N] [--repeat N] [--leaves N]
 [--warm-up SHARE] [--load 0.95,1.1] [--gangs 1,8] [--policy topo,greedy,…] [--seeds 42] [--durations told|untold]
-[--json FILE]``
+[--large-first] [--json FILE]``
 
 As they are, the streams load the fabric by a few percent and nothing waits. So arrivals are brought closer together
 until they ask for 0.95 and for 1.1 of the GPU-hours there are, with the sizes they have and with eight times the GPUs.
@@ -25,10 +25,12 @@ from math import inf
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import structs
+
 from tests.simulate.pool import OLDEST, ORDERS, PoolJob, waits
 from topo_scheduler.api.fractions import WHOLE
 from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli
-from topo_scheduler.simulation.cases.model import ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.model import Arrival, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
 from topo_scheduler.simulation.policies.names import TOPO, Policy, read_policies, seeds_of
 from topo_scheduler.simulation.results import figures
@@ -67,7 +69,8 @@ class Case:
     ``leaves``: so many whole ones of the fabric, the first in its order; 0 for all of it, leaves that lack hosts too.
     ``warm_up``: the share of the time until the last arrival of which nothing is told.
 
-    All jobs have one priority: else who waits is given room by preemption, which only some of the policies know.
+    All jobs have one priority: else who waits is given room by preemption, which only some of the policies know. With
+    ``large_first`` large ones have a higher one, and don't preempt.
     """
 
     stream: str
@@ -78,6 +81,7 @@ class Case:
     repeat: int = 1
     leaves: int = 0
     warm_up: float = 0.3
+    large_first: bool = False
 
     @property
     def large(self) -> int:
@@ -94,7 +98,17 @@ class Case:
     def read(self, data: Path) -> tuple[ClusterCase, WorkloadCase]:
         """Return what it consists of."""
         cluster = fabric(data, self.leaves)
-        return cluster, read_workload(self.workload(data), cluster=cluster)
+        workload = read_workload(self.workload(data), cluster=cluster)
+        if self.large_first:
+            workload = replace(workload, arrivals=tuple(map(self._first, workload.arrivals)))
+        return cluster, workload
+
+    def _first(self, job: Arrival) -> Arrival:
+        if arrival_milli(job) < WHOLE * self.large:
+            return job
+        specs = [structs.replace(pod.spec, priority=1, preemption_policy="Never") for pod in job.pods]
+        pods = (structs.replace(pod, spec=spec) for pod, spec in zip(job.pods, specs, strict=True))
+        return replace(job, pods=tuple(pods))
 
 
 @cache
@@ -277,7 +291,9 @@ def cases(told: argparse.Namespace) -> Iterator[Case]:
             leaves = leaves if told.leaves is None else told.leaves
             jobs = jobs if told.jobs is None else told.jobs
             for load in map(float, told.load.split(",")):
-                yield Case(stream, load, gangs, jobs, told.durations, told.repeat, leaves, told.warm_up)
+                yield Case(
+                    stream, load, gangs, jobs, told.durations, told.repeat, leaves, told.warm_up, told.large_first
+                )
 
 
 def main(arguments: list[str]) -> int:
@@ -294,6 +310,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--load", default="0.95,1.1")
     parser.add_argument("--gangs", default="1,8")
     parser.add_argument("--durations", default="told", choices=("told", "untold"))
+    parser.add_argument("--large-first", action="store_true", help="give large jobs the higher priority")
     parser.add_argument("--policy", default=",".join(POLICIES))
     parser.add_argument("--seeds", default="42")
     parser.add_argument("--json", type=Path)
@@ -316,9 +333,10 @@ def main(arguments: list[str]) -> int:
 
 def _title(case: Case, hosts: int, workload: WorkloadCase) -> str:
     hours = max(one.at for one in workload.arrivals) / 3600
+    first = "large first, " if case.large_first else ""
     return (
         f"{case.stream}, {len(workload.arrivals)} jobs within {hours:.0f} h, GPUs x{case.gangs}, load {case.load:g},"
-        f" durations {case.durations}, on {hosts} hosts; those that come from {case.warm_up * hours:.0f} h on"
+        f" {first}durations {case.durations}, on {hosts} hosts; those that come from {case.warm_up * hours:.0f} h on"
     )
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.e2e.real_input import data
 from tests.simulate import streams
 from tests.simulate.cases import cluster, job, run, where
+from topo_scheduler.simulation.cases.amounts import arrival_milli
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.virtual.history import History
 
@@ -123,6 +124,14 @@ def test_a_case_is_read_as_the_simulator_reads_it() -> None:
     again = streams.Case("x", 1.1, 1, 0, "untold", repeat=3)
     assert again.workload(Path("/d")) == "/d/gangs/x@gangs=1,repeat=3,durations=untold,priorities=ignored,load=1.1"
     assert (case.large, again.large) == (64, 16)
+
+
+def test_large_jobs_may_have_the_higher_priority() -> None:
+    folder = data("lingjun", "topo.csv").parent.parent
+    for first in (False, True):
+        _, workload = streams.Case("muri/trace2.csv", 1.1, 8, 30, leaves=16, large_first=first).read(folder)
+        found = {(arrival_milli(one) >= 64_000, pod.spec.priority) for one in workload.arrivals for pod in one.pods}
+        assert len(found) == 2 and (((True, 1) in found) is first)
 
 
 def test_a_part_of_the_fabric_has_whole_leaves_only() -> None:
