@@ -68,6 +68,21 @@ def test_stated_moments_hold(arrivals: str, duration: str, mean: float) -> None:
 
 
 @pytest.mark.parametrize(
+    "arrivals", ["poisson:rate=20000/s", "gamma:rate=20000/s,cv=2", "gamma:rate=20000/s,cv=1e-200"]
+)
+def test_stated_moments_hold_of_what_takes_milliseconds(arrivals: str) -> None:
+    workload = read_workload(f"{arrivals},jobs=20000,duration=exponential:mean=500ms", 3)
+    lasts = [one.seconds or 0.0 for one in workload.arrivals]
+    assert sum(lasts) / len(lasts) == pytest.approx(0.5, rel=0.05)
+    assert workload.arrivals[-1].at == pytest.approx(1.0, rel=0.05)
+
+
+def test_parameters_stand_in_any_order_with_spaces_between_them() -> None:
+    told_first = told(read_workload("poisson:rate=1/m,jobs=5,duration=lognormal:mean=2h,sigma=1.5"))
+    assert told(read_workload("poisson: jobs=5, duration=lognormal:sigma=1.5, mean=2h, rate=1/m")) == told_first
+
+
+@pytest.mark.parametrize(
     ("spec", "says"),
     [
         ("poisson:rate=60,duration=1h", "rate: '60' is no rate; write jobs a second"),
@@ -80,6 +95,13 @@ def test_stated_moments_hold(arrivals: str, duration: str, mean: float) -> None:
         ("poisson:rate=1/h,duration=1h@lod=0.9", "unknown option 'lod'; did you mean load?"),
         ("poisson:rate=1/h,duration=1h@load=0.9", "name a cluster too"),
         ("poisson:rate=1/h,rate=2/h,duration=1h", "rate is given twice"),
+        ("poisson:rate=1/h,duration=exponential:mean=1h,mean=2h", "mean is given twice"),
+        ("poisson:rate=1/h,duration=lognormal:mean=1h,sigma=1,duration-cv=2", "sigma and duration-cv both tell"),
+        (
+            "poisson:rate=1/h,duration=exponential:sigma=1,mean=2h",
+            "exponential durations have no 'sigma'; there are mean",
+        ),
+        ("poisson:rate=1/h,duration=lognormal:mean=1h,sigma=20", "'20' is not a number above 0 and up to 10"),
     ],
 )
 def test_wrong_parameters_are_told(spec: str, says: str) -> None:

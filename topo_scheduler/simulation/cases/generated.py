@@ -15,7 +15,6 @@ from typing import Final
 
 from topo_scheduler.api.objects import Node
 from topo_scheduler.simulation.cases.making import (
-    LEAST_SECONDS,
     Host,
     TracedJob,
     make_node,
@@ -26,6 +25,10 @@ from topo_scheduler.simulation.cases.options import Options, duration, number, w
 from topo_scheduler.simulation.cases.tables import quoted
 
 LEAF_SPINE: Final = "leaf-spine"
+SHORTEST: Final = 0.001
+"""Seconds: moments are told to the millisecond, and what takes less takes one all the same."""
+_LEAST_CV: Final = 1e-6
+"""Gaps that vary less are equal to the millisecond; the shape of a gamma distribution is its square's inverse."""
 STREAMS: Final = ("poisson", "gamma")
 MOST_NODES: Final = 200_000
 MOST_JOBS: Final = 1_000_000
@@ -72,7 +75,7 @@ def stream(kind: str, own: Options, seed: int) -> list[TracedJob]:
     rate = own.take("rate", _rate, 1.0)
     jobs = own.take("jobs", whole(1, MOST_JOBS), 1000)
     sizes = own.take("sizes", _sizes, {1: 1.0})
-    spread = own.take("cv", number(0.0, 100.0), 1.0) if kind == "gamma" else 1.0
+    spread = max(own.take("cv", number(0.0, 100.0), 1.0), _LEAST_CV) if kind == "gamma" else 1.0
     draw = random.Random(seed)
     lasts = _duration(own, draw)
     own.finish()
@@ -81,10 +84,10 @@ def stream(kind: str, own: Options, seed: int) -> list[TracedJob]:
     counts, weights = list(sizes), list(sizes.values())
     for index in range(1, jobs + 1):
         gap = draw.expovariate(rate) if kind == "poisson" else draw.gammavariate(alpha, 1 / (rate * alpha))
-        at = round(at + gap, 3)
+        at += gap  # told to the millisecond, but not added up so: at a thousand a second gaps would be cut away
         gpus = draw.choices(counts, weights)[0]
-        seconds = max(round(lasts(), 3), LEAST_SECONDS)
-        found.append(TracedJob(f"job-{index}", at, seconds, gpus, source=f"{own.spec}: job {index}"))
+        seconds = max(round(lasts(), 3), SHORTEST)
+        found.append(TracedJob(f"job-{index}", round(at, 3), seconds, gpus, source=f"{own.spec}: job {index}"))
     return found
 
 
@@ -116,18 +119,23 @@ def _duration(own: Options, draw: random.Random) -> Callable[[], float]:
         seconds = own.take("duration", duration, 1.0)
         return lambda: seconds
     name, _, value = first.partition("=")
+    name, value = name.strip(), value.strip()
+    if name in own.values:
+        raise CaseError(f"{own.spec}: {name} is given twice; keep one")
     values: Mapping[str, str] = {**own.values, name: value}
     moments = Options(own.spec, values)
-    own.take(name, str, "")
     if kind == "exponential":
-        mean = _mean(moments)
+        _only(own, name, kind, "mean")
+        mean = _mean(own, moments)
         return lambda: draw.expovariate(1 / mean)
     if kind == "lognormal":
-        mean = _mean(moments)
+        _only(own, name, kind, "mean", "sigma", "duration-cv")
+        mean = _mean(own, moments)
         sigma = _sigma(own, moments)
         centre = log(mean) - sigma**2 / 2
         return lambda: exp(draw.gauss(centre, sigma))
     if kind == "uniform":
+        _only(own, name, kind, "low", "high")
         low, high = (_moment(own, moments, name) for name in ("low", "high"))
         if high < low:
             raise CaseError(f"{own.spec}: high is less than low; swap them")
@@ -138,7 +146,14 @@ def _duration(own: Options, draw: random.Random) -> Callable[[], float]:
     )
 
 
-def _mean(moments: Options) -> float:
+def _only(own: Options, name: str, kind: str, *known: str) -> None:
+    """Check the parameter that stands right behind the name of a distribution."""
+    if name not in known:
+        raise CaseError(f"{own.spec}: {kind} durations have no {quoted(name)}; there are {', '.join(known)}")
+
+
+def _mean(own: Options, moments: Options) -> float:
+    own.take("mean", str, "")
     if "mean" not in moments.values:
         raise CaseError(f"{moments.spec}: the duration has no mean; write such as lognormal:mean=2h,sigma=1.5")
     return moments.take("mean", duration, 1.0)
@@ -149,6 +164,8 @@ def _sigma(own: Options, moments: Options) -> float:
     own.take("sigma", str, "")
     if "duration-cv" in moments.values:
         own.take("duration-cv", str, "")
+        if "sigma" in moments.values:
+            raise CaseError(f"{own.spec}: sigma and duration-cv both tell how durations vary; keep one")
         return sqrt(log(1 + moments.take("duration-cv", number(0.0, 100.0), 1.0) ** 2))
     return moments.take("sigma", number(0.0, 10.0), 1.0)
 

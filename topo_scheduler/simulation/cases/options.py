@@ -61,7 +61,7 @@ def parse_options(spec: str, text: str) -> dict[str, str]:
     """
     values: dict[str, str] = {}
     for part in filter(None, text.split(",")):
-        name, equals, value = part.partition("=")
+        name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not name or not value:
             raise CaseError(f"{spec}: {quoted(part)} is no option; write name=value, separated by commas")
         if name in values:
@@ -108,7 +108,7 @@ def number(low: float, high: float = 1e9) -> Callable[[str], float]:
         except ValueError:
             value = float("nan")
         if not isfinite(value) or not low < value <= high:
-            raise ValueError(f"{quoted(text)} is not a number above {low:g}")
+            raise ValueError(f"{quoted(text)} is not a number above {low:g} and up to {high:g}")
         return value
 
     return parse
