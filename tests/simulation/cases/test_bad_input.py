@@ -70,6 +70,11 @@ def test_whole_clusters_are_read(tmp_path: Path, name: str) -> None:
     assert read_cluster(str(tmp_path / name)).nodes
 
 
+def test_lines_of_spaces_are_empty(tmp_path: Path) -> None:
+    (tmp_path / "pods.csv").write_text(PODS + "   \r\n\n")
+    assert len(read_workload(str(tmp_path / "pods.csv")).arrivals) == 2
+
+
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_whole_workloads_are_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(WORKLOADS[name])
@@ -91,7 +96,14 @@ def test_whole_workloads_are_read(tmp_path: Path, name: str) -> None:
         ("nodes.csv", NODES.partition("\n")[0], "there are no nodes"),
         ("nodes.csv", "", "nodes.csv:1: this is no list of nodes"),
         ("nodes.csv", b"sn,cpu\n\xff\xfe", "nodes.csv:2: byte 7 is not UTF-8"),
+        (
+            "nodes.csv",
+            NODES.replace("64000", "9" * 20),
+            "nodes.csv:2: cpu_milli is '99999999999999999999'; write at most",
+        ),
+        ("nodes.csv", NODES.replace("sn,", "SN,"), "nodes.csv:1: unknown column 'SN'; did you mean sn?"),
         ("other.csv", "a,b\n1,2\n", "other.csv:1: this is no list of nodes; a CSV file of nodes begins with sn,"),
+        ("other.csv", "a" * 200_000, "other.csv:1: this is no list of nodes; a CSV file of nodes begins with sn,"),
         ("topo.csv", LINGJUN.replace("P12", ""), "topo.csv:3: PSW is empty"),
         ("topo.csv", LINGJUN.replace("0b", "0a"), "topo.csv:3: ip '0a0a0a0a"),
         ("topo.csv", LINGJUN.replace("P12", "P 12"), "topo.csv:3: PSW 'P 12' can't be a label"),
@@ -145,7 +157,13 @@ def test_bad_clusters(tmp_path: Path, name: str, text: str | bytes, says: str) -
             JOB.replace("name: train", "name: train, annotations: {simulate.topology.scheduler/runs: -5m}"),
             "job.yaml:1: Job train: annotation simulate.topology.scheduler/runs: '-5m' is negative",
         ),
+        (
+            "gavel.trace",
+            GAVEL.replace("\t4\n", "\t4\t5\n"),
+            "gavel.trace:2: 8 of 7 fields between tabs; fetch it again",
+        ),
         ("other.csv", "a,b\n1,2\n", "other.csv:1: this is no list of pods or jobs"),
+        ("other.csv", "a" * 200_000, "other.csv:1: this is no list of pods or jobs"),
     ],
 )
 def test_bad_workloads(tmp_path: Path, name: str, text: str, says: str) -> None:

@@ -71,7 +71,8 @@ def read_gavel(path: Path) -> list[TracedJob]:
 
 def _job(path: Path, line: int, fields: list[str]) -> TracedJob:
     if len(fields) != FIELDS:
-        remedy = "the file seems to be cut short; fetch it again, or delete the line"
+        remedy = "fetch it again, or delete the line"
+        remedy = f"the file seems to be cut short; {remedy}" if len(fields) < FIELDS else remedy
         raise wrong(path, line, f"{len(fields)} of {FIELDS} fields between tabs", remedy)
     rate = STEPS_A_SECOND.get(fields[0].strip())
     if rate is None:

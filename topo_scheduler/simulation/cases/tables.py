@@ -11,6 +11,7 @@ from typing import Final
 from topo_scheduler.simulation.cases.model import CaseError
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?", re.ASCII)
+_DIGITS: Final = re.compile(r"\+?[0-9]+(?:\.0*)?", re.ASCII)
 _SHOWN: Final = 40
 """Characters of a value that are shown in a message."""
 
@@ -70,6 +71,8 @@ class Row:
         """Return a whole number within bounds."""
         value = self.fields[column].strip()
         if not _WHOLE.fullmatch(value):
+            if _DIGITS.fullmatch(value):
+                raise self.error(f"{column} is {quoted(value)}", f"write at most {high}")
             raise self.error(f"{column} is {quoted(value)}", f"write a whole number from {low} up")
         number = int(value.partition(".")[0])
         if number < low:
@@ -85,8 +88,11 @@ class Row:
 
 
 def header_of(text: str) -> list[str]:
-    """Return the columns that the first line of a text names."""
-    return [name.strip() for name in next(csv.reader(text.splitlines()[:1]), [])]
+    """Return the columns that the first line of a text names; none where it is no CSV."""
+    try:
+        return [name.strip() for name in next(csv.reader(text.splitlines()[:1]), [])]
+    except csv.Error:  # a line longer than any header
+        return []
 
 
 def read_rows(path: Path, required: Sequence[str], optional: Sequence[str] = ()) -> Iterator[Row]:
@@ -101,7 +107,7 @@ def read_rows(path: Path, required: Sequence[str], optional: Sequence[str] = ())
         header = [name.strip() for name in next(reader, [])]
         _check_header(path, header, required, optional)
         for values in reader:
-            if not values:
+            if not any(map(str.strip, values)) and len(values) < 2:
                 continue
             if len(values) != len(header):
                 raise _uneven(path, reader.line_num, len(values), header)
@@ -119,7 +125,8 @@ def _check_header(path: Path, header: Sequence[str], required: Sequence[str], op
     for name in header:
         if name not in known:
             lacking = [one for one in required if one not in header]
-            near = difflib.get_close_matches(name, lacking, 1, 0.5) or difflib.get_close_matches(name, known, 1)
+            meant = name.lower()
+            near = difflib.get_close_matches(meant, lacking, 1, 0.5) or difflib.get_close_matches(meant, known, 1)
             remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}; delete it"
             raise wrong(path, 1, f"unknown column {quoted(name)}", remedy)
     if missing := [name for name in required if name not in header]:
