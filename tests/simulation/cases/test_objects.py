@@ -121,6 +121,45 @@ def test_a_folder_of_kubectl(tmp_path: Path) -> None:
     assert cluster.topology.max_nodes_to_score == 7
 
 
+def test_kinds_of_the_same_name_in_other_apis_are_passed_over(tmp_path: Path) -> None:
+    longhorn = {"apiVersion": "longhorn.io/v1beta2", "kind": "Node"}
+    names = [{"name": f"node-{number}", "namespace": "longhorn-system"} for number in (1, 2)]
+    foreign = [{**longhorn, "metadata": name, "spec": {}} for name in names]
+    cluster = read_cluster(write(tmp_path / "all.yaml", *leaf_spine([[2]]).nodes(), *foreign))
+    assert (len(cluster.nodes), capacity_milli(cluster.nodes)) == (2, 16_000)
+
+
+def test_lists_in_lists(tmp_path: Path) -> None:
+    nodes = {"apiVersion": "v1", "kind": "NodeList", "items": list(leaf_spine([[2]]).nodes())}
+    whole = {"apiVersion": "v1", "kind": "List", "items": [nodes, pod("waits")]}
+    for name, text in (("all.yaml", yaml.safe_dump(whole)), ("all.json", json.dumps(whole))):
+        (tmp_path / name).write_text(text)
+        assert len(read_cluster(str(tmp_path / name)).nodes) == 2
+        assert len(read_workload(str(tmp_path / name)).arrivals) == 1
+
+
+def test_what_has_its_pods_beside_it_need_not_be_known(tmp_path: Path) -> None:
+    """Nor need a template that is none of pods."""
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u-d", "controller": True}
+    daemons = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "d", "uid": "u-d"},
+        "spec": {"template": {"spec": pod("x")["spec"]}},
+    }
+    runs = pod("d-1", node="node-1", uid="u-1", ownerReferences=[owner])
+    sealed = {"kind": "SealedSecret", "metadata": {"name": "s"}, "spec": {"template": {"metadata": {"name": "s"}}}}
+    file = write(tmp_path / "all.yaml", daemons, runs, sealed, pod("waits"))
+    assert list(by_name(read_workload(file))) == ["default/waits"]
+
+
+def test_default_is_the_namespace_of_who_names_none(tmp_path: Path) -> None:
+    file = write(tmp_path / "all.yaml", pod("a"), pod("a", 2, namespace="default"))
+    with pytest.raises(CaseError, match=r"all.yaml:\d+: Pod default/a: there is another of this name in .*all.yaml:1"):
+        read_workload(file)
+    assert len(read_workload(write(tmp_path / "two.yaml", pod("a"), pod("a", namespace="other"))).arrivals) == 2
+
+
 def test_what_waits_in_a_folder_is_its_workload(tmp_path: Path) -> None:
     workload = read_workload(str(snapshot(tmp_path)))
     assert list(by_name(workload)) == ["default/waiting"]
@@ -207,6 +246,7 @@ def test_when_and_for_how_long(tmp_path: Path) -> None:
         tmp_path / "all.yaml",
         pod("late") | annotated("late", arrives="1h30m", runs="10m", expected_duration="1h"),
         pod("expects") | annotated("expects", expected_duration="1h", arrives="0"),
+        pod("first") | annotated("first", runs="10m", arrives="0h0m"),
         job("deadline", activeDeadlineSeconds=600),
         job("rounds", completions=6) | annotated("rounds", expected_duration="1h"),
         pod("forever"),
@@ -214,6 +254,7 @@ def test_when_and_for_how_long(tmp_path: Path) -> None:
     found = {name: (one.at, one.seconds) for name, one in by_name(read_workload(spec)).items()}
     assert found == {
         "default/expects": (0.0, 3600.0),
+        "default/first": (0.0, 600.0),
         "default/deadline": (0.0, 600.0),
         "default/rounds": (0.0, 3 * 3600.0),
         "default/forever": (0.0, None),

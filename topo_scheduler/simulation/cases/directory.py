@@ -11,6 +11,7 @@ from topo_scheduler.api.config import CONFIG_MAP, ConfigError, TopologySpec, loa
 from topo_scheduler.api.groups import PLUGINS_LABEL, SIGS_LABEL, VOLCANO_ANNOTATIONS, GroupApi, PodGroupObject
 from topo_scheduler.api.objects import Budget, Container, Job, Node, OwnerReference, PartialObject, Pod
 from topo_scheduler.api.process import API_VERSION
+from topo_scheduler.api.quantity import QuantityError, parse_quantity
 from topo_scheduler.kube.resources import (
     ATTACHMENTS,
     CLAIMS,
@@ -28,6 +29,13 @@ from topo_scheduler.state.groups import PodGroup, read_group
 STORED: Final[Mapping[str, Resource[Any]]] = {
     kind.kind: kind for kind in (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_CAPACITIES, ATTACHMENTS)
 }
+_GROUPS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("Node", "Pod", "Namespace", "ConfigMap"), ""),
+    "PodDisruptionBudget": "policy",
+    "PriorityClass": "scheduling.k8s.io",
+    **{kind: resource.group for kind, resource in STORED.items()},
+}
+"""Of the kinds that are read: other APIs have kinds of the same names."""
 SNAPSHOT_KEYS: Final[Mapping[str, tuple[str, str]]] = {
     "pods": ("v1", "Pod"),
     "pending": ("v1", "Pod"),
@@ -67,7 +75,9 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
     """
     kinds: dict[str, list[Document]] = {}
     for document in once(unpacked(documents)):
-        kinds.setdefault(document.kind, []).append(document)
+        group = document.api_version.rpartition("/")[0]
+        foreign = document.api_version and group != _GROUPS.get(document.kind, group)  # Longhorn has Nodes too
+        kinds.setdefault(f"{document.kind}.{group}" if foreign else document.kind, []).append(document)
     pods = [convert(one, Pod) for one in kinds.get("Pod", ())]
     running = tuple(_requesting(pod) for pod in pods if pod.spec.node_name and not pod.finished)
     stored = {
@@ -77,7 +87,7 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
     }
     return ClusterCase(
         name,
-        tuple(convert(one, Node, namespaced=False) for one in kinds.get("Node", ())),
+        tuple(_node(one) for one in kinds.get("Node", ())),
         running,
         owners_of(running, (one for listed in kinds.values() for one in listed)),
         groups_of(kinds.get("PodGroup", ())),
@@ -87,6 +97,17 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
         stored,
         tuple(one.obj for one in kinds.get("PriorityClass", ())),
     )
+
+
+def _node(document: Document) -> Node:
+    node = convert(document, Node, namespaced=False)
+    for part in ("allocatable", "capacity"):
+        for name, amount in getattr(node.status, part).items():
+            try:
+                parse_quantity(amount, 1000 if name == "cpu" else 1)
+            except QuantityError as error:
+                raise document.error(f"status.{part}, {name}: {error}") from error
+    return node
 
 
 def _requesting(pod: Pod) -> Pod:
@@ -112,7 +133,7 @@ def once(documents: Iterable[Document]) -> list[Document]:
     for document in documents:
         metadata = document.metadata
         group = document.api_version.rpartition("/")[0]
-        key = (document.kind, group, str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
+        key = (document.kind, group, str(metadata.get("namespace") or "default"), str(metadata.get("name") or ""))
         before = seen.get(key)
         uid = metadata.get("uid")
         if (

@@ -4,6 +4,7 @@ Each object keeps the file and the line where it begins, so that one that is wro
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,16 +87,25 @@ def files_of(folder: Path) -> list[Path]:
     """Return the YAML and JSON files of a folder and those below it, in order.
 
     Raises:
-        CaseError: there are none.
+        CaseError: there are none, or a folder can't be read.
     """
     try:
-        found = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+        found = sorted(
+            path
+            for within, _, names in os.walk(folder, onerror=_refuse)  # Path.rglob passes over what it may not read
+            for path in (Path(within, name) for name in names)
+            if path.suffix in SUFFIXES and (path.is_file() or path.is_symlink())  # a link to nothing is told
+        )
     except OSError as error:
-        raise wrong(folder, 0, f"can't be read: {error.strerror}", "check the path") from error
+        raise wrong(Path(error.filename or folder), 0, f"can't be read: {error.strerror}", "check the path") from error
     if not found:
         remedy = "save objects there, such as kubectl get nodes,pods -A -o yaml > all.yaml"
         raise wrong(folder, 0, f"no file that ends in {', '.join(SUFFIXES)}", remedy)
     return found
+
+
+def _refuse(error: OSError) -> None:
+    raise error
 
 
 def read_folder(folder: Path) -> list[Document]:
@@ -121,6 +131,8 @@ def read_documents(path: Path) -> list[Document]:
             json_error = error
         except RecursionError as error:
             raise wrong(path, 1, "it is nested too deeply", _REMEDY) from error
+        except ValueError as error:  # a number of thousands of digits
+            raise wrong(path, 1, f"not valid JSON: {error}", _REMEDY) from error
         else:
             return list(_flat(path, whole, _Lines(text)))
         if path.suffix == ".json":
@@ -197,7 +209,7 @@ def _flat(path: Path, obj: object, lines: _Lines | list[int], line: int = 1) -> 
                 raise wrong(path, at, f"items[{number}] is {_described(item)}", _REMEDY)
             if kind and not item.get("kind"):  # items of a raw list carry no kind
                 item = {"apiVersion": obj.get("apiVersion"), "kind": kind, **item}
-            yield Document(item, path, at)
+            yield from _flat(path, item, [], at)  # lists may hold lists
         return
     if isinstance(lines, _Lines):
         line = lines.of(obj)

@@ -5,6 +5,7 @@ arrives at the start, and runs for what the scheduler would expect: `expected-du
 ever.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +28,7 @@ ARRIVES: Final = "simulate.topology.scheduler/arrives"
 """How long after the start a workload arrives: ``90s``, ``1h30m``, or ``0``."""
 RUNS: Final = "simulate.topology.scheduler/runs"
 """How long it runs, whatever it says to the scheduler."""
+_NOTHING: Final = re.compile(r"0|(0+(ns|us|µs|ms|s|m|h))+")
 _FINISHED: Final = ("Complete", "Failed")
 _DEFAULT: Final = ("", "default-scheduler")
 
@@ -80,6 +82,8 @@ def _controllers(document: Document) -> Iterable[str]:
 
 
 def _arrival(document: Document, documents: Sequence[Document], expander: Expander, owned: set[str]) -> Arrival | None:
+    if str(document.metadata.get("uid") or "") in owned:
+        return None
     if document.kind not in (*TABLES, JOBSET):
         if _has_template(document.spec):
             raise document.error(
@@ -87,7 +91,7 @@ def _arrival(document: Document, documents: Sequence[Document], expander: Expand
                 f"write them as pods or as {', '.join(TABLES)} or {JOBSET}, or add the pods that it has in the cluster",
             )
         return None
-    if str(document.metadata.get("uid") or "") in owned or _is_over(document):
+    if _is_over(document):
         return None
     if document.kind == "Pod" and document.metadata.get("uid"):
         pods = [convert(document, Pod)]
@@ -115,11 +119,17 @@ def _at(document: Document, obj: Json) -> Document:
 
 
 def _has_template(spec: Mapping[str, Any]) -> bool:
-    return any(isinstance(spec.get(name), Mapping) for name in ("template", "jobTemplate")) or any(
+    job = spec.get("jobTemplate")
+    templates = [spec.get("template"), _part(_part(job, "spec"), "template")]
+    return any(isinstance(_part(_part(one, "spec"), "containers"), list) for one in templates) or any(
         isinstance(value, Mapping) and any(isinstance(one, Mapping) and "template" in one for one in value.values())
         for name, value in spec.items()
         if str(name).endswith("ReplicaSpecs")
     )
+
+
+def _part(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, Mapping) else None
 
 
 def _is_over(document: Document) -> bool:
@@ -142,7 +152,7 @@ def _told(document: Document, name: str) -> str | None:
 
 def _moment(document: Document) -> float:
     text = _told(document, ARRIVES)
-    if text is None or text.strip() in ("0", "0s"):
+    if text is None or _NOTHING.fullmatch(text.strip()):
         return 0.0
     return _duration(document, ARRIVES, text)
 
