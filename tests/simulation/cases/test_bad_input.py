@@ -113,6 +113,15 @@ def test_whole_workloads_are_read(tmp_path: Path, name: str) -> None:
         ("model.yaml", TOPOGRAPH.replace("[leaf-1,", "[core, leaf-1,"), "or is above itself"),
         ("all.yaml", KUBECTL.replace("nvidia.com/gpu", "example.com/tpu"), "all.yaml: none of 2 nodes has GPUs"),
         ("all.yaml", KUBECTL.replace("    name: node-2", "    name: node-1"), "there is another of this name"),
+        ("nodes.csv", NODES.replace("262144", "9" * 15), "memory_mib is 999999999999999; write at most 8589934592"),
+        ("nodes.csv", PODS, "nodes.csv:1: this is a list of what arrives, not of nodes; name it as --workload"),
+        (
+            "all.yaml",
+            KUBECTL.replace("'8'", "'-8'", 1),
+            "all.yaml:3: Node node-1: status.allocatable, nvidia.com/gpu: '-8'",
+        ),
+        ("all.yaml", KUBECTL.replace("'128'", "1e30", 1), "Node node-1: status.allocatable, cpu: '1e30' is larger"),
+        ("all.json", '{"kind": "Node", "a": ' + "1" * 5000 + "}", "all.json:1: not valid JSON: Exceeds the limit"),
         ("all.yaml", "a: b: c\n", "all.yaml:1: not valid YAML: mapping values are not allowed"),
         ("all.yaml", "just text\n", "all.yaml:1: an object of Kubernetes was expected, found a text"),
         ("all.json", '{"items": [', "all.json:1: not valid JSON: Expecting value"),
@@ -162,6 +171,28 @@ def test_bad_clusters(tmp_path: Path, name: str, text: str | bytes, says: str) -
             GAVEL.replace("\t4\n", "\t4\t5\n"),
             "gavel.trace:2: 8 of 7 fields between tabs; fetch it again",
         ),
+        (
+            "gavel.trace",
+            GAVEL.replace("6.000000", "1e300"),
+            "gavel.trace:2: gavel-2 arrives 1e+300 seconds after the start, more",
+        ),
+        (
+            "muri.csv",
+            MURI.replace("281000", "9" * 15),
+            "muri.csv:3: job-1 runs for 1e+12 seconds, more than a thousand",
+        ),
+        (
+            "muri.csv",
+            MURI.replace("1534000", "9" * 15),
+            "muri.csv:3: job-1 arrives 1e+12 seconds after the start, more",
+        ),
+        (
+            "muri.csv",
+            MURI.replace("0,8,0", "0,16,0").replace("1,8,", "0-0,8,"),
+            "muri.csv:3: a pod of job-0-0 is called job-0-0, as one of job-0 (",
+        ),
+        ("pods.csv", PODS.replace("16384", "9" * 15), "pods.csv:2: memory_mib is 999999999999999; write at most"),
+        ("pods.csv", NODES, "pods.csv:1: this is a list of nodes, not of what arrives; name it as --cluster"),
         ("other.csv", "a,b\n1,2\n", "other.csv:1: this is no list of pods or jobs"),
         ("other.csv", "a" * 200_000, "other.csv:1: this is no list of pods or jobs"),
     ],
@@ -212,6 +243,9 @@ def test_a_path_or_an_option_that_is_none(tmp_path: Path) -> None:
         read_cluster(f"{tmp_path / 'topo.csv'}@gpus=x")
     with pytest.raises(CaseError, match="cpu: 'much' is not a quantity"):
         read_cluster(f"{tmp_path / 'topo.csv'}@cpu=much")
+    for told in ("gpus", "GPUS=8", "gpus=8=9,"):
+        with pytest.raises(CaseError, match=f"topo.csv@{told}: '{told}' is no option; write name=value"):
+            read_cluster(f"{tmp_path / 'topo.csv'}@{told}")
     with pytest.raises(CaseError, match="unknown option 'gpus'; there are none here"):
         (tmp_path / "nodes.csv").write_text(NODES)
         read_cluster(f"{tmp_path / 'nodes.csv'}@gpus=8")
@@ -249,6 +283,27 @@ def test_jobs_larger_than_the_cluster_are_told_by_their_line(tmp_path: Path) -> 
     for gangs, remedy in ((2, "leave such out with @at-most=8"), (3, "at-most=5"), (17, "give it a larger cluster$")):
         with pytest.raises(CaseError, match=remedy):
             read_workload(f"{tmp_path / 'muri.csv'}@gangs={gangs}", cluster=cluster)
+
+
+def test_a_job_too_large_is_told_before_its_pods_are_made() -> None:
+    cluster = read_cluster("leaf-spine:nodes=2")
+    spec = "poisson:rate=1/m,jobs=100000,sizes=100000,duration=1m"  # 1,250,000,000 pods
+    with pytest.raises(CaseError, match=r"job-1 asks for 100000 GPUs, and the cluster has 16; .* @at-most=16"):
+        read_workload(spec, cluster=cluster)
+
+
+def test_streams_whose_names_are_alike(tmp_path: Path) -> None:
+    for name in ("a_1.trace", "a-1.trace"):
+        (tmp_path / name).write_text(GAVEL)
+    with pytest.raises(CaseError, match=r"a_1\.trace:1: a pod of a-1-1 is called a-1-1, .*a-1\.trace:1\); rename one"):
+        read_workload(str(tmp_path))
+
+
+def test_a_file_that_is_not_there_any_more_is_told(tmp_path: Path) -> None:
+    (tmp_path / "all.yaml").write_text(KUBECTL)
+    (tmp_path / "more.yaml").symlink_to(tmp_path / "gone.yaml")
+    with pytest.raises(CaseError, match=r"more\.yaml: can't be read: No such file or directory; check the path"):
+        read_cluster(str(tmp_path))
 
 
 # ---------------------------------------------------------------- anything at all

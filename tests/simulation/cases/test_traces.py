@@ -2,6 +2,7 @@
 
 import csv
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,13 @@ def test_openb_pods(name: str) -> None:
     assert asked == {row["name"]: int(row["num_gpu"]) * int(row["gpu_milli"]) for row in rows}
     timed = "creation_time" in rows[0]
     assert all((one.seconds is not None) == timed for one in workload.arrivals)
+
+
+def test_pods_without_times_come_with_the_first(tmp_path: Path) -> None:
+    header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time,scheduled_time\n"
+    (tmp_path / "pods.csv").write_text(f"{header}a,1,1,1,1000,9000000,9000100,9000000\nb,1,1,1,1000,,,\n")
+    told = {one.name: (one.at, one.seconds) for one in read_workload(str(tmp_path / "pods.csv")).arrivals}
+    assert told == {"a": (0.0, 100.0), "b": (0.0, None)}
 
 
 def test_a_share_and_models_are_annotations_and_whole_gpus_are_limits() -> None:

@@ -1,5 +1,6 @@
 """What can be done to workloads and clusters, on small ones and for any numbers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,16 @@ from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_mill
 from topo_scheduler.simulation.cases.making import TracedJob, make_arrival, make_pod, shape
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.reading import check_sizes, read_cluster, read_workload
-from topo_scheduler.simulation.cases.transforms import again, at_most, fill, first, larger, offered_load, repeated
+from topo_scheduler.simulation.cases.transforms import (
+    again,
+    at_most,
+    fill,
+    first,
+    larger,
+    offered_load,
+    repeated,
+    with_load,
+)
 from topo_scheduler.simulation.cases.what_if import place_of, what_if
 
 STREAM = "poisson:rate=60/h,jobs=200,sizes=1:0.5|8:0.3|64:0.2,duration=lognormal:mean=2h,sigma=1.5"
@@ -162,6 +172,12 @@ def test_first_at_most_and_repeated() -> None:
         ("j2-run-2", 300.0),
     ]
     assert offered_load(repeated(workload, 30), small()) == pytest.approx(offered_load(workload, small()), rel=0.5)
+
+
+def test_a_load_is_of_the_time_from_the_first_arrival_to_the_last() -> None:
+    later = WorkloadCase("later", tuple(replace(one, at=one.at + 3600.0) for one in jobs(8, 8, 8).arrivals))
+    assert offered_load(later, small()) == offered_load(jobs(8, 8, 8), small())
+    assert offered_load(with_load(later, small(), 0.5), small()) == pytest.approx(0.5)
 
 
 def test_once_more_is_another_of_the_same_kind() -> None:

@@ -8,12 +8,14 @@ in seconds: a pod arrives when it was created and runs from when it was schedule
     USENIX ATC 2023; https://github.com/hkust-adsl/kubernetes-scheduler-simulator
 """
 
+from math import inf
 from pathlib import Path
 from typing import Final
 
 from topo_scheduler.api.fractions import WHOLE
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Node, Quantity
+from topo_scheduler.api.quantity import MAX_VALUE
 from topo_scheduler.simulation.cases.making import GPU, LEVELS, Host, is_share, make_node, make_pod, seconds_of
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.tables import Row, read_rows
@@ -24,6 +26,7 @@ POD_OPTIONAL: Final = ("gpu_spec", "qos", "pod_phase", "creation_time", "deletio
 MOST_PODS: Final = 100_000
 """Of a node: the trace knows no limit."""
 MOST_GPUS: Final = 64
+MOST_MIB: Final = MAX_VALUE // 2**20
 
 
 def read_openb_nodes(path: Path) -> ClusterCase:
@@ -39,7 +42,7 @@ def read_openb_nodes(path: Path) -> ClusterCase:
         host = Host(
             gpus=row.whole("gpu", high=MOST_GPUS),
             cpu=f"{row.whole('cpu_milli', low=1)}m",
-            memory=f"{row.whole('memory_mib', low=1)}Mi",
+            memory=f"{row.whole('memory_mib', low=1, high=MOST_MIB)}Mi",
             pods=MOST_PODS,
             model=row.fields["model"].strip(),
             sharing=True,
@@ -61,15 +64,15 @@ def _once(row: Row, name: str, seen: dict[str, int]) -> str:
 
 
 def read_openb_pods(path: Path) -> WorkloadCase:
-    """Return the pods of a list in the order in which they were created; without times all come at once, for ever.
+    """Return the pods of a list in the order in which they were created; those without times come first.
 
     Raises:
         CaseError: the list can't be used.
     """
     seen: dict[str, int] = {}
     arrivals = [_arrival(row, _once(row, row.text("name"), seen)) for row in read_rows(path, POD_COLUMNS, POD_OPTIONAL)]
-    first = min((one.at for one in arrivals), default=0.0)
-    moved = [Arrival(one.name, one.at - first, one.seconds, one.pods, source=one.source) for one in arrivals]
+    first = min((one.at for one in arrivals if one.at > -inf), default=0.0)
+    moved = [Arrival(one.name, max(0.0, one.at - first), one.seconds, one.pods, source=one.source) for one in arrivals]
     return WorkloadCase(path.stem, tuple(sorted(moved, key=lambda one: one.at)))
 
 
@@ -81,7 +84,7 @@ def _arrival(row: Row, name: str) -> Arrival:
         raise row.error(f"num_gpu is {gpus} and gpu_milli {milli}", "only one GPU can be shared; write 1000")
     requests: dict[str, Quantity] = {
         "cpu": f"{row.whole('cpu_milli')}m",
-        "memory": f"{row.whole('memory_mib')}Mi",
+        "memory": f"{row.whole('memory_mib', high=MOST_MIB)}Mi",
     }
     share = milli if is_share(gpus, milli) else 0
     if gpus and not share:
@@ -97,4 +100,4 @@ def _arrival(row: Row, name: str) -> Arrival:
         )
     seconds = None if deleted is None or begun is None else seconds_of(begun, deleted)
     pod = make_pod(name, requests, share=share, models=models)
-    return Arrival(name, float(created or 0), seconds, (pod,), source=row.where)
+    return Arrival(name, -inf if created is None else float(created), seconds, (pod,), source=row.where)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from topo_scheduler.api.fractions import WHOLE
 from topo_scheduler.api.labels import GPU_RESOURCES, GPU_SHARING
+from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.simulation.cases import gavel, generated, lingjun, muri, openb, topograph
 from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli, node_milli, pod_milli
 from topo_scheduler.simulation.cases.directory import read_objects
@@ -20,10 +21,13 @@ from topo_scheduler.simulation.cases.making import TracedJob, make_arrival, take
 from topo_scheduler.simulation.cases.model import LIVE, Arrival, CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.options import Options, number, one_of, split_generator, split_path, whole
 from topo_scheduler.simulation.cases.recorded import is_record, read_record
-from topo_scheduler.simulation.cases.tables import header_of, read_text, wrong
+from topo_scheduler.simulation.cases.tables import header_of, quoted, read_text, wrong
 from topo_scheduler.simulation.cases.transforms import at_most, first, larger, repeated, with_load
+from topo_scheduler.state.resources import ResourceTable
 
 _MOST: Final = 1_000_000
+LONGEST: Final = 1000 * 365 * 86_400
+"""Seconds, a thousand years: later moments and longer times are typing errors, and calendars end."""
 
 
 # ---------------------------------------------------------------- clusters
@@ -43,6 +47,12 @@ def read_cluster(spec: str, *, kubeconfig: str | None = None, context: str | Non
     cluster = _read_cluster(spec, kubeconfig, context)
     if not cluster.nodes:
         raise CaseError(f"{spec}: there are no nodes; add them, such as kubectl get nodes -o yaml > nodes.yaml")
+    resources = ResourceTable(GPU_RESOURCES)
+    for node in cluster.nodes:
+        try:
+            resources.amounts(node.status.allocatable or node.status.capacity)
+        except QuantityError as error:
+            raise CaseError(f"{spec}: node {node.metadata.name}: {error}; correct it, or leave the node out") from error
     if not capacity_milli(cluster.nodes):
         raise CaseError(
             f"{spec}: none of {len(cluster.nodes)} nodes has GPUs: looked for {' and '.join(GPU_RESOURCES)} in"
@@ -93,6 +103,8 @@ def _cluster_of_file(path: Path, options: Options) -> ClusterCase:
         host = take_host(options)
         options.finish()
         return lingjun.read_lingjun(path, host)
+    if set(header) >= set(openb.POD_COLUMNS) or set(header) >= set(muri.COLUMNS):
+        raise wrong(path, 1, "this is a list of what arrives, not of nodes", "name it as --workload")
     if set(header) & set(openb.NODE_COLUMNS):
         options.finish()
         return openb.read_openb_nodes(path)
@@ -104,8 +116,12 @@ def _check_there(path: Path, forms: str) -> None:
     try:
         if path.exists():
             return
+        named, at, told = str(path).rpartition("@")
+        mistaken = bool(at and named) and Path(named).exists()
     except (OSError, ValueError):
-        pass
+        mistaken = False
+    if mistaken:
+        raise CaseError(f"{path}: {quoted(told)} is no option; write name=value, separated by commas")
     raise wrong(path, 0, "there is no such file or directory", f"name {forms}")
 
 
@@ -161,6 +177,7 @@ def _changed(spec: str, workload: WorkloadCase, changes: _Changes, cluster: Clus
         if cluster is None:
             raise CaseError(f"{spec}: load is a share of a cluster's GPUs; name a cluster too")
         workload = with_load(workload, cluster, changes.load)
+    _check_told(workload)
     return workload
 
 
@@ -193,8 +210,8 @@ def _read_workload(spec: str, seed: int, cluster: ClusterCase | None) -> tuple[W
     if spec.partition(":")[0] in generated.STREAMS:
         kind, own, options = split_generator(spec)
         jobs = generated.stream(kind, Options(spec, own), seed)
-        made = _of_jobs(spec, jobs, options, cluster)
         changes = _take_changes(options)
+        made = _of_jobs(spec, jobs, options, cluster, changes)
         options.finish()
         return made, changes
     path, options = split_path(spec)
@@ -206,18 +223,19 @@ def _read_workload(spec: str, seed: int, cluster: ClusterCase | None) -> tuple[W
         return WorkloadCase(LIVE, cluster.waiting), changes
     _check_there(path, f"{LIVE}, a path, or {generated.STREAMS[0]}:rate=120/h,duration=lognormal:mean=2h,sigma=1.5")
     changes = _take_changes(options)
-    workload = _workload_of(path, options, cluster)
+    workload = _workload_of(path, options, cluster, changes)
     options.finish()
     return workload, changes
 
 
-def _workload_of(path: Path, options: Options, cluster: ClusterCase | None) -> WorkloadCase:
+def _workload_of(path: Path, options: Options, cluster: ClusterCase | None, changes: _Changes) -> WorkloadCase:
     classes: Sequence[Any] = cluster.priority_classes if cluster else ()
     if path.is_dir():
         if is_record(path):
             return read_record(path)[1]
         if streams := sorted(path.glob("*.trace")):
-            return _of_jobs(path.name, [job for one in streams for job in gavel.read_gavel(one)], options, cluster)
+            jobs = [job for one in streams for job in gavel.read_gavel(one)]
+            return _of_jobs(path.name, jobs, options, cluster, changes)
         return _pods_of(path.name, read_folder(path), classes)
     if path.suffix in SUFFIXES:
         return _pods_of(path.stem, read_documents(path), classes)
@@ -229,7 +247,9 @@ def _workload_of(path: Path, options: Options, cluster: ClusterCase | None) -> W
     ]
     for fits, read in readers:
         if fits:
-            return _of_jobs(path.stem, read(path), options, cluster)
+            return _of_jobs(path.stem, read(path), options, cluster, changes)
+    if set(header) >= set(openb.NODE_COLUMNS) or set(header) >= set(lingjun.COLUMNS):
+        raise wrong(path, 1, "this is a list of nodes, not of what arrives", "name it as --cluster")
     if set(header) & set(openb.POD_COLUMNS):
         return openb.read_openb_pods(path)
     known = f"{','.join(openb.POD_COLUMNS)} or {','.join(muri.COLUMNS)}"
@@ -244,18 +264,42 @@ def _pods_of(name: str, documents: Sequence[Document], classes: Sequence[Any]) -
     return read_manifests(name, documents, classes)
 
 
-def _of_jobs(name: str, jobs: list[TracedJob], options: Options, cluster: ClusterCase | None) -> WorkloadCase:
-    """Return jobs as pods and Jobs, in order of arrival, the first at the start."""
+def _of_jobs(
+    name: str, jobs: list[TracedJob], options: Options, cluster: ClusterCase | None, changes: _Changes
+) -> WorkloadCase:
+    """Return jobs as pods and Jobs, in order of arrival, the first at the start; a job too large before pods are made.
+
+    Changes are made to what this returns; here they tell which jobs will be kept, and how large those will be.
+    """
     largest = max((node_milli(node) // WHOLE for node in cluster.nodes), default=0) if cluster else 0
     node_gpus = options.take("node-gpus", whole(1, 64), max(1, largest or 8))
     told = options.take("durations", one_of("told", "untold"), "untold") == "told"
     ignored = options.take("priorities", one_of("kept", "ignored"), "kept") == "ignored"
     began = min((job.at for job in jobs), default=0.0)
     arrivals = []
-    for job in sorted(jobs, key=lambda one: one.at):
+    capacity = capacity_milli(cluster.nodes) // WHOLE if cluster else None
+    for job in sorted(jobs, key=lambda one: one.at)[: changes.jobs]:
+        if capacity is not None and job.gpus <= (changes.at_most or job.gpus) and job.gpus * changes.gangs > capacity:
+            problem = f"asks for {job.gpus * changes.gangs} GPUs, and the cluster has {capacity}"
+            raise _too_large(job, problem, capacity // changes.gangs)
         moved = replace(job, at=round(job.at - began, 3), priority=0 if ignored else job.priority)
         arrivals.append(make_arrival(moved, node_gpus, told=told))
     return WorkloadCase(name, tuple(arrivals))
+
+
+def _check_told(workload: WorkloadCase) -> None:
+    """Check that no two pods are one, and that all times are some that a calendar has."""
+    found: dict[str, Arrival] = {}
+    for one in workload.arrivals:
+        where = one.source or workload.name
+        for what, seconds in (("arrives", one.at), ("runs for", one.seconds or 0.0)):
+            if not seconds <= LONGEST:
+                problem = f"{one.name} {what} {seconds:.10g} seconds{' after the start' if what == 'arrives' else ''}"
+                raise CaseError(f"{where}: {problem}, more than a thousand years; correct its times, or raise the load")
+        for pod in one.pods:
+            if (other := found.setdefault(pod.metadata.uid, one)) is not one:
+                told = f"a pod of {one.name} is called {pod.metadata.name}, as one of {other.name}"
+                raise CaseError(f"{where}: {told} ({other.source or workload.name}); rename one of the two")
 
 
 # ---------------------------------------------------------------- do they fit together?
@@ -292,7 +336,7 @@ def check_sizes(workload: WorkloadCase, cluster: ClusterCase, gangs: int = 1) ->
             )
 
 
-def _too_large(one: Arrival, problem: str, fits: int) -> CaseError:
+def _too_large(one: Arrival | TracedJob, problem: str, fits: int) -> CaseError:
     """``fits``: GPUs of the source up to which workloads may ask, as `at-most` has it."""
     without = f", or leave such out with @at-most={fits}" if fits else ""
     return CaseError(f"{one.source}: {one.name} {problem}; give it a larger cluster{without}")

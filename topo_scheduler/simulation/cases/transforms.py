@@ -23,7 +23,7 @@ _MILLI: Final = 1000
 
 
 def offered_load(workload: WorkloadCase, cluster: ClusterCase) -> float:
-    """Return the GPU-seconds that a workload asks for, by those the cluster has until the last arrival.
+    """Return the GPU-seconds that a workload asks for, by those the cluster has from the first arrival to the last.
 
     Raises:
         CaseError: a workload runs for ever, or nothing arrives later than the first.
@@ -33,7 +33,8 @@ def offered_load(workload: WorkloadCase, cluster: ClusterCase) -> float:
         if one.seconds is None:
             raise CaseError(f"{one.source or one.name}: {one.name} runs for ever, so there is no load; say how long")
         asked += arrival_milli(one) * one.seconds
-    span = max((one.at for one in workload.arrivals), default=0.0)
+    moments = [one.at for one in workload.arrivals] or [0.0]
+    span = max(moments) - min(moments)
     capacity = capacity_milli(cluster.nodes)
     if not span or not capacity:
         what = "everything arrives at once" if capacity else "the cluster has no GPUs"

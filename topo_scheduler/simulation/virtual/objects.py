@@ -14,13 +14,19 @@ from topo_scheduler.scheduling.intake.understand import Lineage
 
 EPOCH: Final = 1_700_000_000
 """When simulations begin, in seconds since 1970: any moment will do, as long as it is always the same."""
+_LAST: Final = 253_402_300_799
+"""The last second of the year 9999: when queues of long jobs last longer, moments are no longer told apart."""
 _DEPTH: Final = 8
 
 
 @lru_cache(maxsize=64)
 def timestamp(seconds: float) -> str:
     """Return a Kubernetes timestamp of so many seconds after the start."""
-    return datetime.fromtimestamp(EPOCH + seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(min(EPOCH + seconds, _LAST), UTC)
+        .isoformat(timespec="microseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def arriving(pod: Pod, scheduler: str, at: float, annotations: Mapping[str, str], uid: str) -> Pod:
