@@ -166,6 +166,12 @@ def _yaml_documents(path: Path, text: str) -> Iterator[Document]:
         raise wrong(path, line, f"not valid YAML: {error}", _REMEDY) from error
 
 
+def composed(path: Path) -> yaml.Node | None:
+    """Return the nodes of a file of one document that `read_documents` has read: they know their lines."""
+    node: yaml.Node | None = yaml.compose(read_text(path), Loader=_Loader)
+    return node
+
+
 class _Lines:
     """Finds the items of a list in JSON; only asked when lines are shown, so it looks for their names."""
 

@@ -19,9 +19,11 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-from topo_scheduler.simulation.cases.documents import Document
+import yaml
+
+from topo_scheduler.simulation.cases.documents import Document, composed
 from topo_scheduler.simulation.cases.making import Host, make_node
-from topo_scheduler.simulation.cases.model import ClusterCase
+from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
 from topo_scheduler.simulation.cases.tables import quoted, wrong
 
 TIER: Final = "fabric.topograph.run/tier-"
@@ -46,23 +48,23 @@ def read_topograph(document: Document, host: Host) -> ClusterCase:
     path, model = document.path, document.obj
     for key in model:
         if key not in ("switches", "blocks"):
-            raise wrong(path, 0, f"unknown key {quoted(str(key))}", "a model has switches and blocks")
+            raise _wrong(path, f"{key}: unknown key {quoted(str(key))}", "a model has switches and blocks")
     switches = _switches(path, model.get("switches") or {})
     nodes = {}
     for number, block in enumerate(_list(path, "blocks", model.get("blocks"))):
         about = f"blocks[{number}]"
         if not isinstance(block, Mapping):
-            raise wrong(path, 0, f"{about} is no mapping", "write switch and nodes")
+            raise _wrong(path, f"{about} is no mapping", "write switch and nodes")
         place, labels = _above(path, about, _text(path, f"{about}.switch", block.get("switch")), switches)
         labels |= {f"{TIER}{tier}": name for tier, name in enumerate(reversed(place))}
         for key, value in _texts(path, f"{about}.annotations", block.get("annotations")).items():
             labels[ACCELERATOR + key.rpartition("/")[2]] = value
         for name in _nodes(path, about, block.get("nodes")):
             if name in nodes:
-                raise wrong(path, 0, f"{about}: node {name} is in a block before it", "name each node once")
+                raise _wrong(path, f"{about}: node {name} is in a block before it", "name each node once")
             nodes[name] = make_node(name, (), host, labels)
             if len(nodes) > MOST_NODES:
-                raise wrong(path, 0, f"more than {MOST_NODES} nodes", "check the ranges in brackets")
+                raise _wrong(path, f"{about}: more than {MOST_NODES} nodes", "check the ranges in brackets")
     return ClusterCase(path.stem, tuple(nodes.values()))
 
 
@@ -76,16 +78,16 @@ def _switches(path: Path, told: object) -> Switches:
     parents: dict[str, str] = {}
     labels: dict[str, dict[str, str]] = {}
     if not isinstance(told, Mapping):
-        raise wrong(path, 0, "switches is no mapping", "write the name of each switch and those below it")
+        raise _wrong(path, "switches is no mapping", "write the name of each switch and those below it")
     for name, switch in told.items():
         about = f"switches.{name}"
         if not isinstance(switch, Mapping):
-            raise wrong(path, 0, f"{about} is no mapping", "write switches, the list of those below it")
+            raise _wrong(path, f"{about} is no mapping", "write switches, the list of those below it")
         labels[str(name)] = _texts(path, f"{about}.labels", switch.get("labels"))
         for below in _list(path, f"{about}.switches", switch.get("switches")):
             if str(below) in parents:
-                problem = f"{below} is below {parents[str(below)]} and below {name}"
-                raise wrong(path, 0, problem, "the switches must be a tree; keep one")
+                problem = f"{about}.switches: {below} is below {parents[str(below)]} and below {name}"
+                raise _wrong(path, problem, "the switches must be a tree; keep one")
             parents[str(below)] = str(name)
     return parents, labels
 
@@ -94,13 +96,13 @@ def _above(path: Path, about: str, switch: str, switches: Switches) -> tuple[lis
     """Return the switches from the outermost to this one, and their labels; those nearer hold."""
     parents, labels = switches
     if switch not in parents and switch not in labels:
-        raise wrong(path, 0, f"{about}.switch: {switch} is not among the switches", "add it, or correct the name")
+        raise _wrong(path, f"{about}.switch: {switch} is not among the switches", "add it, or correct the name")
     place = [switch]
     while place[0] in parents:
         place.insert(0, parents[place[0]])
         if len(place) > MOST_TIERS:
             problem = f"{about}.switch: {switch} has more than {MOST_TIERS - 1} switches above it, or is above itself"
-            raise wrong(path, 0, problem, f"describe at most {MOST_TIERS} tiers, as a tree")
+            raise _wrong(path, problem, f"describe at most {MOST_TIERS} tiers, as a tree")
     told: dict[str, str] = {}
     for name in place:
         told |= labels.get(name, {})
@@ -113,12 +115,12 @@ def _above(path: Path, about: str, switch: str, switches: Switches) -> tuple[lis
 def _nodes(path: Path, about: str, told: object) -> Iterator[str]:
     listed = _list(path, f"{about}.nodes", told)
     if not listed:
-        raise wrong(path, 0, f"{about} has no nodes", 'write a list of names and ranges, such as "node[1101-1118]"')
+        raise _wrong(path, f"{about} has no nodes", 'write a list of names and ranges, such as "node[1101-1118]"')
     for text in listed:
         try:
             found = expand(str(text))
         except ValueError as error:
-            raise wrong(path, 0, f"{about}.nodes: {error}", "write names and ranges such as node[01-08,11]") from error
+            raise _wrong(path, f"{about}.nodes: {error}", "write names and ranges such as node[01-08,11]") from error
         yield from found
 
 
@@ -164,13 +166,13 @@ def _list(path: Path, about: str, value: object) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise wrong(path, 0, f"{about} is no list", "write it as one")
+        raise _wrong(path, f"{about} is no list", "write it as one")
     return value
 
 
 def _text(path: Path, about: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise wrong(path, 0, f"{about} is missing", "name the switch that the nodes hang at")
+        raise _wrong(path, f"{about} is missing", "name the switch that the nodes hang at")
     return value
 
 
@@ -178,5 +180,27 @@ def _texts(path: Path, about: str, value: object) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(one, str) for one in (*value, *value.values())):
-        raise wrong(path, 0, f"{about} is no mapping of strings", "put values into quotes")
+        raise _wrong(path, f"{about} is no mapping of strings", "put values into quotes")
     return dict(value)
+
+
+# ---------------------------------------------------------------- where it is
+
+
+def _wrong(path: Path, problem: str, remedy: str) -> CaseError:
+    """Return the error for a part of the model, with which the problem begins: ``blocks[0].nodes: ...``."""
+    return wrong(path, _line_of(composed(path), problem), problem, remedy)
+
+
+def _line_of(node: yaml.Node | None, told: str, line: int = 1) -> int:
+    """Return the line of the innermost part that a text begins with; lines were not kept when the model was read."""
+    if isinstance(node, yaml.MappingNode):
+        told = told.removeprefix(".")
+        for key, value in sorted(node.value, key=lambda one: -len(str(one[0].value))):
+            rest = told.removeprefix(str(key.value))
+            if rest != told and rest[:1] in ("", ".", "[", ":", " "):
+                return _line_of(value, rest, key.start_mark.line + 1)
+    if isinstance(node, yaml.SequenceNode) and (match := re.match(r"\[(\d+)\]", told)):
+        item = node.value[int(match[1])]
+        return _line_of(item, told[match.end() :], item.start_mark.line + 1)
+    return line
