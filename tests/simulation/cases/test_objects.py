@@ -153,6 +153,14 @@ def test_what_has_its_pods_beside_it_need_not_be_known(tmp_path: Path) -> None:
     assert list(by_name(read_workload(file))) == ["default/waits"]
 
 
+def test_who_is_above_itself_is_read_all_the_same(tmp_path: Path) -> None:
+    above = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u-j", "controller": True}
+    looped = job("j")
+    looped["metadata"] |= {"uid": "u-j", "ownerReferences": [above]}
+    file = write(tmp_path / "all.yaml", pod("a", uid="u-a", ownerReferences=[above]), looped)
+    assert [one.seconds for one in read_workload(file).arrivals] == [None]
+
+
 def test_default_is_the_namespace_of_who_names_none(tmp_path: Path) -> None:
     file = write(tmp_path / "all.yaml", pod("a"), pod("a", 2, namespace="default"))
     with pytest.raises(CaseError, match=r"all.yaml:\d+: Pod default/a: there is another of this name in .*all.yaml:1"):

@@ -174,8 +174,9 @@ def _seconds(document: Document, pods: Sequence[Pod], owners: Mapping[str, Job |
 
 def _expected(document: Document, pod: Pod, owners: Mapping[str, Job | PartialObject]) -> float:
     chain: list[Pod | Job | PartialObject] = [pod]
-    while (reference := chain[-1].metadata.controller) is not None and reference.uid in owners:
-        chain.append(owners[reference.uid])
+    left = dict(owners)  # who is above itself is there once
+    while (reference := chain[-1].metadata.controller) is not None and reference.uid in left:
+        chain.append(left.pop(reference.uid))
     texts = (one.metadata.annotations.get(EXPECTED_DURATION) for one in chain)
     text = next((one for one in texts if one is not None), None)
     expected = inf if text is None else _duration(document, EXPECTED_DURATION, text)
