@@ -1,17 +1,19 @@
 """What holds of every run: no GPU is used twice, gangs run whole, and waits are those of a queue."""
 
 from collections import defaultdict
+from dataclasses import replace
 from math import inf
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers import make_pod
 from tests.scheduling.storage import LOCAL, claim, using, volume, zoned
 from tests.simulate.cases import EVERY, cluster, job, run, share, where
 from topo_scheduler.api.storage import ClaimReference
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
-from topo_scheduler.simulation.virtual.history import History
+from topo_scheduler.simulation.virtual.history import BEFORE, History
 from topo_scheduler.state.storage import BIND_COMPLETED
 
 POLICIES = EVERY.split(",")
@@ -129,6 +131,29 @@ def test_who_gives_way_begins_anew() -> None:
     assert history.evictions == 1
 
 
+def test_who_ran_before_gives_way_too_and_is_made_anew() -> None:
+    there = [
+        make_pod(f"old-{number}", gpus=4, node="s1-l1-1", phase="Running", annotations={**gang, "rank": str(number)})
+        for number, gang in enumerate([{"gang-name": "old", "gang-size": "2"}] * 2)
+    ]
+    case = replace(cluster({"s1/l1": 1}), pods=tuple(there))
+    history = run("topo", case, [job("high", 40.0, 10.0, gpus=8, priority=5)])
+    (high,) = history.outcomes
+    assert (high.started, high.ended, history.evictions) == (40.0, 50.0, 2)
+    before = sorted((stay.pod, stay.start, stay.end) for stay in history.stays if stay.job == BEFORE)
+    assert before == [("old-0", 0.0, 40.0), ("old-0", 50.0, inf), ("old-1", 0.0, 40.0), ("old-1", 50.0, inf)]
+    check(replace(history, outcomes=[], stays=history.stays))
+
+
+def test_in_a_fill_somebody_gives_way_when_the_other_comes() -> None:
+    there = make_pod("there", gpus=8, node="s1-l1-1", phase="Running")
+    case = replace(cluster({"s1/l1": 2}), pods=(there,))
+    history = run("topo", case, [job("low", gpus=8), job("high", gpus=8, priority=5)], fill=1.0)
+    assert [one.name for one in history.outcomes] == ["low", "high"], "as the seed has it"
+    assert history.evictions == 1
+    assert {(stay.end, stay.start) for stay in history.stays} == {(1.0, 0.0), (inf, 0.0), (inf, 1.0)}
+
+
 def test_in_a_fill_nobody_leaves_and_each_is_tried_in_its_turn() -> None:
     jobs = [job(f"j{n}", 0.0, 10.0, gpus=1 + n % 3) for n in range(12)]
     history = run("fgd", cluster({"s1/l1": 1, "s1/l2": 1}), jobs, fill=1.5)
@@ -140,10 +165,6 @@ def test_in_a_fill_nobody_leaves_and_each_is_tried_in_its_turn() -> None:
 
 
 def test_pods_that_run_already_hold_what_they_have() -> None:
-    from dataclasses import replace
-
-    from tests.helpers import make_pod
-
     case = cluster({"s1/l1": 2})
     there = make_pod("there", gpus=8, node="s1-l1-1", phase="Running", scheduler="default-scheduler")
     waits = make_pod("waits", gpus=4)

@@ -8,13 +8,13 @@ that lands, or a moment at which the engine itself has something to do. Nothing 
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Final
 
-from topo_scheduler.api.annotations import GPU_INDEX
+from topo_scheduler.api.annotations import GPU_INDEX, WRITTEN
 from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
@@ -54,7 +54,10 @@ Annotations = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 @dataclass(slots=True)
 class _Job:
-    """A workload on its way. ``waiting`` pods that are not bound; ``ends`` tells its end from those called off."""
+    """A workload on its way, or a pod that ran before, of which nothing is told as of a workload.
+
+    ``waiting`` pods that are not bound; ``ends`` tells its end from those called off.
+    """
 
     number: int
     arrival: Arrival
@@ -105,6 +108,8 @@ class Runner:
         self._jobs: dict[str, _Job] = {}
         """By uid of the pod."""
         self._order = False
+        self._turn = 0
+        """In a fill the number of the arrival that is tried, or of the first of those tried together."""
         self._tell_of(cluster)
 
     # ------------------------------------------------------------ the course of time
@@ -140,7 +145,8 @@ class Runner:
         """Let workloads come one after the other, each tried before the next; nobody leaves, and no time passes."""
         self._order = self.history.order = True
         self._settle()
-        for some in _alike(arrivals):
+        for some in _alike(arrivals, {job.arrival.pods[0].spec.priority for job in self._jobs.values()}):
+            self._turn = len(self.history.outcomes)
             self._arrive(some)
             self._settle()
             progress(len(some))
@@ -156,8 +162,8 @@ class Runner:
         return self.history
 
     def _moment(self, job: _Job) -> float:
-        """Return the time as it is told: in a fill the number of the arrival."""
-        return float(job.number) if self._order else self.now
+        """Return the time as it is told: in a fill the number of the arrival that is tried."""
+        return float(max(job.number, self._turn)) if self._order else self.now
 
     def _at(self, at: float, what: Callable[[], None]) -> None:
         heapq.heappush(self._events, (at, next(self._numbers), what))
@@ -184,7 +190,9 @@ class Runner:
                 held = dict(entry.amounts)
                 milli = 1000 * held.get(GPU, 0) + held.get(GPU_SHARE, 0)
                 node = self._node_of[pod.spec.node_name]
-                self.history.stays.append(Stay(BEFORE, pod.metadata.name, node, milli, entry.devices, 0.0))
+                stay = Stay(BEFORE, pod.metadata.name, node, milli, entry.devices, 0.0)
+                self.history.stays.append(stay)
+                self._jobs[pod.metadata.uid] = _ran_before(pod, stay)
         waiting = [pod for pod in cluster.pods if not pod.spec.node_name and not pod.finished]
         ours = [pod for pod in waiting if pod.spec.scheduler_name == self._scheduler]
         self._arrive([Arrival(pod.key, 0.0, None, (pod,)) for pod in ours])
@@ -326,18 +334,29 @@ class Runner:
         job.renewed += 1
         source = next(one for one in job.arrival.pods if one.metadata.name == pod.metadata.name)
         told = self._annotations(source.metadata.annotations)
+        told = {name: value for name, value in told.items() if name not in WRITTEN}  # of one that ran before
         fresh: list[Pod] = []
         self._appear(job, arriving(source, self._scheduler, self.now, told, f"{uid}~{job.renewed}"), fresh)
         self.engine.pods_applied(fresh, self.now)
 
 
-def _alike(arrivals: Sequence[Arrival]) -> Iterator[list[Arrival]]:
-    """Yield workloads that may be told of together: of equal priority and namespace they are tried in their order."""
+def _ran_before(pod: Pod, stay: Stay) -> _Job:
+    uid, arrival = pod.metadata.uid, Arrival(pod.key, 0.0, None, (pod,))
+    return _Job(BEFORE, arrival, Outcome(arrival.name, 1, 0.0), {uid: pod}, stays={uid: stay})
+
+
+def _alike(arrivals: Sequence[Arrival], running: Collection[int]) -> Iterator[list[Arrival]]:
+    """Yield workloads that may be told of together: of equal priority and namespace they are tried in their order.
+
+    Each comes alone where somebody may have to give way, so that it is known to whom. ``running``: priorities of pods
+    that are there before.
+    """
     found: list[Arrival] = []
     before: object = None
+    most = _BATCH if len({pod.spec.priority for one in arrivals for pod in one.pods} | {*running}) <= 1 else 1
     for arrival in arrivals:
         key = {(pod.spec.priority, pod.metadata.namespace) for pod in arrival.pods}
-        if found and (key != before or len(found) == _BATCH):
+        if found and (key != before or len(found) == most):
             yield found
             found = []
         found.append(arrival)
