@@ -88,6 +88,13 @@ def test_two_gangs_on_one_node_share_its_network() -> None:
     assert [one.factor for one in slowdowns(small, network(), HALF)] == [pytest.approx(slowed(0.5, 8))] * 2
 
 
+def test_gangs_that_have_no_two_gpus_are_in_nobodys_way() -> None:
+    mixed = ran((0, 10, (0, 2)), (0, 10, (1, 3)), (0, 10, (1, 3)))
+    for stay in mixed.stays:
+        stay.milli = (8000, 0, 500)[stay.job]
+    assert [one.factor for one in slowdowns(mixed, network(), HALF)] == [1.0, 1.0, 1.0]
+
+
 def test_nothing_is_communicated_before_all_pods_run_or_once_one_is_gone() -> None:
     late = ran((0, 10, (0, 2)), (0, 10, (1, 3)))
     late.stays[1].start = 6.0

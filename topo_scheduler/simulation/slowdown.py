@@ -178,9 +178,11 @@ def _ring(job: int, begin: float, end: float, stays: Sequence[Stay], network: Ne
     for node in nodes:
         for link in network.above[node]:
             below[link] += 1
-    links = tuple(sorted(link for link, count in below.items() if count < len(nodes)))
+    gpus = sum(stay.milli for stay in stays) / 1000
+    # One GPU, or none, has nothing to reduce with others: such a ring sends nothing.
+    links = tuple(sorted(link for link, count in below.items() if count < len(nodes))) if gpus > 1 else ()
     alone = min(network.capacity[network.above[node][0]] for node in nodes)
-    return _Ring(job, begin, end, links, alone, sum(stay.milli for stay in stays) / 1000)
+    return _Ring(job, begin, end, links, alone, gpus)
 
 
 def _run(rings: Sequence[_Ring], network: Network, communication: float) -> None:
