@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 
-from tests.helpers import make_node
+from tests.helpers import make_node, make_pod
 from tests.simulate.cases import EVERY, cluster, job, of, run, share, where
-from topo_scheduler.simulation.cases.model import CaseError
+from topo_scheduler.simulation.cases.model import Arrival, CaseError
 from topo_scheduler.simulation.policies.names import read_policies, seeds_of
 
 
@@ -90,6 +90,19 @@ def test_rack_takes_the_first_leaf_that_holds_the_gang_and_else_any_nodes() -> N
     assert set(where(run("rack", case, [job("g", pods=2, gpus=8)]))["g"]) == {"s1-l2-1", "s1-l2-2"}
     wide = where(run("rack", case, [job("g", pods=5, gpus=8)]))["g"]
     assert len(set(wide)) == 5
+
+
+def test_rack_takes_one_leaf_for_members_that_differ_too() -> None:
+    case = cluster({"s1/l1": 1, "s1/l2": 3, "s2/l3": 2})
+    told = {"gang-name": "g", "gang-size": "3"}
+    members = tuple(
+        make_pod(f"g-{number}", uid=f"g-{number}", gpus=gpus, annotations=told) for number, gpus in enumerate((0, 8, 8))
+    )
+    for seed in range(6):
+        (nodes,) = where(run("rack", case, [Arrival("g", 0.0, None, members)], seed=seed)).values()
+        assert {node[:5] for node in nodes} == {"s1-l2"}
+        (spread,) = where(run("rack", cluster({"s1/l1": 1, "s1/l2": 1}), [Arrival("g", 0.0, None, members)])).values()
+        assert {node[:5] for node in spread} == {"s1-l1", "s1-l2"}, "where no leaf has room, anywhere"
 
 
 def test_blind_gangs_lie_anywhere_and_ours_in_a_leaf() -> None:

@@ -117,8 +117,11 @@ class ByScore:
 
     def _parts(self, planner: Planner, view: ClassView, ask: Ask, layout: Layout) -> Sequence[Int64 | None]:
         """Return the rows to try, one set after the other; None stands for all."""
-        if not self.rule.rack or not ask.gang or len(ask.groups) > 1:
+        if not self.rule.rack or not ask.gang:
             return (None,)
+        leaves = zip(layout.offsets[:-1].tolist(), layout.offsets[1:].tolist(), strict=True)
+        if len(ask.groups) > 1:  # whether a leaf has room for members that differ is seen when it is tried
+            return (*(layout.order[first:last] for first, last in leaves), None)
         # Only the first leaf with room is tried: what has room for each of equal members has it for all.
         held = planner.leaf_fits(view, ask, layout, view.fit)
         open_ = np.flatnonzero(held >= ask.members)
