@@ -264,6 +264,7 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, m
         (["--fill", "0"], "--fill"),
         (["--fill", "nan"], "'--fill': 'nan' is not a number"),
         (["--bind-latency", "nan"], "'--bind-latency': 'nan' is not a number"),
+        (["--bind-latency", "5", "--fill", "1"], "--bind-latency and --fill: no time passes in a fill; leave one out"),
         (["--communication", "NaN"], "'--communication': 'NaN' is not a number"),
         (["--config", "/no/such/file.yaml"], "/no/such/file.yaml"),
     ],

@@ -106,6 +106,8 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
         asked = _Asked(**given | {"workload": given["workload"] or waiting_in(given["cluster"])})
         if asked.workers and asked.dask:
             raise Failure("--workers and --dask: name one; a Dask cluster has workers of its own", USAGE)
+        if asked.bind_latency and asked.fill is not None:
+            raise Failure("--bind-latency and --fill: no time passes in a fill; leave one out", USAGE)
         live = asked.cluster == LIVE
         read = read_cluster(LIVE, kubeconfig=kubeconfig, context=context) if live else asked.cluster
         lost = _simulate(asked, _tasks(asked, read))
