@@ -174,10 +174,12 @@ def test_first_at_most_and_repeated() -> None:
     assert offered_load(repeated(workload, 30), small()) == pytest.approx(offered_load(workload, small()), rel=0.5)
 
 
-def test_a_load_is_of_the_time_from_the_first_arrival_to_the_last() -> None:
-    later = WorkloadCase("later", tuple(replace(one, at=one.at + 3600.0) for one in jobs(8, 8, 8).arrivals))
-    assert offered_load(later, small()) == offered_load(jobs(8, 8, 8), small())
-    assert offered_load(with_load(later, small(), 0.5), small()) == pytest.approx(0.5)
+def test_time_counts_from_the_first_arrival() -> None:
+    early = jobs(1, 8, 1)
+    late = replace(early, arrivals=tuple(replace(one, at=one.at + 600) for one in early.arrivals))
+    assert offered_load(late, small()) == offered_load(early, small())
+    assert offered_load(with_load(late, small(), 0.5), small()) == pytest.approx(0.5)
+    assert [one.at for one in repeated(late, 2).arrivals] == [600.0, 660.0, 720.0, 780.0, 840.0, 900.0]
 
 
 def test_once_more_is_another_of_the_same_kind() -> None:

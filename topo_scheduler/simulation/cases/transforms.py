@@ -33,13 +33,17 @@ def offered_load(workload: WorkloadCase, cluster: ClusterCase) -> float:
         if one.seconds is None:
             raise CaseError(f"{one.source or one.name}: {one.name} runs for ever, so there is no load; say how long")
         asked += arrival_milli(one) * one.seconds
-    moments = [one.at for one in workload.arrivals] or [0.0]
-    span = max(moments) - min(moments)
+    span = _span(workload)
     capacity = capacity_milli(cluster.nodes)
     if not span or not capacity:
         what = "everything arrives at once" if capacity else "the cluster has no GPUs"
         raise CaseError(f"{workload.name}: {what}, so there is no load; leave load out")
     return asked / (capacity * span)
+
+
+def _span(workload: WorkloadCase) -> float:
+    """Return the seconds from the first arrival to the last."""
+    return workload.arrivals[-1].at - workload.arrivals[0].at if workload.arrivals else 0.0
 
 
 def with_load(workload: WorkloadCase, cluster: ClusterCase, load: float) -> WorkloadCase:
@@ -69,9 +73,8 @@ def at_most(workload: WorkloadCase, gpus: int) -> WorkloadCase:
 
 def repeated(workload: WorkloadCase, times: int) -> WorkloadCase:
     """Return the workload so many times, one after the other: the next begins a mean gap behind the last arrival."""
-    arrivals = workload.arrivals
-    last = arrivals[-1].at if arrivals else 0.0
-    period = last + last / max(1, len(arrivals) - 1)
+    arrivals, span = workload.arrivals, _span(workload)
+    period = span + span / max(1, len(arrivals) - 1)
     found = [*arrivals]
     for round_ in range(1, times):
         found += [again(one, f"run-{round_ + 1}", at=round(one.at + round_ * period, 3)) for one in arrivals]
