@@ -15,7 +15,7 @@ from topo_scheduler.simulation.policies.names import read_policies
 from topo_scheduler.simulation.results import figures
 from topo_scheduler.simulation.results.model import Result
 from topo_scheduler.simulation.results.placements import decode, encode, file_of
-from topo_scheduler.simulation.results.table import columns_of, comparison, differences
+from topo_scheduler.simulation.results.table import columns_of, comparison, differences, differing
 from topo_scheduler.simulation.results.writing import check_folder, read_result, write_report, write_result
 from topo_scheduler.simulation.tasks import Task, run
 from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome, Stay
@@ -120,6 +120,16 @@ def test_headings_tell_what_they_are_of_by_themselves() -> None:
     names = [name for name, _, _ in columns_of([run(task).run for task in _gangs()])]
     assert len(names) == len(set(names))
     assert {"wait p99 s", "most leaves", "slow-down p95"} <= set(names)
+
+
+def test_means_of_counts_and_what_they_differ_by_agree() -> None:
+    (one,) = (run(task).run for task in _gangs())
+    before = [one.model_copy(update={"fill": 1.0, "seed": seed, "pods_placed": 26 + seed}) for seed in (0, 1)]
+    after = [one.model_copy(update={"what_if": "drain:l1", "pods_placed": 25}) for one in before]
+    _, placed, *_ = zip(*differing(before, after, columns_of(before)), strict=True)
+    assert placed == ("26.5", "25", "-1.5")
+    _, placed, *_ = zip(*differing(before[:1], after[:1], columns_of(before)), strict=True)
+    assert placed == ("26", "25", "-1")
 
 
 def _gangs() -> list[Task]:

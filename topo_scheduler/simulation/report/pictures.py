@@ -8,6 +8,7 @@ from topo_scheduler.simulation.report.charts import Axis, Look, Series
 from topo_scheduler.simulation.report.markup import Markup, tag
 from topo_scheduler.simulation.report.sides import BROKEN, ROOM, USED, Course, Side, by_size, spans_of, waits_of
 from topo_scheduler.simulation.results.figures import ALL
+from topo_scheduler.simulation.results.table import written
 
 _UNITS: Final = ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 _ROWS: Final = 10
@@ -25,7 +26,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") 
 
 def cell(value: float | None, form: str) -> str:
     """Return a number as a table tells it."""
-    return "–" if value is None else format(value, form)
+    return "–" if value is None else written(value, form)
 
 
 def utilisation(course: Course) -> Markup:

@@ -12,9 +12,12 @@ from topo_scheduler.simulation.results.model import Run
 Value = Callable[[Run], float | None]
 Column = tuple[str, Value, str]
 
+_COUNT: Final = ",.10g"
+"""The form of counts: whole, but for means of several seeds, which have a decimal where they need one."""
+
 _FILL: Final[Sequence[Column]] = (
     ("GPUs allocated %", lambda run: run.gpu_allocated_percent, ".2f"),
-    ("pods placed", lambda run: run.pods_placed, ",.0f"),
+    ("pods placed", lambda run: run.pods_placed, _COUNT),
 )
 _STREAM: Final[Sequence[Column]] = (
     ("utilisation %", lambda run: run.utilisation_percent, ".2f"),
@@ -22,13 +25,13 @@ _STREAM: Final[Sequence[Column]] = (
     ("wait p50 s", lambda run: run.wait[0].p50 if run.wait else None, ",.0f"),
     ("wait p95 s", lambda run: run.wait[0].p95 if run.wait else None, ",.0f"),
     ("wait p99 s", lambda run: run.wait[0].p99 if run.wait else None, ",.0f"),
-    ("never ran", lambda run: run.wait[0].never if run.wait else None, ",.0f"),
+    ("never ran", lambda run: run.wait[0].never if run.wait else None, _COUNT),
 )
 _GANGS: Final[Sequence[Column]] = (
     ("leaves a gang", lambda run: run.span.leaves_mean, ".2f"),
-    ("most leaves", lambda run: run.span.leaves_max, ".0f"),
+    ("most leaves", lambda run: run.span.leaves_max, _COUNT),
     ("spines a gang", lambda run: run.span.spines_mean, ".2f"),
-    ("gangs across leaves", lambda run: run.span.crossing_leaf, ",.0f"),
+    ("gangs across leaves", lambda run: run.span.crossing_leaf, _COUNT),
 )
 _SLOWDOWN: Final[Sequence[Column]] = (
     ("slow-down", lambda run: run.slowdown.mean if run.slowdown else None, ".3f"),
@@ -179,12 +182,17 @@ def _parted(widths: Sequence[int], room: int) -> list[list[int]]:
     return parts
 
 
+def written(value: float, form: str) -> str:
+    """Return a value in the form of its column."""
+    return format(round(value, 1) if form.endswith("g") else value, form)
+
+
 def _cell(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+    return "-" if value is None else written(value, form)
 
 
 def _signed(value: float | None, form: str) -> str:
     if value is None:
         return "-"
-    told = format(value, "+" + form)
+    told = written(value, "+" + form)
     return told.lstrip("+-") if not told.strip("+-0.,") else told
