@@ -116,6 +116,16 @@ def test_a_narrow_terminal_shows_every_figure_whole(width: int) -> None:
         assert said.count("what if") + said.count(before.cluster) == 1, "one title"
 
 
+@pytest.mark.parametrize("name", ["topo:[red].yaml", "topo:[/red].yaml"])
+def test_names_in_brackets_are_names(name: str) -> None:
+    done = run(_gangs()[0]).run.model_copy(update={"policy": name, "workload": name, "what_if": None})
+    after = done.model_copy(update={"what_if": name})
+    for tables in (comparison([done], 400), differences([done], [after], 400)):
+        screen = Console(width=400, record=True, file=io.StringIO())
+        screen.print(*tables, sep="")
+        assert screen.export_text().count(name) == 2, "in the title, and as the name of a row"
+
+
 def test_headings_tell_what_they_are_of_by_themselves() -> None:
     names = [name for name, _, _ in columns_of([run(task).run for task in _gangs()])]
     assert len(names) == len(set(names))

@@ -33,6 +33,6 @@ def progress(runs: int) -> Iterator[Silent | Shown]:
     if not screen.is_terminal:
         yield Silent()
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
     with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True) as bar:
         yield Shown(bar, bar.add_task("", total=runs))

@@ -6,6 +6,7 @@ from statistics import mean
 from typing import Final
 
 from rich.table import Table
+from rich.text import Text
 
 from topo_scheduler.simulation.results.model import Run
 
@@ -156,7 +157,9 @@ def _tables(title: str, note: str, columns: Sequence[Column], rows: Sequence[Seq
     least = [max(most, *map(len, name.split())) for name, most in zip(names, numbers, strict=True)]
     found: list[Table] = []
     for some in _parted(least, room):
-        table = Table(title=None if found else title, caption=(note or None) if not found else None)
+        # Names are text: in a string rich reads what is in brackets as markup.
+        head = None if found else Text(title)
+        table = Table(title=head, caption=(note or None) if not found else None)
         table.add_column(_POLICY, overflow="fold", width=first)
         spare = room - sum(least[at] + _BORDER for at in some)
         for at in some:
@@ -164,7 +167,7 @@ def _tables(title: str, note: str, columns: Sequence[Column], rows: Sequence[Seq
             spare -= more
             table.add_column(names[at], justify="right", width=least[at] + more)
         for row in rows:
-            table.add_row(row[0], *(row[at + 1] for at in some), end_section=row[0] == _DIFFERENCE)
+            table.add_row(Text(row[0]), *(row[at + 1] for at in some), end_section=row[0] == _DIFFERENCE)
         found.append(table)
     return found
 
