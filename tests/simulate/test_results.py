@@ -6,6 +6,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
+import zstandard
 from rich.console import Console
 
 from tests.cli.conftest import run as command
@@ -91,6 +92,30 @@ def test_a_run_comes_out_of_its_file_as_it_went_in() -> None:
     found = decode(encode(history()))
     assert (found.outcomes, found.stays, found.paths) == (history().outcomes, history().stays, history().paths)
     assert file_of("topo:a/b c.yaml", 42) == "runs/topo-a-b-c.yaml.42.json.zst"
+
+
+def test_long_names_make_files_of_their_own(tmp_path: Path) -> None:
+    changes = ["drain:spine-1/leaf-1," * many + "drain:spine-2/leaf-1" for many in (20, 21)]
+    found = {file_of("topo:" + "deep/" * 50 + "a.yaml", 42, change) for change in changes}
+    assert len(found) == 2
+    for name in found:
+        (tmp_path / Path(name).name).write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"schema_version":1', '"schema_version":2', "schema_version is 2"),
+        ('"node":[0,', '"node":[4,', "placements.node: there is no 4"),
+        ('"job":[0,', '"job":[-2,', "placements.job: there is no -2"),
+        ('"capacity":[8000,', '"capacity":[', "not of one length"),
+    ],
+)
+def test_a_run_that_does_not_belong_together_is_told(old: str, new: str, told: str) -> None:
+    text = zstandard.ZstdDecompressor().decompress(encode(history())).decode()
+    assert old in text
+    with pytest.raises(ValueError, match=told):
+        decode(zstandard.compress(text.replace(old, new).encode()))
 
 
 # ---------------------------------------------------------------- the table
@@ -200,6 +225,13 @@ def test_a_folder_that_cannot_be_replaced_is_told_before_anything_runs(
     for here in (".", "", str(tmp_path)):
         code, said = simulate(*STREAM, "--out", here)
         assert code == 2 and "is the folder you are in" in said and "name a folder inside of it" in said, said
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path / "below")
+    code, said = simulate(*STREAM, "--out", "..")
+    assert code == 2 and "is above the folder you are in" in said, said
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    code, said = simulate(*STREAM, "--out", str(tmp_path / "loop"))
+    assert code == 2 and "is a link that leads to itself; name another folder" in said, said
     code, said = simulate(*STREAM, "--out", "/")
     assert code == 2 and "/ is where a file system is mounted" in said, said
 
@@ -260,6 +292,22 @@ def test_the_last_result_stays_whatever_happens_while_it_is_replaced(
         write_result(out, [], {"runs/b": b"2"})
     assert (out / "runs" / "a").read_bytes() == b"1"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        ('{"schema_version": 2, "runs": []}', "schema_version is 2, and 1 is what can be read here"),
+        ("[]", "it has no schema_version"),
+        ('{"schema_version": 1, "version": "0", "runs": [{}]}', r"runs\.0\.policy: Field required; simulate again"),
+        ('{"schema_version"', "is not JSON"),
+    ],
+)
+def test_what_is_no_result_of_this_version_is_told_in_a_line(result: str, told: str, tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(result)
+    with pytest.raises(CaseError, match=told) as failed:
+        write_report(tmp_path)
+    assert "\n" not in str(failed.value)
 
 
 def test_a_report_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ JSON compressed with zstandard, in columns: the n-th entries of the lists of ``j
 together. Times are in seconds, null for what never came; in a fill they are numbers of arrivals.
 """
 
+import hashlib
 import re
 from math import inf
 from pathlib import Path
@@ -17,6 +18,8 @@ from topo_scheduler.simulation.virtual.history import History, Outcome, Stay
 SCHEMA: Final = 1
 FOLDER: Final = "runs"
 _LEVEL: Final = 9
+_LONGEST: Final = 160
+"""Of what tells runs apart in the name of a file: with seed and ending it stays below what file systems take."""
 
 
 class Jobs(msgspec.Struct):
@@ -103,10 +106,14 @@ def decode(data: bytes) -> History:
 
     Raises:
         msgspec.MsgspecError: it is something else.
+        ValueError: its version is another one, or its columns do not belong together.
         zstandard.ZstdError: it is not compressed so.
     """
     found = msgspec.json.decode(zstandard.ZstdDecompressor().decompress(data), type=RunFile)
+    if found.schema_version != SCHEMA:
+        raise ValueError(f"its schema_version is {found.schema_version}, this version reads {SCHEMA}")
     jobs, places = found.jobs, found.placements
+    _check(found)
     history = History(
         tuple(found.nodes),
         tuple(tuple(path) for path in found.paths),
@@ -129,15 +136,32 @@ def decode(data: bytes) -> History:
     return history
 
 
+def _check(found: RunFile) -> None:
+    nodes, jobs = len(found.nodes), len(found.jobs.name)
+    for name, values, least, count in (
+        ("placements.job", found.placements.job, -1, jobs),
+        ("placements.node", found.placements.node, 0, nodes),
+        ("cordoned", found.cordoned, 0, nodes),
+    ):
+        for one in values:
+            if not least <= one < count:
+                raise ValueError(f"{name}: there is no {one}")
+    if not nodes == len(found.paths) == len(found.capacity):
+        raise ValueError("nodes, paths and capacity are not of one length")
+
+
 def read(path: Path) -> History:
     """Return a run from its file; raises as `decode`."""
     return decode(path.read_bytes())
 
 
 def file_of(policy: str, seed: int, what_if: str = "") -> str:
-    """Return the name of a run's file, relative to the result."""
+    """Return the name of a run's file, relative to the result; a long one ends in a digest of it all."""
     parts = (re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("-.") for part in (policy, what_if) if part)
-    return f"{FOLDER}/{'+'.join(parts)}.{seed}.json.zst"
+    told = "+".join(parts)
+    if len(told) > _LONGEST:
+        told = f"{told[:_LONGEST]}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+    return f"{FOLDER}/{told}.{seed}.json.zst"
 
 
 def _finite(seconds: float) -> float | None:

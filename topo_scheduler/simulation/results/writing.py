@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from topo_scheduler import __version__
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.report.page import report
-from topo_scheduler.simulation.results.model import Lost, Result, Run
+from topo_scheduler.simulation.results.model import SCHEMA, Lost, Result, Run
 from topo_scheduler.simulation.results.placements import FOLDER, decode, read
 from topo_scheduler.simulation.tasks import Task
 from topo_scheduler.simulation.virtual.history import History
@@ -35,15 +35,22 @@ def check_folder(folder: Path) -> None:
         CaseError: it holds something else than a result, or can't be made or replaced.
     """
     try:
-        _check_folder(folder, folder.resolve())
+        _check_folder(folder, _real(folder))
     except OSError as error:
         raise CaseError(f"--out: can't write {folder}: {error.strerror}; name another folder") from error
 
 
+def _real(folder: Path) -> Path:
+    return Path(os.path.realpath(folder))  # unlike `resolve` it fails nowhere: what leads to itself stays as it is
+
+
 def _check_folder(folder: Path, real: Path) -> None:
     """``real`` is where a link leads to: that folder is written, the link stays."""
-    if os.path.ismount(real) or real == Path.cwd():
-        what = "where a file system is mounted" if os.path.ismount(real) else "the folder you are in"
+    if real.is_symlink():
+        raise CaseError(f"--out: {folder} is a link that leads to itself; name another folder")
+    if os.path.ismount(real) or Path.cwd().is_relative_to(real):
+        below = "" if real == Path.cwd() else "above "
+        what = "where a file system is mounted" if os.path.ismount(real) else f"{below}the folder you are in"
         raise CaseError(f"--out: {folder} is {what}, so it can't be replaced as a whole; name a folder inside of it")
     if real.is_dir():
         names = {path.name for path in real.iterdir()}
@@ -75,7 +82,7 @@ def write_result(folder: Path, runs: Sequence[Run], files: Mapping[str, bytes], 
     check_folder(folder)
     result = Result(version=__version__, runs=list(runs), lost=list(lost))
     page = report(result, lambda run: decode(files[run.file]))
-    real = folder.resolve()
+    real = _real(folder)
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=real.parent, prefix=f".{real.name}-"))
@@ -109,11 +116,21 @@ def read_result(folder: Path) -> Result:
     """
     path = folder / RESULT
     try:
-        return Result.model_validate(json.loads(path.read_text(encoding="utf-8")))
+        told = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CaseError(f"{path}: {error.strerror}; name a folder that `simulate --out` wrote") from error
-    except (ValueError, ValidationError) as error:
-        raise CaseError(f"{path}: is not a result this version can read: {error}") from error
+    except ValueError as error:
+        raise CaseError(f"{path}: is not JSON: {error}; simulate again with --out") from error
+    version = told.get("schema_version") if isinstance(told, dict) else None
+    if version != SCHEMA:
+        told_as = f"schema_version is {version}" if version is not None else "it has no schema_version"
+        raise CaseError(f"{path}: {told_as}, and {SCHEMA} is what can be read here; simulate again with --out")
+    try:
+        return Result.model_validate(told)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        at = ".".join(str(part) for part in first["loc"])
+        raise CaseError(f"{path}: {at}: {first['msg']}; simulate again with --out") from error
 
 
 def lost_run(task: Task, why: str) -> Lost:
