@@ -1,13 +1,16 @@
 """Each policy on an example small enough to be worked out by hand."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.helpers import make_node, make_pod
 from tests.simulate.cases import EVERY, cluster, job, of, run, share, where
+from topo_scheduler.api.config import Configuration, TopologySchedulerConfig, TopologySpec
+from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.simulation.cases.model import Arrival, CaseError
-from topo_scheduler.simulation.policies.names import read_policies, seeds_of
+from topo_scheduler.simulation.policies.names import configuration_of, read_policies, seeds_of
 
 
 def test_best_fit_takes_the_node_that_has_least_left_over() -> None:
@@ -136,6 +139,15 @@ def test_others_do_not_understand_what_is_asked_of_topology(policy: str) -> None
 def test_a_policy_that_is_none(given: str, told: str) -> None:
     with pytest.raises(CaseError, match=told):
         read_policies(given)
+
+
+def test_a_file_with_nothing_in_it_is_the_default_configuration(tmp_path: Path) -> None:
+    base = configuration_of(read_policies("topo")[0], None, Configuration())
+    other = TopologySchedulerConfig(spec=TopologySpec(reservation=ReservationSpec(enabled=False)))
+    for text in ("", "# defaults\n"):
+        (tmp_path / "a.yaml").write_text(text)
+        (policy,) = read_policies(f"topo:{tmp_path / 'a.yaml'}")
+        assert configuration_of(policy, None, Configuration(topology=other)).topology == base.topology
 
 
 def test_seeds() -> None:

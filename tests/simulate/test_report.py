@@ -83,6 +83,15 @@ def test_where_nothing_ran_there_is_nothing_to_draw(tmp_path: Path) -> None:
     assert "1 workload each" in (tmp_path / "out0" / "report.html").read_text()
 
 
+def test_where_all_begins_at_once_and_stays_no_time_passes(tmp_path: Path) -> None:
+    (tmp_path / "pods.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1000,1000,1,1000\n")
+    answer = run("simulate", *CASE, "--workload", str(tmp_path / "pods.csv"), "--out", str(tmp_path / "out"))
+    assert answer.exit_code == 0, answer.output
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count("No time passed, what ran began at once and stays: there is nothing to draw.") == 3
+    assert "no workload ran" not in page
+
+
 def test_where_nothing_waited_that_is_said(tmp_path: Path) -> None:
     simulate(tmp_path / "out", "--what-if", "add-leaf:200x8")
     assert "Nobody waited for longer than a second." not in (tmp_path / "out" / "report.html").read_text()

@@ -2,6 +2,10 @@
 
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
 from math import inf
 from pathlib import Path
 
@@ -9,6 +13,7 @@ import pytest
 import zstandard
 from rich.console import Console
 
+from tests.cli.conftest import ROOT
 from tests.cli.conftest import run as command
 from tests.schemas import follows
 from topo_scheduler.simulation.cases.model import CaseError
@@ -206,6 +211,20 @@ def test_a_result_is_written_whole_and_replaced_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"], "nothing is left beside it"
 
 
+def test_letters_that_the_locale_has_not_are_written_as_codes(tmp_path: Path) -> None:
+    (tmp_path / "Köln.csv").write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1000,1000,1,1000\n")
+    arguments = ["simulate", "--cluster", CLUSTER, "--workload", "Köln.csv", "--policy", "random"]
+    found = subprocess.run(
+        [sys.executable, "-m", "topo_scheduler.cli", *arguments],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stderr
+    assert rb"K\xf6ln.csv on leaf-spine" in found.stdout
+
+
 def test_a_folder_with_anything_else_is_left_alone(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -271,6 +290,26 @@ def test_nothing_is_left_where_writing_fails(tmp_path: Path, monkeypatch: pytest
         write_result(out, [], {"runs/b": b"2"})
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert (out / "runs" / "a").read_bytes() == b"1", "the last result is whole"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_told_to_end_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def told(*_: object) -> int:
+        signal.raise_signal(number)
+        return 0
+
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        write_result(tmp_path / "out", [], {"runs/a": b"1"})
+        monkeypatch.setattr(Path, "write_bytes", told)
+        assert simulate(*STREAM, "--policy", "random", "--out", str(tmp_path / "out"))[0] == 128 + number
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out" / "runs" / "a").exists(), "the last result is whole"
 
 
 @pytest.mark.parametrize("fault", [KeyboardInterrupt(), OSError(28, "No space left on device")])

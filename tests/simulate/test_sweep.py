@@ -89,6 +89,24 @@ def test_ctrl_c_while_workers_start_ends_it_once_they_have() -> None:
         pass
 
 
+def test_who_is_told_to_end_while_workers_start_ends_once_they_have() -> None:
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    steps = []
+    try:
+        with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
+            with sweeping.uninterrupted():
+                signal.raise_signal(signal.SIGTERM)
+                steps.append("started")
+            steps.append("not reached")
+        assert steps == ["started"]
+        assert signal.getsignal(signal.SIGTERM) is end
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_nobody_listens() -> None:
     with pytest.raises(CaseError, match=r"no scheduler of Dask answers at tcp://127\.0\.0\.1:9"):
         list(sweep(tasks(1), address="tcp://127.0.0.1:9"))

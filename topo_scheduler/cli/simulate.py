@@ -1,6 +1,10 @@
 """``topo-scheduler simulate``: what this scheduler, and others, would have done with jobs, in virtual time."""
 
+import io
+import signal
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -110,11 +114,30 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
             raise Failure("--bind-latency and --fill: no time passes in a fill; leave one out", USAGE)
         live = asked.cluster == LIVE
         read = read_cluster(LIVE, kubeconfig=kubeconfig, context=context) if live else asked.cluster
-        lost = _simulate(asked, _tasks(asked, read))
+        with _ended_in_order():
+            lost = _simulate(asked, _tasks(asked, read))
     except CaseError as error:
         raise Failure(str(error), USAGE) from error
     if lost:
         raise Failure(f"{lost} {'run was' if lost == 1 else 'runs were'} lost; what is shown is of the others")
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Have what ends a process end this one as Ctrl-C does: what is half written goes, and so do workers."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is signal.SIG_DFL:  # nohup has the latter ignored
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +240,9 @@ def _show(runs: "Sequence[Run]") -> None:
     from topo_scheduler.cli import render
     from topo_scheduler.simulation.results.table import by_change, comparison, differences
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names may have letters that the locale has not
+            stream.reconfigure(errors="backslashreplace")
     screen = render.console()
     groups = by_change(runs)
     before = groups.pop(None, [])

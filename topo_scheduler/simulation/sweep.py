@@ -141,7 +141,7 @@ def _client(workers: int, address: str) -> Iterator[Any]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Put off Ctrl-C until the end. Threads and processes that begin meanwhile never hear of one.
+    """Put off Ctrl-C, SIGTERM and SIGHUP until the end. Threads and processes that begin meanwhile hear no Ctrl-C ever.
 
     A terminal sends it to all processes of a command. It is this one that ends the others, in order: a worker that is
     hit by it writes a traceback over the screen, and one that is hit while it starts is never told to end.
@@ -149,13 +149,17 @@ def uninterrupted() -> Iterator[None]:
     came: list[int] = []
     # multiprocessing starts this with its first process, in the same thread, and takes the mask away by that.
     resource_tracker.ensure_running()
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    handlers = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    handled = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handled:
+        signal.signal(number, lambda number, _: came.append(number))
     # A mask passes on to what is begun, a handler does not; and a thread without the mask can still be hit.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        signal.signal(signal.SIGINT, before)
+        for number, handler in handled.items():
+            signal.signal(number, handler)
     if came:
-        raise KeyboardInterrupt
+        handled[came[0]](came[0], None)

@@ -103,7 +103,7 @@ def configuration_of(policy: Policy, topology: TopologySpec | None, base: Config
         topology: what the cluster's source says of links.
         base: the configuration given for all; ``topo`` without a file takes all of it, the others where nodes hang.
     """
-    if policy.config:
+    if policy.source:  # its text may be empty: all defaults
         config = load_configuration({policy.source: policy.config})
         scheduler = config.scheduler if config.scheduler.model_fields_set else base.scheduler
         config = Configuration(scheduler, config.topology)

@@ -163,7 +163,9 @@ def _lines(course: Course, title: str, name: str, y: Axis, form: str) -> tuple[M
     moments = course.moments.tolist()
     end = moments[-1]
     if end <= 0:
-        return (tag("p", "No time passed, as no workload ran: there is nothing to draw."),)
+        ran = any(run.started for side in course.sides for run in side.runs)
+        why = "what ran began at once and stays" if ran else "as no workload ran"
+        return (tag("p", f"No time passed, {why}: there is nothing to draw."),)
     if course.fill:
         x, unit = charts.exact(charts.even("GPUs asked for %", end), end), 1.0
     else:
