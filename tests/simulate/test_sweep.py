@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,7 +13,7 @@ import pytest
 from topo_scheduler.simulation import sweep as sweeping
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.policies.names import read_policies
-from topo_scheduler.simulation.sweep import Lost, carry_out, sweep
+from topo_scheduler.simulation.sweep import Lost, Parcel, carry_out, sweep
 from topo_scheduler.simulation.tasks import Done, Task, run
 
 CLUSTER = "leaf-spine:spines=1,leaves=2,nodes=4,gpus=8"
@@ -63,6 +64,18 @@ class TestProcesses:
         assert isinstance(found[1], Lost)
         assert "died of it" in found[1].why
         assert found[1].task.seed == 666
+
+    def test_what_is_not_done_when_the_scheduler_goes_away_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sweeping, "carry_out", stuck)
+        with cluster() as (client, address):
+            found = {}
+            for at, done in sweep([tasks(1)[0], replace(tasks(1)[0], seed=666)], address=address):
+                if not found:
+                    client.shutdown()
+                found[at] = done
+        assert isinstance(found[0], Done)
+        assert isinstance(found[1], Lost)
+        assert "the scheduler of Dask went away" in found[1].why
 
     def test_workers_do_not_hear_ctrl_c(self) -> None:
         with sweeping._client(1, "") as client:
@@ -128,6 +141,13 @@ def interrupted() -> int:
 def deadly(parcel: Any) -> Done:
     if parcel.task.seed == 666:
         os.kill(os.getpid(), signal.SIGKILL)
+    return carry_out(parcel)
+
+
+def stuck(parcel: Parcel) -> Done:
+    """Take long for one task."""
+    if parcel.task.seed == 666:
+        time.sleep(60)
     return carry_out(parcel)
 
 

@@ -96,12 +96,14 @@ def _opened(cases: bytes) -> tuple[ClusterCase, WorkloadCase]:
 
 
 def _outcome(task: Task, future: Any) -> Done | Lost:
-    from distributed import KilledWorker
+    from distributed import CancelledError, KilledWorker
 
     try:
         done: Done = future.result()
     except KilledWorker as error:
         return Lost(task, f"{1 + error.allowed_failures} workers died of it, most likely for want of memory")
+    except CancelledError:
+        return Lost(task, "the scheduler of Dask went away, or gave it up; see that it runs, and simulate again")
     except ModuleNotFoundError as error:
         raise CaseError(
             f"--dask: a worker can't import {error.name}; install topo-scheduler {__version__} there"
