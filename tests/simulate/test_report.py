@@ -6,10 +6,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.cli.conftest import run
 from topo_scheduler.simulation import sweep as sweeping
 from topo_scheduler.simulation import tasks as running
+from topo_scheduler.simulation.report.charts import even
 from topo_scheduler.simulation.sweep import Lost
 from topo_scheduler.simulation.tasks import Done, Task
 
@@ -115,6 +118,12 @@ def test_bands_of_many_policies_do_not_hide_the_lines(out: Path, tmp_path: Path)
         found = set(re.findall(r'class="band [^"]*" opacity="([^"]+)"', (page / "report.html").read_text()))
         assert len(found) == 1
         assert 1 - (1 - float(found.pop())) ** sides < 0.4, "all of them, one over the other"
+
+
+@given(most=st.floats(1e-3, 1e7), unit=st.sampled_from([1.0, 60.0, 3600.0, 86_400.0]))
+def test_ticks_are_where_they_say(most: float, unit: float) -> None:
+    for at, told in even("minutes", most, unit=unit).ticks:
+        assert float(told.replace(",", "")) == pytest.approx(at / unit)
 
 
 def test_names_are_text_and_not_markup(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def even(title: str, most: float, *, unit: float = 1.0, least: float = 0.0, whol
     step = max(1.0, ceil(step)) if whole else step
     count = ceil(reach / step - 1e-9)
     digits = max(0, -floor(log10(step) + 1e-9))
+    digits += abs(round(step, digits) - step) > step / 100  # 2.5, 0.25: one more than their size tells
     return Axis(title, count * step * unit, [(at * step * unit, f"{at * step:,.{digits}f}") for at in range(count + 1)])
 
 
