@@ -68,7 +68,7 @@ class TestProcesses:
     def test_what_is_not_done_when_the_scheduler_goes_away_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sweeping, "carry_out", stuck)
         with cluster() as (client, address):
-            found = {}
+            found: dict[int, Done | Lost] = {}
             for at, done in sweep([tasks(1)[0], replace(tasks(1)[0], seed=666)], address=address):
                 if not found:
                     client.shutdown()
