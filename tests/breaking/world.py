@@ -172,7 +172,7 @@ class World:
         return leading[-1] if leading else None
 
     async def until(self, holds: Callable[[], object], seconds: float = 60.0, step: float = 0.1) -> None:
-        """Let time pass until something holds; what it returns, if not true, is told when time is up."""
+        """Let time pass until something holds."""
         end = self.loop.time() + seconds
         while not holds():
             assert self.loop.time() < end, f"not within {seconds:g} s"
