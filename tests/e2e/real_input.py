@@ -31,6 +31,12 @@ def data(*parts: str) -> Path:
     return path
 
 
+def data_folder() -> Path:
+    """Return the folder of the data sets, as `data`."""
+    data("lingjun", "topo.csv")
+    return DATA
+
+
 def lingjun_nodes() -> list[Json]:
     """The 847 hosts of Lingjun, with the labels of their switches; names of leaves repeat under their parents."""
     nodes = []

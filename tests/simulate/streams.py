@@ -106,8 +106,8 @@ class Case:
     def _first(self, job: Arrival) -> Arrival:
         if arrival_milli(job) < WHOLE * self.large:
             return job
-        specs = [structs.replace(pod.spec, priority=1, preemption_policy="Never") for pod in job.pods]
-        pods = (structs.replace(pod, spec=spec) for pod, spec in zip(job.pods, specs, strict=True))
+        higher = {"priority": 1, "preemption_policy": "Never"}
+        pods = (structs.replace(pod, spec=structs.replace(pod.spec, **higher)) for pod in job.pods)
         return replace(job, pods=tuple(pods))
 
 

@@ -104,8 +104,8 @@ def test_rack_takes_one_leaf_for_members_that_differ_too() -> None:
     for seed in range(6):
         (nodes,) = where(run("rack", case, [Arrival("g", 0.0, None, members)], seed=seed)).values()
         assert {node[:5] for node in nodes} == {"s1-l2"}
-        (spread,) = where(run("rack", cluster({"s1/l1": 1, "s1/l2": 1}), [Arrival("g", 0.0, None, members)])).values()
-        assert {node[:5] for node in spread} == {"s1-l1", "s1-l2"}, "where no leaf has room, anywhere"
+    (spread,) = where(run("rack", cluster({"s1/l1": 1, "s1/l2": 1}), [Arrival("g", 0.0, None, members)])).values()
+    assert {node[:5] for node in spread} == {"s1-l1", "s1-l2"}, "where no leaf has room, anywhere"
 
 
 def test_blind_gangs_lie_anywhere_and_ours_in_a_leaf() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.e2e.real_input import data
+from tests.e2e.real_input import data_folder
 from tests.simulate import streams
 from tests.simulate.cases import cluster, job, run, where
 from topo_scheduler.simulation.cases.amounts import arrival_milli
@@ -68,7 +68,7 @@ def _in_one_spine(shape: dict[str, int], size: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_on_the_real_fabric_ours_crosses_fewer_leaves_than_all_others() -> None:
-    folder = data("lingjun", "topo.csv").parent.parent
+    folder = data_folder()
     case = streams.Case("muri/trace2.csv", 1.1, 8, 150)
     policies = ("topo", "greedy", "rack", "best-fit", "random")
     found = {row.policy: row for row in streams.rows(folder, case, policies, (42,))}
@@ -88,7 +88,7 @@ def test_on_the_real_fabric_ours_crosses_fewer_leaves_than_all_others() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_on_leaves_that_a_real_stream_fills_large_gangs_wait_less_with_reservations_and_as_much_is_used() -> None:
-    folder = data("lingjun", "topo.csv").parent.parent
+    folder = data_folder()
     case = streams.Case("muri/trace2.csv", 1.1, 8, 400, leaves=8)
     held, greedy = streams.rows(folder, case, ("topo", "greedy"), (42,))
     assert greedy.steady.utilisation > 80, "it is loaded"
@@ -127,7 +127,7 @@ def test_a_case_is_read_as_the_simulator_reads_it() -> None:
 
 
 def test_large_jobs_may_have_the_higher_priority() -> None:
-    folder = data("lingjun", "topo.csv").parent.parent
+    folder = data_folder()
     for first in (False, True):
         _, workload = streams.Case("muri/trace2.csv", 1.1, 8, 30, leaves=16, large_first=first).read(folder)
         found = {(arrival_milli(one) >= 64_000, pod.spec.priority) for one in workload.arrivals for pod in one.pods}
@@ -135,7 +135,7 @@ def test_large_jobs_may_have_the_higher_priority() -> None:
 
 
 def test_a_part_of_the_fabric_has_whole_leaves_only() -> None:
-    folder = data("lingjun", "topo.csv").parent.parent
+    folder = data_folder()
     part = streams.fabric(folder, 16)
     leaves = Counter(
         tuple(node.metadata.labels[f"topology.scheduler/{name}"] for name in ("core", "spine", "leaf"))

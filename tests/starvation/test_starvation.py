@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.e2e.real_input import data
+from tests.e2e.real_input import data_folder
 from tests.scheduling.driver import fabric
 from tests.starvation.__main__ import Case, prove
 from tests.starvation.proof import Proof, Told
@@ -41,13 +41,13 @@ def test_the_proof_sees_it_starve_where_nothing_is_held() -> None:
     ids=str,
 )
 def test_on_streams_of_real_clusters(case: Case) -> None:
-    _, outcome, _, _ = prove(data("lingjun", "topo.csv").parent.parent, case)
+    _, outcome, _, _ = prove(data_folder(), case)
     assert not outcome.wrong
     assert outcome.waited
 
 
 def test_all_streams_are_read() -> None:
-    folder = data("lingjun", "topo.csv").parent.parent
+    folder = data_folder()
     jobs = {name: read(folder, name) for name in names(folder)}
     assert len(jobs) == 9
     assert sum(len(some) for some in jobs.values()) == 15_321

@@ -1,5 +1,7 @@
 """The fabric on a terminal: spine, leaf, node and the GPUs of each, with who sits on them."""
 
+import io
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -21,6 +23,8 @@ COLOURS: Final = ("green", "cyan", "magenta", "yellow", "blue", "bright_red", "b
 
 def console() -> Console:
     """Return a console on standard output."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names may have letters that the locale has not
+        sys.stdout.reconfigure(errors="backslashreplace")
     found = Console(highlight=False)
     # What a pipe is read by does not care for columns: nothing may be cut off.
     return found if found.is_terminal else Console(highlight=False, width=PIPE_WIDTH)

@@ -1,8 +1,6 @@
 """``topo-scheduler simulate``: what this scheduler, and others, would have done with jobs, in virtual time."""
 
-import io
 import signal
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -129,15 +127,15 @@ def _ended_in_order() -> Iterator[None]:
     def end(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    for number, handler in before.items():
-        if handler is signal.SIG_DFL:  # nohup has the latter ignored
-            signal.signal(number, end)
+    # nohup has the latter ignored
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +238,6 @@ def _show(runs: "Sequence[Run]") -> None:
     from topo_scheduler.cli import render
     from topo_scheduler.simulation.results.table import by_change, comparison, differences
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names may have letters that the locale has not
-            stream.reconfigure(errors="backslashreplace")
     screen = render.console()
     groups = by_change(runs)
     before = groups.pop(None, [])

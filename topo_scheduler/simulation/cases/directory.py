@@ -9,9 +9,10 @@ from msgspec import structs
 from topo_scheduler.api.annotations import GANG_NAME
 from topo_scheduler.api.config import CONFIG_MAP, ConfigError, TopologySpec, load_configuration
 from topo_scheduler.api.groups import PLUGINS_LABEL, SIGS_LABEL, VOLCANO_ANNOTATIONS, GroupApi, PodGroupObject
+from topo_scheduler.api.labels import GPU_RESOURCES
 from topo_scheduler.api.objects import Budget, Container, Job, Node, OwnerReference, PartialObject, Pod
 from topo_scheduler.api.process import API_VERSION
-from topo_scheduler.api.quantity import QuantityError, parse_quantity
+from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.kube.resources import (
     ATTACHMENTS,
     CLAIMS,
@@ -25,6 +26,7 @@ from topo_scheduler.kube.resources import (
 from topo_scheduler.simulation.cases.documents import Document, convert
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
 from topo_scheduler.state.groups import PodGroup, read_group
+from topo_scheduler.state.resources import ResourceTable
 
 STORED: Final[Mapping[str, Resource[Any]]] = {
     kind.kind: kind for kind in (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_CAPACITIES, ATTACHMENTS)
@@ -75,9 +77,9 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
     """
     kinds: dict[str, list[Document]] = {}
     for document in once(unpacked(documents)):
-        group = document.api_version.rpartition("/")[0]
-        foreign = document.api_version and group != _GROUPS.get(document.kind, group)  # Longhorn has Nodes too
-        kinds.setdefault(f"{document.kind}.{group}" if foreign else document.kind, []).append(document)
+        kind, group = document.kind, document.group
+        foreign = document.api_version and group != _GROUPS.get(kind, group)  # Longhorn has Nodes too
+        kinds.setdefault(f"{kind}.{group}" if foreign else kind, []).append(document)
     pods = [convert(one, Pod) for one in kinds.get("Pod", ())]
     running = tuple(_requesting(pod) for pod in pods if pod.spec.node_name and not pod.finished)
     stored = {
@@ -85,9 +87,10 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
         for kind, resource in STORED.items()
         if kind in kinds
     }
+    resources = ResourceTable(GPU_RESOURCES)
     return ClusterCase(
         name,
-        tuple(_node(one) for one in kinds.get("Node", ())),
+        tuple(_node(one, resources) for one in kinds.get("Node", ())),
         running,
         owners_of(running, (one for listed in kinds.values() for one in listed)),
         groups_of(kinds.get("PodGroup", ())),
@@ -99,14 +102,13 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
     )
 
 
-def _node(document: Document) -> Node:
+def _node(document: Document, resources: ResourceTable) -> Node:
     node = convert(document, Node, namespaced=False)
     for part in ("allocatable", "capacity"):
-        for name, amount in getattr(node.status, part).items():
-            try:
-                parse_quantity(amount, 1000 if name == "cpu" else 1)
-            except QuantityError as error:
-                raise document.error(f"status.{part}, {name}: {error}") from error
+        try:
+            resources.exact(getattr(node.status, part))
+        except QuantityError as error:
+            raise document.error(f"status.{part}, {error}") from error
     return node
 
 
@@ -132,8 +134,8 @@ def once(documents: Iterable[Document]) -> list[Document]:
     seen: dict[tuple[str, ...], Document] = {}
     for document in documents:
         metadata = document.metadata
-        group = document.api_version.rpartition("/")[0]
-        key = (document.kind, group, str(metadata.get("namespace") or "default"), str(metadata.get("name") or ""))
+        namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name") or "")
+        key = (document.kind, document.group, namespace, name)
         before = seen.get(key)
         uid = metadata.get("uid")
         if (

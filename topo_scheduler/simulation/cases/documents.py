@@ -56,6 +56,11 @@ class Document:
         return str(self.obj.get("apiVersion") or "")
 
     @property
+    def group(self) -> str:
+        """The group of its API version, empty for the core API."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
         """Its metadata, empty where it has none."""
         found = self.obj.get("metadata")

@@ -126,17 +126,17 @@ def _duration(own: Options, draw: random.Random) -> Callable[[], float]:
     moments = Options(own.spec, values)
     if kind == "exponential":
         _only(own, name, kind, "mean")
-        mean = _mean(own, moments)
+        mean = _moment(own, moments, "mean", "lognormal:mean=2h,sigma=1.5")
         return lambda: draw.expovariate(1 / mean)
     if kind == "lognormal":
         _only(own, name, kind, "mean", "sigma", "duration-cv")
-        mean = _mean(own, moments)
+        mean = _moment(own, moments, "mean", "lognormal:mean=2h,sigma=1.5")
         sigma = _sigma(own, moments)
         centre = log(mean) - sigma**2 / 2
         return lambda: exp(draw.gauss(centre, sigma))
     if kind == "uniform":
         _only(own, name, kind, "low", "high")
-        low, high = (_moment(own, moments, name) for name in ("low", "high"))
+        low, high = (_moment(own, moments, name, "uniform:low=1h,high=3h") for name in ("low", "high"))
         if high < low:
             raise CaseError(f"{own.spec}: high is less than low; swap them")
         return lambda: draw.uniform(low, high)
@@ -152,13 +152,6 @@ def _only(own: Options, name: str, kind: str, *known: str) -> None:
         raise CaseError(f"{own.spec}: {kind} durations have no {quoted(name)}; there are {', '.join(known)}")
 
 
-def _mean(own: Options, moments: Options) -> float:
-    own.take("mean", str, "")
-    if "mean" not in moments.values:
-        raise CaseError(f"{moments.spec}: the duration has no mean; write such as lognormal:mean=2h,sigma=1.5")
-    return moments.take("mean", duration, 1.0)
-
-
 def _sigma(own: Options, moments: Options) -> float:
     """Return the deviation of the logarithm: told as it is, or by the coefficient of variation of the durations."""
     own.take("sigma", str, "")
@@ -170,8 +163,8 @@ def _sigma(own: Options, moments: Options) -> float:
     return moments.take("sigma", number(0.0, 10.0), 1.0)
 
 
-def _moment(own: Options, moments: Options, name: str) -> float:
+def _moment(own: Options, moments: Options, name: str, example: str) -> float:
     own.take(name, str, "")
     if name not in moments.values:
-        raise CaseError(f"{own.spec}: the duration has no {name}; write such as uniform:low=1h,high=3h")
+        raise CaseError(f"{own.spec}: the duration has no {name}; write such as {example}")
     return moments.take(name, duration, 1.0)

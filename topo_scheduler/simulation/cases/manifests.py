@@ -119,8 +119,7 @@ def _at(document: Document, obj: Json) -> Document:
 
 
 def _has_template(spec: Mapping[str, Any]) -> bool:
-    job = spec.get("jobTemplate")
-    templates = [spec.get("template"), _part(_part(job, "spec"), "template")]
+    templates = [spec.get("template"), _part(_part(spec.get("jobTemplate"), "spec"), "template")]
     return any(isinstance(_part(_part(one, "spec"), "containers"), list) for one in templates) or any(
         isinstance(value, Mapping) and any(isinstance(one, Mapping) and "template" in one for one in value.values())
         for name, value in spec.items()
@@ -133,8 +132,7 @@ def _part(value: object, name: str) -> object:
 
 
 def _is_over(document: Document) -> bool:
-    status = document.obj.get("status")
-    conditions = status.get("conditions") if isinstance(status, Mapping) else None
+    conditions = _part(document.obj.get("status"), "conditions")
     return document.kind in ("Job", JOBSET) and any(
         isinstance(one, Mapping) and one.get("type") in (*_FINISHED, "Completed") and one.get("status") == "True"
         for one in (conditions if isinstance(conditions, list) else ())
@@ -145,8 +143,7 @@ def _is_over(document: Document) -> bool:
 
 
 def _told(document: Document, name: str) -> str | None:
-    annotations = document.metadata.get("annotations")
-    value = annotations.get(name) if isinstance(annotations, Mapping) else None
+    value = _part(document.metadata.get("annotations"), name)
     return None if value is None else str(value)
 
 

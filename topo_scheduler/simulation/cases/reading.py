@@ -277,11 +277,10 @@ def _of_jobs(
     ignored = options.take("priorities", one_of("kept", "ignored"), "kept") == "ignored"
     began = min((job.at for job in jobs), default=0.0)
     arrivals = []
-    capacity = capacity_milli(cluster.nodes) // WHOLE if cluster else None
+    capacity = capacity_milli(cluster.nodes) if cluster else None
     for job in sorted(jobs, key=lambda one: one.at)[: changes.jobs]:
-        if capacity is not None and job.gpus <= (changes.at_most or job.gpus) and job.gpus * changes.gangs > capacity:
-            problem = f"asks for {job.gpus * changes.gangs} GPUs, and the cluster has {capacity}"
-            raise _too_large(job, problem, capacity // changes.gangs)
+        if capacity is not None and job.gpus <= (changes.at_most or job.gpus):
+            _check_total(job, WHOLE * job.gpus * changes.gangs, capacity, changes.gangs)
         moved = replace(job, at=round(job.at - began, 3), priority=0 if ignored else job.priority)
         arrivals.append(make_arrival(moved, node_gpus, told=told))
     return WorkloadCase(name, tuple(arrivals))
@@ -322,9 +321,7 @@ def check_sizes(workload: WorkloadCase, cluster: ClusterCase, gangs: int = 1) ->
     for one in workload.arrivals:
         asked = arrival_milli(one)
         each = max(pod_milli(pod) for pod in one.pods)
-        if asked > capacity:
-            problem = f"asks for {asked / WHOLE:.10g} GPUs, and the cluster has {capacity // WHOLE}"
-            raise _too_large(one, problem, capacity // WHOLE // gangs)
+        _check_total(one, asked, capacity, gangs)
         if each > largest:
             problem = f"has a pod of {each // WHOLE} GPUs, and no node more than {largest // WHOLE}"
             raise _too_large(one, problem, (asked // WHOLE - 1) // gangs)
@@ -334,6 +331,13 @@ def check_sizes(workload: WorkloadCase, cluster: ClusterCase, gangs: int = 1) ->
                 f" {GPU_SHARING}=true, or behind a generator, a topograph model or the Lingjun table write"
                 " @sharing=true"
             )
+
+
+def _check_total(one: Arrival | TracedJob, asked: int, capacity: int, gangs: int) -> None:
+    """``asked`` and ``capacity`` in thousandths of GPUs."""
+    if asked > capacity:
+        problem = f"asks for {asked / WHOLE:.10g} GPUs, and the cluster has {capacity // WHOLE}"
+        raise _too_large(one, problem, capacity // WHOLE // gangs)
 
 
 def _too_large(one: Arrival | TracedJob, problem: str, fits: int) -> CaseError:

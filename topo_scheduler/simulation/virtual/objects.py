@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
 from msgspec.structs import replace
 
 from topo_scheduler.api.objects import Job, PartialObject, Pod, PodStatus
+from topo_scheduler.kube.times import micro_time
 from topo_scheduler.scheduling.instructions import Bind
 from topo_scheduler.scheduling.intake.understand import Lineage
 
@@ -22,11 +22,7 @@ _DEPTH: Final = 8
 @lru_cache(maxsize=64)
 def timestamp(seconds: float) -> str:
     """Return a Kubernetes timestamp of so many seconds after the start."""
-    return (
-        datetime.fromtimestamp(min(EPOCH + seconds, _LAST), UTC)
-        .isoformat(timespec="microseconds")
-        .replace("+00:00", "Z")
-    )
+    return micro_time(min(EPOCH + seconds, _LAST))
 
 
 def arriving(pod: Pod, scheduler: str, at: float, annotations: Mapping[str, str], uid: str) -> Pod:
