@@ -19,11 +19,17 @@ ENV PATH=/opt/topo-scheduler/bin:$PATH \
 
 FROM base AS build
 WORKDIR /src
+# Every package is pinned with its hashes; manifests/image/lock.sh writes the two files anew.
+COPY manifests/image/requirements.txt manifests/image/build-requirements.txt locks/
+RUN python -m venv --without-pip /opt/topo-scheduler \
+    && pip --python /opt/topo-scheduler/bin/python install --no-cache-dir --require-hashes -r locks/requirements.txt
+RUN python -m venv --without-pip /opt/build \
+    && pip --python /opt/build/bin/python install --no-cache-dir --require-hashes -r locks/build-requirements.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY examples examples
 COPY topo_scheduler topo_scheduler
-RUN python -m venv --without-pip /opt/topo-scheduler
-RUN pip --python /opt/topo-scheduler/bin/python install --no-cache-dir .
+RUN /opt/build/bin/python -m hatchling build --target wheel --directory /opt/wheels \
+    && pip --python /opt/topo-scheduler/bin/python install --no-cache-dir --no-deps --no-index /opt/wheels/*.whl
 # Away from the sources, so that the installed package is what is compiled.
 WORKDIR /
 RUN python -m topo_scheduler.kernels.warm /opt/topo-scheduler/kernels \

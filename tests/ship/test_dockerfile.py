@@ -53,7 +53,8 @@ def test_the_build_context_is_what_the_package_is_made_of() -> None:
         if instruction.name == "COPY" and not instruction.options()[0]
         for word in instruction.options()[1][:-1]
     }
-    assert copied == {"pyproject.toml", "README.md", "LICENSE", "examples", "topo_scheduler"}
+    locks = {"manifests/image/requirements.txt", "manifests/image/build-requirements.txt"}
+    assert copied == {"pyproject.toml", "README.md", "LICENSE", "examples", "topo_scheduler", *locks}
     for path in ("pyproject.toml", "README.md", "LICENSE", "examples/01-single-gpu.yaml", "topo_scheduler/__init__.py"):
         assert not ignore.excludes(path), path
     for path in (".git/config", "tests/conftest.py", "topo_scheduler/api/__pycache__/labels.pyc", ".tox/x", ".env"):
