@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from . import objects
-from .cluster import Cluster
+from .cluster import Cluster, leaves_of
 from .conftest import StartReplica
 from .replica import Replica, configured
 
@@ -83,3 +83,70 @@ async def test_one_log_line_a_decision(cluster: Cluster, daemon: Replica, caplog
     told = line.__dict__
     assert told["workload"] == "default/team" and told["verdict"] == "placed" and told["members"] == 4
     assert told["leaves"] == ["s1/l1"] and len(told["nodes"]) == 4
+
+
+async def test_gauges_agree_with_the_objects_of_the_api(cluster: Cluster, daemon: Replica) -> None:
+    """Two leaves of four nodes, one node without a place in the fabric that has less than its pods hold."""
+    await cluster.add_fabric({"s1": [4, 4]})
+    await cluster.add_nodes([objects.node("lost", gpus=8, model="H100")])
+    cluster.overbooked_by_others.add("lost")
+    await cluster.apply(objects.pod("big", 4, scheduler="another", cpu="60"))
+    await cluster.api.bind("big", "lost")
+    await cluster.api.patch("nodes", "lost", {"status": {"allocatable": {"cpu": "32"}}}, subresource="status")
+    await cluster.apply(objects.gang("team", 4, annotations={"network-bandwidth": "200Gb"}))
+    full = leaves_of(await cluster.wait_bound("team", 4))
+    await cluster.apply(objects.pod("small", 4))
+    (small,) = await cluster.wait_bound("small", 1)
+    await cluster.apply(objects.gang("huge", 4, gpus=8))
+    (waiting, *_) = await cluster.wait_pods("huge", 4)
+    await cluster.wait_note(waiting, "0/9 nodes are available")
+
+    assert full == {"s1-l1"} and leaves_of([small]) == {"s1-l2"}
+    gauges = {
+        ("topology_scheduler_nodes",): 9,
+        ("topology_scheduler_unlabelled_nodes",): 1,
+        ("topology_scheduler_oversubscribed_nodes",): 1,
+        ("topology_gpu_allocation_ratio",): (4 * 8 + 4 + 4) / 72,
+        ("topology_domain_utilization_ratio", "level=cluster"): (4 * 8 + 4 + 4) / 72,
+        ("topology_domain_utilization_ratio", "level=leaf", "domain=s1/l1"): 1.0,
+        ("topology_domain_utilization_ratio", "level=leaf", "domain=s1/l2"): 4 / 32,
+        ("topology_domain_utilization_ratio", "level=spine", "domain=s1"): 36 / 64,
+        # Of 28 free GPUs in the second leaf a gang of whole nodes can have 24.
+        ("topology_scheduler_domain_fragmentation_ratio", "level=leaf", "domain=s1/l2"): 1 - 24 / 28,
+        ("topology_scheduler_domain_fragmentation_ratio", "level=leaf", "domain=s1/l1"): 0.0,
+        ("topology_scheduler_largest_gang_gpus", "level=leaf", "model=H100", "member=node"): 24,
+        ("topology_scheduler_largest_gang_gpus", "level=spine", "model=H100", "member=node"): 24,
+        ("topology_scheduler_stranded_gpus", "model=H100"): 4 + 4,
+        ("topology_scheduler_link_capacity_bits_per_second", "level=node", "domain=s1/l1"): 4 * 400e9,
+        ("topology_scheduler_link_reserved_bits_per_second", "level=node", "domain=s1/l1"): 4 * 200e9,
+        ("topology_scheduler_link_reserved_bits_per_second", "level=node", "domain=s1/l2"): 0,
+        ("topology_scheduler_link_reserved_bits_per_second", "level=leaf", "domain=s1/l1"): 0,
+        ("topology_scheduler_dominant_share_ratio", "namespace=default"): (4 * 8 + 4 + 4) / 72,
+        ("topology_scheduler_leader",): 1,
+        ("topology_scheduler_binds_in_flight",): 0,
+        ("topology_scheduler_migrations",): 0,
+        ("topology_scheduler_reservations",): 0,
+        ("topology_scheduler_held_back_classes",): 0,
+        ("topology_scheduler_plugin_threads_lost",): 0,
+        ("topology_scheduler_record_stopped",): 0,
+        ("scheduler_pending_pods", "queue=unschedulable"): 4,
+        ("scheduler_pending_pods", "queue=active"): 0,
+    }
+    seen = {key: await daemon.metric(key[0], **dict(label.split("=", 1) for label in key[1:])) for key in gauges}
+    assert seen == pytest.approx(gauges, rel=1e-4)
+    assert await daemon.metric("topology_scheduler_links_of_unknown_capacity", level="leaf") == 3
+    assert 0 < await daemon.metric("topology_scheduler_kernel_warmup_seconds") < 600
+
+
+async def test_requests_and_events_are_counted(cluster: Cluster, daemon: Replica) -> None:
+    await cluster.add_fabric({"s1": [4]})
+    binds = await daemon.metric("topology_scheduler_api_requests_total", verb="POST", code="201")
+    received = await daemon.metric("topology_scheduler_api_received_bytes_total")
+    await cluster.apply(objects.gang("team", 4))
+    for pod in await cluster.wait_bound("team", 4):
+        await cluster.wait_note(pod, "Successfully assigned", reason="Scheduled")
+    assert await daemon.metric("topology_scheduler_events_total", result="posted") >= 4
+    assert await daemon.metric("topology_scheduler_events_total", result="failed") == 0
+    # Four Bindings and four events at least.
+    assert await daemon.metric("topology_scheduler_api_requests_total", verb="POST", code="201") >= binds + 8
+    assert await daemon.metric("topology_scheduler_api_received_bytes_total") > received

@@ -100,6 +100,8 @@ async def test_a_gang_of_high_priority_clears_one_leaf(cluster: Cluster, daemon:
         return not any(pod["status"].get("nominatedNodeName") for pod in pods)
 
     await cluster.wait_until(cleared, 5, "no nomination left on what is bound")
+    assert await daemon.metric("topology_scheduler_preemption_victims_total", outcome="evicted") == 2
+    assert await daemon.metric("topology_scheduler_preemption_victims_total", outcome="failed") == 0
 
 
 async def test_a_budget_is_respected_and_named(cluster: Cluster, daemon: Replica) -> None:

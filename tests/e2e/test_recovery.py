@@ -71,6 +71,8 @@ async def test_a_lost_member_goes_to_the_seat_held_for_it(
     assert set(done["status"]["times"]) == {"Planned", "Reserving", "Evicting", "Placing", "Done"}
     assert await replica.metric("topology_recovery_duration_seconds_count", outcome="Done") == 1
     assert await replica.metric("topology_scheduler_recovery_duration_seconds_count", phase="Evicting") == 1
+    assert await replica.metric("topology_scheduler_recovery_evictions_total", outcome="evicted") == 1
+    assert await replica.metric("topology_scheduler_migrations") == 0
     status, text = await replica.get("/livez?verbose")
     assert status == 200 and "[+]recovery ok" in text
     for kind, item in (("nodes", move["to"]), ("migrations", done["metadata"]["name"])):

@@ -12,7 +12,7 @@ async def test_a_gang_is_held_the_leaf_that_is_free_first(
     cluster: Cluster, start_replica: StartReplica, tmp_path: Path
 ) -> None:
     path = tmp_path / "config.yaml"
-    await start_replica(written(path, reservation={"after": "1s"}), config_path=path)
+    replica = await start_replica(written(path, reservation={"after": "1s"}), config_path=path)
     await cluster.add_fabric({"s1": [2]})
     long = {"expected-duration": "1h"}
     await cluster.apply(objects.pod("runs", 8, long))
@@ -23,6 +23,8 @@ async def test_a_gang_is_held_the_leaf_that_is_free_first(
     for pod in pods:
         event = await cluster.wait_note(pod, "Holds s1/l1 (2 nodes), expected free at about", reason="FailedScheduling")
         assert event["note"].endswith(": waits for pod default/runs.")
+    assert await replica.metric("topology_scheduler_reservations") == 1
+    assert await replica.metric("topology_scheduler_reserved_gpus") == 16
 
     await cluster.apply(objects.pod("endless", 8), objects.pod("short", 8, {"expected-duration": "10m"}))
     (short,) = await cluster.wait_bound("short", 1)

@@ -1,0 +1,163 @@
+"""Each metric carries its own figure: a family that showed another's, or none, is noticed here."""
+
+from dataclasses import fields
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot, Written
+from topo_scheduler.state.decision import Decision, Quality, ScoreParts, Verdict
+
+Sample = tuple[str, tuple[tuple[str, str], ...]]
+
+EVERYTHING = Snapshot(
+    domains=[DomainState("leaf", "s1/l1", 0.11, 0.13), DomainState("cluster", "", 0.17, 0.19)],
+    links=[LinkLoad("spine", "s1", 2300.0, 2900.0), LinkLoad("leaf", "s1/l1", None, 3100.0)],
+    unknown_links={"node": 37},
+    gpu_allocation=0.41,
+    largest_gangs={("leaf", "H100", "node"): 43, ("spine", "H100", "typical"): 47},
+    stranded_gpus={"H100": 53},
+    pending={"active": 59, "unschedulable": 61},
+    longest_wait={"active": 67.5},
+    shares={"team-a": 0.71},
+    staleness={"pods": 73.25},
+    nodes=79,
+    unlabelled_nodes=83,
+    oversubscribed_nodes=89,
+    held_back_classes=97,
+    reservations=101,
+    reserved_gpus=103,
+    binds_in_flight=107,
+    migrations=109,
+    spares={("s1/l1", "wanted"): 113, ("s1/l1", "free"): 127},
+    leading=True,
+    api_requests={("GET", 200): 131, ("POST", 0): 137},
+    api_bytes=139,
+    events={"posted": 149, "dropped": 151},
+    plugin_threads=157,
+    written=Written(record_bytes=163, record_calls=167, record_stopped=True, audit_lines=173, audit_dropped=179),
+)
+"""A snapshot in which no two figures are alike."""
+
+SHOWN: dict[Sample, float] = {
+    ("topology_domain_utilization_ratio", (("domain", "s1/l1"), ("level", "leaf"))): 0.11,
+    ("topology_domain_utilization_ratio", (("domain", ""), ("level", "cluster"))): 0.17,
+    ("topology_scheduler_domain_fragmentation_ratio", (("domain", "s1/l1"), ("level", "leaf"))): 0.13,
+    ("topology_scheduler_domain_fragmentation_ratio", (("domain", ""), ("level", "cluster"))): 0.19,
+    ("topology_scheduler_link_capacity_bits_per_second", (("domain", "s1"), ("level", "spine"))): 2300,
+    ("topology_scheduler_link_reserved_bits_per_second", (("domain", "s1"), ("level", "spine"))): 2900,
+    ("topology_scheduler_link_reserved_bits_per_second", (("domain", "s1/l1"), ("level", "leaf"))): 3100,
+    ("topology_scheduler_links_of_unknown_capacity", (("level", "node"),)): 37,
+    ("topology_gpu_allocation_ratio", ()): 0.41,
+    (
+        "topology_scheduler_largest_gang_gpus",
+        (("level", "leaf"), ("member", "node"), ("model", "H100")),
+    ): 43,
+    (
+        "topology_scheduler_largest_gang_gpus",
+        (("level", "spine"), ("member", "typical"), ("model", "H100")),
+    ): 47,
+    ("topology_scheduler_stranded_gpus", (("model", "H100"),)): 53,
+    ("scheduler_pending_pods", (("queue", "active"),)): 59,
+    ("scheduler_pending_pods", (("queue", "unschedulable"),)): 61,
+    ("topology_scheduler_longest_wait_seconds", (("queue", "active"),)): 67.5,
+    ("topology_scheduler_dominant_share_ratio", (("namespace", "team-a"),)): 0.71,
+    ("topology_scheduler_watch_staleness_seconds", (("resource", "pods"),)): 73.25,
+    ("topology_scheduler_nodes", ()): 79,
+    ("topology_scheduler_unlabelled_nodes", ()): 83,
+    ("topology_scheduler_oversubscribed_nodes", ()): 89,
+    ("topology_scheduler_held_back_classes", ()): 97,
+    ("topology_scheduler_reservations", ()): 101,
+    ("topology_scheduler_reserved_gpus", ()): 103,
+    ("topology_scheduler_binds_in_flight", ()): 107,
+    ("topology_scheduler_migrations", ()): 109,
+    ("topology_scheduler_spare_nodes", (("domain", "s1/l1"), ("state", "wanted"))): 113,
+    ("topology_scheduler_spare_nodes", (("domain", "s1/l1"), ("state", "free"))): 127,
+    ("topology_scheduler_leader", ()): 1,
+    ("topology_scheduler_api_requests_total", (("code", "200"), ("verb", "GET"))): 131,
+    ("topology_scheduler_api_requests_total", (("code", "0"), ("verb", "POST"))): 137,
+    ("topology_scheduler_api_received_bytes_total", ()): 139,
+    ("topology_scheduler_events_total", (("result", "posted"),)): 149,
+    ("topology_scheduler_events_total", (("result", "dropped"),)): 151,
+    ("topology_scheduler_plugin_threads_lost", ()): 157,
+    ("topology_scheduler_record_bytes_total", ()): 163,
+    ("topology_scheduler_record_calls_total", ()): 167,
+    ("topology_scheduler_record_stopped", ()): 1,
+    ("topology_scheduler_audit_lines_total", ()): 173,
+    ("topology_scheduler_audit_lines_dropped_total", ()): 179,
+}
+COUNTED = (
+    "topology_scheduler_latency_seconds",
+    "topology_scheduler_placement_duration_seconds",
+    "topology_scheduler_bind_duration_seconds",
+    "topology_placement_decisions",
+    "topology_scheduler_gang_score",
+    "topology_scheduler_gang_hops",
+    "topology_scheduler_plugin_duration_seconds",
+    "topology_scheduler_plugin_errors",
+    "topology_scheduler_preemption_victims",
+    "topology_recovery_duration_seconds",
+    "topology_scheduler_recovery_duration_seconds",
+    "topology_scheduler_recovery_evictions",
+    "topology_scheduler_kernel_warmup_seconds",
+)
+"""Families that are counted as things happen."""
+
+
+def samples(metrics: Metrics) -> dict[Sample, float]:
+    """Return every sample that a scrape shows, by name and labels; times of creation aside."""
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(metrics.exposition().decode())
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
+
+
+def test_each_figure_of_a_snapshot_is_shown_under_its_own_name() -> None:
+    seen = samples(Metrics(lambda: EVERYTHING))
+    shown = {key: value for key, value in seen.items() if not key[0].startswith(COUNTED)}
+    assert shown == SHOWN
+
+
+def test_the_snapshot_above_leaves_nothing_out() -> None:
+    """A field that is added later needs a figure here, or its metric would be shown unchecked."""
+    empty = Snapshot()
+    for snapshot, default in ((EVERYTHING, empty), (EVERYTHING.written, empty.written)):
+        for field in fields(snapshot):
+            assert getattr(snapshot, field.name) != getattr(default, field.name), field.name
+
+
+def test_a_follower_shows_that_it_does_not_lead() -> None:
+    assert samples(Metrics(Snapshot))["topology_scheduler_leader", ()] == 0
+
+
+def decision(verdict: Verdict, score: ScoreParts | None = None, quality: Quality | None = None) -> Decision:
+    return Decision(
+        id=1, workload="w", name="n/w", generation=1, verdict=verdict, members=2, nodes=4, score=score, quality=quality
+    )
+
+
+def test_decisions_are_counted_by_verdict_with_their_duration_and_quality() -> None:
+    metrics = Metrics(Snapshot)
+    score = ScoreParts(availability=1, alignment=2, utilization=3, history=4, total=750)
+    metrics.decided(decision(Verdict.UNSCHEDULABLE), 0.25)
+    metrics.decided(decision(Verdict.PLACED, score, Quality(levels=1, level="leaf", most_hops=2, mean_hops=1500)), 0.5)
+    seen = samples(metrics)
+    assert seen["topology_placement_decisions_total", (("verdict", "unschedulable"),)] == 1
+    assert seen["topology_placement_decisions_total", (("verdict", "placed"),)] == 1
+    assert seen["topology_scheduler_placement_duration_seconds_sum", ()] == 0.75
+    assert seen["topology_scheduler_placement_duration_seconds_count", ()] == 2
+    assert seen["topology_scheduler_gang_score_sum", (("level", "leaf"),)] == 0.75
+    assert seen["topology_scheduler_gang_hops_sum", (("level", "leaf"),)] == 1.5
+
+
+def test_binds_and_plugins_are_counted() -> None:
+    metrics = Metrics(Snapshot)
+    metrics.bound("rejected", 1.5)
+    metrics.plugin_called("power", "score", 0.5)
+    metrics.plugin_failed("power", "score", "timeout")
+    seen = samples(metrics)
+    assert seen["topology_scheduler_bind_duration_seconds_sum", (("outcome", "rejected"),)] == 1.5
+    point = (("plugin", "power"), ("point", "score"))
+    assert seen["topology_scheduler_plugin_duration_seconds_sum", point] == 0.5
+    assert seen["topology_scheduler_plugin_errors_total", (*point, ("reason", "timeout"))] == 1
