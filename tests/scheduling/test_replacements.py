@@ -133,3 +133,24 @@ def test_pods_alone_are_known_by_their_controller() -> None:
     assert d.run(other) == {}
     mine = make_pod("web-x", gpus=8, owner=controlled_by("ReplicaSet", "web"))
     assert d.run(mine) == {"web-x": "s1-l1-2"}
+
+
+def test_each_replacement_takes_the_seat_of_its_own_index_whichever_comes_first() -> None:
+    """Both seats are of one gang and equally good; only the index tells which is whose."""
+    d = _driver({"s1/l1": 4})
+    pods = _gang(d)
+    where = d.run(*pods)
+    free = sorted({f"s1-l1-{n}" for n in range(1, 5)} - set(where.values()))
+    for seats in (free, free[::-1]):
+        held = [
+            replace(SEAT, pod=pod.metadata.uid, node=node, index=n)
+            for n, (pod, node) in enumerate(zip(pods, seats, strict=True))
+        ]
+        d.engine.seats_kept("default/m", held)
+        known = [d.engine.workloads.of_pod(pod.metadata.uid) for pod in reversed(pods)]
+        members = [member for _, member in filter(None, known)]
+        (gang,) = {workload.id: workload for workload, _ in filter(None, known)}.values()
+        rows = d.engine.world.nodes.row_of
+        found = d.engine.preempting.replacements.rows_for(gang, members)
+        assert found == {pod.metadata.uid: rows[node] for pod, node in zip(pods, seats, strict=True)}
+        d.engine.seats_kept("default/m", [])

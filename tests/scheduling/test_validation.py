@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, gang, grid, pods
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.ask import Ask, Limits, Placement, Segments
+from topo_scheduler.api.links import Link
+from topo_scheduler.scheduling.placing.ask import Ask, Limits, Placement, Segments, Traffic
 from topo_scheduler.scheduling.placing.validation import _overdrawn, _overdrawn_few, check
 from topo_scheduler.state.resources import GPU
 
@@ -104,3 +105,17 @@ def test_few_and_many_rows_are_added_up_to_the_same(groups: list[tuple[int, list
     nodes.charge(1, ((GPU, taken),))  # 9: more than there are
     rows = [some for _, some in groups]
     assert _overdrawn_few(nodes, classes, rows) == _overdrawn(nodes, classes, rows)
+
+
+def test_no_link_may_be_taken_beyond_what_it_carries() -> None:
+    """A leaf's uplink carries one node of the gang; the network of each node both of its members."""
+    small = Small([make_node(f"{leaf}{n}", f"s1/{leaf}", bandwidth="400Gb") for leaf in "ab" for n in (1, 2)])
+    small.world.links.configure([Link(level="leaf", capacity="300Gb")])
+    ask = replace(gang(2), enforcement=Enforcement.PREFERRED, traffic=Traffic(("default", "g"), 200_000))
+    assert verdict(small, ask, [small.rows("a1", "b1")]) == ""
+    small.send("other", 200_000, "a2", "b2")
+    assert verdict(small, ask, [small.rows("a1", "a2")]) == "", "nothing leaves the leaf"
+    wrong = verdict(small, ask, [small.rows("a1", "b1")])
+    assert wrong == "uplink of s1/a has 100 of 300 Gbit/s left, 200 needed"
+    small.send("third", 300_000, "a1", "a2")
+    assert "network of node a1 has 100 of 400 Gbit/s left" in verdict(small, ask, [small.rows("a1", "a2")])
