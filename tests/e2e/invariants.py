@@ -4,13 +4,14 @@ from collections import defaultdict
 
 from .api import Json
 from .cluster import Cluster
+from .links_verifier import verify_links
 from .objects import PREFIX, SCHEDULER
 from .replica import Replica
 from .verifier import verify_capacity
 
 
 async def check(cluster: Cluster, replicas: list[Replica]) -> None:
-    """No node over what it has, no gang half bound, every pod bound once, nothing told twice, every daemon up."""
+    """No node and no link over what it has, no gang half bound, pods bound once, nothing said twice, all daemons up."""
     dead = [replica for replica in replicas if not replica.ended and not replica.alive]
     for replica in dead:
         replica.task.result()
@@ -22,6 +23,11 @@ async def check(cluster: Cluster, replicas: list[Replica]) -> None:
     await cluster.wait_until(none_half_bound, 10, "no gang half bound")
     nodes, pods = await cluster.api.list("nodes", None), await cluster.api.list("pods", None)
     problems = [*verify_capacity(nodes, pods), *cluster.recorder.problems]
+    if replicas:
+        spec = replicas[-1].daemon.configuration.topology.spec
+        links = [link.model_dump(mode="json") for link in spec.links]
+        owners = {job["metadata"]["uid"]: job for job in await cluster.api.list("jobs", None)}
+        problems += verify_links(nodes, pods, owners, links)
     forgiven = tuple(f"node {name} " for name in cluster.overbooked_by_others)
     problems = [problem for problem in problems if not problem.startswith(forgiven or "\0")]
     assert not problems, "\n".join(problems)

@@ -4,6 +4,7 @@ from typing import Any
 
 from . import objects
 from .api import Json
+from .links_verifier import verify_links
 from .verifier import milli, verify_capacity, verify_gang
 
 
@@ -76,3 +77,55 @@ def test_bandwidth_and_model() -> None:
     assert "node s1-l1-1 has H100 GPUs, asked is A100" in problems
     nodes[1]["metadata"]["labels"][objects.MODEL] = "A100"
     assert any("several GPU models" in p for p in verify_gang(nodes, gang("s1-l1-1", "s1-l1-2")))
+
+
+# ---------------------------------------------------------------- links
+
+
+def sending(*where: str, bandwidth: str = "200Gb", name: str = "g") -> list[dict[str, Any]]:
+    told = {"gang-id": f"default/{name}", "network-bandwidth": bandwidth}
+    found = []
+    for number, node in enumerate(where):
+        item = objects.pod(f"{name}-{number}", 8, told)
+        item["spec"]["nodeName"] = node
+        found.append(item)
+    return found
+
+
+def test_links_are_verified_in_both_directions() -> None:
+    nodes = fabric((2, 2))
+    leaf = [{"level": "leaf", "capacity": "300Gb"}]
+    across = sending("s1-l1-1", "s1-l2-1")
+    assert not verify_links(nodes, across, {}, leaf)
+    twice = [*across, *sending("s1-l1-2", "s1-l2-2", name="h")]
+    assert verify_links(nodes, twice, {}, leaf) == [
+        "link of s1/l1 carries 300000 Mbit/s, 400000 were promised",
+        "link of s1/l2 carries 300000 Mbit/s, 400000 were promised",
+    ]
+    assert not verify_links(nodes, twice, {}), "what is not known is not limited"
+    assert not verify_links(nodes, sending("s1-l1-1", "s1-l1-2"), {}, leaf), "nothing leaves the leaf"
+
+
+def test_links_of_nodes_and_labels_are_verified() -> None:
+    nodes = [objects.node(f"n{n}", spine="s1", leaf=f"l{n}", bandwidth="100Gb") for n in (1, 2)]
+    (first, second) = verify_links(nodes, sending("n1", "n2"), {})
+    assert first == "link of s1/l1/n1 carries 100000 Mbit/s, 200000 were promised" and "n2" in second
+    nodes[0]["metadata"]["labels"]["topology.scheduler/leaf-uplink-bandwidth"] = "50Gb"
+    assert verify_links(nodes, sending("n1", "n2", bandwidth="80Gb"), {}) == [
+        "link of s1/l1 carries 50000 Mbit/s, 80000 were promised"
+    ]
+    half = [{"domain": "s1/l2", "oversubscription": 2}]
+    problems = verify_links(nodes, sending("n1", "n2", bandwidth="60Gb"), {}, half)
+    assert "link of s1/l2 carries 50000 Mbit/s, 60000 were promised" in problems
+
+
+def test_what_an_owner_asks_for_counts() -> None:
+    nodes = fabric((1, 1))
+    members = sending("s1-l1-1", "s1-l2-1")
+    for pod in members:
+        del pod["metadata"]["annotations"]["topology.scheduler/network-bandwidth"]
+        pod["metadata"]["ownerReferences"] = [{"uid": "u", "controller": True}]
+    owner = {"u": {"metadata": {"annotations": {"topology.scheduler/network-bandwidth": "200Gb"}}}}
+    limit = [{"level": "leaf", "capacity": "100Gb"}]
+    assert len(verify_links(nodes, members, owner, limit)) == 2
+    assert not verify_links(nodes, members, {}, limit)
