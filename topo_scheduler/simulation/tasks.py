@@ -95,16 +95,15 @@ def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: No
     if not cluster.nodes:
         raise CaseError(f"--cluster: {cluster.name} has no nodes")
     config = configuration_of(task.policy, cluster.topology, task.base)
-    owners = Owners()
-    engine = engine_of(task.policy, config, owners.resolve, EPOCH, task.seed)
-    levels = config.scheduler if task.policy.knows_topology else task.base.scheduler
     knows = task.policy.knows_topology
+    seen = dict if knows else understood
+    owners = Owners(seen)
+    engine = engine_of(task.policy, config, owners.resolve, EPOCH, task.seed)
+    levels = config.scheduler if knows else task.base.scheduler
     collects = gc.isenabled()
     gc.disable()  # the objects of a run live as long as it: looking for garbage among them costs a third of the time
     try:
-        runner = Runner(
-            engine, owners, cluster, levels=levels, annotations=dict if knows else understood, latency=task.latency
-        )
+        runner = Runner(engine, owners, cluster, levels=levels, annotations=seen, latency=task.latency)
         asked = _asked(task)
         tell_typical(engine, asked.typical)
         if task.fill is None:

@@ -1,6 +1,6 @@
 """Pods and their owners as an API server would tell of them in the course of a simulation."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -66,10 +66,16 @@ class OwnerLink:
     job: Job | None
 
 
+Annotations = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Returns the annotations that a policy understands, of all that an object carries."""
+
+
 class Owners:
     """Owners by uid, and the chain above each pod."""
 
-    def __init__(self) -> None:
+    def __init__(self, annotations: Annotations = dict) -> None:
+        """``annotations``: those of owners that the policy understands."""
+        self._annotations = annotations
         self._owners: dict[str, Job | PartialObject] = {}
 
     def add(self, owners: Mapping[str, Job | PartialObject]) -> None:
@@ -91,6 +97,7 @@ class Owners:
                 break
             meta = owner.metadata
             job = owner if isinstance(owner, Job) else None
-            found.append(OwnerLink(reference.kind, meta.namespace, meta.name, meta.uid, meta.annotations, job))
+            said = self._annotations(meta.annotations)
+            found.append(OwnerLink(reference.kind, meta.namespace, meta.name, meta.uid, said, job))
             reference = meta.controller
         return Lineage(found)

@@ -8,7 +8,7 @@ that lands, or a moment at which the engine itself has something to do. Nothing 
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import inf
@@ -34,7 +34,7 @@ from topo_scheduler.scheduling.instructions import (
 )
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
 from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome, Stay
-from topo_scheduler.simulation.virtual.objects import Owners, arriving, bound, ended, going
+from topo_scheduler.simulation.virtual.objects import Annotations, Owners, arriving, bound, ended, going
 from topo_scheduler.state.fabric import Fabric
 from topo_scheduler.state.groups import Serving
 from topo_scheduler.state.resources import GPU, GPU_SHARE
@@ -48,8 +48,6 @@ _TIMERS: Final = 1_000
 _COMPLAINTS: Final = 100
 _BATCH: Final = 64
 """Workloads that are told of together in a fill: what a step costs beside its decisions is paid once for all."""
-
-Annotations = Callable[[Mapping[str, str]], Mapping[str, str]]
 
 
 @dataclass(slots=True)
