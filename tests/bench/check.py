@@ -1,8 +1,8 @@
 """Whether anything became slower than it may: ``python -m tests.bench.check [--from FILE]``, ``tox -e bench-check``.
 
-Without ``--from`` it measures what needs nothing but Python, and what looks worse once more before it fails. With it,
-every ratio of a run of ``tox -e bench`` is looked at. Either is compared with ``baseline.json``; a figure that is
-missing fails as well.
+Without ``--from`` it measures what needs nothing but Python, and what looks worse once more before it fails. With
+it, every ratio of a run of ``tox -e bench`` is looked at, and so are the promised floors of races. Either is
+compared with ``baseline.json``; a figure that is missing fails as well.
 """
 
 import argparse
@@ -17,6 +17,7 @@ from typing import Final, Literal, get_args
 from . import machine
 from .objects import Json
 from .parts import CHECKED, PARTS
+from .promises import PROMISES
 from .ratios import RATIOS, Better, Ratio, ratios_of
 from .results import Unusable, failures, measured, read
 
@@ -118,6 +119,15 @@ def compared(baseline: Mapping[str, Allowed], now: Mapping[str, float], ratios: 
     return rows
 
 
+def below_floors(parts: Mapping[str, Json]) -> list[str]:
+    """Return the promised rates and races that a run falls short of, whatever the baseline says."""
+    return [
+        f"{promise.tells}: {promise.promised} is promised, {measured:.3g} {promise.unit} measured"
+        for promise in PROMISES
+        if promise.at_least and (measured := promise.measured(parts)) is not None and not promise.kept(measured)
+    ]
+
+
 def better_of(
     baseline: Mapping[str, Allowed], one: Mapping[str, float], other: Mapping[str, float]
 ) -> dict[str, float]:
@@ -194,6 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results = read(told.file)
             rows = compared(baseline, ratios_of(results["parts"]), RATIOS)
             failed = [f"{name}: {results['parts'][name]['failed']}" for name in failures(results["parts"])]
+            failed += below_floors(results["parts"])
     except Unusable as error:
         _say(str(error))
         return 1

@@ -1,4 +1,4 @@
-"""What the project promises of its speed, to be told beside what was measured."""
+"""Every figure that the project promises of its speed, shown beside what was measured, kept or not."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,19 +10,33 @@ from .ratios import figure
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A figure by its path (see `ratios`) that stays below so much of a unit."""
+    """A figure by its path (see `ratios`), divided by another where ``by`` names one, and its bound.
+
+    ``at_least``: it must reach the bound; otherwise it must stay below. ``factor`` from its unit to ``unit``.
+    """
 
     tells: str
     path: str
-    below: float
+    bound: float
     unit: str
     factor: float = 1.0
-    """From the unit of the figure to this one."""
+    by: str = ""
+    at_least: bool = False
+
+    @property
+    def promised(self) -> str:
+        """The bound in words."""
+        return f"{'at least' if self.at_least else 'under'} {self.bound:g} {self.unit}"
 
     def measured(self, parts: Mapping[str, Json]) -> float | None:
         """Return what was measured in the unit, None where it was not."""
-        found = figure(parts, self.path)
-        return None if found is None else found * self.factor
+        measured = figure(parts, self.path)
+        base = figure(parts, self.by) if self.by else 1.0
+        return None if measured is None or not base else measured * self.factor / base
+
+    def kept(self, measured: float) -> bool:
+        """Whether a figure in the unit keeps it."""
+        return measured >= self.bound if self.at_least else measured < self.bound
 
 
 _US: Final = 1e-3
@@ -72,6 +86,54 @@ PROMISES: Final = (
         )
         for what, name in (("eight nodes", "eight_nodes"), ("a leaf", "leaf"), ("a spine", "spine"))
     ),
+    *(
+        Promise(
+            f"gang of {members} on {nodes:,} nodes, 99th percentile",
+            f"decisions.{figures}.{nodes}.p99_us",
+            milliseconds,
+            "ms",
+            _US,
+        )
+        for members, figures in ((4, "growth.gang_of_4"), (8, "gang_of_8"), (64, "growth.gang_of_64"))
+        for nodes, milliseconds in ((1000, 1), (10000, 5))
+    ),
+    Promise("relist of 10,000 nodes that all changed, once decoded", "starting.nodes.relist_all_changed_ms", 100, "ms"),
+    Promise("one node's changed labels, 99th percentile", "starting.nodes.one_change.p99_us", 1, "ms", _US),
+    Promise("all kernels compiled, nothing cached", "starting.kernels.cold.seconds", 6, "s"),
+    Promise(
+        "plain pods of 2 GPUs on 1,000 nodes: pods a second over kube-scheduler's",
+        "plain.1000.ours.pods_per_s",
+        3,
+        "times",
+        by="plain.1000.kube_scheduler.pods_per_s",
+        at_least=True,
+    ),
+    Promise("gangs of 8 in leaves of 16 on 5,000 nodes", "gangs.5000.ours.pods_per_s", 600, "pods/s", at_least=True),
+    Promise(
+        "gangs of 8 in leaves of 16 on 5,000 nodes: pods a second over kube-scheduler's",
+        "gangs.5000.ours.pods_per_s",
+        40,
+        "times",
+        by="gangs.5000.kube_scheduler.pods_per_s",
+        at_least=True,
+    ),
+    Promise(
+        "gangs of 8 in leaves of 16 on 5,000 nodes: pods a second over KAI-Scheduler's",
+        "gangs.5000.ours.pods_per_s",
+        8,
+        "times",
+        by="kai.5000.kai.pods_per_s",
+        at_least=True,
+    ),
+    Promise(
+        "memory of the process, 5,000 nodes and 20,000 bound pods, the peak",
+        "memory.5000.20000.peak_rss_mb",
+        512,
+        "MiB",
+    ),
+    Promise("CPU at 100 decisions a second, 5,000 nodes", "load.at_work.cpu_cores", 1, "core"),
+    Promise("received at 100 decisions a second, 5,000 nodes", "load.at_work.received_mb_per_s", 1, "MB/s"),
+    Promise("sent at 100 decisions a second, 5,000 nodes", "load.at_work.sent_mb_per_s", 1, "MB/s"),
     Promise("a whole experiment by the protocol of FGD, our score", "fgd.ours.seconds", 5, "s"),
     Promise("a whole experiment by the protocol of FGD, the published score", "fgd.fgd.seconds", 5, "s"),
 )

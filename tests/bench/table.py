@@ -128,7 +128,7 @@ def _promises(parts: Mapping[str, Json]) -> Rows:
     for one in PROMISES:
         found = one.measured(parts)
         if found is not None:
-            yield one.tells, f"under {one.below:g} {one.unit}", f"{found:.3g} {one.unit}", found < one.below
+            yield one.tells, one.promised, f"{found:.3g} {one.unit}", one.kept(found)
 
 
 _CONTESTANTS: Final = {"ours": "topo-scheduler", "kube_scheduler": "kube-scheduler 1.36.3", "kai": "KAI-Scheduler"}

@@ -22,7 +22,8 @@ def made_up(factors: Mapping[str, float] | None = None) -> dict[str, Json]:
         at = parts[name].setdefault("figures", {})
         for key in keys[:-1]:
             at = at.setdefault(key, {})
-        at[keys[-1]] = 8.0 * (factors or {}).get(path, 1.0)
+        value = 8000.0 if path.endswith(".ours.pods_per_s") else 8.0  # ahead of the others by what is promised
+        at[keys[-1]] = value * (factors or {}).get(path, 1.0)
     return parts
 
 
@@ -47,6 +48,26 @@ Checked = Callable[[Mapping[str, Json]], int]
 
 def test_a_run_like_the_baseline_passes(checked: Checked) -> None:
     assert checked(made_up()) == 0
+
+
+@pytest.mark.parametrize(
+    ("race", "times", "words"),
+    [
+        ("plain.1000", 2.99, "over kube-scheduler's: at least 3 times"),
+        ("gangs.5000", 39.9, "over kube-scheduler's: at least 40 times"),
+        ("gangs.5000", 7.99, "over KAI-Scheduler's: at least 8 times"),
+    ],
+)
+def test_a_race_below_its_promised_floor_fails_whatever_the_baseline_says(
+    race: str, times: float, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(made_up({f"{race}.ours.pods_per_s": times / 1000}))
+    write_baseline(run, tmp_path / "baseline.json")
+    write(tmp_path / "run.json", run)
+    assert main(["--from", str(tmp_path / "run.json"), "--baseline", str(tmp_path / "baseline.json")]) == 1
+    said = capsys.readouterr()
+    assert words in said.err
+    assert "WORSE" not in said.out
 
 
 def _moved(ratio: Ratio, by: float) -> dict[str, float]:
