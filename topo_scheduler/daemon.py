@@ -22,6 +22,7 @@ from topo_scheduler.isolation import Isolated
 from topo_scheduler.kernels.warm import OF_PLUGINS, Warmth, warm
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.events import EventRecorder
+from topo_scheduler.kube.fence import UNFENCED, Fence
 from topo_scheduler.kube.lease import LeaderElector, boot_time
 from topo_scheduler.observability import health
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot
@@ -161,7 +162,7 @@ class Daemon:
     async def _contend(self) -> None:
         election = self.configuration.scheduler.leader_election
         if not election.leader_elect:
-            await self._lead(lambda: True)
+            await self._lead(UNFENCED)
             return
         elector = LeaderElector(
             self.client,
@@ -174,21 +175,18 @@ class Daemon:
             clock=self._lease_clock,
             wall=self._wall,
         )
-        await elector.run(
-            lambda: self._lead(elector.holds, 0.0 if elector.clean_handover else elector.handover_seconds)
-        )
+        await elector.run(lambda: self._lead(elector.fence, elector))
 
-    async def _lead(self, allowed: Callable[[], bool], handover: float = 0.0) -> None:
+    async def _lead(self, fence: Fence, elector: LeaderElector | None = None) -> None:
         # Not above: with it come the kernels, which must be compiled while health is served, in `run`.
         from topo_scheduler.recording.listeners import listeners_for
         from topo_scheduler.term import Term
 
         self.term = Term(
             self.configuration,
-            self.client,
+            self.client.fenced(fence),
             self.metrics,
             self.events,
-            allowed=allowed,
             clock=self._clock,
             wall=self._wall,
             extensions=self.extensions,
@@ -196,7 +194,10 @@ class Daemon:
             listeners=listeners_for(self.outputs),
         )
         try:
-            await self.term.run(self.leading, handover=handover)
+            if elector is None:
+                await self.term.run(self.leading)
+            else:
+                await self.term.run(self.leading, quiet_seconds=elector.quiet_seconds, may_be_first=elector.found_none)
         finally:
             self.leading.clear()
             self.term = None

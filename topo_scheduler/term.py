@@ -68,7 +68,6 @@ class Term:
         metrics: Metrics,
         events: EventRecorder,
         *,
-        allowed: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         extensions: Extensions | None = None,
@@ -92,11 +91,11 @@ class Term:
             client,
             concurrency=connection.max_binds_in_flight,
             timeout=connection.bind_timeout,
-            allowed=allowed,
             clock=clock,
         )
         self._workers = connection.max_binds_in_flight
-        self._bind_timeout = connection.bind_timeout
+        self._name = configuration.scheduler.scheduler_name
+        self._had_a_leader = False  # whether pods, as they were listed, show what only a leader writes
         self._conditions = ConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
         self._group_conditions = GroupConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
         self._executor = Executor(
@@ -104,7 +103,7 @@ class Term:
             Writers(
                 self._binder,
                 self._plugins,
-                VolumeWriter(client, allowed=allowed),
+                VolumeWriter(client),
                 Evictor(client),
                 PodStatusWriter(client),
                 events,
@@ -160,19 +159,26 @@ class Term:
 
     # ------------------------------------------------------------ the life of a term
 
-    async def run(self, leading: asyncio.Event, *, handover: float = 0.0) -> None:
+    async def run(
+        self,
+        leading: asyncio.Event,
+        *,
+        quiet_seconds: Callable[[], float] = lambda: 0.0,
+        may_be_first: bool = False,
+    ) -> None:
         """Schedule until cancelled; then let binds in flight end.
 
         Args:
             leading: set once decisions are made.
-            handover: seconds for which a former leader may go on believing that it leads, which are waited out, and
-                at least as long as a bind takes; 0 when none can have binds on the wire.
+            quiet_seconds: seconds from now for which writes of an earlier leader may still take effect.
+            may_be_first: whether there may never have been an earlier leader: then they are waited for only where the
+                pods show traces of one.
         """
         async with asyncio.TaskGroup() as background:
             self._group = background
             tasks = [background.create_task(work, name=name) for name, work in self._background()]
             try:
-                await self._fill(handover)
+                await self._fill(quiet_seconds, may_be_first)
                 leading.set()
                 await self._decide()
             finally:
@@ -202,17 +208,16 @@ class Term:
         await self._filled.wait()
         await self.recovery.run()
 
-    async def _fill(self, handover: float) -> None:
-        """Wait until every cache is filled, and until nothing of a former leader can arrive any more."""
+    async def _fill(self, quiet_seconds: Callable[[], float], may_be_first: bool) -> None:
+        """Wait until every cache is filled, and until no write of an earlier leader can take effect any more."""
         await self._nodes.synced.wait()
         await self._pods.synced.wait()
         await self._namespaces.synced.wait()
         await self._await_owners()
         await self._await_storage()
-        if handover:
-            wait = max(handover, self._bind_timeout)
-            log.info("the Lease was not released: waiting for binds of a former leader to land, %g s", wait)
-            await asyncio.sleep(wait)
+        if (seconds := quiet_seconds()) > 0 and (self._had_a_leader or not may_be_first):
+            log.info("waiting %.1f s: until then writes of an earlier leader may take effect", seconds)
+            await asyncio.sleep(seconds)
             await self._pods.relist()
         await self.recovery.prepare()
         self._filled.set()
@@ -319,6 +324,8 @@ class Term:
         self._wake.set()
 
     def _pods_applied(self, pods: Sequence[Pod]) -> None:
+        if not self._had_a_leader and not self._filled.is_set():
+            self._had_a_leader = any(pod.spec.scheduler_name == self._name and _touched(pod) for pod in pods)
         self.recovery.pods_applied(pods)
         self._facts.pods_applied(pods)
 
@@ -397,3 +404,9 @@ class Term:
         now = self._clock()
         own = {name: reflector.staleness(now) for name, reflector in self._reflectors.items()}
         return own | self._groups.staleness(now)
+
+
+def _touched(pod: Pod) -> bool:
+    """Whether a scheduler has bound this pod, chosen a node for it, or said why it has none."""
+    said = any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in pod.status.conditions)
+    return said or bool(pod.spec.node_name or pod.status.nominated_node_name)

@@ -12,6 +12,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from topo_scheduler.kube.fence import FencedBody
 from topo_scheduler.kube.transport import Connection, Transport
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Truncate
 from topo_scheduler.simulation.apiserver.call import Answer
@@ -72,7 +73,7 @@ class Server(EmbeddedAPIServer):
         self.requests.add(info)
         fault = self.faults.strike(info)
         if isinstance(fault, Delay):
-            await asyncio.sleep(fault.seconds)
+            fault = await self.delayed(info, url.query, fault)
         elif isinstance(fault, Disconnect) and not fault.applied:
             raise aiohttp.ServerDisconnectedError
         outcome = await self._outcome(cast(web.BaseRequest, _Request(method, url, headers, _Body(body))), info, fault)
@@ -174,7 +175,9 @@ class Wire:
         """Return what a client is made with."""
         return cast(Transport, _Transport(self))
 
-    async def exchange(self, method: str, url: URL, headers: Mapping[str, str], body: bytes) -> Answer | Stream:
+    async def exchange(
+        self, method: str, url: URL, headers: Mapping[str, str], body: FencedBody | None
+    ) -> Answer | Stream:
         """Send a request and wait for the answer.
 
         Raises:
@@ -187,8 +190,13 @@ class Wire:
             self.knife.kill()
         if self.dead:
             await asyncio.Event().wait()
+        data = b""
+        if body is not None:
+            await asyncio.sleep(0)  # as for a connection: a process that was stopped before goes on here
+            body.send(None)
+            data = await body.as_bytes()
         sent = asyncio.get_running_loop().create_task(
-            self._carry(method, url, headers, body, after), context=self._outside
+            self._carry(method, url, headers, data, after), context=self._outside
         )
         try:
             answer = await asyncio.shield(sent)
@@ -236,13 +244,13 @@ class _Transport:
         method: str,
         url: URL,
         *,
-        data: bytes | None,
+        data: FencedBody | None,
         headers: Mapping[str, str],
         timeout: aiohttp.ClientTimeout,
         allow_redirects: bool,
     ) -> AsyncIterator[_Response]:
         async with asyncio.timeout(timeout.total):
-            answer = await self._wire.exchange(method, url, headers, data or b"")
+            answer = await self._wire.exchange(method, url, headers, data)
         assert isinstance(answer, Answer)
         yield _Response(answer)
 
@@ -250,7 +258,7 @@ class _Transport:
         self, url: URL, *, headers: Mapping[str, str], timeout: aiohttp.ClientTimeout, allow_redirects: bool
     ) -> _Response:
         async with asyncio.timeout(timeout.connect):
-            answer = await self._wire.exchange("GET", url, headers, b"")
+            answer = await self._wire.exchange("GET", url, headers, None)
         if isinstance(answer, Answer):
             return _Response(answer)
         streams = self._wire.server.streams

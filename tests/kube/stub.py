@@ -10,6 +10,7 @@ from typing import Any
 from aiohttp import web
 
 from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.fence import UNFENCED
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -48,7 +49,7 @@ async def stubbed(handler: Handler, user: dict[str, Any] | None = None) -> Async
     """A client of such a server."""
     with tempfile.TemporaryDirectory() as folder:
         async with serving(handler) as address:
-            client = await Client.connect(str(kubeconfig(Path(folder), address, user)))
+            client = (await Client.connect(str(kubeconfig(Path(folder), address, user)))).fenced(UNFENCED)
             try:
                 yield client
             finally:

@@ -9,6 +9,8 @@ import pytest
 from aiohttp import web
 
 from topo_scheduler.kube.binder import Binder, BindRequest, BindResult, Outcome
+from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.fence import Fence
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
 
@@ -29,8 +31,8 @@ def request(w: World, name: str = "pod", node: str = "node-1", **changes: Any) -
     return BindRequest("default", name, uid, node, **{"annotations": NOTES, **changes})
 
 
-def binder(w: World, **options: Any) -> Binder:
-    return Binder(w.client, clock=now, **options)
+def binder(w: World, client: Client | None = None, **options: Any) -> Binder:
+    return Binder(client or w.client, clock=now, **options)
 
 
 async def bind(w: World, **changes: Any) -> BindResult:
@@ -226,7 +228,7 @@ async def test_a_refusal_after_a_lost_answer_is_not_certain() -> None:
 async def test_who_may_not_bind_sends_nothing() -> None:
     async with world() as w:
         w.create_pod("pod")
-        result = await binder(w, allowed=lambda: False).bind(request(w))
+        result = await binder(w, w.client.fenced(Fence(lambda: 0.0))).bind(request(w))
         assert result.outcome is Outcome.UNBOUND
         assert not w.server.requests.entries
 
@@ -235,9 +237,9 @@ async def test_who_may_not_bind_sends_nothing() -> None:
 async def test_leadership_is_asked_before_every_attempt() -> None:
     async with world() as w:
         w.create_pod("pod")
-        answers = iter([True, False])
+        left = iter([10.0, 10.0, 0.0])
         fail(w, Refuse(500))
-        result = await binder(w, allowed=lambda: next(answers)).bind(request(w))
+        result = await binder(w, w.client.fenced(Fence(lambda: next(left, 0.0)))).bind(request(w))
         assert result.outcome is Outcome.UNKNOWN, "the first attempt may have been written"
         assert w.asked("create", "pods/binding") == 1
 

@@ -26,16 +26,18 @@ class Daemon:
         self.view: View[Pod] = View()
         self.reflector = w.reflector(PODS, self.view, page_size=10)
         self.elector = LeaderElector(w.client, "kube-system", "topo", "daemon", clock=now)
-        self.binder = Binder(w.client, concurrency=8, allowed=self.elector.holds, clock=now)
+        self.client = w.client.fenced(self.elector.fence)
+        self.binder = Binder(self.client, concurrency=8, clock=now)
         busy = lambda: self.binder.in_flight > 0  # noqa: E731
         self.events = EventRecorder(w.client, "topo-scheduler", "daemon", busy=busy, clock=now)
-        self.conditions = ConditionWriter(w.client, busy=busy, clock=now)
+        self.conditions = ConditionWriter(self.client, busy=busy, clock=now)
         self.results: list[tuple[str, BindResult]] = []
 
     async def lead(self) -> None:
         await self.reflector.relist()
-        if not self.elector.clean_handover:
-            await asyncio.sleep(max(self.binder.timeout, self.elector.handover_seconds))
+        if (seconds := self.elector.quiet_seconds()) > 0:
+            await asyncio.sleep(seconds)
+            await self.reflector.relist()
         while True:
             pending = [pod for pod in self.view.objects.values() if not pod.spec.node_name]
             for pod in pending:

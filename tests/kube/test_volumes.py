@@ -1,5 +1,6 @@
 """Writes of volumes: on the state they were decided on, once, and by nobody who leads no more."""
 
+from topo_scheduler.kube.fence import Fence
 from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse
 from topo_scheduler.state.storage import ReserveVolume, SelectNode
@@ -99,6 +100,6 @@ async def test_a_busy_server_is_tried_again() -> None:
 async def test_who_leads_no_more_writes_nothing() -> None:
     async with world() as w:
         reserve, _ = made(w)
-        done = await VolumeWriter(w.client, allowed=lambda: False).write([reserve])
-        assert "the lease ended before it was written" in done.problem
+        done = await VolumeWriter(w.client.fenced(Fence(lambda: 0.0))).write([reserve])
+        assert "the lease has ended" in done.problem
         assert reference(w) == {} and w.asked("patch", "persistentvolumes") == 0

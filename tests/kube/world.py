@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.decoding import Codec
+from topo_scheduler.kube.fence import UNFENCED
 from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import PODS, Object, Resource
 from topo_scheduler.kube.sinks import Deleted
@@ -82,7 +83,7 @@ async def connected(server: EmbeddedAPIServer, token: str | None = None) -> Asyn
     """Another client, of the administrator or of whoever the token is."""
     with tempfile.TemporaryDirectory() as folder:
         kubeconfig = server.write_kubeconfig(Path(folder) / "config", token)
-        client = await Client.connect(str(kubeconfig))
+        client = (await Client.connect(str(kubeconfig))).fenced(UNFENCED)
     try:
         yield client
     finally:

@@ -154,9 +154,11 @@ async def _write(client: "Client", nodes: Sequence[str], wanted: Sequence[Wanted
     from topo_scheduler.api.migrations import DEFINITION, MigrationPod, MigrationSpec
     from topo_scheduler.kube.client import MERGE_PATCH
     from topo_scheduler.kube.errors import NotFound
+    from topo_scheduler.kube.fence import UNFENCED
     from topo_scheduler.kube.migrations import MigrationWriter, Written
     from topo_scheduler.kube.resources import NODES
 
+    client = client.fenced(UNFENCED)
     writer = MigrationWriter(client)
     try:
         over = {

@@ -25,6 +25,7 @@ from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import (
     ApiError,
     Conflict,
+    Fenced,
     KubeError,
     NotFound,
     ServerError,
@@ -106,7 +107,7 @@ _pod = msgspec.json.Decoder(Pod)
 
 
 class Binder:
-    """Binds pods. ``allowed`` is asked right before every send: a leader that may no longer bind, does not."""
+    """Binds pods."""
 
     def __init__(
         self,
@@ -114,13 +115,11 @@ class Binder:
         *,
         concurrency: int = 48,
         timeout: float = 10.0,
-        allowed: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.timeout = timeout
         self._client = client
         self._slots = asyncio.Semaphore(concurrency)
-        self._allowed = allowed
         self._clock = clock
         self._pending = 0
         self._idle = asyncio.Event()
@@ -159,11 +158,11 @@ class Binder:
         body = _body(request)
         doubt = False  # whether something was sent of which it is not known if it was written
         for attempt in itertools.count(1):
-            if not self._allowed():
-                return _unsettled(doubt), "the lease ended before the bind was sent"
             try:
                 await self._client.request("POST", path, body=body, query=query, timeout=self._share(end))
                 return Outcome.BOUND, ""
+            except Fenced as failure:
+                return _unsettled(doubt), str(failure)
             except KubeError as failure:
                 error = failure
             if isinstance(error, NotFound):

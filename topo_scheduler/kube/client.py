@@ -3,8 +3,12 @@
 Everything else in this package goes through :class:`Client`. It raises the errors of ``errors`` and nothing
 else, follows no redirect, and repeats a request in one case only: once, after a 401 or an unknown
 certificate, if reading the credentials again changed them. Whoever calls it names the timeout.
+
+A client only reads. What writes gets ``client.fenced(fence)``, which asks the fence before every request that is not a
+GET (see ``fence``); so no writer can forget to.
 """
 
+import copy
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -21,7 +25,8 @@ from yarl import URL
 
 from topo_scheduler import __version__
 from topo_scheduler.api.objects import Status
-from topo_scheduler.kube.errors import ApiError, Unauthorized, Undecodable, Unreachable, api_error
+from topo_scheduler.kube.errors import ApiError, ServerError, Unauthorized, Undecodable, Unreachable, api_error
+from topo_scheduler.kube.fence import Fence, FencedBody
 from topo_scheduler.kube.transport import Connection, Transport
 
 T = TypeVar("T")
@@ -105,6 +110,7 @@ class Client:
         # Uncompressed: next to the API server, gzip costs both sides more than the bytes it saves.
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self.traffic = Traffic()
+        self._fence: Fence | None = None
 
     @classmethod
     async def connect(
@@ -117,6 +123,12 @@ class Client:
     ) -> "Client":
         """Read the configuration; raises ``Misconfigured``. The server is first contacted by a request."""
         return cls(await Transport.open(kubeconfig, context, pool_size), user_agent=user_agent)
+
+    def fenced(self, fence: Fence) -> "Client":
+        """Return a client on the same connections that also writes, as far as the fence allows."""
+        client = copy.copy(self)
+        client._fence = fence
+        return client
 
     @property
     def server(self) -> str:
@@ -145,22 +157,57 @@ class Client:
         """Send one request and return the body of the answer.
 
         ``path`` is already quoted. Raises ``ApiError`` for an answer that is not 2xx, ``Unreachable`` if
-        there is none within ``timeout`` seconds.
+        there is none within ``timeout`` seconds, ``Fenced`` if it is a write and may not be sent. The API server
+        carries out a write within ``timeout`` seconds, or the shorter time that the fence allows, or not at all.
         """
         headers = {**self._headers, "Accept": accept}
         if body is not None:
             headers["Content-Type"] = content_type
-        url = f"{path}?{urlencode(query)}" if query else path
+        if method != "GET" and (self._fence is None or not body):
+            raise RuntimeError(f"{method} {path}: a write needs a fence, and a body that asks it")
         authorization = await self._transport.authorization()
         try:
-            return await self._send(method, url, {**headers, **authorization}, body, timeout)
+            return await self._attempt(method, path, query, {**headers, **authorization}, body, timeout)
         except (Unauthorized, Unreachable) as error:
             if not _credentials_at_fault(error) or not await self._transport.reload(authorization):
                 raise
         authorization = await self._transport.authorization()
-        return await self._send(method, url, {**headers, **authorization}, body, timeout)
+        return await self._attempt(method, path, query, {**headers, **authorization}, body, timeout)
 
-    async def _send(self, method: str, url: str, headers: dict[str, str], body: bytes | None, timeout: float) -> bytes:
+    async def _attempt(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        headers: dict[str, str],
+        body: bytes | None,
+        timeout: float,
+    ) -> bytes:
+        fence = self._fence
+        if body is None or fence is None:
+            return await self._send(method, _url(path, query), headers, None, timeout)
+        deadline = fence.deadline(timeout)
+        url = _url(path, {**(query or {}), "timeout": f"{deadline * 1000:.0f}ms"})
+        payload = FencedBody(body, fence, deadline)
+        settled = False
+        try:
+            answer = await self._send(method, url, headers, payload, timeout)
+            settled = True
+            return answer
+        except ApiError as error:
+            settled = not isinstance(error, ServerError)
+            raise
+        except Unreachable as error:
+            if payload.refusal is not None and not payload.left:
+                raise payload.refusal from error
+            raise
+        finally:
+            if payload.left and not settled:
+                fence.unanswered(deadline)
+
+    async def _send(
+        self, method: str, url: str, headers: dict[str, str], body: FencedBody | None, timeout: float
+    ) -> bytes:
         transport = self._transport
         status = 0
         try:
@@ -178,7 +225,8 @@ class Client:
         except _NOT_SENT as error:
             raise Unreachable(f"{method} {url}: {_describe(error)}", sent=False) from error
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise Unreachable(f"{method} {url}: {_describe(error, timeout)}") from error
+            sent = body is None or body.left
+            raise Unreachable(f"{method} {url}: {_describe(error, timeout)}", sent=sent) from error
         finally:
             self.traffic.requests[method, status] += 1
         self.traffic.bytes_received += len(answer)
@@ -199,7 +247,7 @@ class Client:
 
         Raises as :meth:`request` does; the iterator raises ``Unreachable`` if the stream breaks off.
         """
-        url = f"{path}?{urlencode(query)}"
+        url = _url(path, query)
         request = f"WATCH {path}"
         authorization = await self._transport.authorization()
         try:
@@ -244,6 +292,10 @@ def decode(decoder: msgspec.json.Decoder[T], answer: bytes) -> T:
         return decoder.decode(answer)
     except msgspec.DecodeError as error:
         raise Undecodable(f"{error} (in an answer of {len(answer)} bytes)") from error
+
+
+def _url(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
 
 
 @lru_cache(maxsize=256)

@@ -5,6 +5,7 @@
     KubeError
     ├── Misconfigured        kubeconfig or service account cannot be used
     ├── Unreachable          no answer: refused, reset, timed out
+    ├── Fenced               not sent: this process may not write any more
     ├── Undecodable          an answer that is not the JSON it should be
     └── ApiError             an answer that says no
         ├── Unauthorized     401
@@ -47,6 +48,10 @@ class Unreachable(KubeError):
     def __init__(self, message: str, *, sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
+
+
+class Fenced(KubeError):
+    """Nothing was sent: the lease of this process has ended, or is about to."""
 
 
 class Undecodable(KubeError):

@@ -19,6 +19,7 @@ import msgspec
 from topo_scheduler.api.base import Base
 from topo_scheduler.kube.client import MERGE_PATCH, Client
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, lacks_rights, passes, retried
+from topo_scheduler.kube.fence import UNFENCED
 from topo_scheduler.kube.lane import Lane
 from topo_scheduler.kube.resources import segment
 from topo_scheduler.kube.times import micro_time
@@ -126,7 +127,7 @@ class EventRecorder:
         self.posted = 0
         self.dropped = 0
         self.failed = 0
-        self._client = client
+        self._client = client.fenced(UNFENCED)
         self._controller = reporting_controller
         self._instance = _clipped(instance, 128)
         self._capacity = capacity

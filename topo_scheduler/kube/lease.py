@@ -2,10 +2,12 @@
 
 A lease is not a fence: nothing stops a leader that has lost it from sending a request, except itself. So what
 always holds here is that a leader stops in time. Its right to lead ends, by its own clock, ``hold_seconds``
-after it *sent* the last renewal that succeeded. Others count the lease duration from when they *saw* that
-renewal, which is later, and ``hold_seconds`` is shorter by more than clocks drift apart. At that moment
-``holds()``, which is asked before every bind, turns False, and the body is cancelled. What is on the wire by
-then is waited for by the next leader; ``clean_handover`` says whether it has to.
+after it *sent* the last renewal that succeeded. At that moment ``fence``, which every write asks right before its bytes
+leave, refuses, and the body is cancelled. Others count the lease duration from when they *saw* that renewal, which is
+later. ``hold_seconds`` is shorter than the lease duration by more than clocks drift apart, and by ``flight_seconds`` on
+top of that: so long may the last write still be on its way to the API server, which gives it up at its deadline (see
+``fence``). Whoever takes a lease that has run out before its eyes therefore finds every write of the last leader done,
+or never to be done. ``quiet_seconds()`` says for how long that is not so in the cases that are left.
 
 Nothing here compares the clocks of two machines: another's lease has expired when its record has not changed
 before our eyes for as long as it is valid. Our own clock also counts the time a machine was suspended, where
@@ -14,6 +16,7 @@ the system can tell.
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import Callable, Coroutine
@@ -23,16 +26,20 @@ import msgspec
 
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, Undecodable, passes, retried
+from topo_scheduler.kube.fence import CLOCK_DRIFT, FLIGHT_SECONDS, UNFENCED, Fence
 from topo_scheduler.kube.resources import segment
 from topo_scheduler.kube.times import micro_time
 
 logger = logging.getLogger(__name__)
 
-DRIFT = 0.1
-"""The share of the lease duration that is never used: no two clocks run at rates this different."""
+FLIGHT_SHARE = 0.2
+"""The share of the lease duration that writes may be on their way to the API server, up to ``FLIGHT_SECONDS``."""
 
-JITTER = 1.2
-"""Candidates wait one retry period and up to this many more, so that they do not act in step."""
+LOOK_SECONDS = 1.0
+"""Longest pause between two looks of a standby: what it sees late, it takes over late."""
+
+RUSH_SECONDS = 0.2
+"""Standbys try to take a lease that has run out within this time, so that they do not act in step."""
 
 RELEASE_SECONDS = 5.0
 """A lease that cannot be released in this time expires by itself."""
@@ -89,22 +96,24 @@ class LeaderElector:
         clock: Callable[[], float] = boot_time,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        if not lease_duration > renew_deadline > retry_period * JITTER > 0:
+        if not lease_duration > renew_deadline > retry_period * 1.2 > 0:
             raise ValueError("leader election needs leaseDuration > renewDeadline > 1.2 x retryPeriod > 0")
         self.identity = identity
         self.leader = ""
         """Who leads, as last seen; empty if nobody."""
         self.transitions = 0
-        self.clean_handover = False
-        """Whether no write of an earlier leader can be under way, since it released the lease.
-
-        If not, wait before the first bind, as long as a bind takes at most and at least ``handover_seconds``.
-        That is also so where the lease did not exist: it may have been deleted before who held it could know.
-        """
-        self.hold_seconds = min(renew_deadline, lease_duration * (1 - DRIFT))
-        self.handover_seconds = self.hold_seconds / (1 - DRIFT)
-        """How long an earlier leader, cut off and with a slow clock, may go on believing that it leads."""
-        self._client = client
+        self.found_none = False
+        """Whether there was no Lease when it was taken: this is the first leader, or the Lease was deleted."""
+        flight_seconds = min(FLIGHT_SECONDS, lease_duration * FLIGHT_SHARE)
+        self.hold_seconds = min(renew_deadline, (lease_duration - flight_seconds) * (1 - CLOCK_DRIFT))
+        self.fence = Fence(
+            self.left,
+            reserve=min(retry_period, self.hold_seconds / 4),
+            flight_seconds=flight_seconds,
+            clock=clock,
+        )
+        """Asks this lease before each write."""
+        self._client = client.fenced(UNFENCED)  # the Lease protects others, and itself by its resourceVersion
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases"
         self._path = f"{self._collection}/{segment(name)}"
         self._names = {"name": name, "namespace": namespace}
@@ -114,13 +123,28 @@ class LeaderElector:
         self._clock = clock
         self._wall = wall
         self._until = NEVER
+        self._ended = NEVER  # when the last right to lead that we had ended, at the latest
+        self._quiet_at = NEVER
         self._current: Lease | None = None  # as our last write left it; None if what is on the server is not known
         self._observed: Lease | None = None  # another's …
         self._observed_at = NEVER  # … and since when it has not changed
 
+    def left(self) -> float:
+        """Seconds for which we may still act as the leader; 0 or less if we may not."""
+        return self._until - self._clock()
+
     def holds(self) -> bool:
         """Whether we may act as the leader at this very moment."""
-        return self._clock() < self._until
+        return self.left() > 0
+
+    def quiet_seconds(self) -> float:
+        """Seconds from now until no write of an earlier leader can take effect any more; 0 or less if none can now.
+
+        None if the earlier leader released the lease, or the lease ran out before our eyes. If it was ours, until the
+        last right to lead has ended. A lease duration from when we found no Lease: it may have been deleted under a
+        leader, which can't know before its next renewal.
+        """
+        return self._quiet_at - self._clock()
 
     async def run(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run ``body`` while leading, again each time the lease is won; return when it returns.
@@ -145,6 +169,7 @@ class LeaderElector:
         ended = work.done()
         work.cancel()
         interrupted |= await _wait(work)
+        interrupted |= await self._settle()
         held, self._until = self.holds(), NEVER
         keeper.cancel()
         interrupted |= await _wait(keeper)
@@ -156,6 +181,18 @@ class LeaderElector:
         if interrupted:
             raise asyncio.CancelledError
         return ended
+
+    async def _settle(self) -> bool:
+        """Hold the lease until no write of ours can take effect any more; whether we were cancelled meanwhile.
+
+        Cancelled, it is not released: others wait until it runs out.
+        """
+        try:
+            await asyncio.sleep(max(0.0, min(self.fence.unsettled_seconds(), self.left())))
+        except asyncio.CancelledError:
+            self._until = NEVER
+            return True
+        return False
 
     async def _keep(self) -> None:
         """Renew in time; return when the lease is lost, or may be."""
@@ -212,7 +249,7 @@ class LeaderElector:
                 current = await self._read()
                 if self._is_free(current):
                     if current.holder != self.identity or not claimed:
-                        self.clean_handover = bool(current.version) and not current.holder
+                        self._look_back(current)
                     claimed = True
                     await self._hold(current)
                     if self.holds():
@@ -224,7 +261,27 @@ class LeaderElector:
                 if str(error) != complaint:
                     complaint = str(error)
                     logger.warning("cannot contend for the lease: %s", error)
-            await asyncio.sleep(self._retry_period * random.uniform(1.0, 1.0 + JITTER))
+            await asyncio.sleep(self._pause())
+
+    def _look_back(self, current: Lease) -> None:
+        """Find out until when writes of an earlier leader may take effect, of a lease that we are about to take."""
+        now = self._clock()
+        self.found_none = not current.version
+        self._quiet_at = self._ended + self.fence.flight_seconds
+        if self.found_none:
+            self._quiet_at = max(self._quiet_at, now + self._duration)
+
+    def _pause(self) -> float:
+        """Seconds until the next look at the lease: often, and right when it runs out."""
+        pause = min(LOOK_SECONDS, self._retry_period) * random.uniform(0.5, 1.0)
+        runs_out = self._runs_out() - self._clock()
+        return runs_out + random.uniform(0.0, RUSH_SECONDS) if 0 < runs_out < pause else pause
+
+    def _runs_out(self) -> float:
+        """When another's lease has run out, by our clock; in the past where there is none."""
+        if self._observed is None:
+            return NEVER
+        return self._observed_at + float(self._observed.spec.get("leaseDurationSeconds") or self._duration)
 
     def _is_free(self, current: Lease) -> bool:
         """Whether the lease may be taken: nobody's, ours, or another's whose time is up before our eyes."""
@@ -237,10 +294,7 @@ class LeaderElector:
         elif current.version:
             self._observed = None  # released, by whoever held it
         # A lease that was deleted says nothing: who held it may not have noticed yet.
-        if self._observed is None:
-            return True
-        duration = self._observed.spec.get("leaseDurationSeconds") or self._duration
-        return now >= self._observed_at + float(duration)
+        return now >= self._runs_out()
 
     # ------------------------------------------------------------ the record
 
@@ -255,14 +309,14 @@ class LeaderElector:
         """Claim or renew: ours from the moment the request was sent, so that nobody's clock says longer."""
         spec: dict[str, Any] = {
             "holderIdentity": self.identity,
-            "leaseDurationSeconds": max(1, round(self._duration)),
+            "leaseDurationSeconds": math.ceil(self._duration),
         }
         if current.holder != self.identity:
             spec["acquireTime"] = micro_time(self._wall())
             spec["leaseTransitions"] = (current.spec.get("leaseTransitions") or 0) + bool(current.version)
         sent = self._clock()
         written = await self._write(current, spec)
-        self._until = sent + self.hold_seconds
+        self._until = self._ended = sent + self.hold_seconds
         self.leader = self.identity
         self.transitions = written.spec.get("leaseTransitions") or 0
 

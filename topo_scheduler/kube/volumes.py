@@ -6,7 +6,7 @@ it is refused instead, and the decision is made anew. Repeating one is harmless:
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,10 +39,6 @@ _volume = msgspec.json.Decoder(PersistentVolume)
 _claim = msgspec.json.Decoder(PersistentVolumeClaim)
 
 
-class NotAllowed(KubeError):
-    """The replica leads no more: nothing is written."""
-
-
 @dataclass(slots=True)
 class Written:
     """What was written, with the resourceVersion it has since; and why the rest was not."""
@@ -52,11 +48,10 @@ class Written:
 
 
 class VolumeWriter:
-    """Writes; never raises for what the server does. ``allowed`` is asked right before every send."""
+    """Writes; never raises for what the server does."""
 
-    def __init__(self, client: Client, *, allowed: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
-        self._allowed = allowed
         self._slots = asyncio.Semaphore(CONCURRENCY)
 
     async def write(self, writes: Sequence[VolumeWrite]) -> Written:
@@ -75,8 +70,6 @@ class VolumeWriter:
         """Write once; return the resourceVersion of what is there then."""
 
         async def send() -> str:
-            if not self._allowed():
-                raise NotAllowed("the lease ended before it was written")
             try:
                 return await self._patch(write)
             except Conflict:

@@ -6,6 +6,7 @@ record shows exactly which permissions a client needs.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ _VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "DELETE": ("delete", "deletecollection"),
 }
 """The verb with a name in the path, and without one."""
+LONGEST_SECONDS: Final = 60.0
+"""No request but a watch may take longer."""
 _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 _TRUE: Final = frozenset({"1", "true", "t"})
 
@@ -28,6 +31,23 @@ _TRUE: Final = frozenset({"1", "true", "t"})
 def is_true(value: str | None) -> bool:
     """A boolean of a query, in any spelling that Go accepts."""
     return value is not None and value.lower() in _TRUE
+
+
+_DURATION: Final = re.compile(r"(?:\d+(?:\.\d*)?(?:ms|s|m|h))+")
+_UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def deadline_seconds(query: Mapping[str, str]) -> float:
+    """Seconds within which a request is carried out or not at all, as its ``timeout`` says; at most a minute.
+
+    Raises:
+        ValueError: it is no duration.
+    """
+    text = query.get("timeout", "")
+    if text and not _DURATION.fullmatch(text):
+        raise ValueError(f'invalid timeout specified in the request URL - time: invalid duration "{text}"')
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([\d.]+)(ms|s|m|h)", text))
+    return min(seconds, LONGEST_SECONDS) if seconds else LONGEST_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

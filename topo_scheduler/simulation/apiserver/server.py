@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ from .errors import APIError, bad_request, no_such_path
 from .faults import BreakWatch, Delay, Disconnect, Fault, Faults, Refuse, Truncate
 from .objects import Json
 from .rbac import ADMIN, ANONYMOUS, Tokens, User, authorize, impersonated
-from .requests import RequestInfo, RequestLog, read_request
+from .requests import RequestInfo, RequestLog, deadline_seconds, read_request
 from .store import Store
 from .watching import Over, Stream
 
@@ -31,6 +32,9 @@ _log = logging.getLogger(__name__)
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 _MAX_BODY: Final = 3 * 2**20
 _JSON: Final = "application/json"
+
+
+_TOO_LATE: Final = "Timeout: request did not complete within requested timeout - context deadline exceeded"
 
 
 class EmbeddedAPIServer:
@@ -163,7 +167,7 @@ class EmbeddedAPIServer:
         self.requests.add(info)
         fault = self.faults.strike(info)
         if isinstance(fault, Delay):
-            await asyncio.sleep(fault.seconds)
+            fault = await self.delayed(info, request.rel_url.query, fault)
         elif isinstance(fault, Disconnect) and not fault.applied:
             return _cut(request)
         outcome = await self._outcome(request, info, fault)
@@ -175,6 +179,17 @@ class EmbeddedAPIServer:
             return await _truncated(request, outcome)
         headers = {"Content-Type": outcome.media_type, **outcome.headers}
         return web.Response(body=outcome.body, status=outcome.code, headers=headers)
+
+    async def delayed(self, info: RequestInfo, query: Mapping[str, str], delay: Delay) -> Refuse | None:
+        """Take as long as a fault says, but not longer than the request may; return how it is refused then."""
+        try:
+            deadline = math.inf if info.verb == "watch" else deadline_seconds(query)
+        except ValueError as error:
+            return Refuse(400, message=str(error))
+        await asyncio.sleep(min(delay.seconds, deadline))
+        if delay.seconds < deadline:
+            return None
+        return Refuse(504, message=_TOO_LATE)
 
     async def _outcome(self, request: web.BaseRequest, info: RequestInfo, fault: Fault | None) -> Answer | Stream:
         """Do what was asked for, or say why not."""

@@ -1,0 +1,146 @@
+"""The right to write: every request that changes something asks for it right before its bytes leave.
+
+A leader loses its right at a moment that its own clock knows, whatever it is doing then: waiting for a connection of
+the pool, for a turn of the event loop, or to be continued after SIGSTOP. So the fence is asked three times by the
+client, and by no writer: before the request is made, which also gives it a deadline that the API server keeps
+(``?timeout=``); when its body is about to be handed to the socket, which is the last line of Python before ``send``;
+and, when a request ends without an answer, for how long the API server may still be carrying it out.
+
+What always holds, with ``left()`` the seconds for which this process may write:
+
+* No byte of a write is handed to the kernel when ``left()`` is not above the deadline that the write carries.
+* The API server gives a write up by its deadline, counted from when it has read the headers. So what is received within
+  ``flight_seconds`` of being sent has taken effect, or never will, ``flight_seconds`` after the right has ended.
+* What the kernel has, it drops when the API server's side does not acknowledge it for ``flight_seconds``, process
+  stopped or not (``TCP_USER_TIMEOUT``, on Linux).
+"""
+
+import math
+import socket
+import time
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import StreamWriter
+from aiohttp.payload import BytesPayload
+
+from topo_scheduler.kube.errors import Fenced, KubeError, Unreachable
+
+CLOCK_DRIFT: Final = 0.1
+"""No two clocks are assumed to run at rates that differ by more than this share."""
+FLIGHT_SECONDS: Final = 3.0
+"""Longest time that bytes travel from here to the API server; afterwards the kernel drops them."""
+SHORTEST_SECONDS: Final = 0.1
+"""No write is begun with a shorter deadline than this: the API server could hardly keep it."""
+
+_USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
+
+
+class Fence:
+    """Says whether a write may leave now, and until when the API server may carry it out.
+
+    Args:
+        left: seconds for which this process may still write; 0 or less when it may not.
+        reserve: seconds of them that a write may spend on the way to its connection.
+        flight_seconds: longest time that bytes travel to the API server.
+        clock: seconds, as ``left`` counts them.
+    """
+
+    def __init__(
+        self,
+        left: Callable[[], float],
+        *,
+        reserve: float = 0.0,
+        flight_seconds: float = FLIGHT_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.flight_seconds = flight_seconds
+        self._left = left
+        self._reserve = reserve
+        self._clock = clock
+        self._quiet_at = -math.inf
+
+    def deadline(self, seconds: float) -> float:
+        """Return the seconds that a write may take at the API server, at most ``seconds``.
+
+        Raises:
+            Fenced: this process may not write, or not for long enough.
+        """
+        left = self._left()
+        allowed = min(seconds, (left - self._reserve) * (1 - CLOCK_DRIFT))
+        if allowed < min(SHORTEST_SECONDS, seconds):
+            raise Fenced(_ended(left))
+        return allowed
+
+    def ask(self, deadline: float) -> None:
+        """Return if a write with this deadline may leave now.
+
+        Raises:
+            Fenced: this process may not write any more.
+            Unreachable: it may, but not for as long as the deadline says: the write waited too long for its connection.
+        """
+        left = self._left()
+        if left <= 0:
+            raise Fenced(_ended(left))
+        if left * (1 - CLOCK_DRIFT) < deadline:
+            raise Unreachable(f"waited too long for a connection: the lease ends in {left:.1f} s", sent=False)
+
+    def unanswered(self, deadline: float) -> None:
+        """Note that a write may still be carried out: it ended without an answer, or was cancelled."""
+        if not math.isinf(self._left()):
+            self._quiet_at = max(self._quiet_at, self._clock() + deadline / (1 - CLOCK_DRIFT) + self.flight_seconds)
+
+    def unsettled_seconds(self) -> float:
+        """Return for how long a write without an answer may still take effect; 0 if there is none."""
+        return max(0.0, self._quiet_at - self._clock())
+
+
+UNFENCED: Final = Fence(lambda: math.inf)
+"""For writes that no lease protects: the Lease itself, events, and what a person asks for on the command line.
+
+An event reports what has happened. Posted late, and by a replica that leads no more, it is as true; and it changes
+nothing that a scheduler decides by.
+"""
+
+
+class FencedBody(BytesPayload):
+    """The body of a write. It asks the fence when it is about to be handed to the socket, headers included."""
+
+    def __init__(self, data: bytes, fence: Fence, deadline: float) -> None:
+        super().__init__(data)
+        self._fence = fence
+        self._deadline = deadline
+        self.left = False
+        """Whether bytes have been handed to the socket."""
+        self.refusal: KubeError | None = None
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        """Write headers and body, in one go; called once the connection is there, with the headers still buffered."""
+        transport = writer.transport if isinstance(writer, StreamWriter) else None
+        self.send(transport.get_extra_info("socket") if transport is not None else None)
+        await super().write_with_length(writer, content_length)
+
+    def send(self, connection: socket.socket | None) -> None:
+        """Ask whether the bytes may leave on this connection.
+
+        Raises:
+            Fenced: this process may not write any more.
+            Unreachable: the deadline is too long by now.
+        """
+        if connection is not None and _USER_TIMEOUT is not None:
+            connection.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, math.ceil(self._fence.flight_seconds * 1000))
+        try:
+            self._fence.ask(self._deadline)
+        except KubeError as error:
+            self.refusal = error
+            raise
+        self.left = True
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Return the body as text."""
+        return self._value.decode(encoding, errors)
+
+
+def _ended(left: float) -> str:
+    return "the lease has ended: nothing was sent" if left <= 0 else f"the lease ends in {left:.1f} s: nothing was sent"
