@@ -26,6 +26,7 @@ from topo_scheduler.scheduling.instructions import (
     Bind,
     BindOutcome,
     Complain,
+    CountFailure,
     Evict,
     Instruction,
     MarkGroup,
@@ -151,6 +152,8 @@ class Executor:
                 log_decision(decision, seconds)
             case Complain(message):
                 log.warning(message)
+            case CountFailure(phase, kind):
+                self._metrics.set_aside.labels(phase, kind).inc()
             case Evict(pod, message):
                 self._start(self._evict(pod, message), f"evict {pod.uid}")
             case Nominate(pod, node):

@@ -282,7 +282,12 @@ a job. Label values:
 - `outcome` in `topology_recovery_duration_seconds`: the last [phase](migrations.md#status) of the Migration, `Done`,
   `Failed` or `Cancelled`; `cause`: its [cause](../explanation/recovery.md#what-counts-as-a-failure), such as
   `NodeUnreachable`.
-- `phase`: a phase of a Migration that is not the last: `Planned`, `Reserving`, `Evicting` or `Placing`.
+- `phase` in `topology_scheduler_recovery_duration_seconds`: a phase of a Migration that is not the last: `Planned`,
+  `Reserving`, `Evicting` or `Placing`.
+- `phase` in `topology_scheduler_workload_failures_total`: what failed, `understanding`, `decision`, `preemption`,
+  `placement`, `explanation`, `reservation`, `moves`, `recovery`, or `object` for a node, namespace or budget that could
+  not be read; `kind`: `fault` (an exception), `operations`, `time` or `memory` (the budget that was exceeded). See
+  [the barrier around each workload](../explanation/barrier.md).
 - `state`: `wanted`, `free` or `lent`.
 - `queue`: `active`, `backoff`, `unschedulable` or `gated` (the gang lacks pods).
 - `namespace`: in `topology_scheduler_dominant_share_ratio` only, for namespaces that have pods of this scheduler.

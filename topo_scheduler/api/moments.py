@@ -11,5 +11,5 @@ def seconds_of(timestamp: str | None) -> float | None:
     """
     try:
         return datetime.fromisoformat(timestamp).timestamp() if timestamp else None
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         return None

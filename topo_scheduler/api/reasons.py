@@ -58,6 +58,8 @@ class Reason(StrEnum):
 
     SCHEDULED = "Scheduled"
     FAILED_SCHEDULING = "FailedScheduling"
+    SCHEDULER_ERROR = "SchedulerError"
+    OVER_BUDGET = "SearchTooExpensive"
     ANNOTATION = "AnnotationIgnored"
     MISMATCH = "GPUCountMismatch"
     UNENFORCED = "GPUsWithoutLimits"

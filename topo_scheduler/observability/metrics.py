@@ -120,6 +120,12 @@ class Metrics:
             ("plugin", "point", "reason"),
             registry=self.registry,
         )
+        self.set_aside = Counter(
+            "topology_scheduler_workload_failures",
+            "Workloads and objects that failed, or cost too much, and were set aside so that the others go on.",
+            ("phase", "kind"),
+            registry=self.registry,
+        )
         self.preempted = Counter(
             "topology_scheduler_preemption_victims",
             "Pods asked to make room for others of higher priority, by how that ended.",

@@ -11,6 +11,7 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
 from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.barrier import Barrier, Phase, failure_of, guard, limited
 from topo_scheduler.scheduling.binding.contested import Contested
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
 from topo_scheduler.scheduling.explaining.why import Why
@@ -93,6 +94,9 @@ class Engine:
             resolve,
         )
         self._aside = SettingAside(self.queue, self.outcomes, self._told, config.scheduler)
+        self.barrier = Barrier()
+        self._phase = Phase.DECISION
+        """What the attempt under way does, for what is said where it fails."""
         self.why = Why(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
         self._rechecks = Rechecks(
             self.world, self.attempts, self._aside, self.preempting, self.reserving, self.moving, self.why
@@ -135,7 +139,14 @@ class Engine:
     def nodes_applied(self, nodes: Iterable[Node], now: float) -> None:
         """Take over nodes that appeared or changed."""
         for node in nodes:
-            self._out += [Complain(problem) for problem in self.world.put_node(node, now)]
+            name = node.metadata.name
+            try:
+                self._out += [Complain(problem) for problem in self.world.put_node(node, now)]
+            except Exception as error:
+                # Half of it may be taken over: nothing is placed there until it can be read.
+                self._out += failure_of(f"node {name}", error, Phase.OBJECT)
+                with guard(f"node {name}", self._out):
+                    self.world.remove_node(name)
 
     def node_deleted(self, name: str, uid: str) -> None:
         """Forget a node that was deleted."""
@@ -144,7 +155,8 @@ class Engine:
     def namespaces_applied(self, namespaces: Iterable[PartialObject]) -> None:
         """Take over the labels of namespaces that appeared or changed."""
         for namespace in namespaces:
-            self.world.around.put_namespace(namespace.metadata.name, namespace.metadata.labels)
+            with guard(f"namespace {namespace.metadata.name}", self._out):
+                self.world.around.put_namespace(namespace.metadata.name, namespace.metadata.labels)
 
     def namespace_deleted(self, name: str) -> None:
         """Forget a namespace that was deleted."""
@@ -152,7 +164,10 @@ class Engine:
 
     def budgets_applied(self, budgets: Iterable[Budget]) -> None:
         """Take over disruption budgets that appeared or changed."""
-        self._out += self.preempting.budgets_applied(budgets)
+        for budget in budgets:
+            meta = budget.metadata
+            with guard(f"PodDisruptionBudget {meta.namespace}/{meta.name}", self._out):
+                self._out += self.preempting.budgets_applied((budget,))
 
     def budget_deleted(self, namespace: str, name: str) -> None:
         """Forget a disruption budget that was deleted."""
@@ -169,9 +184,14 @@ class Engine:
 
     def pods_applied(self, pods: Collection[Pod], now: float) -> None:
         """Take over pods that appeared or changed, whoever schedules them."""
-        self.contested.applied(pods, now)
+        with guard("pods of other schedulers", self._out):
+            self.contested.applied(pods, now)
         self.arrivals.applied(pods, now)
-        self.preempting.pods_applied(pods)
+        for pod in pods:
+            try:
+                self.preempting.pods_applied((pod,))
+            except Exception as error:
+                self._out += failure_of(f"nomination of pod {pod.key}", error, Phase.OBJECT)
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or no longer to be placed."""
@@ -270,7 +290,7 @@ class Engine:
         while not self.contested.pauses(now, self.outcomes.decided_since) and (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)
             if workload is not None:
-                self.queue.tried(placed=self._attempt(workload, now, clock))
+                self.queue.tried(placed=self._try(workload, now, clock))
                 if clock() - started > budget:
                     break
         self._shorten_waits(now, lambda: clock() - started <= budget)
@@ -330,6 +350,23 @@ class Engine:
             if (workload := self.workloads.get(id_)) is not None and self.queue.place(id_) is Place.BACKOFF:
                 self.queue.activate(order_of(workload))
 
+    def _try(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
+        """Try a workload within its budget; one that fails or exceeds it is set aside. Return whether it was placed."""
+        self._phase = Phase.DECISION
+        try:
+            with limited(self.barrier.budget(workload.namespace, now, clock)):
+                placed = self._attempt(workload, now, clock)
+        except Exception as error:
+            self.reserving.holds.count_nobody()
+            self.preempting.nominations.count_nobody()
+            self._rechecks.forget(workload.id)
+            self.barrier.exceeded(workload.namespace, error, now)
+            self._out += failure_of(f"workload {workload.namespace}/{workload.name}", error, self._phase)
+            self._out += self._aside.failed(workload, error, self._phase, now)
+            return False
+        workload.failures = 0
+        return placed
+
     def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload; return whether it was placed."""
         if (known := self._rechecks.again(workload, now, clock)) is not None:
@@ -359,15 +396,18 @@ class Engine:
         workload.plugin_failures = 0
         self._out.append(Announce(decision, clock() - before))
         if decision.verdict is Verdict.PLACED:
-            self.why.forget(workload.id)
+            self._phase = Phase.PLACEMENT
             self.attempts.remember(workload, decision)
             self._out += self.outcomes.assume(workload, decision, now)
-            self._out += self.preempting.placed(workload, decision)
-            self.contested.forget(workload.id)
-            self.reserving.placed(workload, decision)
-            self.moving.forget(workload.id)
-            self.arrivals.placed(decision)
             self.arrivals.touch(workload)
+            # The seats are taken and the binds on their way: what fails from here on costs the workload no place.
+            with guard(f"workload {workload.namespace}/{workload.name}", self._out, Phase.PLACEMENT):
+                self.why.forget(workload.id)
+                self._out += self.preempting.placed(workload, decision)
+                self.contested.forget(workload.id)
+                self.reserving.placed(workload, decision)
+                self.moving.forget(workload.id)
+                self.arrivals.placed(decision)
             return True
         again = next_loosening(workload, pending, self.world.layout, now)
         self._aside.park(workload, now, again, room_helps=decision.room_helps)
@@ -384,17 +424,22 @@ class Engine:
     ) -> list[Instruction]:
         """Look for room for a workload that was parked, and tell why it has none."""
         least = pending[: least_of(workload)]
+        self._phase = Phase.PREEMPTION
         try:
             preempt, why_not = self.preempting.consider(workload, least, decision, now, now + self.world.epoch)
         except PluginError as error:
             return self._aside.plugin_failed(workload, pending, error, now)
         text = f"{decision.message} {why_not}" if why_not else decision.message
-        held = self.reserving.parked(workload, decision, text, now)
-        moves = self.moving.parked(workload, text, order_of(workload).since, room_helps=decision.room_helps)
-        text = " ".join(filter(None, (text, held, moves)))
-        if not preempt:  # otherwise others give way already
-            self.why.failed(workload, text, decision.members, now)
-        out = [*self._aside.tell(workload, pending, text), *preempt]
+        try:
+            held = self.reserving.parked(workload, decision, text, now)
+            moves = self.moving.parked(workload, text, order_of(workload).since, room_helps=decision.room_helps)
+            text = " ".join(filter(None, (text, held, moves)))
+            if not preempt:  # otherwise others give way already
+                self.why.failed(workload, text, decision.members, now)
+            out = [*self._aside.tell(workload, pending, text), *preempt]
+        except Exception:
+            self._out += preempt  # the claim stands, so its victims must go
+            raise
         if not why_not and not preempt:
             self._rechecks.remember(workload, pending, decision, text, now)
         return out

@@ -120,6 +120,14 @@ class Complain:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class CountFailure:
+    """Something failed for one workload or object and was set aside: count it by ``phase`` and ``kind``."""
+
+    phase: str
+    kind: str
+
+
 Instruction = (
     Bind
     | Rehearse
@@ -132,6 +140,7 @@ Instruction = (
     | Preempt
     | Announce
     | Complain
+    | CountFailure
 )
 
 

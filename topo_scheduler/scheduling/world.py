@@ -164,6 +164,18 @@ class World:
             self._improve(before)  # it runs elsewhere than believed, or was resized
         return changed, problems
 
+    def hold_place(self, pod: Pod) -> None:
+        """Charge a bound pod that could not be understood with its requests, or where they can't be read a place."""
+        uid, node = pod.metadata.uid, pod.spec.node_name
+        known = self.ledger.get(uid)
+        if known is not None and known.node == node:
+            return
+        try:
+            charged = charged_amounts(pod, self.resources)
+        except Exception:
+            charged = {PODS: 1}
+        self.ledger.confirm(uid, node, as_amounts(charged))
+
     def wanted(self, pod: Pod, amounts: Mapping[int, int]) -> None:
         """Count a pod that waits or runs among those that are typical of this cluster."""
         kind = kind_of(amounts, written_models(pod.metadata.annotations))

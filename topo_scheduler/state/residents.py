@@ -136,6 +136,7 @@ class Tally:
         if fresh is None or len(self._counts) < rows:
             self._counts = np.zeros(rows, np.int64)
             fresh = residents.all()
+        self._at = -1  # should this raise half way, all is counted anew
         for row, profile, change in fresh:
             if self.matches(profile):
                 self._counts[row] += change

@@ -13,6 +13,7 @@ from topo_scheduler.api.selectors import LabelSelector, Requirement
 OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 COMPARING: Final = ("Gt", "Lt")
 _LIMIT: Final = 2**63
+_MOST_DIGITS: Final = len(str(_LIMIT))
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -121,7 +122,11 @@ def as_int64(text: str) -> int | None:
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
         return None
-    value = int(text)
+    # Preferred node affinity may hold numbers of any length, and Python refuses to read very long ones.
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > _MOST_DIGITS:
+        return None
+    value = -int(digits) if text[0] == "-" else int(digits)
     return value if -_LIMIT <= value < _LIMIT else None
 
 

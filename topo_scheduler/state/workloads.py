@@ -166,6 +166,8 @@ class Workload:
     shortage: Shortage | None = None
     plugin_failures: int = 0
     """Attempts in a row that failed because a plugin did."""
+    failures: int = 0
+    """Attempts in a row that raised or exceeded their budget: the pause before the next grows with them."""
     found: bool = False
     """Whether members were found bound by an earlier process: it is not known whether it ever ran whole."""
     speaker: str = ""

@@ -91,7 +91,26 @@ class Outcomes:
         return sum(1 for _ in takewhile(lambda sent: sent.bind.decided > since, reversed(self._sent.values())))
 
     def assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
-        """Hold all seats of a decision and return the binds to be written, or what goes before them."""
+        """Hold all seats of a decision and return the binds to be written, or what goes before them.
+
+        All of them or, where anything raises, none.
+        """
+        fresh = [seat.uid for seat in decision.seats if self._world.ledger.get(seat.uid) is None]
+        try:
+            return self._assume(workload, decision, now)
+        except Exception:
+            for uid in fresh:
+                self._take_back(workload.members[uid])
+            raise
+
+    def _take_back(self, member: Member) -> None:
+        """Give back what was held for a member whose bind was not asked for yet."""
+        self._world.around.storage.release(member.uid)
+        self.forget(member.uid)
+        self._world.release(member.uid)
+        member.stage, member.node, member.rank, member.bandwidth = Stage.PENDING, "", -1, 0
+
+    def _assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         binds: list[Bind] = []
         workload.failing = False
         bandwidth = bandwidth_of(workload, (workload.members[seat.uid] for seat in decision.seats))

@@ -7,6 +7,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.barrier import Phase, described, failure_of
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed, reference
 from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, Tell
 from topo_scheduler.scheduling.intake.groups import watched_api, watched_names
@@ -18,6 +19,7 @@ from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.ledger import Entry
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
 
 Resolve = Callable[[Pod], Lineage | None]
@@ -95,15 +97,21 @@ class Arrivals:
     def applied(self, pods: Iterable[Pod], now: float) -> None:
         """Take over pods that appeared or changed, whoever schedules them."""
         for pod in pods:
-            if pod.finished:
-                self._finished(pod, now)
-            elif pod.spec.node_name:
-                self._bound(pod, now)
-            elif pod.spec.scheduler_name == self._scheduler_name:
-                if pod.metadata.deletion_timestamp or pod.spec.scheduling_gates:
-                    self.deleted(pod.metadata.uid, now)
-                else:
-                    self.understand(pod, now)
+            try:
+                self._applied(pod, now)
+            except Exception as error:
+                self._not_understood(pod, error, now)
+
+    def _applied(self, pod: Pod, now: float) -> None:
+        if pod.finished:
+            self._finished(pod, now)
+        elif pod.spec.node_name:
+            self._bound(pod, now)
+        elif pod.spec.scheduler_name == self._scheduler_name:
+            if pod.metadata.deletion_timestamp or pod.spec.scheduling_gates:
+                self.deleted(pod.metadata.uid, now)
+            else:
+                self.understand(pod, now)
 
     def deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or no longer to be placed."""
@@ -130,9 +138,12 @@ class Arrivals:
     def groups_applied(self, groups: Iterable[PodGroup], now: float) -> None:
         """Take over PodGroups that appeared or changed."""
         for group in groups:
-            if self._world.groups.put(group):
-                self._describe(self._workloads.get(group.key.id))
-                self.owner_changed(group.key.id, now)
+            try:
+                if self._world.groups.put(group):
+                    self._describe(self._workloads.get(group.key.id))
+                    self.owner_changed(group.key.id, now)
+            except Exception as error:
+                self._out += failure_of(f"PodGroup {group.key.id}", error, Phase.OBJECT)
 
     def group_deleted(self, key: GroupKey, uid: str, now: float) -> None:
         """Forget a PodGroup that was deleted; pods that wait go on waiting for one of its name."""
@@ -145,7 +156,34 @@ class Arrivals:
         self.owner_changed(watched_api(api), now)
 
     def understand(self, pod: Pod, now: float) -> None:
-        """Make sense of a pending pod, again where that was done before."""
+        """Make sense of a pending pod, again where that was done before. A pod that can't be read is refused."""
+        try:
+            self._understand(pod, now)
+        except Exception as error:
+            self._not_understood(pod, error, now)
+
+    def _not_understood(self, pod: Pod, error: Exception, now: float) -> None:
+        """Set aside a pod that raised, and only that: a pending pod is refused, one that has a node holds it."""
+        uid, why = pod.metadata.uid, described(error)
+        if self._told.is_new(uid, Reason.SCHEDULER_ERROR, why):
+            self._out += failure_of(f"pod {pod.key}", error, Phase.UNDERSTANDING)
+        found = self._workloads.of_pod(uid)
+        if pod.finished:
+            self.deleted(uid, now)
+        elif pod.spec.node_name:
+            self._world.hold_place(pod)
+            if found is not None and found[1].stage is not Stage.BOUND:
+                found[1].stage, found[1].node = Stage.BOUND, pod.spec.node_name
+                self._outcomes.forget(uid)
+                self.touch(found[0])
+        elif found is None or found[1].stage is Stage.PENDING:
+            self._unresolved.pop(uid, None)
+            if found is not None:
+                self.touch(found[0])
+            problem = f"internal error while its specification was read, please report it: {why}"
+            self.touch(self._workloads.join(*not_understood(pod, problem, now)))
+
+    def _understand(self, pod: Pod, now: float) -> None:
         uid = pod.metadata.uid
         found = self._workloads.of_pod(uid)
         if found is not None and found[1].stage is Stage.BOUND:
@@ -225,6 +263,12 @@ class Arrivals:
         ours = pod.spec.scheduler_name == self._scheduler_name
         if not ours or entry is None or entry.assumed or (found is not None and found[1].cls.amounts):
             return
+        try:
+            self._learn(pod, found, entry, now)
+        except Exception as error:
+            self._out += failure_of(f"pod {pod.key}", error, Phase.UNDERSTANDING)
+
+    def _learn(self, pod: Pod, found: tuple[Workload, Member] | None, entry: Entry, now: float) -> None:
         lineage = self._resolve(pod)
         if lineage is None:
             return
@@ -294,6 +338,23 @@ class Arrivals:
         self.siblings.drop(uid)
         if (pod := self._pods.get(uid)) is not None:
             self.understand(pod, now)
+
+
+def not_understood(pod: Pod, problem: str, now: float) -> tuple[Workload, Member]:
+    """Return a workload and member made up for a pending pod that can't be read: it is refused with a reason."""
+    meta = pod.metadata
+    member = Member(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        cls=PodClass(()),
+        priority=pod.spec.priority,
+        created=0.0,
+        enqueued=now,
+        controlled=meta.controller is not None,
+        problem=problem,
+    )
+    return Workload(meta.uid, meta.namespace, meta.name, f"Pod {meta.name}", 1, PlacementRequest(), False), member
 
 
 def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:

@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.kernels.fit import fit_rows
-from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.placing.ask import Limits
 from topo_scheduler.scheduling.placing.leaf_counts import LeafCounts
 from topo_scheduler.scheduling.rules.feasible import allowed_and_reachable
@@ -262,7 +261,7 @@ class Views:
             self._views.move_to_end(key)
         try:
             view.refresh()
-        except PluginError:
+        except Exception:
             del self._views[key]  # half refreshed
             raise
         return view

@@ -8,6 +8,7 @@ from typing import Final
 
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
+from topo_scheduler.scheduling.barrier import Phase, explained, pause_of, reason_of
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_group, reference
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import Instruction, MarkUnschedulable, Tell
@@ -87,6 +88,23 @@ class SettingAside:
             for member in pending
             if self._told.changed(member.uid, text)
         ]
+
+    def failed(self, workload: Workload, error: Exception, phase: Phase, now: float) -> list[Instruction]:
+        """Try a workload again after a pause that doubles: its attempt raised, or exceeded its budget."""
+        workload.failures += 1
+        pause = pause_of(workload.failures)
+        self.queue.back_off(order_of(workload), now + pause)
+        self.outcomes.hindered(workload, now)
+        pending = workload.at(Stage.PENDING)
+        text = explained(error, phase, pause)
+        news = [member for member in pending if self._told.changed(member.uid, text)]
+        out: list[Instruction] = []
+        for member in news:
+            out.append(Tell(reference(member), True, reason_of(error), text))
+            out.append(MarkUnschedulable(reference(member), text, member.enqueued))
+        if news and needed_now(workload):
+            out += mark_group(workload, GroupReason.ERROR, text)
+        return out
 
     def refuse(self, workload: Workload, pending: Sequence[Member]) -> list[Instruction]:
         """Set a workload aside that can't be placed whatever is free."""

@@ -3,8 +3,8 @@
 import numpy as np
 
 from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.barrier import WAKE_OPERATIONS
 from topo_scheduler.scheduling.binding.contested import Contested
-from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import Instruction
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.scheduling.preemption.machine import Preempting
@@ -16,6 +16,7 @@ from topo_scheduler.scheduling.rules.volumes import concerned
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.workloads import Stage, Workload, Workloads
 
 
@@ -123,7 +124,8 @@ class Waking:
         if not len(improved):
             return False
         try:
-            view = self._attempts.planner.views.get(cls)
-        except PluginError:
-            return True  # the attempt tells it
+            with limited(OperationBudget(WAKE_OPERATIONS)):
+                view = self._attempts.planner.views.get(cls)
+        except Exception:
+            return True  # the attempt fails the same way, and reports it
         return bool((view.fit[improved] > 0).any())

@@ -1,0 +1,217 @@
+"""One workload must not stop the rest: what raises or costs too much for one sets that one aside, with a reason."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.helpers import make_node, make_pod
+from tests.scheduling.driver import Driver, fabric, gang, held
+from topo_scheduler.api.objects import Container, Pod, PodSpec, ResourceRequirements
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.selectors import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PreferredTerm,
+    Requirement,
+)
+from topo_scheduler.scheduling.barrier import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, pause_of
+from topo_scheduler.scheduling.instructions import CountFailure
+from topo_scheduler.scheduling.intake.arrivals import Arrivals
+from topo_scheduler.state.selectors import as_int64
+from topo_scheduler.state.workloads import Stage
+
+DIGITS = "9" * 5000
+
+
+def with_affinity(name: str, affinity: NodeAffinity, gpus: int = 1) -> Pod:
+    limits: dict[str, Any] = {"nvidia.com/gpu": gpus}
+    spec = PodSpec(containers=[Container("main", ResourceRequirements(limits, limits))])
+    spec.affinity = Affinity(node_affinity=affinity)
+    return make_pod(name, spec=spec)
+
+
+def bound(d: Driver, *pods: Pod) -> bool:
+    return len(d.where(*pods)) == len(pods)
+
+
+def counted(d: Driver) -> list[tuple[str, str]]:
+    return [(one.phase, one.kind) for one in d.said if isinstance(one, CountFailure)]
+
+
+# ---------------------------------------------------------------- numbers that are none
+
+
+@pytest.mark.parametrize("operator", ["Gt", "Lt"])
+@pytest.mark.parametrize(
+    "value", [DIGITS, f"-{DIGITS}", f"+{DIGITS}", "0" * 60 + "7", "0" * 5000 + "7", "x" * 5000, "", "²", "1e3"]
+)
+def test_comparisons_with_numbers_of_any_length_place_the_pod_or_keep_it_pending(operator: str, value: str) -> None:
+    d = Driver([make_node("n1", gpus=8, labels={"size": "8"})])
+    term = NodeSelectorTerm((Requirement("size", operator, (value,)),))
+    preferred = with_affinity("preferred", NodeAffinity(preferred=(PreferredTerm(1, term),)))
+    required = with_affinity("required", NodeAffinity(required=NodeSelector((term,))))
+    other = make_pod("other", gpus=1)
+    d.run(preferred, required, other)
+    assert bound(d, preferred, other)
+    assert bound(d, required) is (operator == "Gt" and value == "0" * 60 + "7"), "as in Kubernetes"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0" * 5000, 0), ("-0", 0), ("+12", 12), ("-12", -12), (str(2**63 - 1), 2**63 - 1), (str(2**63), None)],
+)
+def test_integers_are_read_as_go_reads_them(text: str, value: int | None) -> None:
+    assert as_int64(text) == value
+
+
+# ---------------------------------------------------------------- exceptions
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, error: Exception, hit: str) -> None:
+    """Let a method raise for what names ``hit``."""
+    method: Callable[..., Any] = getattr(owner, name)
+
+    def raising(*args: Any, **kwargs: Any) -> Any:
+        if any(hit in str(getattr(one, "name", getattr(getattr(one, "metadata", None), "name", ""))) for one in args):
+            raise error
+        return method(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, raising)
+
+
+ERRORS = [ValueError("x" * 9999), RecursionError(), MemoryError(), OverflowError("int too large"), KeyError("k")]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_decision_that_raises_sets_its_workload_aside_with_growing_pauses(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    failing(monkeypatch, d.engine.attempts, "decide", error, "evil")
+    evil, good = gang(2, name="evil"), gang(2, name="good")
+    d.run(*evil, *good)
+    assert bound(d, *good)
+    assert not d.where(*evil)
+    reason = Reason.OVER_BUDGET if isinstance(error, MemoryError) else Reason.SCHEDULER_ERROR
+    kind = "memory" if isinstance(error, MemoryError) else "fault"
+    for pod in evil:
+        (told,) = d.told(pod, reason)
+        assert told.startswith("Set aside: ")
+        assert len(told) < 1024, "what the exception quotes is cut"
+    assert d.marked() >= {pod.metadata.name for pod in evil}
+    assert counted(d) == [("decision", kind)]
+    d.settle(FIRST_PAUSE_SECONDS - 1)
+    assert len(counted(d)) == 1, "it is not tried before its pause is over"
+    d.settle(1)
+    assert len(counted(d)) == 2
+    d.settle(FIRST_PAUSE_SECONDS + 1)
+    assert len(counted(d)) == 2, "the second pause is longer"
+    monkeypatch.undo()
+    d.settle(LONGEST_PAUSE_SECONDS)
+    assert bound(d, *evil)
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    assert [pause_of(n) for n in (1, 2, 3)] == [10.0, 20.0, 40.0]
+    assert pause_of(7) == pause_of(10_000) == LONGEST_PAUSE_SECONDS
+
+
+PLACED = [
+    ("outcomes.volumes", "hold"),
+    ("world.ledger", "assume"),
+    ("preempting", "placed"),
+    ("reserving", "placed"),
+    ("arrivals", "placed"),
+    ("moving", "forget"),
+    ("contested", "forget"),
+    ("why", "forget"),
+]
+
+
+@pytest.mark.parametrize(("where", "name"), PLACED)
+@pytest.mark.parametrize("after", [0, 1])
+def test_a_failure_between_a_decision_and_its_binds_leaves_nothing_half(
+    monkeypatch: pytest.MonkeyPatch, where: str, name: str, after: int
+) -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    owner: Any = d.engine
+    for part in where.split("."):
+        owner = getattr(owner, part)
+    method, calls = getattr(owner, name), 0
+
+    def raising(*args: Any, **kwargs: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == after + 1:
+            raise RuntimeError("struck")
+        return method(*args, **kwargs)
+
+    monkeypatch.setattr(type(owner), name, lambda self, *args, **kwargs: raising(*args, **kwargs))
+    first, second = gang(2, name="first"), gang(2, name="second")
+    d.apply(*first, *second)
+    for _ in range(8):
+        d.settle(10)
+        for group in (first, second):
+            stages = {d.engine.workloads.of_pod(pod.metadata.uid)[1].stage for pod in group}  # type: ignore[index]
+            assert len(stages) == 1, "all of a gang or nothing"
+    assert bound(d, *first, *second)
+    assert all(held(d, node.metadata.name) == 8 for node in fabric({"s1/l1": 4}))
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_pod_that_can_not_be_understood_is_refused_and_the_others_are_placed(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    failing(monkeypatch, Arrivals, "_understand", error, "evil")
+    evil, good = make_pod("evil", gpus=1), make_pod("good", gpus=1)
+    d.run(evil, good)
+    assert bound(d, good)
+    (told,) = d.told(evil)
+    assert told.startswith("Refused: internal error while its specification was read")
+    assert len(told) < 1024
+    d.tell_again(evil)
+    d.tell_again(evil)
+    d.settle()
+    assert counted(d) == [("understanding", "memory" if isinstance(error, MemoryError) else "fault")]
+    monkeypatch.undo()
+    d.run(evil)
+    assert bound(d, evil)
+
+
+def test_a_bound_pod_that_can_not_be_understood_still_holds_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    failing(monkeypatch, d.engine.world, "bound", RuntimeError("struck"), "evil")
+    d.apply(make_pod("evil", gpus=8, node="s1-l1-1", scheduler="other"))
+    late = make_pod("late", gpus=1)
+    d.run(late)
+    assert held(d, "s1-l1-1") == 8
+    assert not bound(d, late)
+    assert counted(d) == [("understanding", "fault")]
+
+
+def test_an_assumed_pod_that_can_not_be_understood_once_it_is_bound_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    evil = make_pod("evil", gpus=8)
+    d.apply(evil)
+    d.step()
+    failing(monkeypatch, d.engine.world, "bound", RuntimeError("struck"), "evil")
+    d.write(d.flight[evil.metadata.uid])
+    d.tell_again(evil)
+    d.settle()
+    found = d.engine.workloads.of_pod(evil.metadata.uid)
+    assert found is not None
+    assert found[1].stage is Stage.BOUND
+    assert held(d, "s1-l1-1") == 8
+
+
+def test_a_node_that_can_not_be_read_is_left_out_and_the_others_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver()
+    failing(monkeypatch, d.engine.world, "put_node", RuntimeError("struck"), "odd")
+    d.nodes(make_node("odd", gpus=8), make_node("sound", gpus=8))
+    pod = make_pod("pod", gpus=8)
+    assert d.run(pod) == {"pod": "sound"}
+    assert any("node odd: failed" in text for text in d.complaints())

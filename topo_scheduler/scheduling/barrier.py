@@ -1,0 +1,175 @@
+"""The barrier around each workload: what fails or costs too much for one of them sets that one aside, and only that.
+
+Understanding, decision, explanation, preemption and the searches for reservations and moves each run inside. A
+workload that fails is retried after a pause that doubles. A search that exceeds its operation budget also lowers the
+budget of the next searches of its namespace for a while, so that many such workloads together cost little more than
+one.
+"""
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePath
+from typing import Final
+
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.instructions import Complain, CountFailure, Instruction
+from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
+
+ATTEMPT_OPERATIONS: Final = 4_000_000
+"""Operations of one attempt: about a second or two; ordinary gangs need hundreds, the hardest of the tests a tenth."""
+ATTEMPT_SECONDS: Final = 5.0
+"""Seconds of one attempt, half of what a leader has to renew its Lease; only work that is not counted takes so long."""
+LEAST_OPERATIONS: Final = 20_000
+"""Operations that an attempt may always use: more than any ordinary one needs."""
+WAKE_OPERATIONS: Final = 50_000
+"""Operations of one check whether nodes that changed help a workload; the attempt reports what exceeds it."""
+FIRST_PAUSE_SECONDS: Final = 10.0
+LONGEST_PAUSE_SECONDS: Final = 600.0
+FORGIVEN_SECONDS: Final = 30.0
+"""Seconds after which a namespace gets back a quarter of its budget, as a power of four."""
+MOST_EXCESSES: Final = 8
+_TEXT_CHARACTERS: Final = 160
+"""Of an exception's own text, which may quote what a user wrote."""
+
+
+class Phase(StrEnum):
+    """What was done for a workload, or with an object, when it failed: the label ``phase`` of the metric."""
+
+    UNDERSTANDING = "understanding"
+    DECISION = "decision"
+    PREEMPTION = "preemption"
+    PLACEMENT = "placement"
+    EXPLANATION = "explanation"
+    RESERVATION = "reservation"
+    MOVES = "moves"
+    RECOVERY = "recovery"
+    OBJECT = "object"
+
+
+FAULT: Final = "fault"
+"""The label ``kind`` of an exception; otherwise it names the limit: ``operations``, ``time`` or ``memory``."""
+
+
+def kind_of(error: Exception) -> str:
+    """Return the kind of a failure, for the metric."""
+    if isinstance(error, OverBudgetError):
+        return error.limit
+    return "memory" if isinstance(error, MemoryError) else FAULT
+
+
+def described(error: Exception) -> str:
+    """Return an exception in one line: its type, its text cut short, and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__, limit=-1)
+    where = f" at {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    text = str(error)
+    text = text if len(text) <= _TEXT_CHARACTERS else f"{text[:_TEXT_CHARACTERS]}..."
+    return f"{type(error).__name__}{f': {text}' if text else ''}{where}"
+
+
+def reason_of(error: Exception) -> Reason:
+    """Return the reason of the event."""
+    return Reason.OVER_BUDGET if kind_of(error) != FAULT else Reason.SCHEDULER_ERROR
+
+
+def explained(error: Exception, phase: Phase, pause: float) -> str:
+    """Return what users read: what failed, why, and what to change."""
+    again = f"It is retried in {pause:g} s."
+    if isinstance(error, OverBudgetError | MemoryError):
+        why = str(error) or "it needs more memory than there is"
+        return (
+            f"Set aside: the search for a {_SEARCHED.get(phase, 'placement')} was stopped, {why}. Use fewer different"
+            f" kinds of pods in a gang, or fewer affinity terms and spread constraints. {again}"
+        )
+    return f"Set aside: internal error during {phase}, please report it: {described(error)}. {again}"
+
+
+_SEARCHED: Final = {
+    Phase.PREEMPTION: "placement with preemption",
+    Phase.RESERVATION: "reservation",
+    Phase.MOVES: "placement with moves",
+}
+
+
+def pause_of(failures: int) -> float:
+    """Return the seconds before the next attempt after so many failures in a row."""
+    return float(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(20, max(0, failures - 1))))
+
+
+@dataclass(slots=True)
+class _Excess:
+    """How often workloads of a namespace exceeded their budget lately, and until when that counts."""
+
+    times: int
+    since: float
+
+
+class Barrier:
+    """Catches what fails, and knows which namespaces exceeded their budgets lately."""
+
+    def __init__(self) -> None:
+        self._excess: dict[str, _Excess] = {}
+
+    def budget(self, namespace: str, now: float, clock: Callable[[], float] | None) -> OperationBudget:
+        """Return the budget of an attempt by a workload of a namespace."""
+        excess = self._excess.get(namespace)
+        if excess is None:
+            return OperationBudget(ATTEMPT_OPERATIONS, ATTEMPT_SECONDS, clock)
+        forgiven = int((now - excess.since) / FORGIVEN_SECONDS)
+        left = excess.times - forgiven
+        if left <= 0:
+            del self._excess[namespace]
+            return OperationBudget(ATTEMPT_OPERATIONS, ATTEMPT_SECONDS, clock)
+        return OperationBudget(max(LEAST_OPERATIONS, ATTEMPT_OPERATIONS >> (2 * left)), ATTEMPT_SECONDS, clock)
+
+    def exceeded(self, namespace: str, error: Exception, now: float) -> None:
+        """Note that a workload of a namespace failed: only what exceeded a budget counts."""
+        if kind_of(error) == FAULT:
+            return
+        excess = self._excess.get(namespace)
+        left = 0 if excess is None else max(0, excess.times - int((now - excess.since) / FORGIVEN_SECONDS))
+        self._excess[namespace] = _Excess(min(MOST_EXCESSES, left + 1), now)
+        for name in [name for name, one in self._excess.items() if now - one.since > one.times * FORGIVEN_SECONDS]:
+            del self._excess[name]
+
+
+@contextmanager
+def guard(what: str, out: list[Instruction], phase: Phase = Phase.OBJECT) -> Iterator[None]:
+    """Let no exception about one object end what is done for all: it is logged and counted.
+
+    Args:
+        what: names the object, for the log.
+        out: where instructions are added.
+        phase: what is being done.
+    """
+    try:
+        yield
+    except Exception as error:
+        out += failure_of(what, error, phase)
+
+
+def failure_of(what: str, error: Exception, phase: Phase) -> list[Instruction]:
+    """Return what logs and counts a failure."""
+    return [
+        Complain(f"{what}: failed during {phase}, everything else goes on: {described(error)}"),
+        CountFailure(phase.value, kind_of(error)),
+    ]
+
+
+__all__ = [
+    "ATTEMPT_OPERATIONS",
+    "WAKE_OPERATIONS",
+    "Barrier",
+    "OperationBudget",
+    "Phase",
+    "described",
+    "explained",
+    "failure_of",
+    "guard",
+    "kind_of",
+    "limited",
+    "pause_of",
+    "reason_of",
+]

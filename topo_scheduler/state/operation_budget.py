@@ -1,0 +1,118 @@
+"""How much work one piece of scheduling may do, counted in operations.
+
+Loops whose length depends on what users write charge what they do to the budget that is active. An operation is about
+a microsecond of one core. Counts depend on the input alone, so the same input exceeds its budget at the same place on
+every machine and in every replay. The clock is a last resort for work that is not counted: it is the clock of the
+step, whose readings records keep, and it can only end an attempt, never change a placement.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from math import inf
+from typing import Final
+
+CLOCK_EVERY_OPERATIONS: Final = 50_000
+"""Operations between two readings of the clock: ordinary decisions stay below, so they read none."""
+BYTES_PER_OPERATION: Final = 1024
+"""What an allocation costs: an array of 1 GiB costs as much as a second of work."""
+ROWS_PER_OPERATION: Final = 100
+"""Nodes that one pass over an array covers in an operation."""
+
+
+class OverBudgetError(Exception):
+    """A search used up its budget. ``limit`` says which: ``operations``, ``time`` or ``memory``."""
+
+    def __init__(self, limit: str, message: str) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class OperationBudget:
+    """Operations and seconds that one piece of work may still use."""
+
+    def __init__(self, operations: int, seconds: float = inf, clock: Callable[[], float] | None = None) -> None:
+        """``seconds`` are measured by ``clock``, which is first read once `CLOCK_EVERY_OPERATIONS` are spent."""
+        self.operations = operations
+        self.spent = 0
+        self._seconds = seconds
+        self._clock = clock
+        self._began: float | None = None
+        self._look_at = CLOCK_EVERY_OPERATIONS
+
+    def spend(self, operations: int) -> None:
+        """Count operations.
+
+        Raises:
+            OverBudgetError: no operations, or no seconds, are left.
+        """
+        self.spent += operations
+        if self.spent > self.operations:
+            raise OverBudgetError("operations", f"it takes more than {self.operations:,} operations")
+        if self.spent >= self._look_at:
+            self._look_at = self.spent + CLOCK_EVERY_OPERATIONS
+            self._check_clock()
+
+    def allocate(self, size: int) -> None:
+        """Count an allocation of so many bytes before it is made.
+
+        Raises:
+            OverBudgetError: it is larger than what is left.
+        """
+        operations = size // BYTES_PER_OPERATION
+        if self.spent + operations > self.operations:
+            raise OverBudgetError("memory", f"it needs {size >> 20:,} MiB at once")
+        self.spend(operations)
+
+    def _check_clock(self) -> None:
+        if self._clock is None:
+            return
+        now = self._clock()
+        if self._began is None:
+            self._began = now
+        elif now - self._began > self._seconds:
+            raise OverBudgetError("time", f"it takes more than {self._seconds:g} s")
+
+
+_active: ContextVar[OperationBudget | None] = ContextVar("operation_budget", default=None)
+
+
+def charge(operations: int = 1) -> None:
+    """Count operations of the work under way; without a budget they are free.
+
+    Raises:
+        OverBudgetError: the budget is used up.
+    """
+    budget = _active.get()
+    if budget is not None:
+        budget.spend(operations)
+
+
+def charge_rows(rows: int, passes: int = 1) -> None:
+    """Count passes over arrays of so many rows.
+
+    Raises:
+        OverBudgetError: the budget is used up.
+    """
+    charge(passes * (10 + rows // ROWS_PER_OPERATION))
+
+
+def charge_bytes(size: int) -> None:
+    """Count an allocation of so many bytes before it is made.
+
+    Raises:
+        OverBudgetError: the budget is used up.
+    """
+    budget = _active.get()
+    if budget is not None:
+        budget.allocate(size)
+
+
+@contextmanager
+def limited(budget: OperationBudget | None) -> Iterator[None]:
+    """Charge the work inside to a budget, in place of the one that is active; None for none."""
+    token = _active.set(budget)
+    try:
+        yield
+    finally:
+        _active.reset(token)
