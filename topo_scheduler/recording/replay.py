@@ -56,8 +56,11 @@ class Report:
     first: Difference | None = None
 
 
-class _Diverged(Exception):
-    """The engine asked for something the recorded one did not ask for, or not for something it did."""
+class _Diverged(BaseException):
+    """The engine asked for something the recorded one did not ask for, or not for something it did.
+
+    Not an Exception, so that the barriers inside the engine let it pass.
+    """
 
     def __init__(self, field: str, recorded: str, replayed: str) -> None:
         super().__init__(field)
