@@ -1,14 +1,17 @@
 """Configuration files: read whole or refused with the path of the field, never half read."""
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.api.config import ConfigError, Configuration, ScoringWeights, load_configuration
+from topo_scheduler.api.config import ConfigError, Configuration, load_configuration
 from topo_scheduler.api.durations import parse_duration
+from topo_scheduler.api.scoring import ScoringWeights
 
 HEADER = "apiVersion: topology.scheduler/v1alpha1\n"
 HOW = HEADER + "kind: SchedulerConfig\n"
@@ -354,3 +357,110 @@ def test_no_text_ends_in_anything_but_a_configuration_or_a_refusal(text: str) ->
             load(document)
         except ConfigError as error:
             assert str(error).startswith("the.yaml: ")
+
+
+AS_GIVEN = """\
+apiVersion: topology.scheduler/v1alpha1
+kind: SchedulerConfig
+metadata:
+  name: topology-scheduler-config
+  namespace: kube-system
+spec:
+  scoringWeights:
+    resourceAvailability: 0.5
+    topologyAlignment: 0.3
+    domainUtilization: 0.1
+    historicalPerformance: 0.1
+  topologyConstraints:
+    maxNodesPerLeaf: 4
+    maxGPUsPerLeaf: 32
+    enforcement: preferred
+"""
+
+
+def config_map(data: dict[str, str], name: str = "topology-scheduler-config") -> str:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+    return str(yaml.safe_dump(body))
+
+
+@pytest.mark.parametrize("wrap", [lambda text: text, lambda text: config_map({"config.yaml": text})])
+def test_a_scheduler_config_takes_metadata_and_the_fields_of_decisions(wrap: Callable[[str], str]) -> None:
+    config = load(wrap(AS_GIVEN))
+    assert config.topology.spec.scoring_weights.milli() == (500, 300, 100, 100)
+    constraints = config.topology.spec.topology_constraints
+    assert (constraints.max_nodes_per_leaf, constraints.max_gpus_per_leaf) == (4, 32)
+    assert constraints.enforcement is Enforcement.PREFERRED
+    assert config.scheduler == load(HOW).scheduler, "a change of these must not ask for a restart"
+    assert load(wrap(AS_GIVEN.replace("SchedulerConfig", "TopologySchedulerConfig"))).topology.spec == (
+        config.topology.spec
+    )
+
+
+def test_both_kinds_may_each_say_a_part() -> None:
+    what = WHAT + "spec: {scoringWeights: {historicalPerformance: 0}, smallPods: {}, links: []}\n"
+    how = HOW + "spec: {scoringWeights: {topologyAlignment: 0.9}, topologyConstraints: {enforcement: preferred}}\n"
+    for text in (f"{how}---\n{what}", f"{what}---\n{how}"):
+        spec = load(text).topology.spec
+        assert spec.scoring_weights.milli() == (400, 900, 200, 0)
+        assert spec.topology_constraints.enforcement is Enforcement.PREFERRED
+
+
+def test_one_field_with_one_value_in_both_kinds_is_no_conflict() -> None:
+    what = WHAT + "spec: {topologyConstraints: {maxNodesPerLeaf: 4}}\n"
+    spec = load(HOW + "spec: {topologyConstraints: {maxNodesPerLeaf: 4}}\n---\n" + what).topology.spec
+    assert spec.topology_constraints.max_nodes_per_leaf == 4
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "path", "values"),
+    [
+        ("maxNodesPerLeaf: 4", "maxNodesPerLeaf: 8", "spec.topologyConstraints.maxNodesPerLeaf", ("4", "8")),
+        ("maxGPUsPerLeaf: 4", "maxGPUsPerLeaf: 8", "spec.topologyConstraints.maxGPUsPerLeaf", ("4", "8")),
+        # A value that is the default counts too, where it was written.
+        ("enforcement: required", "enforcement: preferred", "spec.topologyConstraints.enforcement", ("required",)),
+    ],
+)
+def test_one_field_with_two_values_is_refused(mine: str, theirs: str, path: str, values: tuple[str, ...]) -> None:
+    documents = {
+        "first.yaml": HOW + f"spec: {{topologyConstraints: {{{mine}}}}}\n",
+        "second.yaml": WHAT + f"spec: {{topologyConstraints: {{{theirs}}}}}\n",
+    }
+    with pytest.raises(ConfigError) as caught:
+        load_configuration(documents)
+    message = str(caught.value)
+    assert all(word in message for word in ("first.yaml", "second.yaml", f"{path} is {values[0]}", "keep one", *values))
+
+
+def test_what_both_kinds_together_ask_for_is_checked() -> None:
+    how = HOW + "spec: {scoringWeights: {resourceAvailability: 0, topologyAlignment: 0}}\n"
+    what = WHAT + "spec: {scoringWeights: {domainUtilization: 0, historicalPerformance: 0}}\n"
+    assert "spec.scoringWeights of both kinds together (the other in the.yaml) is refused: at least one" in refusal(
+        f"{how}---\n{what}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (HOW + "spec: {fairness: {}}", "spec.fairness: unknown key; it belongs into a document of kind Topology"),
+        (HOW + "spec: {leaderElection: {}}", "spec.leaderElection: unknown key; write it beside spec"),
+        (HOW + "spec: {scoringWeight: {}}", "spec.scoringWeight: unknown key; did you mean scoringWeights?"),
+        (HOW + "spec: {topologyConstraints: {maxNodesPerLeaf: 0}}", "spec.topologyConstraints.maxNodesPerLeaf"),
+        (config_map({}), "ConfigMap topology-scheduler-config: no key of data ends with .yaml or .yml"),
+        (config_map({"config": AS_GIVEN}), "no key of data ends with .yaml or .yml"),
+        (config_map({"config.yaml": HOW + "x: 1"}), "ConfigMap topology-scheduler-config: config.yaml: Scheduler"),
+        (config_map({"config.yaml": "a: ["}), "config.yaml: not valid YAML"),
+        (config_map({"config.yaml": {"kind": "SchedulerConfig"}}), "expected a text, found dict"),  # type: ignore[dict-item]
+        (config_map({"a.yaml": HOW, "b.yaml": HOW}), "kind SchedulerConfig is given twice"),
+    ],
+)
+def test_what_stands_in_the_wrong_place_is_refused_with_the_right_one(text: str, words: str) -> None:
+    assert words in refusal(text)
+
+
+def test_a_config_map_among_manifests_is_opened_and_the_rest_is_skipped() -> None:
+    service = "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n"
+    others = config_map({"a.yaml": "b"}, name="other")
+    ours = config_map({"config.yaml": HOW + "schedulerName: mine\n", "what.yml": WHAT, "README": "a: ["}, name="any")
+    assert load("---\n".join((service, ours, others))).scheduler.scheduler_name == "mine"
+    assert "write topology.scheduler/v1alpha1" in refusal(service), "but a file without any is a mistake"

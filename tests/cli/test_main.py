@@ -51,6 +51,19 @@ def test_check_config_of_the_example() -> None:
     assert (answer.exit_code, answer.output) == (0, f"{path}: ok\n")
 
 
+@pytest.mark.parametrize("manifest", ["base/config.yaml", "install.yaml"])
+def test_check_config_opens_config_maps(manifest: str, tmp_path: Path) -> None:
+    path = ROOT / "manifests" / manifest
+    answer = run("check-config", str(path))
+    assert (answer.exit_code, answer.output) == (0, f"{path}: ok\n")
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(path.read_text().replace("enforcement: required", "enforcment: required"))
+    answer = run("check-config", str(bad))
+    assert answer.exit_code == 1
+    assert f"{bad}: ConfigMap topology-scheduler-config: config.yaml: TopologySchedulerConfig is" in answer.output
+    assert "did you mean enforcement?" in answer.output
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

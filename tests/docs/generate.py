@@ -46,10 +46,14 @@ _CONFIG: Final = """\
 # Configuration
 
 Two kinds, both of `apiVersion: topology.scheduler/v1alpha1`. They may stand in one file, as YAML documents in any
-order, or in several files of one folder; each kind at most once. What is left out has its default.
+order, or in several files of one folder; each kind at most once. What is left out has its default. A file may also be
+a manifest of the ConfigMap `topology-scheduler-config`: its `data` holds the documents.
 
 - `SchedulerConfig`: how the process runs. A change takes effect when the process is started again.
 - `TopologySchedulerConfig`: how placements are decided. A change takes effect while the process runs.
+
+`spec.scoringWeights` and `spec.topologyConstraints` may stand in either kind, and take effect while the process runs. A
+field that both kinds set to different values is refused.
 
 An unknown key, a key that stands twice, or a value out of range is refused with its path and, where a known key is
 near, a suggestion. A duration is written `15s`, `1m30s`, `500ms` or as a number of seconds, above 0 and at most 24 h.

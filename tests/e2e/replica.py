@@ -9,9 +9,10 @@ from typing import Any
 import aiohttp
 import yaml
 
-from topo_scheduler.api.config import Configuration, TopologyConstraints, TopologySchedulerConfig, TopologySpec
+from topo_scheduler.api.config import Configuration, TopologySchedulerConfig, TopologySpec
 from topo_scheduler.api.process import ClientConnection, LeaderElection, Metrics, SchedulerConfig
 from topo_scheduler.api.recording import Recording
+from topo_scheduler.api.scoring import TopologyConstraints
 from topo_scheduler.daemon import Daemon, read_configuration
 from topo_scheduler.kube.client import Client
 from topo_scheduler.recording.replay import Report, replay

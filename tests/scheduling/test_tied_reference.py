@@ -19,8 +19,8 @@ from tests.scheduling.driver import Driver, configured
 from tests.scheduling.test_neighbours import HOST, away, gang, near, spec, web
 from tests.scheduling.test_segments_tied import ranked
 from tests.scheduling.test_tied import LAUNCHER, spread
-from topo_scheduler.api.config import ScoringWeights
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.scoring import ScoringWeights
 from topo_scheduler.scheduling.placing.tied_zones import Share, flow_of
 
 PREFERRED = configured("{topologyConstraints: {enforcement: preferred}}")

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from topo_scheduler.api.annotations import Source, annotation_names, read_annotations, unknown_annotations
-from topo_scheduler.api.config import ScoringWeights, load_configuration
+from topo_scheduler.api.config import load_configuration
 from topo_scheduler.api.labels import GPU_RESOURCES, PREFIX
 from topo_scheduler.api.process import API_VERSION, SCHEDULER_NAME
+from topo_scheduler.api.scoring import ScoringWeights
 from topo_scheduler.simulation.demo import example_files
 
 from .manifests import EXAMPLES, Object, read
@@ -128,7 +129,9 @@ def test_the_configuration_is_accepted_and_as_promised() -> None:
     assert {document["apiVersion"] for document in read(CONFIG)} == {API_VERSION}
     found = load_configuration({CONFIG.name: CONFIG.read_text()})
     constraints = found.topology.spec.topology_constraints
-    assert (constraints.max_nodes_per_leaf, constraints.max_gpus_per_leaf) == (4, 32)
+    assert (constraints.max_nodes_per_leaf, constraints.max_gpus_per_leaf) == (None, None), (
+        "a limit below the size of a leaf spreads gangs that fit into one"
+    )
     assert found.topology.spec.scoring_weights == ScoringWeights()
     assert found.scheduler == type(found.scheduler)(), (
         "every value shown is the default, so leaving it out changes nothing"

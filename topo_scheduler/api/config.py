@@ -1,13 +1,13 @@
 """The configuration kinds: `SchedulerConfig` (how the process runs) and `TopologySchedulerConfig` (how it decides).
 
 Unknown keys are refused with their path and, where one is near, a suggestion. Both kinds may stand in one file or
-in the ConfigMap ``topology-scheduler-config``, as YAML documents in any order, each at most once.
+in the ConfigMap ``topology-scheduler-config``, as YAML documents in any order, each at most once. A manifest of that
+ConfigMap is read as the documents in its ``data``.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Annotated, Any, Final, Literal
 
 import yaml
@@ -21,65 +21,16 @@ from pydantic import (
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.links import Link
-from topo_scheduler.api.models import Model, Share
+from topo_scheduler.api.models import Model
 from topo_scheduler.api.process import API_VERSION, SchedulerConfig
 from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.api.scoring import ScoringWeights, SharedSpec, TopologyConstraints
 from topo_scheduler.api.sharing import DomainAccess, Fairness, Quota
 from topo_scheduler.api.small_pods import SmallPods
 from topo_scheduler.api.spares import SparesSpec
 from topo_scheduler.api.waiting import RepairSpec, ReservationSpec
 
 CONFIG_MAP: Final = "topology-scheduler-config"
-
-
-class ScoringWeights(Model):
-    """Weights of the parts of the score, each from 0 to 1. Only their ratios matter."""
-
-    resource_availability: Share = 0.4
-    """Free share of the common domain after the placement."""
-    topology_alignment: Share = 0.3
-    """1 at the lowest level and fewest leaves, less beyond; a preferred domain counts here."""
-    domain_utilization: Share = 0.2
-    """How full the leaves are: good when consolidated, bad when distributed, judged by distance from the mean
-    when balanced."""
-    historical_performance: Share = 0.1
-    """How placements in these leaves went lately."""
-    plugins: dict[str, Share] = Field(default_factory=dict)
-    """Weights of the scores of plugins, by name of the score, in place of those their plugins chose."""
-
-    @model_validator(mode="after")
-    def _some(self) -> "ScoringWeights":
-        if not any(self.milli()):
-            raise ValueError("at least one weight must be above 0.0005")
-        return self
-
-    def milli(self) -> tuple[int, int, int, int]:
-        """Return the weights in thousandths, in the order of the fields."""
-        return tuple(  # type: ignore[return-value]
-            round(Fraction(str(weight)) * 1000)
-            for weight in (
-                self.resource_availability,
-                self.topology_alignment,
-                self.domain_utilization,
-                self.historical_performance,
-            )
-        )
-
-    def added_milli(self, defaults: Mapping[str, float]) -> list[int]:
-        """Return the weights of the scores of plugins in thousandths, in the order of their defaults."""
-        return [round(Fraction(str(self.plugins.get(name, weight))) * 1000) for name, weight in defaults.items()]
-
-
-class TopologyConstraints(Model):
-    """The size rule: how a gang may spread over leaves."""
-
-    enforcement: Enforcement = Enforcement.REQUIRED
-    """``required``: a gang waits until the fewest leaves that could hold it have room. ``preferred``: it takes the
-    next best spread when they have not."""
-    max_nodes_per_leaf: Annotated[int, Field(ge=1)] | None = None
-    """Most nodes of one leaf a gang may use; none by default."""
-    max_gpus_per_leaf: Annotated[int, Field(ge=1)] | None = Field(default=None, alias="maxGPUsPerLeaf")
-    """Most GPUs of one leaf a gang may use; none by default."""
 
 
 class RuleMatch(Model):
@@ -203,32 +154,71 @@ class ConfigError(ValueError):
     """A configuration that can't be used; the message names the source, the field's path and the remedy."""
 
 
-_KINDS: Final[dict[str, type[Model]]] = {
+CONFIG_KINDS: Final[dict[str, type[Model]]] = {
     "SchedulerConfig": SchedulerConfig,
     "TopologySchedulerConfig": TopologySchedulerConfig,
 }
+_SUFFIXES: Final = (".yaml", ".yml")
+"""Of keys of the ConfigMap: mounted as a folder, files of other names are not read either."""
 
 
 def load_configuration(documents: Mapping[str, str]) -> Configuration:
     """Read configuration from YAML texts.
 
+    A ConfigMap among the documents of a text stands for the documents in its ``data``; objects of other kinds beside it
+    are skipped, as in a file of manifests.
+
     Args:
         documents: text by the name of where it stands (a file's path, a ConfigMap's key).
 
     Raises:
-        ConfigError: not YAML, an unknown kind or key, a value out of range, or a kind twice.
+        ConfigError: not YAML, an unknown kind or key, a value out of range, a kind twice, or one field with two values.
     """
     found: dict[str, tuple[str, Model]] = {}
-    for source, text in documents.items():
-        for document in _yaml_documents(source, text):
-            kind, model = _read_document(source, document)
-            if kind in found:
-                raise ConfigError(f"{source}: kind {kind} is given twice, here and in {found[kind][0]}; keep one")
-            found[kind] = (source, model)
-    return Configuration(**{_FIELDS[kind]: model for kind, (_, model) in found.items()})  # type: ignore[arg-type]
+    for source, document in _config_documents(documents):
+        kind, model = _read_document(source, document)
+        if kind in found:
+            raise ConfigError(f"{source}: kind {kind} is given twice, here and in {found[kind][0]}; keep one")
+        found[kind] = (source, model)
+    return _combine(found)
 
 
-_FIELDS: Final = {"SchedulerConfig": "scheduler", "TopologySchedulerConfig": "topology"}
+def _combine(found: Mapping[str, tuple[str, Model]]) -> Configuration:
+    """Put together what both kinds say; fields of ``SchedulerConfig.spec`` are moved to the other kind."""
+    where, scheduler = found.get("SchedulerConfig", ("", SchedulerConfig()))
+    other, topology = found.get("TopologySchedulerConfig", ("", TopologySchedulerConfig()))
+    assert isinstance(scheduler, SchedulerConfig)
+    assert isinstance(topology, TopologySchedulerConfig)
+    merged: dict[str, Model] = {}
+    for section in sorted(scheduler.spec.model_fields_set):
+        first, second = getattr(scheduler.spec, section), getattr(topology.spec, section)
+        mine, theirs = first.model_dump(exclude_unset=True), second.model_dump(exclude_unset=True)
+        path = f"spec.{_alias(SharedSpec, section)}"
+        for name in sorted(mine.keys() & theirs.keys()):
+            if mine[name] != theirs[name]:
+                raise ConfigError(
+                    f"{where}: SchedulerConfig: {path}.{_alias(type(first), name)} is {_plain(mine[name])}, but"
+                    f" TopologySchedulerConfig in {other} says {_plain(theirs[name])}; keep one of the two"
+                )
+        try:
+            merged[section] = type(first).model_validate(theirs | mine)
+        except ValidationError as error:
+            lines = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
+            raise ConfigError(
+                f"{where}: {path} of both kinds together (the other in {other}) is refused: {lines}"
+            ) from error
+    # Cleared here: a change of these does not need a restart, which any other change of a SchedulerConfig does.
+    scheduler = scheduler.model_copy(update={"spec": SharedSpec(), "metadata": {}})
+    spec = topology.spec.model_copy(update=merged) if merged else topology.spec
+    return Configuration(scheduler, topology.model_copy(update={"spec": spec}))
+
+
+def _alias(model: type[BaseModel], name: str) -> str:
+    return model.model_fields[name].alias or name
+
+
+def _plain(value: object) -> object:
+    return value.value if isinstance(value, Enforcement) else value
 
 
 _MISUSED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
@@ -255,15 +245,54 @@ def _yaml_documents(source: str, text: str) -> Iterable[Any]:
         raise ConfigError(f"{source}: a value is not what it looks like: {error}; put texts into quotes") from error
 
 
+def _config_documents(texts: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """Yield every document with where it stands, those inside ConfigMaps too."""
+    for source, text in texts.items():
+        documents = list(_yaml_documents(source, text))
+        maps = [document for document in documents if _is_config_map(document)]
+        for config_map in maps:
+            yield from _in_config_map(source, config_map)
+        for document in documents:
+            if not maps or (isinstance(document, dict) and str(document.get("kind")) in CONFIG_KINDS):
+                yield source, document
+
+
+def _is_config_map(document: Any) -> bool:
+    if not isinstance(document, dict) or (document.get("apiVersion"), document.get("kind")) != ("v1", "ConfigMap"):
+        return False
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    data = document.get("data")
+    # Of any name, where it holds our documents: clusters may call it as they like.
+    ours = isinstance(data, dict) and any(isinstance(text, str) and API_VERSION in text for text in data.values())
+    return name == CONFIG_MAP or ours
+
+
+def _in_config_map(source: str, config_map: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    metadata, data = config_map.get("metadata"), config_map.get("data")
+    name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+    if not isinstance(data, dict) or not any(str(key).endswith(_SUFFIXES) for key in data):
+        raise ConfigError(
+            f"{source}: ConfigMap {name}: no key of data ends with {' or '.join(_SUFFIXES)}; put the configuration"
+            " under a key such as config.yaml"
+        )
+    for key, text in data.items():
+        if str(key).endswith(_SUFFIXES):
+            where = f"{source}: ConfigMap {name}: {key}"
+            if not isinstance(text, str):
+                raise ConfigError(f"{where}: expected a text, found {type(text).__name__}; write `{key}: |` before it")
+            yield from ((where, document) for document in _yaml_documents(where, text))
+
+
 def _read_document(source: str, document: Any) -> tuple[str, Model]:
     if not isinstance(document, dict):
         raise ConfigError(f"{source}: expected a mapping with apiVersion and kind, found {type(document).__name__}")
     version, kind = document.get("apiVersion"), document.get("kind")
     if version != API_VERSION:
         raise ConfigError(f"{source}: apiVersion is {version!r}; write {API_VERSION}")
-    model = _KINDS.get(str(kind))
+    model = CONFIG_KINDS.get(str(kind))
     if model is None:
-        raise ConfigError(f"{source}: kind is {kind!r}; write one of {', '.join(_KINDS)}")
+        raise ConfigError(f"{source}: kind is {kind!r}; write one of {', '.join(CONFIG_KINDS)}")
     try:
         return str(kind), model.model_validate(document)
     except ValidationError as error:
@@ -276,9 +305,20 @@ def _explain(model: type[Model], error: Any) -> str:
     if error["type"] != "extra_forbidden":
         return f"  {path}: {error['msg'].removeprefix('Value error, ')} (found {error['input']!r})"
     known = _aliases(model, error["loc"][:-1])
+    if home := _home(model, error["loc"]):
+        return f"  {path}: unknown key; {home}"
     near = difflib.get_close_matches(str(error["loc"][-1]), known, n=1)
     hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
     return f"  {path}: unknown key; {hint}"
+
+
+def _home(model: type[Model], location: tuple[str | int, ...]) -> str:
+    """Return where a known key belongs that stands in the wrong kind or place, or an empty string."""
+    if model is not SchedulerConfig or location[0] != "spec" or len(location) != 2:
+        return ""
+    if location[1] in _aliases(TopologySchedulerConfig, ("spec",)):
+        return "it belongs into a document of kind TopologySchedulerConfig"
+    return "write it beside spec, not in it" if location[1] in _aliases(SchedulerConfig, ()) else ""
 
 
 def _aliases(model: type[BaseModel], location: Iterable[Any]) -> list[str]:

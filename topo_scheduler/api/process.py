@@ -18,6 +18,7 @@ from topo_scheduler.api.labels import (
 )
 from topo_scheduler.api.models import Model, Seconds
 from topo_scheduler.api.recording import AuditLog, Recording
+from topo_scheduler.api.scoring import SharedSpec
 
 API_VERSION: Final = "topology.scheduler/v1alpha1"
 SCHEDULER_NAME: Final = "topology-aware-scheduler"
@@ -140,6 +141,10 @@ class SchedulerConfig(Model):
 
     api_version: Literal["topology.scheduler/v1alpha1"] = API_VERSION
     kind: Literal["SchedulerConfig"] = "SchedulerConfig"
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    """As of any object; it changes nothing."""
+    spec: SharedSpec = SharedSpec()
+    """Fields of a TopologySchedulerConfig that may also stand here. A field may stand in both with one value only."""
     scheduler_name: Annotated[str, Field(min_length=1, max_length=253)] = SCHEDULER_NAME
     """Pods with this ``spec.schedulerName`` are ours."""
     leader_election: LeaderElection = LeaderElection()

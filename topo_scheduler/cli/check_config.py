@@ -12,6 +12,8 @@ from topo_scheduler.cli.common import Failure
 def command(file: Path) -> None:
     """Check a configuration file, or every .yaml file of a folder.
 
+    The file may also be a manifest of the ConfigMap, alone or among other objects.
+
     Exit code 0 if a scheduler would take it over, 1 with file, field and remedy if not. What it would take over and
     ignore is told on standard error. Plugins that it names are loaded, so they must be installed here too.
     """

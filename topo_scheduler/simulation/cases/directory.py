@@ -7,7 +7,7 @@ import yaml
 from msgspec import structs
 
 from topo_scheduler.api.annotations import GANG_NAME
-from topo_scheduler.api.config import CONFIG_MAP, ConfigError, TopologySpec, load_configuration
+from topo_scheduler.api.config import CONFIG_KINDS, CONFIG_MAP, ConfigError, TopologySpec, load_configuration
 from topo_scheduler.api.groups import PLUGINS_LABEL, SIGS_LABEL, VOLCANO_ANNOTATIONS, GroupApi, PodGroupObject
 from topo_scheduler.api.labels import GPU_RESOURCES
 from topo_scheduler.api.objects import Budget, Container, Job, Node, OwnerReference, PartialObject, Pod
@@ -96,7 +96,7 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
         groups_of(kinds.get("PodGroup", ())),
         tuple(convert(one, Budget) for one in kinds.get("PodDisruptionBudget", ())),
         tuple(convert(one, PartialObject, namespaced=False) for one in kinds.get("Namespace", ())),
-        _topology([*kinds.get("TopologySchedulerConfig", ()), *kinds.get("ConfigMap", ())]),
+        _topology(one for kind in (*CONFIG_KINDS, "ConfigMap") for one in kinds.get(kind, ())),
         stored,
         tuple(one.obj for one in kinds.get("PriorityClass", ())),
     )
@@ -209,7 +209,7 @@ def _topology(documents: Iterable[Document]) -> TopologySpec | None:
     """Return the configuration of decisions that the objects hold: one of the kind, or that in the ConfigMap."""
     texts: dict[str, str] = {}
     for document in documents:
-        if document.kind == "TopologySchedulerConfig" and document.api_version == API_VERSION:
+        if document.kind in CONFIG_KINDS and document.api_version == API_VERSION:
             texts[document.where] = yaml.safe_dump(document.obj)
         elif document.kind == "ConfigMap" and document.metadata.get("name") == CONFIG_MAP:
             data = document.obj.get("data")
