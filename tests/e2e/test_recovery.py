@@ -10,7 +10,7 @@ import yaml
 from tests.ship.manifests import BASE
 from topo_scheduler.api.config import Configuration, TopologySchedulerConfig
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery import runner
+from topo_scheduler.recovery import interference, runner
 from topo_scheduler.simulation.apiserver.faults import Refuse
 
 from . import objects
@@ -115,6 +115,40 @@ async def test_a_migration_that_a_user_makes_and_one_that_can_not_be(
     assert done["metadata"]["name"] == "good"
     now = await alive(cluster, "team")
     assert nodes_of(pods)[0] not in nodes_of(now) and len(leaves_of(now)) == 1
+
+
+async def test_a_migration_that_someone_deletes_while_its_node_is_failed_is_made_again(
+    cluster: Cluster, migrations: None, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interference, "FIRST_PAUSE_SECONDS", 0.5)
+    await start_replica(recovering(force_delete=True))
+    await cluster.add_fabric({"s1": [4, 4]})
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guard", "namespace": "default"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"batch.kubernetes.io/job-name": "team"}}},
+    }
+    await cluster.apply(objects.gang("team", 2))
+    pods = await cluster.wait_bound("team", 2)
+    # Not dead, but to be emptied: nothing is forced, so the budget keeps the Migration where it is.
+    await cluster.apply(budget)
+    await asyncio.sleep(1)
+    lost = nodes_of(pods)[0]
+    taint = {"key": "topology.scheduler/maintenance", "effect": "NoSchedule"}
+    await cluster.api.patch("nodes", lost, {"spec": {"unschedulable": True, "taints": [taint]}})
+    first = await wait_phase(cluster, "Evicting")
+    await cluster.api.delete("migrations", first["metadata"]["name"])
+
+    async def made_again() -> Json | None:
+        found = await cluster.api.list("migrations", None)
+        return next((one for one in found if one["metadata"]["uid"] != first["metadata"]["uid"]), None)
+
+    again = await cluster.wait_until(made_again, 20, "another Migration")
+    assert again["spec"]["pods"] == first["spec"]["pods"]
+    await cluster.api.delete("poddisruptionbudgets", "guard")
+    await wait_phase(cluster, "Done", timeout=40)
+    assert lost not in nodes_of(await alive(cluster, "team"))
 
 
 async def test_without_the_definition_it_says_that_recovery_is_off(

@@ -377,6 +377,14 @@ class World:
         gone = self.migrations.pop(key)
         self.recovery.migration_gone(gone.metadata.namespace, gone.metadata.name, gone.metadata.uid)
 
+    def edit(self, key: str, change: Callable[[Migration], None]) -> None:
+        """Someone changes a Migration, and the watch tells of it."""
+        migration = self.migrations[key]
+        change(migration)
+        self.revision += 1
+        migration.metadata.resource_version = str(self.revision)
+        self.recovery.migration_seen(copy_of(migration), self.now)
+
     # ------------------------------------------------------------ what came of it
 
     def one(self) -> Migration:

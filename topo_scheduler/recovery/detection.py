@@ -204,6 +204,13 @@ class Detection:
         known = self._nodes.get(name)
         return known is not None and known.dead and self.lasts(name, now)
 
+    def reported(self, name: str, now: float) -> Failure | None:
+        """Return the failure of a node that lasts and was reported before; None where it is well, or yet to be."""
+        if name in self._gone or name in self._failing:
+            known = self._nodes.get(name)
+            return None if known is not None and known.fresh else self._single(name)
+        return None if name in self._nodes else Failure(Cause.DELETED, f"node {name} was deleted", (name,), now)
+
     def health(self, name: str) -> NodeHealth | None:
         """Return what is known of a node."""
         known = self._nodes.get(name)

@@ -4,6 +4,7 @@ The oldest go first, a few at a time, and each only at the version at which it w
 which it ended, or within ``limits.rest``: by those it is known how many began of late, and who was moved.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final
@@ -63,10 +64,10 @@ class Finished:
         if self._over.pop(key, None) is not None:
             self._ordered = None
 
-    def fresh_name(self, namespace: str, name: str) -> str:
-        """Return a name that no finished Migration has: this one, or this one with a number."""
+    def fresh_name(self, namespace: str, name: str, taken: Container[str] = ()) -> str:
+        """Return a name that no finished Migration has, nor any of ``taken``: this one, or this one with a number."""
         found, number = name, 1
-        while f"{namespace}/{found}" in self._over:
+        while f"{namespace}/{found}" in self._over or f"{namespace}/{found}" in taken:
             number += 1
             found = f"{name}-{number}"
         return found

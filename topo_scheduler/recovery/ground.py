@@ -175,6 +175,7 @@ class Ground:
         told = condition or Condition("Placed", status=False, reason=reason or phase.value, message=message)
         self.tell(known, warning=phase is Phase.FAILED, reason=f"Migration{phase.value}", message=message)
         self.release(known.migration.key)
+        known.ending = True
         self.write(known, now, phase, moves, told, message=message)
 
     def write(
@@ -205,7 +206,7 @@ class Ground:
             return
         if phase is not None and phase != migration.status.phase:
             self.out += spent(migration, phase, wall)
-        known.writing = True
+        known.writing, known.wrote = True, status
         self.out.append(write(migration, status))
 
     def tell(self, known: Tracked, *, warning: bool, reason: str, message: str) -> None:

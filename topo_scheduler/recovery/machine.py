@@ -127,7 +127,7 @@ class Recovery:
         lost = self.lost_gpus.problems() if self.detection.spec.unhealthy_gpus else {}
         self.detection.pods_tell({**lost, **self.troubles.problems(now)}, now)
         self._tell_spares(self.detection.avoided(now))
-        self.healing.failed(self.detection.due(now))
+        self.healing.failed([*self.detection.due(now), *self.migrations.interference.due(now)])
         if self.detection.held != self._held:
             self._held = self.detection.held
             self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))
@@ -144,7 +144,8 @@ class Recovery:
         """
         now = self._stepped
         waits = (one.next_due(now) for one in (*self._makers, self.migrations))
-        times = (self.detection.next_due(), self.troubles.next_due(), self.healing.next_due(), *waits)
+        parts = (self.detection, self.troubles, self.healing, self.migrations.interference)
+        times = (*(part.next_due() for part in parts), *waits)
         return min((at for at in times if at is not None), default=None)
 
     def _tell_spares(self, avoided: Collection[str]) -> None:

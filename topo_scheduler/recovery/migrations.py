@@ -16,6 +16,7 @@ from topo_scheduler.recovery.execution import Execution
 from topo_scheduler.recovery.gang_room import GangRoom
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
+from topo_scheduler.recovery.interference import Interference
 from topo_scheduler.recovery.planning import LOOK_AGAIN, Planning
 from topo_scheduler.recovery.tracked import Eviction, Tracked
 from topo_scheduler.scheduling.engine import Engine
@@ -42,6 +43,7 @@ class Migrations:
         self._planning = Planning(self._ground, clock)
         self._execution = Execution(self._ground)
         self._gang_room = GangRoom(self._ground)
+        self.interference = Interference(engine, detection)
         self._over: dict[str, tuple[str, str]] = {}
         """Uid and version of those that are over, so that no older view brings them back."""
 
@@ -77,6 +79,8 @@ class Migrations:
         phase = migration.phase
         if phase is not None and phase.over:
             if known is not None:
+                if known.edited or not known.ending:
+                    self._left_behind(known, "edited" if known.edited else "ended by someone else")
                 del self._ground.tracked[key]
                 self._gang_room.forget(uid)
             self._ground.release(key)
@@ -84,12 +88,15 @@ class Migrations:
             self._over[key] = (uid, version)
             return
         if known is None:
-            self._ground.tracked[key] = known = Tracked(migration)
+            self._ground.tracked[key] = known = Tracked(migration, heals=migration.cause.of_node)
         elif version != known.migration.metadata.resource_version:
             # It got on, whatever was answered to those who wrote it.
             known.failures, known.not_before = 0, -inf
             known.state = None if known.migration.phase is not phase else known.state
-        known.migration = migration
+        before = known.edited
+        known.replaced_by(migration)
+        if known.edited and not before:
+            self._left_behind(known, "edited")
         known.noted(now)
 
     def gone(self, namespace: str, name: str, uid: str) -> None:
@@ -106,7 +113,15 @@ class Migrations:
         self._ground.limits.forget(key)
         self._ground.release(key)
         if known is not None:
+            self._left_behind(known, "deleted")
             self._gang_room.forget(known.migration.metadata.uid)
+
+    def _left_behind(self, known: Tracked, how: str) -> None:
+        """See to it that pods on failed nodes get another Migration than one that someone interfered with."""
+        if known.heals and (nodes := self.interference.lost(known.migration)):
+            more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+            text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
+            self._ground.out.append(Warn(f"Migration {known.migration.key} {text}"))
 
     def written(self, key: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float) -> None:
         """Take over how a write ended, with the object as it is then."""
@@ -131,8 +146,8 @@ class Migrations:
             self._ground.out.append(Warn(f"finished Migrations are not deleted: {message}"))
 
     def fresh_name(self, namespace: str, name: str) -> str:
-        """Return a name that no finished Migration has."""
-        return self._ground.finished.fresh_name(namespace, name)
+        """Return a name that no Migration has."""
+        return self._ground.finished.fresh_name(namespace, name, self._ground.tracked)
 
     def learned(self, uids: Sequence[str]) -> None:
         """Pods were told to the engine, or are gone."""

@@ -34,7 +34,9 @@ class Tracked:
     """What is known of a Migration beyond the object. ``state`` of the engine when it was planned in vain last.
 
     ``stamps`` what the object says of when each phase began, with when this process saw that first. ``beside`` uids of
-    the members of the gang when nobody had gone yet, None where this process has not seen that.
+    the members of the gang when nobody had gone yet, None where this process has not seen that. ``heals`` whether it
+    was made for a failed node, whatever it says by now; ``wrote`` the status that this process wrote last; ``ending``
+    whether that ends it; ``edited`` whether someone else changed its spec, or which pods it moves.
     """
 
     migration: Migration
@@ -46,6 +48,17 @@ class Tracked:
     state: object = None
     stamps: dict[str, tuple[str, float]] = field(default_factory=dict)
     beside: frozenset[str] | None = None
+    heals: bool = False
+    wrote: MigrationStatus | None = None
+    ending: bool = False
+    edited: bool = False
+
+    def replaced_by(self, migration: Migration) -> None:
+        """Take over a newer view; note whether someone else changed its spec, or took pods away from it."""
+        before, self.migration = self.migration, migration
+        moved = {move.uid for move in migration.status.moves}
+        fewer = any(move.uid not in moved for move in before.status.moves) and migration.status != self.wrote
+        self.edited |= before.spec != migration.spec or fewer
 
     def noted(self, now: float) -> None:
         """Remember when each phase was seen to begin."""

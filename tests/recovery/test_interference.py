@@ -1,0 +1,122 @@
+"""Someone deletes, edits or ends a Migration in the middle: pods on failed nodes are moved all the same."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from tests.recovery.world import World
+from topo_scheduler.api.migrations import Migration, MigrationPod, Phase
+from topo_scheduler.api.recovery import RecoverySpec
+
+FORCED = RecoverySpec(enabled=True, force_delete=True)
+WIDE = {"s1/l1": 4, "s1/l2": 4, "s2/l1": 4}
+AGAIN_SECONDS = 15
+"""Longer than the first pause before recovery makes a Migration anew."""
+
+
+def failing(world: World, size: int = 2) -> str:
+    """Place a gang, let the node of its first member die, and return the node."""
+    world.gang("g", size)
+    world.run()
+    node = world.nodes_of("g-")["g-0"]
+    world.kubelets_dead.add(node)
+    world.fail(node)
+    return node
+
+
+def until(world: World, phase: Phase) -> str:
+    """Let time pass until the only Migration is in a phase; return its key."""
+    for _ in range(60):
+        world.run(0.5, 0.5)
+        for key, migration in world.migrations.items():
+            if migration.phase is phase:
+                return key
+    raise AssertionError(f"never in {phase}: {world.phases()}")
+
+
+def end(world: World, key: str) -> None:
+    """Write the status as one that is done, as whoever may write it can."""
+    world.edit(key, lambda migration: setattr(migration.status, "phase", Phase.DONE))
+
+
+def take_pods_away(world: World, key: str) -> None:
+    """Let the Migration name another pod than the lost one."""
+    world.edit(key, lambda migration: setattr(migration.spec, "pods", [MigrationPod("g-1", "g-1")]))
+
+
+def take_moves_away(world: World, key: str) -> None:
+    """Let the status move nothing."""
+    world.edit(key, lambda migration: setattr(migration.status, "moves", []))
+
+
+def rename_reason(world: World, key: str) -> None:
+    """Let it look as if a user had asked for it, to a place that is not there."""
+
+    def change(migration: Migration) -> None:
+        migration.spec.reason, migration.spec.avoid = "Requested", ["nowhere"]
+
+    world.edit(key, change)
+
+
+@pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.EVICTING])
+@pytest.mark.parametrize("interfere", [World.cancel, end, take_pods_away, take_moves_away, rename_reason])
+def test_no_gang_stays_on_a_dead_node(phase: Phase, interfere: Callable[[World, str], None]) -> None:
+    spec = FORCED if phase is not Phase.PLANNED else FORCED.model_copy(update={"dry_run": True})
+    world = World(spec, WIDE)
+    node = failing(world)
+    world.blocked.add("g-0")  # so that it stays in each phase
+    key = until(world, phase)
+    interfere(world, key)
+    world.blocked.clear()
+    world.spec = FORCED
+    world.recovery.configure(FORCED, world.now)
+    world.run(10 * AGAIN_SECONDS)
+    where = world.nodes_of("g")
+    assert len(where) == 2 and node not in where.values(), f"{where}, {world.phases()}"
+    world.check()
+
+
+def test_a_deleted_migration_of_a_user_stays_deleted() -> None:
+    world = World(FORCED, WIDE)
+    world.gang("g", 2)
+    world.run()
+    before = world.nodes_of("g-")
+    world.blocked.add("g-0")
+    world.request("please", "g-0")
+    world.run(1)
+    world.cancel("default/please")
+    world.blocked.clear()
+    world.run(10 * AGAIN_SECONDS)
+    assert world.nodes_of("g-") == before and not world.migrations
+
+
+def test_deleting_it_again_and_again_makes_it_come_less_often() -> None:
+    world = World(FORCED, WIDE)
+    failing(world)
+    world.blocked.add("g-0")
+    times: list[float] = []
+    for _ in range(5):
+        key = until(world, Phase.EVICTING) if not times else _until_any(world)
+        times.append(world.now)
+        world.cancel(key)
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert pauses == sorted(pauses) and pauses[-1] > 4 * pauses[0]
+
+
+def _until_any(world: World) -> str:
+    for _ in range(600):
+        world.run(1)
+        if world.migrations:
+            return next(iter(world.migrations))
+    raise AssertionError("no Migration came again")
+
+
+def test_nodes_that_are_well_again_need_none() -> None:
+    world = World(FORCED, WIDE)
+    node = failing(world)
+    world.blocked.add("g-0")
+    world.cancel(until(world, Phase.EVICTING))
+    world.heal(node)
+    world.run(10 * AGAIN_SECONDS)
+    assert not world.migrations and node in world.nodes_of("g-").values()

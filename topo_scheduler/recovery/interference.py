@@ -1,0 +1,74 @@
+"""Failed nodes whose pods lost their Migration, because someone deleted, ended or edited it.
+
+A failure is reported once, so recovery would not come back to them by itself. Whoever may write Migrations in a
+namespace can do this by accident or on purpose, as often as they like: each time costs the namespace a longer pause.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from topo_scheduler.api.migrations import Migration
+from topo_scheduler.recovery.detection import Detection, Failure
+from topo_scheduler.scheduling.engine import Engine
+
+FIRST_PAUSE_SECONDS: Final = 10.0
+LONGEST_PAUSE_SECONDS: Final = 300.0
+
+
+@dataclass(slots=True)
+class _Lost:
+    """``times`` a Migration of this node was interfered with; ``until`` when the node is looked at again, if it is."""
+
+    times: int = 0
+    waits: bool = False
+    until: float | None = None
+
+
+class Interference:
+    """Nodes to be looked at again, by namespace of the Migration and name; forgotten once they are well or empty."""
+
+    def __init__(self, engine: Engine, detection: Detection) -> None:
+        self._engine = engine
+        self._detection = detection
+        self._lost: dict[tuple[str, str], _Lost] = {}
+
+    def __len__(self) -> int:
+        return len(self._lost)
+
+    def lost(self, migration: Migration) -> list[str]:
+        """Note that pods of a Migration may have been left behind; return the failed nodes where any are."""
+        nodes = [node for node in sorted(self._nodes_of(migration)) if self._needed(node)]
+        for node in nodes:
+            one = self._lost.setdefault((migration.metadata.namespace, node), _Lost())
+            one.times += not one.waits
+            one.waits = True
+        return nodes
+
+    def due(self, now: float) -> list[Failure]:
+        """Return the failures whose pods need a Migration again."""
+        self._lost = {key: one for key, one in self._lost.items() if self._needed(key[1])}
+        nodes: dict[str, None] = {}
+        for (_, node), one in self._lost.items():
+            if not one.waits:
+                continue
+            if one.until is None:
+                one.until = now + min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(one.times - 1, 9))
+            elif one.until <= now and not self._detection.held:
+                one.waits, one.until = False, None
+                nodes[node] = None
+        failures = (self._detection.reported(node, now) for node in nodes)
+        return [failure for failure in failures if failure is not None]
+
+    def next_due(self) -> float | None:
+        """Return when `due` must be asked next, in seconds."""
+        if self._detection.held:
+            return None
+        return min((one.until for one in self._lost.values() if one.until is not None), default=None)
+
+    def _nodes_of(self, migration: Migration) -> Iterable[str]:
+        entries = (self._engine.world.ledger.get(pod.uid) for pod in migration.spec.pods if pod.uid)
+        return {move.from_ for move in migration.status.moves} | {entry.node for entry in entries if entry is not None}
+
+    def _needed(self, node: str) -> bool:
+        return not self._detection.well(node) and bool(self._engine.world.ledger.on_node(node))
