@@ -21,6 +21,14 @@ from topo_scheduler.simulation.demo import embedded_cluster, submit, until
 T = TypeVar("T")
 
 ROOT = Path(__file__).parent.parent.parent
+RECOVERS = """
+apiVersion: topology.scheduler/v1alpha1
+kind: TopologySchedulerConfig
+spec:
+  recovery:
+    enabled: true
+"""
+"""The configuration that is mounted in the cluster."""
 
 
 def run(*arguments: str) -> Result:
@@ -85,6 +93,19 @@ class Served:
         }
         self.call(lambda: self.server.store.create("pods", body, "default"))
 
+    def configure(self, text: str, name: str = "topology-scheduler-config", namespace: str = "kube-system") -> None:
+        """Create the ConfigMap of a scheduler, or replace it."""
+        body = {"metadata": {"name": name}, "data": {"config.yaml": text, "README.md": "not read"}}
+        store = self.server.store
+
+        def write() -> None:
+            if store.find("configmaps", name, namespace) is None:
+                store.create("configmaps", body, namespace)
+            else:
+                store.modify("configmaps", name, namespace, lambda obj: {**obj, "data": body["data"]})
+
+        self.call(write)
+
     def bind(self, name: str, node: str, **annotations: str) -> None:
         """Bind a pod, as a scheduler does."""
         written = {f"topology.scheduler/{key.replace('_', '-')}": value for key, value in annotations.items()}
@@ -110,7 +131,9 @@ def served(tmp_path: Path) -> Iterator[Served]:
     try:
         server = asyncio.run_coroutine_threadsafe(enter(), loop).result(20)
         try:
-            yield Served(loop, server, str(server.write_kubeconfig(tmp_path / "kubeconfig")))
+            found = Served(loop, server, str(server.write_kubeconfig(tmp_path / "kubeconfig")))
+            found.configure(RECOVERS)
+            yield found
         finally:
             asyncio.run_coroutine_threadsafe(leave(), loop).result(20)
     finally:

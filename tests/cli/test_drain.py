@@ -1,11 +1,19 @@
 """``topo-scheduler drain``: what it makes, and what it leaves alone."""
 
-from typing import Any
+import asyncio
+from typing import Any, Final
 
+import pytest
 import yaml
 
 from tests.cli.conftest import Served, run
 from tests.ship.manifests import BASE
+from topo_scheduler.recovery.disabled import MESSAGE, REASON
+from topo_scheduler.simulation.demo import until
+
+_GONE: Final = {"type": "Placed", "status": "False", "reason": "NothingToMove", "message": "the pods are gone already"}
+_NO_USE: Final = {"type": "Placed", "status": "False", "reason": "NoUse", "message": "the nodes are well"}
+_DISABLED: Final = {"type": "Reserved", "status": "False", "reason": REASON, "message": MESSAGE}
 
 
 def _define(served: Served) -> None:
@@ -44,7 +52,7 @@ def test_a_dry_run_tells_what_would_be_moved_and_writes_nothing(served: Served) 
     _pod(served, "fixed", "node-8", "c", said={"topology.scheduler/movable": "false"})
     done = run("drain", "spine-2/leaf-3", "--dry-run", "--kubeconfig", served.kubeconfig)
     assert done.exit_code == 0, done.output
-    assert "spine-2/leaf-3: 2 nodes would be cordoned, 1 pods of 1 workloads would be moved" in done.output
+    assert "spine-2/leaf-3: 2 nodes to cordon, 1 pod of 1 workload to move" in done.output
     assert "Job a: a-0" in done.output
     assert "stays: pod default/bare on node-7: it has no controller" in done.output
     assert 'stays: pod default/fixed on node-8: it says topology.scheduler/movable: "false"' in done.output
@@ -117,3 +125,102 @@ def test_a_domain_that_is_none_and_a_definition_that_is_missing(served: Served) 
     assert done.exit_code == 1 and "migrations.topology.scheduler is not installed" in done.output
     node = served.call(lambda: served.server.store.find("nodes", "node-7"))
     assert node is not None and not node.obj["spec"].get("unschedulable"), "nothing is begun that can't be ended"
+
+
+SCHEDULER = """
+apiVersion: topology.scheduler/v1alpha1
+kind: TopologySchedulerConfig
+spec:
+  recovery:
+    {field}
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [("enabled: false", "recovery.enabled is false"), ("{enabled: true, dryRun: true}", "recovery.dryRun is true")],
+)
+def test_nothing_is_touched_where_recovery_would_move_no_pod(served: Served, field: str, told: str) -> None:
+    _define(served)
+    _pod(served, "a-0", "node-7", "a")
+    served.configure(SCHEDULER.replace("\n    {field}", f" {field}" if "{" in field else f"\n    {field}"))
+    done = run("drain", "node-7", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 1
+    assert f"{told} in ConfigMap kube-system/topology-scheduler-config" in done.output
+    assert "Nothing was changed" in done.output
+    assert not _cordoned(served, "node-7")
+    assert served.call(lambda: served.server.store.list("migrations.topology.scheduler")) == []
+    dry = run("drain", "node-7", "--dry-run", "--kubeconfig", served.kubeconfig)
+    assert dry.exit_code == 0 and f"warning: {told}" in dry.output
+
+
+def test_nodes_without_pods_to_move_are_cordoned_without_recovery(served: Served) -> None:
+    _define(served)
+    served.configure(SCHEDULER.format(field="enabled: false"))
+    done = run("drain", "node/node-7", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 0, done.output
+    assert _cordoned(served, "node-7")
+
+
+def test_no_scheduler_that_leads_is_a_warning(served: Served) -> None:
+    _define(served)
+    _pod(served, "a-0", "node-7", "a")
+    done = run("drain", "node-7", "--kubeconfig", served.kubeconfig)
+    assert done.exit_code == 0
+    assert "Lease kube-system/topology-scheduler does not exist: no scheduler is running" in done.output
+
+
+def test_the_plan_as_yaml(served: Served) -> None:
+    _pod(served, "a-0", "node-7", "a")
+    done = run("drain", "node-7", "--dry-run", "-o", "yaml", "--kubeconfig", served.kubeconfig)
+    plan = yaml.safe_load(done.stdout)
+    assert plan["nodes"] == ["node-7"] and plan["dryRun"] is True
+    assert plan["migrations"][0]["workload"] == "Job a"
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code", "said"),
+    [
+        (
+            [{"phase": "Evicting"}, {"phase": "Done", "message": "moved"}],
+            0,
+            ["0 of 1 ended; default/drain-node-7", "no phase yet", "Evicting", "1 of 1 ended", "Done"],
+        ),
+        ([{"phase": "Failed", "message": "no room"}], 1, ["did not end in Done", "Failed no room"]),
+        ([{"phase": "Cancelled", "conditions": [_NO_USE]}], 1, ["Cancelled"]),
+        ([{"phase": "Cancelled", "conditions": [_GONE]}], 0, ["1 of 1 ended"]),
+        ([{"conditions": [_DISABLED]}], 1, ["recovery is off in the scheduler's configuration"]),
+        ([], 1, ["1 of 1 Migrations have not ended within 3 s; they go on"]),
+    ],
+)
+def test_waiting_shows_each_change_and_the_end(
+    served: Served, statuses: list[dict[str, Any]], code: int, said: list[str]
+) -> None:
+    _define(served)
+    _pod(served, "a-0", "node-7", "a")
+    kind = "migrations.topology.scheduler"
+
+    store = served.server.store
+
+    async def lead() -> None:
+        assert await until(store, lambda: bool(store.list(kind)), 20)
+        (one,) = store.list(kind)
+        for status in statuses:
+            await asyncio.sleep(1.5)  # longer than the command waits between two looks
+            fresh = {"status": status}
+            store.modify(
+                kind, one.obj["metadata"]["name"], "default", lambda obj, fresh=fresh: obj | fresh, subresource="status"
+            )
+
+    leading = asyncio.run_coroutine_threadsafe(lead(), served.loop)
+    limit = ("--timeout", "3s") if not statuses else ()
+    done = run("drain", "node-7", "--wait", *limit, "--kubeconfig", served.kubeconfig)
+    leading.result(20)
+    assert done.exit_code == code, done.output
+    for text in said:
+        assert text in done.output
+
+
+def _cordoned(served: Served, name: str) -> bool:
+    node = served.call(lambda: served.server.store.find("nodes", name))
+    return node is not None and bool(node.obj["spec"].get("unschedulable"))

@@ -131,7 +131,7 @@ def test_a_server_that_is_away(served: Served) -> None:
     served.wait(served.server.go_away)
     answer = run("topology", "--kubeconfig", served.kubeconfig)
     assert answer.exit_code == 1
-    assert answer.output.startswith("Error: GET /api/v1/") and served.server.url in answer.output
+    assert answer.output.startswith("Error: GET /apis/apps/v1/deployments") and served.server.url in answer.output
 
 
 def test_a_context_that_is_not_there(served: Served) -> None:
@@ -230,4 +230,4 @@ def test_watch_of_a_server_that_is_away(served: Served) -> None:
     served.wait(served.server.go_away)
     answer = run("topology", "--kubeconfig", served.kubeconfig, "--watch")
     assert answer.exit_code == 1
-    assert answer.output.startswith("Error: GET /api/v1/nodes")
+    assert answer.output.startswith("Error: GET /apis/apps/v1/deployments")

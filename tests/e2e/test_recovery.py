@@ -151,6 +151,32 @@ async def test_a_migration_that_someone_deletes_while_its_node_is_failed_is_made
     assert lost not in nodes_of(await alive(cluster, "team"))
 
 
+async def test_migrations_without_recovery_say_so_and_go_on_once_it_is_on(
+    cluster: Cluster, migrations: None, start_replica: StartReplica
+) -> None:
+    replica = await start_replica(recovering(enabled=False))
+    await cluster.add_fabric({"s1": [4, 4]})
+    await cluster.apply(objects.gang("team", 2))
+    pods = await cluster.wait_bound("team", 2)
+    await cluster.api.create("migrations", migration("move", pods[0]["metadata"]["name"]))
+
+    async def answered() -> Json | None:
+        (found,) = await cluster.api.list("migrations", None)
+        return found if (found.get("status") or {}).get("conditions") else None
+
+    found = await cluster.wait_until(answered, 20, "a Migration with a status")
+    (condition,) = found["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("Reserved", "False", "RecoveryDisabled")
+    assert not found["status"].get("phase") and "recovery is off" in found["status"]["message"]
+    await cluster.wait_note(found, "recovery is off", reason="RecoveryDisabled")
+    assert nodes_of(await cluster.pods_of("team")) == nodes_of(pods)
+    assert replica.daemon.term is not None
+    replica.daemon.term.configure(recovering())
+    done = await wait_phase(cluster, "Done", timeout=30)
+    reasons = [condition["reason"] for condition in done["status"]["conditions"]]
+    assert "RecoveryDisabled" not in reasons
+
+
 async def test_without_the_definition_it_says_that_recovery_is_off(
     cluster: Cluster, start_replica: StartReplica, caplog: pytest.LogCaptureFixture
 ) -> None:

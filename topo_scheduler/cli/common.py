@@ -1,6 +1,7 @@
 """What commands share: how they fail, how they run, and the options that say which cluster is meant."""
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from math import isnan
 from pathlib import Path
@@ -58,6 +59,14 @@ config_option = click.option(
 """``--config``."""
 
 
+config_map_option = click.option(
+    "--config-map",
+    metavar="NAMESPACE/NAME",
+    help="ConfigMap to read the configuration from; by default the one that the scheduler's Deployment mounts.",
+)
+"""``--config-map``, for commands that ask the cluster for the configuration."""
+
+
 def run_async(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, on uvloop where there is one."""
     try:
@@ -68,6 +77,15 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(work)
+
+
+def as_document(found: Any, output: str) -> str:
+    """Return an answer as ``json`` or ``yaml``."""
+    if output == "json":
+        return json.dumps(found, indent=2)
+    import yaml
+
+    return str(yaml.safe_dump(found, sort_keys=False, allow_unicode=True)).rstrip("\n")
 
 
 def first_cause(error: BaseException) -> BaseException:

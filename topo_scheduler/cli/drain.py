@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from topo_scheduler.api.words import few_of
-from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_option, run_async
+from topo_scheduler.cli.common import (
+    USAGE,
+    Failure,
+    as_document,
+    cluster_options,
+    config_map_option,
+    config_option,
+    run_async,
+)
+from topo_scheduler.cli.run import Duration
 
 if TYPE_CHECKING:
     from topo_scheduler.api.objects import Pod
+    from topo_scheduler.cli.live_config import Live
     from topo_scheduler.kube.client import Client
     from topo_scheduler.scheduling.world import World
 
@@ -42,44 +52,109 @@ class Stays:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("target", metavar="DOMAIN|NODE")
-@click.option("--dry-run", is_flag=True, help="Tell what would be moved; write nothing.")
-@click.option("--cause", default="", metavar="TEXT", help="Why, as the Migrations tell it.")
+@click.option("--dry-run", is_flag=True, help="Report what would be moved; write nothing.")
+@click.option("--cause", default="", metavar="TEXT", help="Why, as the Migrations report it.")
+@click.option("--wait", is_flag=True, help="Wait until every Migration has ended, and show how far they are.")
+@click.option(
+    "--timeout",
+    type=Duration(),
+    metavar="DURATION",
+    help="Longest --wait, such as 30m; no limit by default. Migrations go on after it.",
+)
 @cluster_options
 @config_option
+@config_map_option
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json", "yaml"]),
+    default="text",
+    help="How the plan is written; progress goes to standard error then.",
+)
 def command(
-    target: str, dry_run: bool, cause: str, kubeconfig: str | None, context: str | None, config_path: Path | None
+    target: str,
+    dry_run: bool,
+    cause: str,
+    wait: bool,
+    timeout: float | None,
+    kubeconfig: str | None,
+    context: str | None,
+    config_path: Path | None,
+    config_map: str | None,
+    output: str,
 ) -> None:
     """Empty a domain such as spine-1/leaf-3, or a node.
 
-    Its nodes are cordoned, and one Migration is made for each gang, and each controller of pods alone, that this
-    scheduler placed there. The scheduler holds seats elsewhere before it evicts anybody; `kubectl get migrations -A`
-    shows how far it is. Deleting a Migration cancels it; nodes stay cordoned until you uncordon them.
+    Its nodes are cordoned, and one Migration is created for each gang, and each controller of pods alone, that this
+    scheduler placed there. The scheduler holds seats elsewhere before it evicts a pod; --wait shows how far it is, and
+    so does `kubectl get migrations -A`. Deleting a Migration cancels it; nodes stay cordoned until you uncordon them.
+    Where recovery is off in the scheduler's configuration, or in dry run, nothing would move: the command refuses and
+    cordons nothing. The exit status is 1 if a Migration failed or was cancelled.
     """
-    run_async(_drain(target, dry_run, cause, kubeconfig, context, config_path))
+    run_async(_drain(target, dry_run, cause, wait, timeout, kubeconfig, context, config_path, config_map, output))
 
 
 async def _drain(
-    target: str, dry_run: bool, cause: str, kubeconfig: str | None, context: str | None, config_path: Path | None
+    target: str,
+    dry_run: bool,
+    cause: str,
+    wait: bool,
+    timeout: float | None,
+    kubeconfig: str | None,
+    context: str | None,
+    config_path: Path | None,
+    config_map: str | None,
+    output: str,
 ) -> None:
-    from topo_scheduler.api.config import ConfigError
     from topo_scheduler.cli import render
+    from topo_scheduler.cli.drain_progress import check_leader, wait_for_migrations
+    from topo_scheduler.cli.live_config import live_configuration
     from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
-    from topo_scheduler.daemon import read_configuration
 
-    try:
-        configuration = read_configuration(config_path)
-    except ConfigError as error:
-        raise Failure(str(error), USAGE) from error
     async with connected(kubeconfig, context) as client:
+        live = await live_configuration(client, config_path, config_map)
+        scheduler = live.configuration.scheduler
         listed = await list_cluster(client)
-        world = build_world(listed, configuration)
+        world = build_world(listed, live.configuration)
         for problem in render.problems(listed.problems):
             click.echo(f"warning: {problem}", err=True)
         nodes = _nodes(world, target)
-        wanted, stays = migrations_for(listed.pods, nodes, target, configuration.scheduler.scheduler_name)
-        _tell(target, nodes, wanted, stays, dry_run=dry_run)
-        if not dry_run:
-            await _write(client, nodes, wanted, target, cause)
+        wanted, stays = migrations_for(listed.pods, nodes, target, scheduler.scheduler_name)
+        if output == "text":
+            _report(target, nodes, wanted, stays)
+        else:
+            click.echo(as_document(_plan(target, nodes, wanted, stays, dry_run=dry_run), output))
+        if wanted:
+            _check_recovery(live, refuse=not dry_run)
+            await check_leader(client, scheduler.leader_election)
+        if dry_run:
+            return
+        created = await _write(client, nodes, wanted, target, cause)
+        click.echo(f"{counted(len(nodes), 'node')} cordoned, {counted(len(created), 'Migration')} created", err=True)
+        if wait:
+            await wait_for_migrations(client, created, timeout)
+
+
+def _check_recovery(live: "Live", *, refuse: bool) -> None:
+    """See that a leader would carry Migrations out; where the configuration is only assumed, warn."""
+    recovery = live.configuration.topology.spec.recovery
+    if recovery.enabled and not recovery.dry_run:
+        return
+    field, value = ("dryRun", "true") if recovery.enabled else ("enabled", "false")
+    if live.assumed:
+        text = (
+            "whether recovery is on in the scheduler is not known, and by default it is off: then these Migrations stay"
+            " without a phase, with the reason RecoveryDisabled in their status"
+        )
+    else:
+        remedy = "set it to " + ("false" if recovery.enabled else "true")
+        text = (
+            f"recovery.{field} is {value} in {live.origin}: the scheduler would move no pod; {remedy} in"
+            " TopologySchedulerConfig, or empty the nodes with kubectl drain"
+        )
+        if refuse:
+            raise Failure(f"{text}. Nothing was changed")
+    click.echo(f"warning: {text}", err=True)
 
 
 def _nodes(world: "World", target: str) -> list[str]:
@@ -88,6 +163,9 @@ def _nodes(world: "World", target: str) -> list[str]:
         return [target]
     layout = world.layout
     found = layout.find(target)
+    kind, _, name = target.partition("/")
+    if not found and kind in ("node", "nodes", "no") and name in world.nodes.row_of:
+        return [name]
     if not found:
         raise Failure(f"no domain and no node is called {target}; see `topo-scheduler topology`", USAGE)
     if len(found) > 1:
@@ -137,12 +215,16 @@ def migrations_for(
     return wanted, stays
 
 
-def _tell(
-    target: str, nodes: Sequence[str], wanted: Sequence[Wanted], stays: Sequence[Stays], *, dry_run: bool
-) -> None:
-    pods = sum(len(one.pods) for one in wanted)
-    would = "would be " if dry_run else ""
-    click.echo(f"{target}: {len(nodes)} nodes {would}cordoned, {pods} pods of {len(wanted)} workloads {would}moved")
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _report(target: str, nodes: Sequence[str], wanted: Sequence[Wanted], stays: Sequence[Stays]) -> None:
+    pods = counted(sum(len(one.pods) for one in wanted), "pod")
+    click.echo(
+        f"{target}: {counted(len(nodes), 'node')} to cordon, {pods} of {counted(len(wanted), 'workload')} to move"
+    )
     for one in wanted:
         names = few_of([name for name, _ in one.pods])
         click.echo(f"  {one.namespace}/{one.name}  {one.workload}: {names}")
@@ -150,7 +232,35 @@ def _tell(
         click.echo(f"  stays: pod {stay.pod} on {stay.node}: {stay.why}")
 
 
-async def _write(client: "Client", nodes: Sequence[str], wanted: Sequence[Wanted], target: str, cause: str) -> None:
+def _plan(
+    target: str, nodes: Sequence[str], wanted: Sequence[Wanted], stays: Sequence[Stays], *, dry_run: bool
+) -> dict[str, object]:
+    """Return what is to be done, for machines."""
+    return {
+        "target": target,
+        "dryRun": dry_run,
+        "nodes": list(nodes),
+        "migrations": [
+            {
+                "namespace": one.namespace,
+                "name": one.name,
+                "workload": one.workload,
+                "pods": [{"name": name, "uid": uid} for name, uid in one.pods],
+            }
+            for one in wanted
+        ],
+        "stays": [{"pod": stay.pod, "node": stay.node, "reason": stay.why} for stay in stays],
+    }
+
+
+async def _write(
+    client: "Client", nodes: Sequence[str], wanted: Sequence[Wanted], target: str, cause: str
+) -> list[tuple[str, str]]:
+    """Cordon the nodes and create the Migrations; return namespace and name of each.
+
+    Raises:
+        Failure: Migrations are not defined, or one could not be created.
+    """
     from topo_scheduler.api.migrations import DEFINITION, MigrationPod, MigrationSpec
     from topo_scheduler.kube.client import MERGE_PATCH
     from topo_scheduler.kube.errors import NotFound
@@ -173,7 +283,7 @@ async def _write(client: "Client", nodes: Sequence[str], wanted: Sequence[Wanted
         await client.request(
             "PATCH", NODES.path("", node), body=cordon, content_type=MERGE_PATCH, timeout=TIMEOUT_SECONDS
         )
-    refused = []
+    refused, created = [], []
     for one in wanted:
         spec = MigrationSpec(
             cause=cause or f"{target} is drained",
@@ -185,10 +295,14 @@ async def _write(client: "Client", nodes: Sequence[str], wanted: Sequence[Wanted
             times += 1
             name = f"{one.name}-{times}"
         if times > 1:
-            click.echo(f"  {one.namespace}/{one.name} is over ({over[f'{one.namespace}/{one.name}']}): again as {name}")
+            phase = over[f"{one.namespace}/{one.name}"]
+            click.echo(f"  {one.namespace}/{one.name} is over ({phase}): again as {name}", err=True)
         result = await writer.create(one.namespace, name, spec)
-        # One of this name is for the same pods: somebody drains this already.
+        # A Migration of this name is for the same pods: another drain is under way.
         if result.outcome not in (Written.WRITTEN, Written.STALE):
             refused.append(f"{one.namespace}/{one.name}: {result.message}")
+        else:
+            created.append((one.namespace, name))
     if refused:
         raise Failure("these Migrations could not be created:\n  " + "\n  ".join(refused))
+    return created

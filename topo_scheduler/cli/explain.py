@@ -1,26 +1,39 @@
 """``topo-scheduler explain``: why a pod or job is where it is, or why it has no nodes yet and what would help."""
 
-import json
 from pathlib import Path
 
 import click
 
-from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_option, run_async
+from topo_scheduler.cli.common import (
+    USAGE,
+    Failure,
+    as_document,
+    cluster_options,
+    config_map_option,
+    config_option,
+    run_async,
+)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("pod", metavar="POD|JOB")
-@click.option("-n", "--namespace", default="default", show_default=True, metavar="NAME", help="Namespace of the pod.")
+@click.argument("target", metavar="POD|TYPE/NAME")
+@click.option(
+    "-n", "--namespace", metavar="NAME", help="Namespace of the workload; by default that of the kubeconfig's context."
+)
+@click.option("-A", "--all-namespaces", is_flag=True, help="Look for it in all namespaces.")
 @cluster_options
 @config_option
-@click.option("--scheduler-name", metavar="NAME", help="Name of the scheduler, where it is not the usual one.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+@config_map_option
+@click.option("--scheduler-name", metavar="NAME", help="Name of the scheduler, where it is not the configured one.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
 def command(
-    pod: str,
-    namespace: str,
+    target: str,
+    namespace: str | None,
+    all_namespaces: bool,
     kubeconfig: str | None,
     context: str | None,
     config_path: Path | None,
+    config_map: str | None,
     scheduler_name: str | None,
     output: str,
 ) -> None:
@@ -28,41 +41,47 @@ def command(
 
     Of a bound pod: what was written when it was bound, and its gang. Of a pending one: what a scheduler would decide
     about its workload now, from nodes and pods as they are; when that finds no room, why not, domain by domain, and
-    the cheapest ways out, each tried on a copy of the cluster. The name of a Job or gang stands for the first of its
-    pods that waits. The output of -o json follows a published schema. Writes nothing. Give the scheduler's own
-    --config so that the same rules hold.
+    the cheapest ways out, each tried on a copy of the cluster. The name of a Job, JobSet, Deployment or gang, alone or
+    as TYPE/NAME (job/train, deploy/web), stands for the first of its pods that waits. The output of -o json follows a
+    published schema. Writes nothing. The rules are those of the ConfigMap that the scheduler's Deployment mounts,
+    unless --config or --config-map names others.
     """
-    namespace, _, pod = pod.rpartition("/") if "/" in pod else (namespace, "", pod)
-    run_async(_explain(pod, namespace, kubeconfig, context, config_path, scheduler_name, output))
+    if namespace and all_namespaces:
+        raise Failure("--namespace and --all-namespaces exclude each other; give one of them", USAGE)
+    run_async(
+        _explain(
+            target, "" if all_namespaces else namespace, kubeconfig, context, config_path, config_map,
+            scheduler_name, output,
+        )
+    )  # fmt: skip
 
 
 async def _explain(
-    name: str,
-    namespace: str,
+    target: str,
+    namespace: str | None,
     kubeconfig: str | None,
     context: str | None,
     config_path: Path | None,
+    config_map: str | None,
     scheduler_name: str | None,
     output: str,
 ) -> None:
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.cli import explanation, explanation_text, render
-    from topo_scheduler.cli.run import with_flags
+    from topo_scheduler.cli.finding import wanted
+    from topo_scheduler.cli.live_config import live_configuration
     from topo_scheduler.cli.snapshot import connected
-    from topo_scheduler.daemon import read_configuration
 
-    try:
-        configuration = with_flags(read_configuration(config_path), {"scheduler_name": scheduler_name})
-    except ConfigError as error:
-        raise Failure(str(error), USAGE) from error
     async with connected(kubeconfig, context) as client:
+        live = await live_configuration(client, config_path, config_map, scheduler_name)
+        found = wanted(target, client.namespace if namespace is None else namespace)
         try:
-            told = await explanation.explain(client, configuration, namespace, name)
+            told = await explanation.explain(client, live.configuration, found)
         except ConfigError as error:
             raise Failure(str(error), USAGE) from error
-    if output == "json":
-        click.echo(json.dumps(told, indent=2))
-    else:
+    if output == "text":
         screen = render.console()
         for line in explanation_text.lines(told):
             screen.print(line, markup=False, soft_wrap=True)
+    else:
+        click.echo(as_document(told, output))

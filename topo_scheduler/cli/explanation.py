@@ -10,7 +10,6 @@ from topo_scheduler.api.annotations import (
     CHARGED_FRACTION,
     CHARGED_GPUS,
     GANG_ID,
-    GANG_NAME,
     GPU_INDEX,
     HOPS,
     LEVELS_SPANNED,
@@ -26,26 +25,17 @@ from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.cli.common import Failure
 from topo_scheduler.cli.explained import SCHEMA
+from topo_scheduler.cli.finding import Wanted, find_pod, state_of
 from topo_scheduler.cli.snapshot import build_engine, list_cluster
 from topo_scheduler.cli.why_json import rule_json, why_json
 from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.decoding import Codec
-from topo_scheduler.kube.errors import Forbidden, NotFound
+from topo_scheduler.kube.errors import Forbidden
 from topo_scheduler.kube.listing import TIMEOUT_SECONDS, list_all
 from topo_scheduler.kube.resources import PODS, segment
 
 Json = dict[str, Any]
 
 _WITHOUT_LIMIT: Final = float("inf")
-_codec: Final = Codec(PODS)
-_JOB_LABELS: Final = (
-    "batch.kubernetes.io/job-name",
-    "job-name",
-    "jobset.sigs.k8s.io/jobset-name",
-    "leaderworkerset.sigs.k8s.io/name",
-    "training.kubeflow.org/job-name",
-    "scheduling.x-k8s.io/pod-group",
-)
 
 
 class _Event(Base):
@@ -61,15 +51,15 @@ class _Events(Base):
 _events: Final = msgspec.json.Decoder(_Events)
 
 
-async def explain(client: Client, configuration: Configuration, namespace: str, name: str) -> Json:
+async def explain(client: Client, configuration: Configuration, asked: Wanted) -> Json:
     """Return all there is to say about a pod; ``state`` is bound, finished, pending, gated, or deleted.
 
     Raises:
         Failure: there is no such pod, or it is not this scheduler's.
         KubeError: no answer from the API server.
     """
-    pod = await _find(client, configuration, namespace, name)
     ours = configuration.scheduler.scheduler_name
+    pod = await find_pod(client, ours, asked)
     if pod.spec.scheduler_name != ours:
         where = f"; it is on node {pod.spec.node_name}" if pod.spec.node_name else ""
         raise Failure(
@@ -79,8 +69,8 @@ async def explain(client: Client, configuration: Configuration, namespace: str, 
     told: Json = {
         "schema": SCHEMA,
         "pod": pod.metadata.name,
-        "namespace": namespace,
-        "state": _state(pod),
+        "namespace": pod.metadata.namespace,
+        "state": state_of(pod),
         "events": await _told(client, pod),
     }
     if pod.spec.node_name:
@@ -88,53 +78,6 @@ async def explain(client: Client, configuration: Configuration, namespace: str, 
     if told["state"] == "pending":
         return {**told, **await _decided(client, configuration, pod)}
     return told
-
-
-async def _find(client: Client, configuration: Configuration, namespace: str, name: str) -> Pod:
-    """Return the pod of a name; else of the pods of a job or gang of that name the first that waits, else the first."""
-    try:
-        path = PODS.path(namespace, name)
-    except ValueError as error:
-        raise Failure(str(error)) from error
-    try:
-        return _codec.one(await client.request("GET", path, timeout=TIMEOUT_SECONDS))
-    except NotFound as error:
-        pods, _ = await list_all(client, PODS, namespace)
-        found = [pod for pod in pods if name in _called(pod)]
-        if not found:
-            raise Failure(
-                f"there is no pod {name} in namespace {namespace}, and no pods of a job or gang of that name;"
-                " -n names another namespace"
-            ) from error
-    ours = configuration.scheduler.scheduler_name
-
-    def order(pod: Pod) -> tuple[bool, bool, int, str]:
-        rank = written_number(pod.metadata.annotations, RANK) or 0
-        return pod.spec.scheduler_name != ours, _state(pod) != "pending", rank, pod.metadata.name
-
-    return min(found, key=order)
-
-
-def _called(pod: Pod) -> set[str]:
-    """Return what the job or gang of a pod may be called."""
-    labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    names = {labels.get(label, "") for label in _JOB_LABELS} | {annotations.get(GANG_NAME, "")}
-    names.add(annotations.get(GANG_ID, "").rpartition("/")[2])
-    if pod.metadata.controller is not None:
-        names.add(pod.metadata.controller.name)
-    if pod.spec.scheduling_group:
-        names.add(str(pod.spec.scheduling_group.get("podGroupName", "")))
-    return names
-
-
-def _state(pod: Pod) -> str:
-    if pod.finished:
-        return "finished"
-    if pod.spec.node_name:
-        return "bound"
-    if pod.metadata.deletion_timestamp:
-        return "deleted"
-    return "gated" if pod.spec.scheduling_gates else "pending"
 
 
 async def _told(client: Client, pod: Pod) -> list[Json]:

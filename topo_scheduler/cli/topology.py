@@ -1,12 +1,13 @@
 """``topo-scheduler topology``: the fabric of a cluster as a tree, with what is free, once or as it changes."""
 
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_option, run_async
+from topo_scheduler.cli.common import Failure, as_document, cluster_options, config_map_option, config_option, run_async
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @cluster_options
 @config_option
+@config_map_option
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["text", "wide", "json"]),
+    type=click.Choice(["text", "wide", "json", "yaml"]),
     default="text",
     help="wide also tells who sits where.",
 )
@@ -35,50 +37,59 @@ if TYPE_CHECKING:
     help="How often --watch shows it.",
 )
 def command(
-    kubeconfig: str | None, context: str | None, config_path: Path | None, output: str, watch: bool, interval: float
+    kubeconfig: str | None,
+    context: str | None,
+    config_path: Path | None,
+    config_map: str | None,
+    output: str,
+    watch: bool,
+    interval: float,
 ) -> None:
     """Show the fabric as a tree: domains and nodes with their GPUs, how full they are and how fragmented.
 
     Below it, for each level and GPU model, the largest gang that would fit now, and how many free GPUs are stranded.
     Lists nodes and pods once; writes nothing. With --watch they are watched: on a terminal the picture stays in its
-    place, elsewhere one follows the other, with -o json one a line. --config tells other labels or GPU resources than
-    the usual ones.
+    place, elsewhere one follows the other, with -o json one a line. Levels, labels and GPU resources are those of the
+    scheduler that runs in the cluster: its ConfigMap is read, unless --config names a file.
     """
     try:
         if watch:
-            run_async(_watch(kubeconfig, context, config_path, output, interval))
+            run_async(_watch(kubeconfig, context, config_path, config_map, output, interval))
         else:
-            run_async(_show(kubeconfig, context, config_path, output))
+            run_async(_show(kubeconfig, context, config_path, config_map, output))
     except KeyboardInterrupt:
         if not watch:
             raise
 
 
-async def _show(kubeconfig: str | None, context: str | None, config_path: Path | None, output: str) -> None:
-    from topo_scheduler.api.config import ConfigError
+async def _show(
+    kubeconfig: str | None, context: str | None, config_path: Path | None, config_map: str | None, output: str
+) -> None:
     from topo_scheduler.cli import render
+    from topo_scheduler.cli.live_config import live_configuration
     from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
-    from topo_scheduler.daemon import read_configuration
 
-    try:
-        configuration = read_configuration(config_path)
-    except ConfigError as error:
-        raise Failure(str(error), USAGE) from error
     async with connected(kubeconfig, context) as client:
+        configuration = (await live_configuration(client, config_path, config_map)).configuration
         listed = await list_cluster(client)
     world = build_world(listed, configuration)
     for problem in render.problems(listed.problems):
         click.echo(f"warning: {problem}", err=True)
     if not len(world.nodes):
         raise Failure("the cluster has no nodes")
-    if output == "json":
-        click.echo(json.dumps(_json(world, listed.pods), indent=2))
+    if output in ("json", "yaml"):
+        click.echo(as_document(_json(world, listed.pods), output))
     else:
         render.console().print(_picture(world, listed.pods, wide=output == "wide"))
 
 
 async def _watch(
-    kubeconfig: str | None, context: str | None, config_path: Path | None, output: str, interval: float
+    kubeconfig: str | None,
+    context: str | None,
+    config_path: Path | None,
+    config_map: str | None,
+    output: str,
+    interval: float,
 ) -> None:
     import asyncio
     from datetime import datetime
@@ -86,18 +97,16 @@ async def _watch(
     from rich.live import Live as Screen
     from rich.text import Text
 
-    from topo_scheduler.api.config import ConfigError
     from topo_scheduler.cli import render
     from topo_scheduler.cli.live import following
+    from topo_scheduler.cli.live_config import live_configuration
     from topo_scheduler.cli.snapshot import connected
-    from topo_scheduler.daemon import read_configuration
 
-    try:
-        configuration = read_configuration(config_path)
-    except ConfigError as error:
-        raise Failure(str(error), USAGE) from error
     screen = render.console()
-    async with connected(kubeconfig, context) as client, following(client, configuration) as live:
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(connected(kubeconfig, context))
+        configuration = (await live_configuration(client, config_path, config_map)).configuration
+        live = await stack.enter_async_context(following(client, configuration))
 
         def picture() -> "Group | Text":
             now = datetime.now().strftime("%H:%M:%S")
@@ -105,15 +114,16 @@ async def _watch(
                 return Text(f"{now}  the cluster has no nodes")
             return _picture(live.world, live.pods, wide=output == "wide", title=now)
 
-        if output != "json" and screen.is_terminal:
+        if output not in ("json", "yaml") and screen.is_terminal:
             with Screen(picture(), console=screen, screen=True, auto_refresh=False) as shown:
                 while True:
                     await asyncio.sleep(interval)
                     shown.update(picture(), refresh=True)
         while True:
-            if output == "json":
+            if output in ("json", "yaml"):
                 told = _json(live.world, live.pods) if len(live.world.nodes) else {"nodes": []}
-                click.echo(json.dumps({"at": datetime.now().astimezone().isoformat(timespec="seconds"), **told}))
+                told = {"at": datetime.now().astimezone().isoformat(timespec="seconds"), **told}
+                click.echo(json.dumps(told) if output == "json" else f"---\n{as_document(told, output)}")
             else:
                 screen.print(picture())
                 screen.print()

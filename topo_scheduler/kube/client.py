@@ -135,6 +135,11 @@ class Client:
         """The address of the API server."""
         return self._transport.server
 
+    @property
+    def namespace(self) -> str:
+        """The namespace of the kubeconfig's context, or of the pod; ``default`` where neither names one."""
+        return self._transport.namespace
+
     async def connection(self) -> Connection:
         """Return server and credentials, for a client that is not this one."""
         return await self._transport.connection()

@@ -5,8 +5,9 @@ A status is replaced whole, and only where the object is at the version that was
 
 import enum
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -54,14 +55,26 @@ class Result:
     migration: Migration | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A Migration that does not decode. ``phase`` as it stands in its status, ``message`` which field is wrong."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    phase: str
+    message: str
+
+
 class MigrationWriter:
     """Creates Migrations, replaces their status, and deletes them."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def list(self) -> list[Migration]:
-        """Return all Migrations; those that don't decode are logged and left out.
+    async def list(self, unreadable: Callable[[Unreadable], None] = lambda _: None) -> list[Migration]:
+        """Return all Migrations; those that don't decode are logged, left out and passed to ``unreadable``.
 
         Raises:
             NotFound: there is no such kind.
@@ -71,7 +84,12 @@ class MigrationWriter:
         query = {"limit": str(PAGE)}
         while True:
             page = decode(_page, await self._send("GET", MIGRATIONS.collection(), query=query))
-            found += [one for raw in page.items if (one := read_migration(raw)) is not None]
+            for raw in page.items:
+                one = read_migration(raw)
+                if isinstance(one, Migration):
+                    found.append(one)
+                else:
+                    unreadable(one)
             if not page.metadata.continue_:
                 return found
             query["continue"] = page.metadata.continue_
@@ -129,10 +147,24 @@ class MigrationWriter:
         return await retried(send, seconds=RETRY_SECONDS, longest=5.0)
 
 
-def read_migration(raw: bytes | msgspec.Raw) -> Migration | None:
-    """Return a Migration; None, and a warning, where it does not decode."""
+def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
+    """Return a Migration, or what is known of one that does not decode, which is logged."""
     try:
         return _migration.decode(raw)
     except msgspec.DecodeError as error:
-        logger.warning("a Migration can't be read and is left alone: %s", error)
-        return None
+        found = unreadable_migration(msgspec.json.decode(raw), str(error))
+        logger.warning("Migration %s/%s can't be read: %s", found.namespace, found.name, error)
+        return found
+
+
+def unreadable_migration(obj: Mapping[str, Any], message: str) -> Unreadable:
+    """Return what is known of a Migration that does not decode."""
+    metadata, status = obj.get("metadata") or {}, obj.get("status")
+    phase = status.get("phase") if isinstance(status, Mapping) else None
+
+    def named(field: str) -> str:
+        return str(metadata.get(field) or "")
+
+    return Unreadable(
+        named("namespace"), named("name"), named("uid"), named("resourceVersion"), str(phase or ""), message
+    )

@@ -75,6 +75,8 @@ class Transport:
         self._next_reload = 0.0
         self._authorization: Mapping[str, str] = {}
         self.server = ""
+        self.namespace = "default"
+        """Namespace of the kubeconfig's context, or of the pod."""
         self.options: dict[str, Any] = {}
         """Arguments of every request: proxy and server name, where the configuration has them."""
 
@@ -174,11 +176,13 @@ class Transport:
             if kubeconfig is None and in_pod():
                 source, loader = "the pod's service account", None
                 load_incluster_config(client_configuration=configuration)
+                self.namespace = _namespace_of_pod()
             else:
                 source = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
                 _require(source)
                 async with asyncio.timeout(LOAD_SECONDS):
                     loader = await load_kube_config(source, self._context, configuration)
+                self.namespace = _namespace_of(loader)
             files = _digest(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
             if not self._opened or files != self._files:
                 self._open_session(ApiClient(configuration), configuration)
@@ -209,6 +213,17 @@ class Transport:
 def in_pod() -> bool:
     """Whether a service account is mounted here."""
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").exists()
+
+
+def _namespace_of_pod() -> str:
+    file = SERVICE_ACCOUNT / "namespace"
+    return (file.read_text(encoding="utf-8").strip() if file.exists() else "") or "default"
+
+
+def _namespace_of(loader: Any) -> str:
+    """Return the namespace of the context that a kubeconfig was read with."""
+    context = loader.current_context.get("context") or {}
+    return str(context.get("namespace") or "default")
 
 
 def _require(source: str) -> None:

@@ -21,6 +21,7 @@ import msgspec
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.migrations import GROUP, PLURAL, VERSION, Migration
 from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.kube.migrations import Unreadable, unreadable_migration
 from topo_scheduler.kube.transport import Connection
 from topo_scheduler.recovery.health import NodeHealth, read_health
 
@@ -70,7 +71,14 @@ class MigrationGone:
     uid: str
 
 
-Message = NodeSeen | NodeGone | MigrationSeen | MigrationGone
+@dataclass(frozen=True, slots=True)
+class MigrationUnreadable:
+    """A Migration appeared or changed that does not decode."""
+
+    found: Unreadable
+
+
+Message = NodeSeen | NodeGone | MigrationSeen | MigrationGone | MigrationUnreadable
 
 
 class _Pauses:
@@ -214,8 +222,13 @@ class Watcher:
         try:
             migration = msgspec.convert(event["object"], Migration)
         except msgspec.ValidationError as error:
-            meta = event["object"].get("metadata", {})
-            log.warning("Migration %s/%s can't be read: %s", meta.get("namespace"), meta.get("name"), error)
+            found = unreadable_migration(event["object"], str(error))
+            log.warning("Migration %s/%s can't be read: %s", found.namespace, found.name, error)
+            self._post(
+                MigrationGone(found.namespace, found.name, found.uid)
+                if event.get("type") == "DELETED"
+                else MigrationUnreadable(found)
+            )
             return
         meta = migration.metadata
         if event.get("type") == "DELETED":

@@ -11,18 +11,26 @@ from typing import Any, Final, NoReturn, Protocol
 
 import msgspec
 
-from topo_scheduler.api.migrations import DEFINITION, GROUP, KIND, VERSION
+from topo_scheduler.api.migrations import DEFINITION, GROUP, KIND, VERSION, Phase
 from topo_scheduler.api.objects import ObjectMeta, Pod
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import KubeError, NotFound, retried
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
-from topo_scheduler.kube.migrations import MigrationWriter, Written
+from topo_scheduler.kube.migrations import MigrationWriter, Unreadable, Written
 from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.resources import PODS
 from topo_scheduler.observability.metrics import Metrics
-from topo_scheduler.recovery.handlers import MigrationGone, MigrationSeen, NodeGone, NodeSeen, Watcher
+from topo_scheduler.recovery.disabled import Answer, malformed, without_recovery
+from topo_scheduler.recovery.handlers import (
+    MigrationGone,
+    MigrationSeen,
+    MigrationUnreadable,
+    NodeGone,
+    NodeSeen,
+    Watcher,
+)
 from topo_scheduler.recovery.instructions import (
     CreateMigration,
     DeleteMigration,
@@ -44,6 +52,8 @@ log = logging.getLogger(__name__)
 
 LOOK_AGAIN: Final = 30.0
 """Seconds after which it is looked again whether Migrations are defined."""
+ANSWER_SECONDS: Final = 5.0
+"""How often Migrations are listed while recovery is off, to report that in their status."""
 LIST_SECONDS: Final = 5.0
 """Longest wait for the first list of Migrations, before decisions are made without what they hold."""
 MOST_DEATHS: Final = 5
@@ -146,7 +156,7 @@ class RecoveryRunner:
         while True:
             self._reconfigured.clear()
             if not self._spec.enabled:
-                await self._reconfigured.wait()
+                await self._answer_without_recovery()
             elif self._machine is None and not await self._begin():
                 await self._pause(LOOK_AGAIN)
             elif self._dead:
@@ -189,7 +199,7 @@ class RecoveryRunner:
     async def _begin(self) -> bool:
         """Read what there is; return whether Migrations are defined."""
         try:
-            found = await self._writer.list()
+            found = await self._writer.list(self._unreadable)
         except NotFound:
             self._say(f"recovery is off: the definition {DEFINITION} is not installed; pods are scheduled all the same")
             return False
@@ -209,6 +219,31 @@ class RecoveryRunner:
         self._step()
         log.info("recovery is on", extra={"migrations": len(machine.migrations), "dryRun": self._spec.dry_run})
         return True
+
+    async def _answer_without_recovery(self) -> None:
+        """While recovery is off, write into each Migration that no pod is moved; until the configuration changes."""
+        while not self._reconfigured.is_set():
+            pause = ANSWER_SECONDS
+            try:
+                found = await self._writer.list(self._unreadable)
+            except NotFound:
+                pause = LOOK_AGAIN
+            except KubeError as error:
+                self._say(f"Migrations can't be listed, so that none reports that recovery is off: {error}")
+            else:
+                for migration in found:
+                    if (answer := without_recovery(migration, self._epoch + self._clock())) is not None:
+                        self._answer(answer)
+            await self._pause(pause)
+
+    def _unreadable(self, found: Unreadable) -> None:
+        """Write into a Migration that can't be read what is wrong with it."""
+        if found.phase != Phase.FAILED:
+            self._answer(malformed(found, self._epoch + self._clock()))
+
+    def _answer(self, answer: Answer) -> None:
+        for instruction in answer:
+            self._carry_out(instruction)
 
     async def _serve(self) -> None:
         """Watch, until the configuration changes."""
@@ -255,7 +290,7 @@ class RecoveryRunner:
         await self._pause(min(10.0, 2.0 ** len(self._deaths)))
         machine = self._machine
         try:
-            found = await self._writer.list()
+            found = await self._writer.list(self._unreadable)
         except NotFound:
             found = []
             self._machine = None
@@ -291,6 +326,8 @@ class RecoveryRunner:
                     machine.migration_seen(migration, now)
                 case MigrationGone(namespace, name, uid):
                     machine.migration_gone(namespace, name, uid)
+                case MigrationUnreadable(found):
+                    self._unreadable(found)
 
     def _step(self) -> None:
         if self._machine is None:

@@ -1,0 +1,205 @@
+"""The configuration that the scheduler of a cluster runs with, read from the ConfigMap that its Deployment mounts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import click
+import msgspec
+
+from topo_scheduler.api.base import Base
+from topo_scheduler.api.config import ConfigError, Configuration, load_configuration
+from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.cli.common import USAGE, Failure
+from topo_scheduler.cli.run import with_flags
+from topo_scheduler.daemon import read_configuration
+from topo_scheduler.kube.client import Client, decode
+from topo_scheduler.kube.errors import ApiError, NotFound
+from topo_scheduler.kube.resources import segment
+
+CONFIG_MAP: Final = ("kube-system", "topology-scheduler-config")
+"""Namespace and name in the manifests."""
+SELECTOR: Final = "app=topology-scheduler"
+"""Label of the Deployment in the manifests."""
+TIMEOUT_SECONDS: Final = 10.0
+
+
+class _ConfigMap(Base):
+    data: dict[str, str] = {}  # noqa: RUF012 - msgspec copies defaults
+
+
+class _Mount(Base):
+    name: str = ""
+    mount_path: str = ""
+
+
+class _Container(Base):
+    command: list[str] = []  # noqa: RUF012
+    args: list[str] = []  # noqa: RUF012
+    volume_mounts: list[_Mount] = []  # noqa: RUF012
+
+
+class _MapVolume(Base):
+    name: str = ""
+
+
+class _Volume(Base):
+    name: str = ""
+    config_map: _MapVolume | None = None
+
+
+class _PodSpec(Base):
+    containers: list[_Container] = []  # noqa: RUF012
+    volumes: list[_Volume] = []  # noqa: RUF012
+
+
+class _Template(Base):
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+
+
+class _Spec(Base):
+    template: _Template = msgspec.field(default_factory=_Template)
+
+
+class _Deployment(Base):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _Deployments(Base):
+    items: list[_Deployment] = []  # noqa: RUF012
+
+
+_deployments: Final = msgspec.json.Decoder(_Deployments)
+_config_map: Final = msgspec.json.Decoder(_ConfigMap)
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A configuration and where it comes from. ``assumed``: it could not be read, and defaults stand in for it."""
+
+    configuration: Configuration
+    origin: str
+    assumed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Mounted:
+    """What a Deployment runs with: the ConfigMap behind ``--config``, if any, and the flags that override it."""
+
+    deployment: str
+    config_map: tuple[str, str] | None
+    scheduler_name: str | None
+
+
+async def live_configuration(
+    client: Client, config_path: Path | None, config_map: str | None, scheduler_name: str | None = None
+) -> Live:
+    """Return the configuration of the scheduler that runs in a cluster; warn on standard error where it is assumed.
+
+    Args:
+        client: connection to the cluster.
+        config_path: a file or folder that replaces it.
+        config_map: ``NAMESPACE/NAME`` of the ConfigMap to read.
+        scheduler_name: replaces the name that the configuration gives.
+
+    Raises:
+        Failure: what was named can't be read, or its text can't be used.
+        KubeError: no answer from the API server.
+    """
+    try:
+        live = await _read(client, config_path, config_map)
+        return Live(with_flags(live.configuration, {"scheduler_name": scheduler_name}), live.origin, live.assumed)
+    except ConfigError as error:
+        raise Failure(str(error), USAGE) from error
+
+
+async def _read(client: Client, config_path: Path | None, config_map: str | None) -> Live:
+    if config_path is not None and config_map:
+        raise Failure("--config and --config-map exclude each other; give one of them", USAGE)
+    if config_path is not None:
+        return Live(read_configuration(config_path), str(config_path))
+    if config_map:
+        namespace, slash, name = config_map.partition("/")
+        if not (slash and namespace and name) or "/" in name:
+            raise Failure(f"--config-map {config_map}: write NAMESPACE/NAME", USAGE)
+        try:
+            return await _from_map(client, namespace, name)
+        except ApiError as error:
+            raise Failure(f"ConfigMap {config_map} can't be read: {error.message}") from error
+    mounted = await _deployed(client)
+    if mounted is not None and mounted.config_map is None:
+        configuration = with_flags(Configuration(), {"scheduler_name": mounted.scheduler_name})
+        return Live(configuration, f"{mounted.deployment}, which mounts no ConfigMap")
+    namespace, name = mounted.config_map if mounted is not None and mounted.config_map else CONFIG_MAP
+    try:
+        live = await _from_map(client, namespace, name)
+    except ApiError as error:
+        why = "does not exist" if isinstance(error, NotFound) else f"can't be read ({error.message})"
+        click.echo(
+            f"warning: ConfigMap {namespace}/{name} {why}: defaults are assumed;"
+            " --config-map NAMESPACE/NAME or --config FILE names the scheduler's own",
+            err=True,
+        )
+        return Live(Configuration(), "defaults", assumed=True)
+    name_flag = mounted.scheduler_name if mounted is not None else None
+    return Live(with_flags(live.configuration, {"scheduler_name": name_flag}), live.origin)
+
+
+async def _from_map(client: Client, namespace: str, name: str) -> Live:
+    path = f"/api/v1/namespaces/{segment(namespace)}/configmaps/{segment(name)}"
+    found = decode(_config_map, await client.request("GET", path, timeout=TIMEOUT_SECONDS))
+    origin = f"ConfigMap {namespace}/{name}"
+    files = {f"{origin}: {key}": text for key, text in sorted(found.data.items()) if key.endswith((".yaml", ".yml"))}
+    if not files:
+        raise ConfigError(f"{origin}: no key ends in .yaml; the scheduler reads such keys only")
+    return Live(load_configuration(files), origin)
+
+
+async def _deployed(client: Client) -> _Mounted | None:
+    """Return what the scheduler's Deployment runs with; None where there is none, or it may not be listed.
+
+    Raises:
+        Failure: several Deployments run with different ConfigMaps.
+    """
+    query = {"labelSelector": SELECTOR}
+    try:
+        answer = await client.request("GET", "/apis/apps/v1/deployments", query=query, timeout=TIMEOUT_SECONDS)
+    except ApiError:
+        return None
+    found = [_mounted(one) for one in decode(_deployments, answer).items]
+    if len({one.config_map for one in found}) > 1:
+        names = ", ".join(
+            f"{one.deployment} mounts {'/'.join(one.config_map) if one.config_map else 'none'}" for one in found[:4]
+        )
+        raise Failure(f"several schedulers run here: {names}; choose by --config-map NAMESPACE/NAME", USAGE)
+    return found[0] if found else None
+
+
+def _mounted(deployment: _Deployment) -> _Mounted:
+    namespace = deployment.metadata.namespace
+    described = f"Deployment {namespace}/{deployment.metadata.name}"
+    spec = deployment.spec.template.spec
+    for container in spec.containers:
+        said = [*container.command, *container.args]
+        config = _flag(said, "--config")
+        if config is None:
+            continue
+        maps = {volume.name: volume.config_map.name for volume in spec.volumes if volume.config_map is not None}
+        below = [mount for mount in container.volume_mounts if PurePosixPath(config).is_relative_to(mount.mount_path)]
+        mount = max(below, key=lambda mount: len(mount.mount_path), default=None)
+        name = maps.get(mount.name) if mount is not None else None
+        return _Mounted(described, (namespace, name) if name else None, _flag(said, "--scheduler-name"))
+    names = [_flag([*one.command, *one.args], "--scheduler-name") for one in spec.containers]
+    return _Mounted(described, None, next(filter(None, names), None))
+
+
+def _flag(said: Sequence[str], name: str) -> str | None:
+    """Return the value of a flag, written ``--flag=value`` or as two arguments."""
+    for number, argument in enumerate(said):
+        if argument.startswith(f"{name}="):
+            return argument.removeprefix(f"{name}=")
+        if argument == name and number + 1 < len(said):
+            return said[number + 1]
+    return None
