@@ -1,6 +1,7 @@
 """``topo-scheduler drain``: what it makes, and what it leaves alone."""
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -207,10 +208,8 @@ def test_waiting_shows_each_change_and_the_end(
         (one,) = store.list(kind)
         for status in statuses:
             await asyncio.sleep(1.5)  # longer than the command waits between two looks
-            fresh = {"status": status}
-            store.modify(
-                kind, one.obj["metadata"]["name"], "default", lambda obj, fresh=fresh: obj | fresh, subresource="status"
-            )
+            name = one.obj["metadata"]["name"]
+            store.modify(kind, name, "default", partial(_with_status, status), subresource="status")
 
     leading = asyncio.run_coroutine_threadsafe(lead(), served.loop)
     limit = ("--timeout", "3s") if not statuses else ()
@@ -219,6 +218,10 @@ def test_waiting_shows_each_change_and_the_end(
     assert done.exit_code == code, done.output
     for text in said:
         assert text in done.output
+
+
+def _with_status(status: dict[str, Any], obj: dict[str, Any]) -> dict[str, Any]:
+    return {**obj, "status": status}
 
 
 def _cordoned(served: Served, name: str) -> bool:
