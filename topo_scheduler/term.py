@@ -56,6 +56,11 @@ OWNERS_SECONDS: Final = 10.0
 """Longest wait for the lists of workloads: a kind that is not served, or not allowed, must not hold up all others."""
 GROUPS_SECONDS: Final = 5.0
 """Longest wait for the lists of PodGroups, after those of workloads."""
+LINEAGE_SECONDS: Final = 2.0
+"""Longest wait at the start of a term for owners that must be asked for one by one."""
+LINEAGE_POLL_SECONDS: Final = 0.05
+HALF_LINEAGE_SECONDS: Final = 5.0
+"""The same for owners of which some pods are bound and others pending: one of their gangs may be half bound."""
 
 
 class Term:
@@ -219,6 +224,7 @@ class Term:
             log.info("waiting %.1f s: until then writes of an earlier leader may take effect", seconds)
             await asyncio.sleep(seconds)
             await self._pods.relist()
+        await self._await_lineages()
         await self.recovery.prepare()
         self._filled.set()
         # What is known by now stays. To walk it again and again holds up decisions, half a second at 100,000 nodes.
@@ -253,6 +259,33 @@ class Term:
         except TimeoutError:
             log.warning("scheduling without lists of PodGroups: pods that name one wait for it")
 
+    def _understand_again(self) -> None:
+        """Understand the pods that were listed before their owners: the directory reports changes, not first sight."""
+        controllers = (pod.metadata.controller for pod in self.engine.arrivals.unresolved())
+        for uid in {controller.uid: None for controller in controllers if controller is not None}:
+            self._owner_changed(uid)
+
+    async def _await_lineages(self) -> None:
+        """Understand every listed pod before the first decision, as far as the API server answers in time.
+
+        Whatever is decided earlier may take the seats that a half-bound gang lacks.
+        """
+        arrivals, began = self.engine.arrivals, self._clock()
+        self._understand_again()
+        while unresolved := arrivals.unresolved():
+            half = [pod for pod in unresolved if arrivals.has_bound_siblings(pod)]
+            if self._clock() - began >= (HALF_LINEAGE_SECONDS if half else LINEAGE_SECONDS):
+                break
+            self._fetch_owners([*half, *unresolved])
+            await asyncio.sleep(LINEAGE_POLL_SECONDS)
+        if unresolved:
+            log.warning(
+                "scheduling before the owners of %d pods are known, %d of them with bound siblings",
+                len(unresolved),
+                len(half),
+                extra={"examples": [pod.key for pod in (half or unresolved)[:5]]},
+            )
+
     async def _await_storage(self) -> None:
         """Wait for claims and volumes, unless they can't be listed: pods without claims are not held up by that."""
         try:
@@ -271,7 +304,7 @@ class Term:
             now = self._clock()
             for instruction in self.engine.step(now, time.perf_counter, STEP_SECONDS):
                 self._executor.carry_out(instruction)
-            self._fetch_owners()
+            self._fetch_owners(self.engine.arrivals.unresolved())
             if self.engine.world.groups.take_wondered():
                 self._groups.ask_again()
             if self.engine.preempting.wanted:
@@ -357,9 +390,9 @@ class Term:
             return None
         return Lineage(chain.owners, chain.broken if chain.forbidden else "")
 
-    def _fetch_owners(self) -> None:
+    def _fetch_owners(self, pods: Sequence[Pod]) -> None:
         """Ask for the owners of pods that wait for them; one task a controller."""
-        for pod in self.engine.arrivals.unresolved():
+        for pod in pods:
             controller = pod.metadata.controller
             if controller is not None and controller.uid not in self._fetching:
                 self._fetching.add(controller.uid)

@@ -286,6 +286,7 @@ class Engine:
         self.waking.settle(now)
         self.waking.wake(now)
         self._out += [Complain(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_fabric())]
+        self.arrivals.deciding = True
         started = clock()
         while not self.contested.pauses(now, self.outcomes.decided_since) and (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)

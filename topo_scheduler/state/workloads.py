@@ -170,6 +170,8 @@ class Workload:
     """Attempts in a row that raised or exceeded their budget: the pause before the next grows with them."""
     found: bool = False
     """Whether members were found bound by an earlier process: it is not known whether it ever ran whole."""
+    resumed: bool = False
+    """Whether members were found bound before the first decision of this process: an earlier one placed them."""
     speaker: str = ""
     """The pod whose annotations speak for all: the first in order of those that wait, so that it is always the same."""
 

@@ -49,7 +49,7 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.placing.bandwidth import bandwidth_of
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
-from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
 
 ROLL_BACK_AFTER: Final = 3.0
 """Seconds a gang may stay half bound without getting on before it is rolled back."""
@@ -234,6 +234,8 @@ class Outcomes:
         """Note a gang of which enough members run: from now on it is never rolled back. Return what is to be marked."""
         bound = [m.rank for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
         workload.ran.update(rank for rank in bound if rank >= 0)
+        if not size_of(workload):
+            return []  # found bound, and nothing has told its size yet
         if max(len(bound), len(workload.ran)) < workload.size:
             return []
         first, workload.complete = not workload.complete, True

@@ -49,6 +49,8 @@ class Arrivals:
         self._resolve = resolve
         self._pods = PendingPods()
         self._unresolved: dict[str, Pod] = {}
+        self.deciding = False
+        """Whether decisions are made: who is found bound before that was bound by an earlier process."""
         self._touched: dict[str, None] = {}
         self._out: list[Instruction] = []
 
@@ -87,6 +89,11 @@ class Arrivals:
         controller = pod.metadata.controller if pod else None
         nodes = self.siblings.nodes(controller.uid) if controller else []
         return sorted(row_of[node] for node in nodes if node in row_of)
+
+    def has_bound_siblings(self, pod: Pod) -> bool:
+        """Return whether other pods of a pending pod's controller are bound."""
+        controller = pod.metadata.controller
+        return controller is not None and controller.uid in self.siblings
 
     def unresolved(self) -> list[Pod]:
         """Return the pending pods whose owners are not all known."""
@@ -253,6 +260,7 @@ class Arrivals:
         if gang.startswith(f"{pod.metadata.namespace}/") or (controller is not None and gang == controller.uid):
             workload = self._workloads.join(*found_bound(pod, gang), describes=False)
             workload.found = True
+            workload.resumed |= not self.deciding
             self._describe(workload)
             self.touch(workload)
 

@@ -73,6 +73,9 @@ class Siblings:
             if not pods:
                 del self._nodes[controller]
 
+    def __contains__(self, controller: str) -> bool:
+        return controller in self._nodes
+
     def nodes(self, controller: str) -> list[str]:
         """Return the node of each pod of a controller, one entry a pod."""
         return list(self._nodes.get(controller, {}).values())

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from topo_scheduler.scheduling.queueing.turns import Order
-from topo_scheduler.state.workloads import Member, Stage, Workload
+from topo_scheduler.state.workloads import Member, Stage, Workload, size_of
 
 
 def order_of(workload: Workload) -> Order:
@@ -12,7 +12,16 @@ def order_of(workload: Workload) -> Order:
         since = only.enqueued if only.stage is Stage.PENDING else 0.0
         return Order(workload.priority, only.created, workload.id, workload.namespace, since)
     since = min((m.enqueued for m in workload.members.values() if m.stage is Stage.PENDING), default=0.0)
-    return Order(workload.priority, workload.created, workload.id, workload.namespace, since)
+    first = half_bound(workload) and (workload.resumed or not workload.found)
+    return Order(workload.priority, workload.created, workload.id, workload.namespace, since, first)
+
+
+def half_bound(workload: Workload) -> bool:
+    """Return whether some members of a gang are bound that never ran whole, and others must yet be."""
+    if not workload.gang or workload.complete or not size_of(workload):
+        return False
+    bound = any(m.stage is Stage.BOUND and not (m.leaving or m.evicted) for m in workload.members.values())
+    return bound and needed_now(workload) > 0
 
 
 def needed_now(workload: Workload) -> int:

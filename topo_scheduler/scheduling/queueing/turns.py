@@ -34,6 +34,8 @@ class Order:
 
     The higher priority first, then the namespace with the smaller share, then the older, then the id. ``created`` in
     seconds of the API server's clock, ``since`` when its oldest waiting pod was seen first, in seconds of ours.
+    ``half_bound`` gangs come before all others of their priority, whatever their namespace holds: what is bound of them
+    holds room to no purpose until the rest is bound too.
     """
 
     priority: int
@@ -41,6 +43,12 @@ class Order:
     id: str
     namespace: str = ""
     since: float = 0.0
+    half_bound: bool = False
+
+    @property
+    def level(self) -> int:
+        """Workloads of a higher level come first."""
+        return 2 * self.priority + self.half_bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,7 @@ Key = tuple[int, float, str]
 
 @dataclass(slots=True)
 class _Level:
-    """The workloads of one priority."""
+    """The workloads of one priority, those that are half bound apart."""
 
     live: int = 0
     lines: dict[str, list[Place]] = field(default_factory=dict)
@@ -107,7 +115,7 @@ class Turns:
         self._fairness = fairness if fairness is not None else Fairness()
         self._orders: dict[str, tuple[Order, int]] = {}
         self._levels: dict[int, _Level] = {}
-        self._priorities: list[int] = []
+        self._ranked: list[int] = []
         self._tickets = 0
         self._turns = 0
         self._last_turn: dict[str, int] = {}
@@ -136,10 +144,10 @@ class Turns:
         self._orders[order.id] = (order, ticket)
         namespace = order.namespace
         self._waiting[namespace] = self._waiting.get(namespace, 0) + 1
-        level = self._levels.get(order.priority)
+        level = self._levels.get(order.level)
         if level is None:
-            level = self._levels[order.priority] = _Level()
-            insort(self._priorities, order.priority, key=lambda priority: -priority)
+            level = self._levels[order.level] = _Level()
+            insort(self._ranked, order.level, key=lambda level: -level)
         level.live += 1
         line = level.lines.setdefault(namespace, [])
         heapq.heappush(line, (order.created, order.id, ticket))
@@ -158,7 +166,7 @@ class Turns:
         left = self._waiting[order.namespace] = self._waiting[order.namespace] - 1
         if not left:
             del self._waiting[order.namespace]
-        level = self._levels[order.priority]
+        level = self._levels[order.level]
         level.live -= 1
         if not level.live:
             level.misses = 0
@@ -174,8 +182,8 @@ class Turns:
             if until <= now:
                 self._let_go(namespace)
         self._relist()
-        for priority in self._priorities:
-            level = self._levels[priority]
+        for rank in self._ranked:
+            level = self._levels[rank]
             found = self._next(level, now) if level.live else None
             if found is not None:
                 id_, overdue = found
@@ -226,7 +234,7 @@ class Turns:
                 if namespace not in self._held:
                     return id_
                 order, _ = self._orders[id_]
-                self._set_aside.setdefault(namespace, []).append((order.priority, heap[0]))
+                self._set_aside.setdefault(namespace, []).append((order.level, heap[0]))
             heapq.heappop(heap)
         return None
 
@@ -320,8 +328,8 @@ class Turns:
 
     def _let_go(self, namespace: str) -> None:
         del self._held[namespace]
-        for priority, entry in self._set_aside.pop(namespace, ()):
-            heapq.heappush(self._levels[priority].by_wait, entry)
+        for rank, entry in self._set_aside.pop(namespace, ()):
+            heapq.heappush(self._levels[rank].by_wait, entry)
         for level in self._levels.values():
             if namespace in level.lines:
                 self._list(level, namespace)
