@@ -13,6 +13,7 @@ from topo_scheduler.api.config import Configuration, TopologySchedulerConfig, To
 from topo_scheduler.api.process import ClientConnection, LeaderElection, Metrics, SchedulerConfig
 from topo_scheduler.api.recording import Recording
 from topo_scheduler.api.scoring import TopologyConstraints
+from topo_scheduler.api.sharing import GpusByAnnotation
 from topo_scheduler.daemon import Daemon, read_configuration
 from topo_scheduler.kube.client import Client
 from topo_scheduler.recording.replay import Report, replay
@@ -26,9 +27,13 @@ def configured(
     election: LeaderElection = NO_ELECTION,
     bind_timeout: float = 5.0,
     max_binds_in_flight: int = 48,
+    gpus_by_annotation: tuple[str, ...] = (),
     **constraints: object,
 ) -> Configuration:
-    """A configuration for tests; constraints as in ``spec.topologyConstraints``."""
+    """A configuration for tests; constraints as in ``spec.topologyConstraints``.
+
+    ``gpus_by_annotation`` namespaces that may have GPUs that no limit names.
+    """
     return Configuration(
         SchedulerConfig(
             leader_election=election,
@@ -38,7 +43,10 @@ def configured(
             pod_max_backoff_seconds=1.0,
         ),
         TopologySchedulerConfig(
-            spec=TopologySpec(topology_constraints=TopologyConstraints.model_validate(constraints))
+            spec=TopologySpec(
+                topology_constraints=TopologyConstraints.model_validate(constraints),
+                gpus_by_annotation=GpusByAnnotation(namespaces=gpus_by_annotation),
+            )
         ),
     )
 

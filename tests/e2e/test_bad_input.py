@@ -11,7 +11,7 @@ from .api import Json
 from .between import caught_between, crew
 from .cluster import Cluster, annotation, leaves_of, nodes_of
 from .conftest import StartReplica
-from .replica import Replica
+from .replica import Replica, configured
 
 MALFORMED = {
     "gpu-count": ("many", "is not a whole number"),
@@ -73,7 +73,7 @@ async def test_limits_are_the_truth_where_annotation_and_limits_differ(cluster: 
 async def test_gpus_without_limits_are_charged_and_survive_a_restart(
     cluster: Cluster, start_replica: StartReplica
 ) -> None:
-    first = await start_replica()
+    first = await start_replica(configured(gpus_by_annotation=("default",)))
     await cluster.add_fabric({"s1": [1]})
     await cluster.apply(objects.pod("bare", 0, {"gpu-count": "5"}))
     (pod,) = await cluster.wait_bound("bare", 1)
@@ -81,7 +81,7 @@ async def test_gpus_without_limits_are_charged_and_survive_a_restart(
     event = await cluster.wait_note(pod, "no GPU limits", reason="GPUsWithoutLimits")
     assert event["type"] == "Warning"
     await first.stop()
-    await start_replica()
+    await start_replica(configured(gpus_by_annotation=("default",)))
     await cluster.apply(objects.pod("four", 4))
     (four,) = await cluster.wait_pods("four", 1)
     await cluster.wait_note(four, "0/1 nodes are available: 1 Insufficient nvidia.com/gpu")

@@ -7,7 +7,8 @@ import yaml
 
 from . import objects
 from .cluster import ROOT, Cluster, annotation, leaves_of, nodes_of
-from .replica import Replica
+from .conftest import StartReplica
+from .replica import Replica, configured
 from .verifier import gpus_of, verify_gang
 
 TRAINING = {"gpu-count": "16", "network-bandwidth": "200Gb", "placement-strategy": "consolidated"}
@@ -50,8 +51,11 @@ async def test_what_a_pod_says_itself_wins_over_its_owner(cluster: Cluster, daem
     assert nodes_of(await cluster.wait_bound("torn", 1)) == ["b-1"]
 
 
-async def test_replicas_of_a_deployment_are_charged_what_it_says_per_replica(cluster: Cluster, daemon: Replica) -> None:
+async def test_replicas_of_a_deployment_are_charged_what_it_says_per_replica(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
     """Annotations stand on the Deployment; its pods belong to a ReplicaSet, which belongs to it."""
+    await start_replica(configured(gpus_by_annotation=("default",)))
     await cluster.add_fabric({"s1": [2]}, gpus=8)
     asked = {"gpu-count": "4", "placement-strategy": "distributed"}
     await cluster.apply(objects.replicated("Deployment", "inference", 4, 0, asked))

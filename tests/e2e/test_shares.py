@@ -6,8 +6,9 @@ from . import objects
 from .api import Json
 from .cluster import Cluster, annotation
 from .conftest import StartReplica
-from .replica import Replica
+from .replica import configured
 
+SHARES = configured(gpus_by_annotation=("default",))
 SHARING = {"topology.scheduler/gpu-sharing": "true"}
 
 
@@ -20,7 +21,10 @@ async def bound(cluster: Cluster, name: str) -> Json:
     return pod
 
 
-async def test_two_shares_are_on_one_gpu_and_whole_gpus_are_others(cluster: Cluster, daemon: Replica) -> None:
+async def test_two_shares_are_on_one_gpu_and_whole_gpus_are_others(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
+    await start_replica(SHARES)
     await cluster.add_nodes(
         [
             objects.node("shared", spine="s1", leaf="l1", gpus=3, labels=SHARING),
@@ -48,13 +52,13 @@ async def test_two_shares_are_on_one_gpu_and_whole_gpus_are_others(cluster: Clus
 
 
 async def test_a_new_process_knows_who_holds_which_gpu(cluster: Cluster, start_replica: StartReplica) -> None:
-    first = await start_replica()
+    first = await start_replica(SHARES)
     await cluster.add_nodes([objects.node("shared", spine="s1", leaf="l1", gpus=4, labels=SHARING)])
     await cluster.apply(share("a", "0.6"), share("b", "0.6"), objects.pod("c", 1))
     before = {name: annotation(await bound(cluster, name), "gpu-index") for name in "abc"}
     assert len(set(before.values())) == 3
     await first.kill()
-    await start_replica()
+    await start_replica(SHARES)
     await cluster.apply(share("d", "0.3"), share("e", "0.3"), objects.pod("g", 1))
     after = before | {name: annotation(await bound(cluster, name), "gpu-index") for name in "deg"}
     asked = {"a": 600, "b": 600, "c": 1000, "d": 300, "e": 300, "g": 1000}
@@ -65,7 +69,8 @@ async def test_a_new_process_knows_who_holds_which_gpu(cluster: Cluster, start_r
     assert list(after.values()).count(after["c"]) == list(after.values()).count(after["g"]) == 1
 
 
-async def test_what_makes_no_sense_is_refused_with_the_remedy(cluster: Cluster, daemon: Replica) -> None:
+async def test_what_makes_no_sense_is_refused_with_the_remedy(cluster: Cluster, start_replica: StartReplica) -> None:
+    await start_replica(SHARES)
     await cluster.add_nodes([objects.node("shared", spine="s1", leaf="l1", gpus=4, labels=SHARING)])
     await cluster.apply(share("huge", "1.5"), objects.pod("both", 1, {"gpu-fraction": "0.5"}))
     (huge,) = await cluster.wait_pods("huge", 1)

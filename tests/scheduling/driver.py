@@ -10,6 +10,7 @@ from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, Pod, PodCondition
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.sharing import GpusByAnnotation
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.explaining.why import FAULT
 from topo_scheduler.scheduling.instructions import (
@@ -36,9 +37,17 @@ from topo_scheduler.state.workloads import Stage
 CONFIG = "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec: "
 
 
-def configured(spec: str = "{}") -> Configuration:
-    """Return a configuration with this ``spec`` of a TopologySchedulerConfig."""
-    return load_configuration({"test": CONFIG + spec})
+def configured(spec: str = "{}", *, permits: bool = True) -> Configuration:
+    """Return a configuration with this ``spec`` of a TopologySchedulerConfig.
+
+    ``permits`` GPUs that only annotations ask for to all namespaces, unless the spec names some: many tests ask so.
+    """
+    found = load_configuration({"test": CONFIG + spec})
+    if not permits or found.topology.spec.gpus_by_annotation.namespaces:
+        return found
+    update = {"gpus_by_annotation": GpusByAnnotation(namespaces=("*",))}
+    topology = found.topology.model_copy(update={"spec": found.topology.spec.model_copy(update=update)})
+    return Configuration(found.scheduler, topology)
 
 
 class Driver:
@@ -61,7 +70,7 @@ class Driver:
         self.clock: Callable[[], float] = lambda: 0.0
         """What measures decisions; where it stands still, no step ends early."""
         self.said: list[Instruction] = []
-        self.engine = self._make_engine(config or Configuration())
+        self.engine = self._make_engine(config or configured())
         if not leaves_room:
             self.engine.contested.config = Contention(pods=0)
         self.engine.nodes_applied(nodes, self.now)

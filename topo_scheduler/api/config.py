@@ -25,7 +25,7 @@ from topo_scheduler.api.models import Model
 from topo_scheduler.api.process import API_VERSION, SchedulerConfig
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.scoring import ScoringWeights, SharedSpec, TopologyConstraints
-from topo_scheduler.api.sharing import DomainAccess, Fairness, Quota
+from topo_scheduler.api.sharing import DomainAccess, Fairness, GpusByAnnotation, Quota
 from topo_scheduler.api.small_pods import SmallPods
 from topo_scheduler.api.spares import SparesSpec
 from topo_scheduler.api.waiting import RepairSpec, ReservationSpec
@@ -94,6 +94,7 @@ class TopologySpec(Model):
     fairness: Fairness = Fairness()
     quotas: tuple[Quota, ...] = ()
     """How much namespaces may hold; all that apply to a pod must have room."""
+    gpus_by_annotation: GpusByAnnotation = GpusByAnnotation()
     domain_access: tuple[DomainAccess, ...] = ()
     """Domains that are for some namespaces only; what is not listed is for all."""
     reservation: ReservationSpec = ReservationSpec()

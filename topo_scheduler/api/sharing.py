@@ -1,7 +1,8 @@
 """How namespaces share a cluster: quotas, access to domains, and whose turn it is."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
 
 from pydantic import Field, field_validator
@@ -58,6 +59,14 @@ class Quota(Model):
         return {name: str(quantity) for name, quantity in value.items()}
 
 
+class GpusByAnnotation(Model):
+    """GPUs that only annotations ask for: no ResourceQuota of Kubernetes counts them."""
+
+    namespaces: tuple[Name, ...] = ()
+    """Names of namespaces, or patterns such as `team-*`, whose pods may have GPUs that no limit names: by `gpu-count`
+    without GPU limits, or by `gpu-fraction`. By default no namespace may."""
+
+
 class DomainAccess(Model):
     """A domain that is for some namespaces only."""
 
@@ -65,3 +74,8 @@ class DomainAccess(Model):
     """Path or name of the domain."""
     namespaces: Names
     """Names of namespaces, or patterns such as `team-*`, whose pods may run there; all others may not."""
+
+
+def matches(namespace: str, patterns: Sequence[str]) -> bool:
+    """Return whether a namespace is one of those named, by name or by pattern."""
+    return any(fnmatchcase(namespace, pattern) for pattern in patterns)

@@ -24,6 +24,7 @@ class Live:
     def __init__(self, configuration: Configuration) -> None:
         self._world = World(configuration.scheduler)
         self._world.links.configure(configuration.topology.spec.links)
+        self._world.claims.permitted = configuration.topology.spec.gpus_by_annotation.namespaces
         self._pods: dict[str, Pod] = {}
 
     @property

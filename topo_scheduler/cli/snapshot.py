@@ -68,6 +68,7 @@ def build_world(listed: Listed, configuration: Configuration) -> World:
     """Return nodes, fabric and what bound pods hold: enough to show a cluster, and no kernel is compiled for it."""
     world = World(configuration.scheduler)
     world.links.configure(configuration.topology.spec.links)
+    world.claims.permitted = configuration.topology.spec.gpus_by_annotation.namespaces
     for node in listed.nodes:
         listed.problems.extend(world.put_node(node, 0.0))
     for pod in listed.pods:

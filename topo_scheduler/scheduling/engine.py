@@ -60,6 +60,7 @@ class Engine:
         self.extensions = extensions or Extensions()
         self.world = World(config.scheduler, self.extensions)
         self.world.links.configure(config.topology.spec.links)
+        self.world.claims.permitted = config.topology.spec.gpus_by_annotation.namespaces
         self.world.epoch = epoch
         self.workloads = Workloads()
         self.queue = Queue(self.world.accounts, fairness_of(config))
@@ -113,6 +114,8 @@ class Engine:
         )
         self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels: tuple[str, ...] = ()
+        self._permits = False
+        """Whether it changed which namespaces may have what."""
 
     # ------------------------------------------------------------ facts in
 
@@ -127,6 +130,9 @@ class Engine:
         self._out += [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._levels = ()
         self.world.links.configure(config.topology.spec.links)
+        permitted = config.topology.spec.gpus_by_annotation.namespaces
+        self._permits |= permitted != self.world.claims.permitted
+        self.world.claims.permitted = permitted
         self.planner.forget_rules()
         self._rechecks.clear()
         self.preempting.enabled = config.topology.spec.preemption.enabled
@@ -281,6 +287,9 @@ class Engine:
         """
         self.world.fade(now)
         self.contested.settle(now)
+        if self._permits:
+            self._permits = False
+            self.arrivals.understand_all(now)
         self._check_outcomes(now)
         self.spares.settle()
         self.waking.settle(now)
@@ -334,7 +343,7 @@ class Engine:
     def pending_work(self) -> bool:
         """Whether `step` has something to do now."""
         has_active = self.queue.has_active and not self.contested.paused
-        return bool(self._out) or self.arrivals.news or has_active or self.searching
+        return bool(self._out) or self._permits or self.arrivals.news or has_active or self.searching
 
     @property
     def searching(self) -> bool:

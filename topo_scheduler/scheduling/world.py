@@ -9,15 +9,14 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from topo_scheduler.api.annotations import GPU_INDEX, written_models
-from topo_scheduler.api.fractions import written_indexes
+from topo_scheduler.api.annotations import written_models
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS, Penalties
 from topo_scheduler.scheduling.extensions.registry import Extensions
-from topo_scheduler.scheduling.intake.understand import charged_amounts
+from topo_scheduler.scheduling.intake.claims import Claims
 from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.neighbours import Surroundings
 from topo_scheduler.state.accounts import Accounts
@@ -51,6 +50,7 @@ class World:
             self.around.extensions = extensions
         for key in self.around.extensions.node_labels:
             self.nodes.label_column(key)  # kept up to date from here on
+        self.claims = Claims(config.scheduler_name, self.nodes, self.resources)
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.residents, self.accounts)
         self.history = History()
@@ -138,7 +138,7 @@ class World:
         here = known is not None and known.node == node
         problems = []
         try:
-            charged = charged_amounts(pod, self.resources)
+            charged = self.claims.amounts(pod, known)
         except QuantityError as error:
             if here:
                 self.ledger.occupy(occupant_of(pod))
@@ -146,7 +146,7 @@ class World:
             problems.append(f"pod {pod.key}: {error}; it is taken to hold nothing but a place on node {node}")
             charged = {PODS: 1}
         amounts = as_amounts(charged)
-        devices = written_indexes(pod.metadata.annotations, GPU_INDEX)
+        devices = self.claims.devices(pod, charged, known)
         before = known.row if known is not None else -1
         if known is not None and known.assumed and here and (known.amounts, known.devices) != (amounts, devices):
             self.ledger.release(uid)  # bound by somebody else to the very node, without our annotations
@@ -156,7 +156,7 @@ class World:
         self.ledger.occupy(occupant_of(pod))
         if not daemon:
             self.wanted(pod, charged)
-        if self.links.pod_bound(pod):
+        if self.links.pod_bound(pod, believed=self.claims.may_be_ours(pod)):
             self.improvements += 1
         if changed and daemon:
             self._change_rules()
@@ -214,7 +214,7 @@ class World:
 
     def _charged(self, pod: Pod) -> dict[int, int]:
         try:
-            return charged_amounts(pod, self.resources)
+            return self.claims.amounts(pod)
         except QuantityError:
             return {}
 

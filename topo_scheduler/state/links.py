@@ -165,12 +165,25 @@ class Links:
         self._freed = True
         return True
 
-    def pod_bound(self, pod: Pod) -> bool:
-        """Take over what annotations of a bound pod say is reserved; return whether it held something else before."""
-        uid, reserved = pod.metadata.uid, reservation_of(pod)
+    def pod_bound(self, pod: Pod, *, believed: bool = True) -> bool:
+        """Take over what annotations of a bound pod say is reserved; return whether it held something else before.
+
+        What is known of a pod on its node stays: its annotations may have been edited. Of others no more counts than
+        their node can send.
+
+        Args:
+            pod: the pod.
+            believed: whether this scheduler may have placed it; annotations of other pods reserve nothing.
+        """
+        uid, node = pod.metadata.uid, pod.spec.node_name
         before = self.held(uid) if self._gang_of else None
+        if before is not None and before[1] == node:
+            return False
+        reserved = reservation_of(pod) if believed else None
         if reserved is not None:
-            self.put(uid, reserved[0], pod.spec.node_name, reserved[1])
+            row = self._nodes.row_of.get(node)
+            known = UNKNOWN if row is None else int(self._nodes.bandwidth[row])
+            self.put(uid, reserved[0], node, min(reserved[1], known) if known > 0 else reserved[1])
             return before is not None and before != self.held(uid)
         return before is not None and self.drop(uid)
 

@@ -12,7 +12,7 @@ from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed, re
 from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, Tell
 from topo_scheduler.scheduling.intake.groups import watched_api, watched_names
 from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
-from topo_scheduler.scheduling.intake.understand import Lineage, seconds, understand, waits_since
+from topo_scheduler.scheduling.intake.understand import Lineage, Understood, seconds, understand, waits_since
 from topo_scheduler.scheduling.placing.second_tree import seen_fabric
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
@@ -207,8 +207,7 @@ class Arrivals:
             return
         self._unresolved.pop(uid, None)
         since = found[1].enqueued if found is not None else waits_since(pod, self._world.epoch, now)
-        world = self._world
-        understood = understand(pod, lineage, world.resources, since, world.groups, world.around.extensions)
+        understood = self._understood(pod, lineage, since)
         member, same = understood.member, False
         member.profile = profile_of(self._world.residents, pod)
         if member.problem:
@@ -225,6 +224,17 @@ class Arrivals:
         if found is not None:
             self.touch(found[0])
         self.touch(workload)
+
+    def _understood(self, pod: Pod, lineage: Lineage, since: float) -> Understood:
+        world = self._world
+        permitted = world.claims.permitted
+        return understand(pod, lineage, world.resources, since, world.groups, world.around.extensions, permitted)
+
+    def understand_all(self, now: float) -> None:
+        """Understand all pending pods again, as the configuration that says what they may have has changed."""
+        for pod in self._pods.all():
+            if pod.metadata.uid not in self._unresolved:
+                self.understand(pod, now)
 
     def _bound(self, pod: Pod, now: float) -> None:
         changed, problems = self._world.bound(pod)
@@ -280,8 +290,7 @@ class Arrivals:
         lineage = self._resolve(pod)
         if lineage is None:
             return
-        world = self._world
-        understood = understand(pod, lineage, world.resources, now, world.groups, world.around.extensions)
+        understood = self._understood(pod, lineage, now)
         member, wanted = understood.member, understood.workload
         _, made_up = found_bound(pod, "")
         member.stage, member.node, member.problem = Stage.BOUND, entry.node, ""

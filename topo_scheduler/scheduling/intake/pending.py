@@ -45,6 +45,10 @@ class PendingPods:
             if not below:
                 del self._below[owner]
 
+    def all(self) -> list[Pod]:
+        """Return all pending pods, in order of uid."""
+        return [self._pods[uid] for uid in sorted(self._pods)]
+
     def below(self, owner: str) -> list[Pod]:
         """Return the pending pods below an owner, in order of uid."""
         return [self._pods[uid] for uid in sorted(self._below.get(owner, ()))]

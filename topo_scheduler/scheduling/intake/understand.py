@@ -6,23 +6,19 @@ from math import inf
 from typing import Final, Protocol
 
 from topo_scheduler.api.annotations import (
-    CHARGED_FRACTION,
-    CHARGED_GPUS,
     GPU_COUNT,
     GPU_FRACTION,
-    MAX_GPUS,
     WRITTEN,
     PlacementRequest,
     Source,
     read_annotations,
     unknown_annotations,
-    written_number,
 )
-from topo_scheduler.api.fractions import written_share
 from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.objects import Job, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.sharing import matches
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.groups import find_group
 from topo_scheduler.scheduling.intake.ranks import place_in_series
@@ -38,6 +34,8 @@ from topo_scheduler.state.selectors import SelectorError
 from topo_scheduler.state.workloads import Member, Workload
 
 _BUILT_IN: Final = Extensions()
+EVERY: Final = ("*",)
+"""Pattern of every namespace."""
 _PER_WHOLE: Final = ("Job", "CronJob")
 """Kinds whose gpu-count is that of all pods of the Job together."""
 
@@ -120,6 +118,7 @@ def understand(
     enqueued: float,
     groups: Groups | None = None,
     extensions: Extensions | None = None,
+    permitted: Sequence[str] = EVERY,
 ) -> Understood:
     """Make sense of a pending pod.
 
@@ -132,6 +131,7 @@ def understand(
         enqueued: when the pod was first seen, in seconds.
         groups: the PodGroups there are; none when not given.
         extensions: what plugins read of pods, and the strategies there are.
+        permitted: names or patterns of namespaces that may have GPUs that no limit names.
     """
     chain = _sources(pod, lineage)
     extensions = extensions or _BUILT_IN
@@ -146,6 +146,8 @@ def understand(
         for name in sorted(WRITTEN & pod.metadata.annotations.keys())
     ]
     cls, charged = _class(pod, lineage, request, resources, problems, warnings)
+    if (charged or request.gpu_share) and not matches(pod.metadata.namespace, permitted):
+        problems.append(_not_permitted(pod.metadata.namespace, charged))
     if told := _told(pod, chain, extensions):
         cls = replace(cls, told=told)
     if constraint := unsupported(pod):
@@ -260,6 +262,19 @@ def _class(
     return pod_class(pod, as_amounts(amounts), models, request.bandwidth, constraints, wishes), charged
 
 
+def _not_permitted(namespace: str, gpus: int) -> str:
+    """Return why a namespace gets no GPUs by annotation alone, and what to do."""
+    if gpus:
+        asks = f"annotation {GPU_COUNT} asks for {gpus} GPUs, and the pod has no GPU limits"
+        remedy = "set limits on nvidia.com/gpu or amd.com/gpu, or"
+    else:
+        asks, remedy = f"annotation {GPU_FRACTION} asks for a share of a GPU", "set GPU limits instead, or"
+    return (
+        f"{asks}: no ResourceQuota counts that, and namespace {namespace} may not; {remedy} ask an administrator to"
+        " add the namespace to gpusByAnnotation.namespaces of the TopologySchedulerConfig"
+    )
+
+
 def _share_problems(amounts: Mapping[int, int], wanted: int | None) -> list[str]:
     """Return what is wrong with a pod that asks for a share of a GPU and for this much besides."""
     if amounts.get(GPU, 0):
@@ -295,21 +310,6 @@ def _gpus_asked(lineage: Lineage, request: PlacementRequest, problems: list[str]
         )
         return None
     return each
-
-
-def charged_amounts(pod: Pod, resources: ResourceTable) -> dict[int, int]:
-    """Return what a bound pod holds, GPUs that were charged to it by annotation included.
-
-    Raises:
-        QuantityError: a request that can't be read.
-    """
-    amounts = pod_amounts(resources, pod)
-    charged = written_number(pod.metadata.annotations, CHARGED_GPUS)
-    if charged and charged <= MAX_GPUS and not amounts.get(GPU):
-        amounts[GPU] = charged
-    if (share := written_share(pod.metadata.annotations, CHARGED_FRACTION)) and not amounts.get(GPU):
-        amounts[GPU_SHARE] = share
-    return amounts
 
 
 # ---------------------------------------------------------------- gangs

@@ -7,13 +7,12 @@ own sums: told of each change by the accounts, and corrected row by row where la
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 
 import numpy as np
 
 from topo_scheduler.api.quantity import parse_exact
 from topo_scheduler.api.reasons import NodeReason
-from topo_scheduler.api.sharing import GPUS, Quota
+from topo_scheduler.api.sharing import GPUS, Quota, matches
 from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.accounts import Accounts
@@ -218,11 +217,6 @@ def _cap(
     if whole:
         return Cap(meter.domain, 0, NO_LIMIT if ever >= total else 0, NodeReason.QUOTA)
     return Cap(meter.domain, NO_LIMIT if now >= count else now, NO_LIMIT if ever >= total else ever, NodeReason.QUOTA)
-
-
-def matches(namespace: str, patterns: Sequence[str]) -> bool:
-    """Return whether a namespace is one of those named, by name or by pattern."""
-    return any(fnmatchcase(namespace, pattern) for pattern in patterns)
 
 
 def _asked(cls: PodClass, column: int) -> int:

@@ -26,6 +26,7 @@ from topo_scheduler.api.config import (
 from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.process import Fabric, Level
+from topo_scheduler.api.sharing import GpusByAnnotation
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.intake.arrivals import Resolve
@@ -95,6 +96,9 @@ def _read(name: str) -> Policy:
     return Policy(name, kind, file, text)
 
 
+_EVERY_NAMESPACE: Final = GpusByAnnotation(namespaces=("*",))
+
+
 def configuration_of(policy: Policy, topology: TopologySpec | None, base: Configuration) -> Configuration:
     """Return what an engine of a policy is configured with.
 
@@ -112,14 +116,16 @@ def configuration_of(policy: Policy, topology: TopologySpec | None, base: Config
     if policy.kind == TOPO:
         spec = config.topology.spec
         told = {"links": topology.links} if topology is not None and not spec.links else {}
-        # Nobody else binds pods here.
-        spec = spec.model_copy(update={**told, "other_schedulers": Contention(pods=0)})
+        # No other scheduler binds pods here, and a simulation grants what its cases ask for.
+        update = {**told, "other_schedulers": Contention(pods=0), "gpus_by_annotation": _EVERY_NAMESPACE}
+        spec = spec.model_copy(update=update)
         return Configuration(config.scheduler, config.topology.model_copy(update={"spec": spec}))
     scheduler = config.scheduler
     if policy.kind == BLIND:
         scheduler = scheduler.model_copy(update={"topology": _NO_LEVELS})
     greedy = TopologySpec(
         other_schedulers=Contention(pods=0),
+        gpus_by_annotation=_EVERY_NAMESPACE,
         reservation=ReservationSpec(enabled=False),
         preemption=PreemptionSpec(enabled=False),
     )

@@ -1,0 +1,89 @@
+"""How far annotations on bound pods are believed: the scheduler writes them, and tenants can edit or forge them.
+
+What this process decided itself is known and stays, whatever the annotations become. What it finds on a pod that it did
+not place (after a restart, for one) is a claim. It counts only on a pod of this scheduler, only where the namespace
+could have had the same by asking for it, and never for more than the node has.
+"""
+
+from collections.abc import Sequence
+
+from topo_scheduler.api.annotations import CHARGED_FRACTION, CHARGED_GPUS, GPU_INDEX, MAX_GPUS, written_number
+from topo_scheduler.api.fractions import written_indexes, written_share
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.sharing import matches
+from topo_scheduler.state.ledger import Entry
+from topo_scheduler.state.nodes import NodeTable
+from topo_scheduler.state.requests import pod_amounts
+from topo_scheduler.state.resources import GPU, GPU_SHARE, ResourceTable
+
+_BY_ANNOTATION = (GPU, GPU_SHARE)
+
+
+class Claims:
+    """What bound pods hold. ``permitted`` names or patterns of namespaces that may have GPUs by annotation only."""
+
+    def __init__(self, scheduler_name: str, nodes: NodeTable, resources: ResourceTable) -> None:
+        self.permitted: Sequence[str] = ()
+        self._scheduler_name = scheduler_name
+        self._nodes = nodes
+        self._resources = resources
+
+    def may_be_ours(self, pod: Pod) -> bool:
+        """Return whether this scheduler may have placed a bound pod: it bears the scheduler's name."""
+        return pod.spec.scheduler_name == self._scheduler_name
+
+    def amounts(self, pod: Pod, known: Entry | None = None) -> dict[int, int]:
+        """Return what a bound pod holds, GPUs that no limit of it names included.
+
+        Args:
+            pod: the pod.
+            known: what the ledger holds for it.
+
+        Raises:
+            QuantityError: a request that can't be read.
+        """
+        amounts = pod_amounts(self._resources, pod)
+        if amounts.get(GPU) or not self.may_be_ours(pod):
+            return amounts
+        if known is not None and known.node == pod.spec.node_name:
+            claimed = _claimed(pod) if known.assumed else None
+            for column in _BY_ANNOTATION:
+                held = known.amount(column)
+                # Between the decision and the first sight of its bind another may have bound the pod, for less.
+                held = held if claimed is None else min(held, claimed.get(column, 0))
+                if held:
+                    amounts[column] = held
+        elif (claimed := _claimed(pod)) and matches(pod.metadata.namespace, self.permitted):
+            for column, amount in claimed.items():
+                amounts[column] = self._at_most(pod.spec.node_name, column, amount)
+        return amounts
+
+    def devices(self, pod: Pod, amounts: dict[int, int], known: Entry | None = None) -> tuple[int, ...]:
+        """Return the indexes of the GPUs a bound pod holds, given its amounts: as many as it holds, or none."""
+        if not self.may_be_ours(pod):
+            return ()
+        here = known is not None and known.node == pod.spec.node_name
+        if here and known is not None and not known.assumed:
+            return known.devices
+        indexes = written_indexes(pod.metadata.annotations, GPU_INDEX)
+        if here and known is not None and indexes:
+            return known.devices
+        holds = amounts.get(GPU, 0) or (1 if amounts.get(GPU_SHARE) else 0)
+        return indexes if len(indexes) <= holds else ()
+
+    def _at_most(self, node: str, column: int, amount: int) -> int:
+        row = self._nodes.row_of.get(node)
+        if column != GPU or row is None:
+            return amount
+        return min(amount, int(self._nodes.allocatable[row, column]))
+
+
+def _claimed(pod: Pod) -> dict[int, int]:
+    """Return what the annotations of a pod say is charged to it beyond its requests, by resource column."""
+    annotations = pod.metadata.annotations
+    claimed: dict[int, int] = {}
+    if (gpus := written_number(annotations, CHARGED_GPUS)) and gpus <= MAX_GPUS:
+        claimed[GPU] = gpus
+    if share := written_share(annotations, CHARGED_FRACTION):
+        claimed[GPU_SHARE] = share
+    return claimed
