@@ -171,7 +171,7 @@ class World:
         if known is not None and known.node == node:
             return
         try:
-            charged = charged_amounts(pod, self.resources)
+            charged = self.claims.amounts(pod)
         except Exception:
             charged = {PODS: 1}
         self.ledger.confirm(uid, node, as_amounts(charged))
