@@ -30,7 +30,7 @@ from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.crossing import crossed, leaves_in
 from topo_scheduler.state.decision import Decision, Seat, Verdict
-from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.fabric import Layout, Path
 from topo_scheduler.state.storage import VolumeChoice
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
@@ -376,8 +376,11 @@ class Attempts:
             leaves=leaves,
             candidates=placement.candidates,
             nodes=len(self.planner.nodes),
-            sentence=", ".join(filter(None, [why_there(placement, leaves, gang=workload.gang), told])),
+            sentence=", ".join(filter(None, [self._why_there(workload, placement, leaves), told])),
         )
+
+    def _why_there(self, workload: Workload, placement: Placement, leaves: Sequence[Path]) -> str:
+        return why_there(placement, leaves, gang=workload.gang, within=self.planner.policy.limits.within)
 
 
 def on_spares(cls: PodClass) -> PodClass:

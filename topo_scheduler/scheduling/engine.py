@@ -41,7 +41,7 @@ from topo_scheduler.scheduling.queueing.waking import Waking
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.reserving.spares import Spares
-from topo_scheduler.scheduling.settings import fairness_of, policy_of, repair_of, unknown_levels, unknown_scores
+from topo_scheduler.scheduling.settings import FabricWarnings, fairness_of, policy_of, repair_of, unknown_scores
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
@@ -113,7 +113,7 @@ class Engine:
             self._rechecks,
         )
         self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
-        self._levels: tuple[str, ...] = ()
+        self._fabric_warnings = FabricWarnings(config)
         self._permits = False
         """Whether it changed which namespaces may have what."""
 
@@ -128,7 +128,7 @@ class Engine:
         self.outcomes.held_back.pardon()
         self.planner.policy = policy_of(config, self.extensions)
         self._out += [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
-        self._levels = ()
+        self._fabric_warnings = FabricWarnings(self.config)
         self.world.links.configure(config.topology.spec.links)
         permitted = config.topology.spec.gpus_by_annotation.namespaces
         self._permits |= permitted != self.world.claims.permitted
@@ -481,9 +481,7 @@ class Engine:
         if self.world.links.told:
             self.world.links.settle(layout)
         self.extensions.guard.begin()
-        if layout.every_level != self._levels:
-            self._levels = layout.every_level
-            self._out += [Complain(wrong) for wrong in unknown_levels(self.config, self._levels)]
+        self._out += [Complain(wrong) for wrong in self._fabric_warnings.look(layout, self.world.nodes)]
         apart = not workload.gang and self.extensions.strategy(workload.request.strategy).apart
         siblings = self.arrivals.rows_of_siblings(pending[0].uid) if apart else []
         decision = self.attempts.decide(workload, pending, siblings, layout, improvements, now)

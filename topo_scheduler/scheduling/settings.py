@@ -1,6 +1,6 @@
 """From the configuration to what the parts of the engine are set to, and what to say of names that mean nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from topo_scheduler.scheduling.placing.ask import Limits
 from topo_scheduler.scheduling.placing.policy import Policy, configured_rules
 from topo_scheduler.scheduling.placing.small_pods import configured_kinds, scoring_of, unknown_scoring
 from topo_scheduler.scheduling.queueing.turns import Fairness
+from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.nodes import NodeTable
+from topo_scheduler.state.resources import GPU
 
 
 def policy_of(config: Configuration, extensions: Extensions) -> Policy:
@@ -52,6 +55,56 @@ def unknown_scores(config: Configuration, extensions: Extensions) -> list[str]:
         for name in config.topology.spec.scoring_weights.plugins
         if name not in known
     ] + unknown_scoring(config.topology.spec.small_pods, extensions)
+
+
+class FabricWarnings:
+    """What of the configuration does not fit the fabric that nodes tell of, said once for each configuration."""
+
+    def __init__(self, config: Configuration) -> None:
+        self._config = config
+        self._levels: tuple[str, ...] = ()
+        self._limits: dict[str, int] = _limits_of(config)
+        self._generation = -1
+
+    def look(self, layout: Layout, nodes: NodeTable) -> list[str]:
+        """Return what to say of a fabric; costs next to nothing where it is the same as before."""
+        out: list[str] = []
+        if layout.every_level != self._levels:
+            self._levels = layout.every_level
+            out += unknown_levels(self._config, self._levels)
+        if self._limits and layout.generation != self._generation:
+            self._generation = layout.generation
+            told = low_limits(self._limits, layout.network, nodes)
+            self._limits = {name: limit for name, limit in self._limits.items() if name not in told}
+            out += told.values()
+        return out
+
+
+def _limits_of(config: Configuration) -> dict[str, int]:
+    constraints = config.topology.spec.topology_constraints
+    named = (("maxNodesPerLeaf", constraints.max_nodes_per_leaf), ("maxGPUsPerLeaf", constraints.max_gpus_per_leaf))
+    return {name: limit for name, limit in named if limit is not None}
+
+
+def low_limits(limits: Mapping[str, int], layout: Layout, nodes: NodeTable) -> dict[str, str]:
+    """Return by limit per leaf what to say where leaves are larger than it."""
+    out: dict[str, str] = {}
+    if not len(layout.paths):
+        return out
+    rows = np.repeat(np.arange(len(layout.paths)), np.diff(layout.offsets))
+    for name, limit in limits.items():
+        each = nodes.allocatable[layout.order, GPU] if name == "maxGPUsPerLeaf" else None
+        sizes = np.bincount(rows, each, len(layout.paths)).astype(np.int64)
+        if above := int((sizes > limit).sum()):
+            largest = int(sizes.argmax())
+            leaf = "/".join(layout.paths[largest])
+            what = "GPUs" if each is not None else "nodes"
+            out[name] = (
+                f"TopologySchedulerConfig: spec.topologyConstraints.{name} is {limit}, but {above} of {len(sizes)}"
+                f" leaves have more {what} ({leaf} has {sizes[largest]}): gangs that fit into"
+                f" one leaf are spread over several leaves; remove {name}, or set it to the size of a leaf"
+            )
+    return out
 
 
 def unknown_levels(config: Configuration, levels: Sequence[str]) -> list[str]:

@@ -162,8 +162,7 @@ def _in_pieces(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule, block
     else:
         parts = few_of([f"{name} {held * each}" for name, held in zip(names, block.held, strict=True)], 8)
     limits = planner.limits_for(ask)
-    limited = " within the limits per leaf" if limits.max_gpus_per_leaf or limits.max_nodes_per_leaf else ""
-    return f"{have}, {BLOCK} {where} is {block.members * each}{limited}: {parts}"
+    return f"{have}, {BLOCK} {where} is {block.members * each}{limits.within}: {parts}"
 
 
 def _have(planner: Planner, each: int, fitting: int) -> str:

@@ -7,16 +7,18 @@ from topo_scheduler.scheduling.placing.ask import Placement
 from topo_scheduler.state.fabric import Path
 
 
-def why_there(placement: Placement, leaves: Sequence[Path], *, gang: bool) -> str:
+def why_there(placement: Placement, leaves: Sequence[Path], *, gang: bool, within: str = "") -> str:
     """Return the leaves of a placement, how many the size rule asks for, and the score.
 
-    Of a gang whose segments lie in domains above the leaf, these are counted.
+    Of a gang whose segments lie in domains above the leaf, these are counted. ``within`` names the limits per leaf,
+    which may be why it needs several.
     """
     names, score = few_of(["/".join(path) for path in leaves]), f"score {placement.score.total / 1000:.3f}"
     if not gang:
         return f"{names}, {score} of {_counted(placement.candidates, 'node' if placement.score.by_node else 'leaf')}"
     used, level = placement.domains or (len(leaves), "leaf")
-    return f"{names}, {used} of {_counted(placement.rule.leaves, level)} needed, {score}"
+    needed = f"{used} of {_counted(placement.rule.leaves, level)} needed"
+    return f"{names}, {needed}{within if placement.rule.leaves > 1 else ''}, {score}"
 
 
 def _counted(number: int, level: str) -> str:

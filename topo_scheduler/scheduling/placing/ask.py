@@ -31,6 +31,13 @@ class Limits:
         # A leaf that may not even take one member takes none; 0 would mean no limit, so the caller checks first.
         return self.max_gpus_per_leaf // gpus
 
+    @property
+    def within(self) -> str:
+        """The limits that are set, to be said behind a reason: `` within maxNodesPerLeaf 4``; empty where none is."""
+        named = (("maxNodesPerLeaf", self.max_nodes_per_leaf), ("maxGPUsPerLeaf", self.max_gpus_per_leaf))
+        told = " and ".join(f"{name} {limit}" for name, limit in named if limit)
+        return f" within {told}" if told else ""
+
 
 NO_LIMITS: Final = Limits()
 

@@ -132,5 +132,6 @@ class Planner(Site):
             return near
         rows = seat(self, ask, window.view, window.leaves, window.fits, layout, window.fit)
         if rows is None:
-            return Failure("the leaves that hold the gang could not be filled within the limits per leaf", rule)
+            within = self.limits_for(ask).within
+            return Failure(f"the leaves that hold the gang could not be filled{within}", rule)
         return Placement([rows], window.leaves.tolist(), rule, window.score, window.candidates)

@@ -30,7 +30,7 @@ def plan_segment_repair(
         leaves = np.array(sorted(dealt), np.int64)
         rows = seat_dealt(site, ask, view, leaves, [dealt[leaf] for leaf in leaves.tolist()], layout, fit)
         if rows is None:
-            reason = reason or "the leaves of its segments could not be filled within the limits per leaf"
+            reason = reason or f"the leaves of its segments could not be filled{site.limits_for(ask).within}"
             continue
         inside: dict[int, list[int]] = {}
         for row in rows:

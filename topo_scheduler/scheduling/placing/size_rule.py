@@ -159,5 +159,4 @@ def too_large(ask: Ask, most: int, limits: Limits, layout: Layout) -> str:
     held = f"matching nodes of one GPU model hold {most} of {ask.total} pods even when empty"
     if most >= ask.total:
         held = "no single domain holds it even when empty"
-    limited = " within the limits per leaf" if limits.max_gpus_per_leaf or limits.max_nodes_per_leaf else ""
-    return f"the gang is larger than the cluster: {held}{limited}"
+    return f"the gang is larger than the cluster: {held}{limits.within}"
