@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import OwnerReference, Pod
 from topo_scheduler.bind_plugins import BindPlugins
 from topo_scheduler.executor import Executor, Writers
 from topo_scheduler.facts import Facts
@@ -156,7 +156,7 @@ class Term:
             for sink in sinks_of_storage(self.engine, self._wake.set)
         }
         self._reflectors |= self._storage
-        self._fetching: set[str] = set()
+        self._fetching: set[tuple[str, OwnerReference]] = set()
         self._filled = asyncio.Event()
         self._draining = False
         self._group: asyncio.TaskGroup | None = None
@@ -394,11 +394,11 @@ class Term:
         """Ask for the owners of pods that wait for them; one task a controller."""
         for pod in pods:
             controller = pod.metadata.controller
-            if controller is not None and controller.uid not in self._fetching:
-                self._fetching.add(controller.uid)
-                self._start(self._fetch_owner(pod, controller.uid), f"owner {controller.uid}")
+            if controller is not None and (pod.metadata.namespace, controller) not in self._fetching:
+                self._fetching.add((pod.metadata.namespace, controller))
+                self._start(self._fetch_owner(pod, controller), f"owner {controller.uid}")
 
-    async def _fetch_owner(self, pod: Pod, uid: str) -> None:
+    async def _fetch_owner(self, pod: Pod, controller: OwnerReference) -> None:
         # Once this pod is gone nobody may need the answer; if others do, it is asked for them anew.
         while self.engine.arrivals.pending(pod.metadata.uid) is not None:
             try:
@@ -407,8 +407,8 @@ class Term:
             except KubeError as error:
                 log.warning("owners of pod %s are not known yet: %s", pod.key, error)
                 await asyncio.sleep(OWNER_RETRY_SECONDS)
-        self._fetching.discard(uid)
-        self._owner_changed(uid)
+        self._fetching.discard((pod.metadata.namespace, controller))
+        self._owner_changed(controller.uid)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run something that ends by itself as part of this term."""

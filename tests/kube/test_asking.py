@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from topo_scheduler.api.objects import ObjectMeta, Pod
+from topo_scheduler.api.objects import ObjectMeta, OwnerReference, Pod
 from topo_scheduler.kube.errors import Unreachable
 from topo_scheduler.term import Term
 
@@ -14,6 +14,7 @@ from .virtual import virtual_time
 @virtual_time
 async def test_an_owner_that_never_answers_is_asked_for_no_longer_than_its_pod_is_there() -> None:
     pod = Pod(metadata=ObjectMeta(name="a", namespace="default", uid="u"))
+    controller = OwnerReference(kind="Job", name="j", uid="owner", controller=True)
     pending, asked, told = {"u": pod}, [0], list[str]()
 
     async def complete(_: ObjectMeta) -> None:
@@ -23,10 +24,10 @@ async def test_an_owner_that_never_answers_is_asked_for_no_longer_than_its_pod_i
     term = SimpleNamespace(
         engine=SimpleNamespace(arrivals=SimpleNamespace(pending=pending.get)),
         _owners=SimpleNamespace(complete=complete),
-        _fetching={"owner"},
+        _fetching={("default", controller)},
         _owner_changed=told.append,
     )
-    fetching = asyncio.create_task(Term._fetch_owner(cast(Any, term), pod, "owner"))
+    fetching = asyncio.create_task(Term._fetch_owner(cast(Any, term), pod, controller))
     await asyncio.sleep(60)
     assert asked[0] > 5
     assert not fetching.done()

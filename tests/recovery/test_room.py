@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import EPOCH
-from tests.recovery.world import Kill, World
+from tests.recovery.world import Kill, World, copies_of
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.room import RESTART, find_room
@@ -231,3 +231,29 @@ def _seats(pods: list[tuple[int, str]], left: dict[str, int]) -> bool:
     return any(
         free >= gpus and node != own and _seats(rest, {**left, node: free - gpus}) for node, free in left.items()
     )
+
+
+@pytest.mark.parametrize("reason", ["", "Requested", "NodeNotReady", "GPUsUnhealthy", "DomainFailed", "PendingGang"])
+def test_a_migration_of_a_tenant_moves_no_pod_of_others(reason: str) -> None:
+    """Any reason can be written into it; that nodes failed or are cordoned can't."""
+    world = _full_leaf()
+    where = world.nodes_of("g")
+    world.request("mine", "g-1", reason=reason)
+    world.run(60)
+    assert list(world.migrations) == ["default/mine"], "no Migration of another pod is made for it"
+    assert world.evictions == []
+    assert world.nodes_of("g") == where
+    world.check()
+
+
+def test_others_make_room_for_a_migration_of_pods_on_cordoned_nodes() -> None:
+    """A drain cordons nodes first, which takes the rights of an operator."""
+    world = _full_leaf()
+    node = world.nodes_of("g")["g-1"]
+    world.node_objects[node].spec.unschedulable = True
+    world.d.nodes(*copies_of([world.node_objects[node]]))
+    world.request("drain", "g-1")
+    world.run(60)
+    assert set(world.phases()) == {Phase.DONE}
+    assert node not in world.nodes_of("g").values()
+    world.check()

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.helpers import make_node, make_pod
+from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod
+from tests.helpers import owner as make_owner
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.annotations import MAX_GPUS
 from topo_scheduler.api.objects import Pod
@@ -148,3 +149,49 @@ def test_bandwidth_is_believed_of_this_schedulers_pods_and_for_what_their_node_c
     claim.metadata.annotations["topology.scheduler/reserved-bandwidth"] = "1"
     d.apply(claim)
     assert links.held(claim.metadata.uid) == (("default", "default/b"), "s-l-1", 100_000)
+
+
+# ---------------------------------------------------------------- gangs and owners of other namespaces
+
+
+def test_a_pod_that_borrows_an_owner_of_another_namespace_is_no_member_of_its_gang() -> None:
+    d = Driver(fabric({"s/l": 4}), configured())
+    owner = controlled_by("Job", "train")
+    d.own(job_owner(make_job("train", parallelism=2, annotations={"gpu-count": "16"})))
+    first = make_pod("train-0", gpus=8, owner=owner)
+    said = {"gang-size": "2"}
+    d.apply(make_pod("thief", namespace="evil", gpus=8, owner=owner, annotations=said))
+    assert d.run(first) == {}, "the other member is not there"
+    second = make_pod("train-1", gpus=8, owner=owner)
+    assert d.run(second).keys() >= {"train-0", "train-1"}
+    theirs = d.engine.workloads.of_pod(first.metadata.uid)
+    assert theirs is not None
+    assert {member.namespace for member in theirs[0].members.values()} == {"default"}
+
+
+@pytest.mark.parametrize("gang", ["uid-train", "default/uid-train"])
+def test_a_bound_pod_that_claims_a_gang_of_another_namespace_does_not_count_for_it(gang: str) -> None:
+    d = Driver(fabric({"s/l": 4}), configured())
+    owner = controlled_by("Job", "train")
+    d.own(job_owner(make_job("train", parallelism=2, annotations={"gpu-count": "16"})))
+    d.apply(make_pod("thief", namespace="evil", node="s-l-1", owner=owner, annotations={"gang-id": gang, "rank": "1"}))
+    assert d.run(make_pod("train-0", gpus=8, owner=owner)) == {}
+
+
+def test_a_gang_bound_by_an_earlier_version_is_known_by_its_controller() -> None:
+    d = Driver(fabric({"s/l": 4}), configured())
+    owner = controlled_by("Job", "train")
+    d.own(job_owner(make_job("train", parallelism=2, annotations={"gpu-count": "16"})))
+    d.apply(make_pod("train-0", node="s-l-1", owner=owner, annotations={"gang-id": "uid-train", "rank": "0"}))
+    assert "train-1" in d.run(make_pod("train-1", gpus=8, owner=owner)), "the other member runs already"
+
+
+def test_pods_keep_away_from_siblings_of_their_own_namespace_only() -> None:
+    d = Driver(fabric({"s/l1": 1, "s/l2": 1}), configured())
+    owner = controlled_by("ReplicaSet", "web")
+    thief = make_pod("thief", namespace="evil", node="s-l1-1", owner=owner)
+    d.own(make_owner("ReplicaSet", "web", {"placement-strategy": "distributed"}))
+    d.apply(thief)
+    pod = make_pod("web-0", owner=owner)
+    d.apply(pod)
+    assert d.engine.arrivals.rows_of_siblings(pod.metadata.uid) == []

@@ -103,6 +103,10 @@ class Absent:
     forbidden: bool = False
 
 
+_Key = tuple[str, str, str, str, str]
+"""Namespace, group, kind, name and uid."""
+
+
 @dataclass(slots=True)
 class _Fetched:
     namespace: str
@@ -135,9 +139,10 @@ class OwnerDirectory:
         self._discovery = Discovery(client, clock=clock)
         self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
         self._watched: dict[str, Owner] = {}
-        self._fetched: dict[str, _Fetched] = {}
+        self._fetched: dict[_Key, _Fetched] = {}
+        """By all that a reference says: the answer for one that borrows a uid must not be that for the uid's owner."""
         self._arrivals: dict[str, asyncio.Event] = {}
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._codecs: dict[Resource[Any], Codec[Any]] = {}
         self._reported: set[str] = set()
@@ -170,7 +175,7 @@ class OwnerDirectory:
     def _find(self, namespace: str, reference: OwnerReference) -> Owner | Absent | None:
         found: Owner | Absent | None = self._watched.get(reference.uid)
         if found is None:
-            fetched = self._fetched.get(reference.uid)
+            fetched = self._fetched.get(_key(namespace, reference))
             if fetched is None:
                 return None
             fetched.used = self._clock()
@@ -193,7 +198,7 @@ class OwnerDirectory:
         Many may ask for one owner at once: the server is asked by the first. Raises ``KubeError`` if there
         is no answer after some attempts; then nothing is remembered.
         """
-        lock = self._locks.setdefault(reference.uid, asyncio.Lock())
+        lock = self._locks.setdefault(_key(namespace, reference), asyncio.Lock())
         async with lock:
             known = self._find(namespace, reference) or await self._arrival(namespace, reference)
             if known is not None:
@@ -202,23 +207,23 @@ class OwnerDirectory:
                 answer = await self._ask(namespace, reference)
             now = self._clock()
             if reference.uid not in self._watched:
-                self._fetched[reference.uid] = _Fetched(namespace, reference, answer, now, now)
+                self._fetched[_key(namespace, reference)] = _Fetched(namespace, reference, answer, now, now)
             return self._find(namespace, reference) or answer
 
     async def run(self) -> None:
         """Keep fetched owners fresh while they are in use, and forget the others; until cancelled."""
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            for uid, fetched in list(self._fetched.items()):
+            for key, fetched in list(self._fetched.items()):
                 now = self._clock()
-                if self._needed(uid):
+                if self._needed(fetched.reference.uid):
                     fetched.used = now
                 if now - fetched.used >= IDLE_SECONDS:
-                    self._fetched.pop(uid, None)
+                    self._fetched.pop(key, None)
                 elif now - fetched.asked >= REFRESH_SECONDS:
-                    await self._refresh(uid, fetched)
+                    await self._refresh(key, fetched)
 
-    async def _refresh(self, uid: str, fetched: _Fetched) -> None:
+    async def _refresh(self, key: _Key, fetched: _Fetched) -> None:
         fetched.asked = self._clock()
         try:
             async with self._slots:
@@ -227,8 +232,8 @@ class OwnerDirectory:
             logger.debug("%s is not refreshed: %s", _say(fetched.reference), error)
             return
         before, fetched.answer = fetched.answer, answer
-        if self._fetched.get(uid) is fetched and _changed(before, answer):
-            self._on_change(uid)
+        if self._fetched.get(key) is fetched and _changed(before, answer):
+            self._on_change(fetched.reference.uid)
 
     async def _arrival(self, namespace: str, reference: OwnerReference) -> Owner | Absent | None:
         if _group_kind(reference) not in self._kinds:
@@ -301,7 +306,7 @@ class OwnerDirectory:
     def _applied(self, resource: Resource[Any], objects: Sequence[Object]) -> None:
         for item in objects:
             owner = _owner(resource, item)
-            fetched = self._fetched.pop(owner.uid, None)
+            fetched = self._fetched.pop((owner.namespace, *_named(owner), owner.uid), None)
             before = self._watched.get(owner.uid) or (fetched.answer if fetched else None)
             self._watched[owner.uid] = owner
             if (arrival := self._arrivals.get(owner.uid)) is not None:
@@ -356,6 +361,14 @@ def _meant(owner: Owner, namespace: str, reference: OwnerReference) -> bool:
         and owner.namespace in ("", namespace)
         and owner.api_version.rpartition("/")[0] == _group_kind(reference)[0]
     )
+
+
+def _key(namespace: str, reference: OwnerReference) -> _Key:
+    return namespace, *_named(reference), reference.uid
+
+
+def _named(item: OwnerReference | Owner) -> tuple[str, str, str]:
+    return item.api_version.rpartition("/")[0], item.kind, item.name
 
 
 def _changed(before: Owner | Absent, after: Owner | Absent) -> bool:

@@ -81,6 +81,24 @@ class Ground:
         found = (leaver(self.engine, move.uid) for move in migration.status.moves)
         return [one for one in found if one is not None]
 
+    def warranted(self, migration: Migration) -> bool:
+        """Whether each node that the pods of a Migration leave has failed, is gone, or is cordoned.
+
+        Tenants can create Migrations and write any reason into them, but can bring about none of these facts. Without
+        them a Migration moves no pod but its own, and uses no spare node.
+        """
+        moves = migration.status.moves
+        nodes = {move.from_ for move in moves if migration.names(move.pod, move.uid)} or {move.from_ for move in moves}
+        if not nodes:
+            ledger = self.engine.world.ledger
+            nodes = {entry.node for pod in migration.spec.pods if (entry := ledger.get(pod.uid)) is not None}
+        return bool(nodes) and all(self._given_up(node) for node in nodes)
+
+    def _given_up(self, node: str) -> bool:
+        nodes = self.engine.world.nodes
+        row = nodes.row_of.get(node)
+        return row is None or bool(nodes.unschedulable[row]) or self.detection.ill(node)
+
     def is_there(self, move: Move) -> bool:
         """Whether a pod still holds its place."""
         return self.engine.world.ledger.get(move.uid) is not None

@@ -285,7 +285,8 @@ class Planning:
 
     def _moves_others(self, migration: Migration, now: float) -> bool:
         """Whether others may be moved for the pods of a Migration."""
-        enough = migration.cause.moves_others or may_use_spares(self._ground, migration, now)
+        enough = migration.cause.moves_others and self._ground.warranted(migration)
+        enough = enough or may_use_spares(self._ground, migration, now)
         return enough and not migration.spec.makes_room_for
 
     def _may_restart(self, migration: Migration, leavers: Sequence[Leaver]) -> list[Leaver]:

@@ -46,7 +46,7 @@ FAILED: Final = frozenset(
 
 def may_use_spares(ground: Ground, migration: Migration, now: float) -> bool:
     """Return whether pods of a Migration may go to nodes that are kept: it heals, by now if not from the start."""
-    if migration.cause in FAILED:
+    if migration.cause in FAILED and ground.warranted(migration):
         return True
     left, row_of = {move.from_ for move in migration.status.moves} - {""}, ground.engine.world.nodes.row_of
     return any(node not in row_of or ground.detection.died(node, now) for node in left)

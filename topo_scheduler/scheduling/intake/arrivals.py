@@ -10,7 +10,7 @@ from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Phase, described, failure_of
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed, reference
 from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, Tell
-from topo_scheduler.scheduling.intake.groups import watched_api, watched_names
+from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
 from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
 from topo_scheduler.scheduling.intake.understand import Lineage, Understood, seconds, understand, waits_since
 from topo_scheduler.scheduling.placing.second_tree import seen_fabric
@@ -87,13 +87,13 @@ class Arrivals:
         """Return the rows where bound pods of a pending pod's controller run, one entry a pod."""
         pod, row_of = self._pods.get(uid), self._world.nodes.row_of
         controller = pod.metadata.controller if pod else None
-        nodes = self.siblings.nodes(controller.uid) if controller else []
+        nodes = self.siblings.nodes(controller_id(pod, controller)) if pod and controller else []
         return sorted(row_of[node] for node in nodes if node in row_of)
 
     def has_bound_siblings(self, pod: Pod) -> bool:
         """Return whether other pods of a pending pod's controller are bound."""
         controller = pod.metadata.controller
-        return controller is not None and controller.uid in self.siblings
+        return controller is not None and controller_id(pod, controller) in self.siblings
 
     def unresolved(self) -> list[Pod]:
         """Return the pending pods whose owners are not all known."""
@@ -252,7 +252,7 @@ class Arrivals:
         uid, node = pod.metadata.uid, pod.spec.node_name
         controller = pod.metadata.controller
         if controller is not None:
-            self.siblings.put(controller.uid, uid, node)
+            self.siblings.put(controller_id(pod, controller), uid, node)
         found = self._workloads.of_pod(uid)
         if found is not None:
             workload, member = found
@@ -266,8 +266,10 @@ class Arrivals:
             self._out += self._outcomes.note_complete(workload)
             return
         gang = pod.metadata.annotations.get(GANG_ID, "")
-        # Anybody may write annotations on a pod of his: a gang of another namespace is not his to join.
-        if gang.startswith(f"{pod.metadata.namespace}/") or (controller is not None and gang == controller.uid):
+        if controller is not None and gang == controller.uid:
+            gang = controller_id(pod, controller)  # as earlier versions wrote it
+        # A tenant can write any annotation: only gangs of the pod's own namespace can be joined.
+        if gang.startswith(f"{pod.metadata.namespace}/"):
             workload = self._workloads.join(*found_bound(pod, gang), describes=False)
             workload.found = True
             workload.resumed |= not self.deciding
@@ -344,7 +346,7 @@ class Arrivals:
         for seat in decision.seats:
             pod = self._pods.get(seat.uid)
             if pod is not None and (controller := pod.metadata.controller) is not None:
-                self.siblings.put(controller.uid, seat.uid, seat.node)
+                self.siblings.put(controller_id(pod, controller), seat.uid, seat.node)
 
     def bound_at_last(self, uid: str) -> None:
         """Note that a pod is no longer to be placed: it is bound, or gone."""

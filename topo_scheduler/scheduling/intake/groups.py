@@ -23,7 +23,7 @@ from topo_scheduler.api.groups import (
     VOLCANO_MIN_MEMBER,
     GroupApi,
 )
-from topo_scheduler.api.objects import Job, Pod
+from topo_scheduler.api.objects import Job, OwnerReference, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.state.groups import GroupKey, Groups, PodGroup, Serving
 
@@ -160,7 +160,7 @@ def _ours(pod: Pod, job: Job | None, request: PlacementRequest, others: bool) ->
     if (jobset := pod.metadata.labels.get(JOBSET_NAME)) and request.gang_size_kind not in _BELOW_JOBSET:
         return Claim(said, f"{namespace}/jobsets.jobset.x-k8s.io/{jobset}", jobset, request.gang_size)
     if controller is not None:
-        return Claim(said, controller.uid, controller.name, min(request.gang_size, left_of(job)))
+        return Claim(said, controller_id(pod, controller), controller.name, min(request.gang_size, left_of(job)))
     if others:
         # Whoever named a group another way told whose size this is.
         return None
@@ -236,7 +236,12 @@ def _sized(pod: Pod, name_key: str, name: str, size_key: str, api: str = "") -> 
 def _job_rule(pod: Pod, job: Job | None) -> Iterator[Claim]:
     controller, size = pod.metadata.controller, job_size(job)
     if controller is not None and size is not None:
-        yield Claim(f"Job {controller.name}", controller.uid, controller.name, size)
+        yield Claim(f"Job {controller.name}", controller_id(pod, controller), controller.name, size)
+
+
+def controller_id(pod: Pod, controller: OwnerReference) -> str:
+    """Return what identifies the controller of a pod: a pod can borrow any uid, but never another namespace."""
+    return f"{pod.metadata.namespace}/{controller.uid}"
 
 
 def left_of(job: Job | None) -> int:
