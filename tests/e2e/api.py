@@ -39,6 +39,7 @@ ROOTS: Final = {
     "rolebindings": "/apis/rbac.authorization.k8s.io/v1",
     "clusterroles": "/apis/rbac.authorization.k8s.io/v1",
     "clusterrolebindings": "/apis/rbac.authorization.k8s.io/v1",
+    "validatingwebhookconfigurations": "/apis/admissionregistration.k8s.io/v1",
     "validatingadmissionpolicies": "/apis/admissionregistration.k8s.io/v1",
     "validatingadmissionpolicybindings": "/apis/admissionregistration.k8s.io/v1",
 }
@@ -52,6 +53,7 @@ CLUSTER_WIDE: Final = frozenset(
         "persistentvolumes",
         "priorityclasses",
         "storageclasses",
+        "validatingwebhookconfigurations",
         "validatingadmissionpolicies",
         "validatingadmissionpolicybindings",
     }

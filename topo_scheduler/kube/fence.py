@@ -31,6 +31,7 @@ CLOCK_DRIFT: Final = 0.1
 """No two clocks are assumed to run at rates that differ by more than this share."""
 FLIGHT_SECONDS: Final = 3.0
 """Longest time that bytes travel from here to the API server; afterwards the kernel drops them."""
+RESERVE_SECONDS: Final = 0.5
 SHORTEST_SECONDS: Final = 0.1
 """No write is begun with a shorter deadline than this: the API server could hardly keep it."""
 
@@ -42,7 +43,7 @@ class Fence:
 
     Args:
         left: seconds for which this process may still write; 0 or less when it may not.
-        reserve: seconds of them that a write may spend on the way to its connection.
+        reserve: seconds of them that a write may spend on the way to its connection; its deadline leaves so many.
         flight_seconds: longest time that bytes travel to the API server.
         clock: seconds, as ``left`` counts them.
     """
@@ -51,7 +52,7 @@ class Fence:
         self,
         left: Callable[[], float],
         *,
-        reserve: float = 0.0,
+        reserve: float = RESERVE_SECONDS,
         flight_seconds: float = FLIGHT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
