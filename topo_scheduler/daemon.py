@@ -5,6 +5,7 @@ server: a new leader knows nothing that the last one believed. A standby only wa
 """
 
 import asyncio
+import importlib
 import logging
 import os
 import signal
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 
 FLUSH_SECONDS: Final = 5.0
 """How long the end of the process waits for events that are not posted yet."""
+MODULES_OF_A_TERM: Final = ("topo_scheduler.recording.listeners", "topo_scheduler.term")
+"""Imported before this replica contends for the Lease: a standby that takes over has no time for it."""
 MBIT: Final = 1e6
 CONFIG_POLL_SECONDS: Final = 2.0
 """How often configuration files are looked at: a ConfigMap reaches its pod within a minute anyway."""
@@ -147,6 +150,8 @@ class Daemon:
 
     def _load_plugins(self) -> "Extensions":
         # Not above: with them come the kernels, which must be compiled while health is served.
+        for module in MODULES_OF_A_TERM:
+            importlib.import_module(module)
         from topo_scheduler.loading import load_extensions
 
         extensions = load_extensions(self.configuration.scheduler, self.isolated)

@@ -109,9 +109,16 @@ class ControlPlane:
 
     def restart(self, component: str, *, grace: float = 5.0) -> None:
         """End one component and start it again on its old address and data; ``grace=0`` is a crash."""
-        process = self._processes[component]
-        process.stop(grace)
-        process.start()
+        self.halt(component, grace=grace)
+        self.resume(component)
+
+    def halt(self, component: str, *, grace: float = 0.0) -> None:
+        """End one component, until it is resumed."""
+        self._processes[component].stop(grace)
+
+    def resume(self, component: str) -> None:
+        """Start a component again on its old address and data, and return when it is ready to serve."""
+        self._processes[component].start()
         self._wait(component, time.monotonic() + self._start_timeout)
 
     # ----------------------------------------------------------------- use

@@ -1,0 +1,67 @@
+"""One replica of the daemon as a process of its own, under a token of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.controlplane import ControlPlane
+
+ACCOUNT = ("kube-system", "topology-scheduler")
+
+
+class ReplicaProcess:
+    """`topo-scheduler run`, with leader election. Its token tells its requests from another's in the audit log."""
+
+    def __init__(self, plane: ControlPlane, number: int, folder: Path, flags: list[str]) -> None:
+        issued = plane.kubeconfig_for_service_account(*ACCOUNT)
+        kubeconfig = folder / f"replica-{number}.kubeconfig"
+        kubeconfig.write_bytes(issued.read_bytes())
+        self.name = f"replica-{number}"
+        self.log = folder / f"{self.name}.log"
+        self.started = time.time()
+        self._output = self.log.open("wb")
+        command = [sys.executable, "-m", "topo_scheduler", "run", "--kubeconfig", str(kubeconfig)]
+        command += ["--bind-address", "127.0.0.1", "--metrics-port", "0", *flags]
+        # As in an image, where the modules are compiled; not into the working tree.
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir()) / "topo-failover-bytecode")}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, env=environment)
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs, or is stopped."""
+        return self._process.poll() is None
+
+    def stop(self) -> None:
+        """Stop it as a suspended machine does: SIGSTOP."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Let it go on: SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it at once: SIGKILL."""
+        self._process.kill()
+        self._process.wait()
+        self._output.close()
+
+    def end(self) -> None:
+        """End it in order: SIGTERM, and SIGKILL if it takes longer than a pod has."""
+        if self.alive:
+            self._process.terminate()
+            try:
+                self._process.wait(40)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._output.close()

@@ -1,0 +1,120 @@
+"""A real control plane with an audit log, replicas of the daemon as processes, and a load that fills the cluster."""
+
+import asyncio
+import itertools
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from tests.controlplane import ControlPlane
+from tests.e2e import objects
+from tests.e2e.api import Api
+from tests.e2e.cluster import Cluster
+from topo_scheduler.api.process import LeaderElection
+
+from . import audit
+from .replica import ReplicaProcess
+
+LEASE: Final = "topology-scheduler"
+RUN_SECONDS: Final = 2.0
+
+
+def election_flags(election: LeaderElection) -> list[str]:
+    """Return the flags of the daemon for these times."""
+    return [
+        f"--leader-elect-lease-duration={election.lease_duration:g}s",
+        f"--leader-elect-renew-deadline={election.renew_deadline:g}s",
+        f"--leader-elect-retry-period={election.retry_period:g}s",
+    ]
+
+
+class Scene:
+    """Use it within `scene`."""
+
+    def __init__(self, plane: ControlPlane, cluster: Cluster, folder: Path, election: LeaderElection) -> None:
+        self.plane = plane
+        self.cluster = cluster
+        self.folder = folder
+        self.election = election
+        self.replicas: list[ReplicaProcess] = []
+        self._numbers = itertools.count()
+
+    async def start(self) -> ReplicaProcess:
+        """Start a replica."""
+        flags = election_flags(self.election)
+        replica = await asyncio.to_thread(
+            ReplicaProcess, self.plane, len(self.replicas) + 1, self.folder, [*flags, "--log-format=text"]
+        )
+        self.replicas.append(replica)
+        return replica
+
+    async def holder(self) -> str:
+        """Return the identity of who holds the Lease; empty if none does."""
+        lease = await self.cluster.api.find("leases", LEASE, "kube-system")
+        return str((lease or {}).get("spec", {}).get("holderIdentity") or "")
+
+    async def leader(self) -> ReplicaProcess:
+        """Return the replica that holds the Lease, by who writes it in the audit log."""
+        identity = await self.holder()
+        return next(one for one in self.replicas if identity in one.log.read_text())
+
+    async def submit(self, count: int) -> list[str]:
+        """Create bare pods of 1 to 8 GPUs that run for a while; return their names."""
+        names = [f"load-{next(self._numbers)}" for _ in range(count)]
+        pods = [objects.pod(name, random.choice((1, 2, 4, 8)), run=RUN_SECONDS) for name in names]
+        await asyncio.gather(*(self.cluster.api.create("pods", pod) for pod in pods))
+        return names
+
+    async def clear_done(self) -> None:
+        """Delete the pods that have run."""
+        done = {"fieldSelector": "status.phase=Succeeded"}
+        await self.cluster.api.request("DELETE", "/api/v1/namespaces/default/pods", query=done)
+
+    async def next_bind(self, timeout: float) -> float:
+        """Return the time at which a pod is bound that was not before, by the clock of `time.monotonic`."""
+        before = len(self.cluster.recorder.bound)
+        end = time.monotonic() + timeout
+        while len(self.cluster.recorder.bound) == before:
+            assert time.monotonic() < end, f"no pod was bound within {timeout:g} s\n{self.logs()}"
+            await asyncio.sleep(0.005)
+        return time.monotonic()
+
+    def logs(self) -> str:
+        """Return the ends of the logs."""
+        return "\n".join(f"{one.name}:\n" + one.log.read_text()[-3000:] for one in self.replicas)
+
+    def zombies(self) -> list[str]:
+        """Return what was written by a replica after another one had taken the Lease."""
+        return [f"{write.what} {write.name}" for write in audit.zombies(audit.writes(self.folder))]
+
+
+@asynccontextmanager
+async def scene(election: LeaderElection, shape: dict[str, list[int]]) -> AsyncIterator[Scene]:
+    """A control plane of its own, with nodes, and no replica yet."""
+    folder = Path(tempfile.mkdtemp(prefix="topo-failover-"))
+    arguments = {"kube-apiserver": audit.flags(folder)}
+    plane = ControlPlane(with_kwok=True, arguments=arguments)
+    try:
+        await asyncio.to_thread(plane.start)
+        async with Api(plane.kubeconfig) as api:
+            cluster = Cluster(api, scheduler_kubeconfig=plane.kubeconfig, plane=plane)
+            await cluster.install()
+            await cluster.add_namespace("default")
+            await cluster.add_fabric(shape)
+            await cluster.recorder.start()
+            it = Scene(plane, cluster, folder, election)
+            try:
+                yield it
+            finally:
+                for replica in it.replicas:
+                    if replica.alive:
+                        replica.kill()
+                await cluster.recorder.stop()
+    finally:
+        await asyncio.to_thread(plane.stop)
+        shutil.rmtree(folder, ignore_errors=True)

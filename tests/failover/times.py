@@ -1,0 +1,80 @@
+"""How long it takes until the next pod is bound: after a first start, a crash, an orderly end, and an outage."""
+
+import asyncio
+import random
+import time
+from typing import Final
+
+from .scene import LEASE, Scene
+
+OUTAGE_SECONDS: Final = 60.0
+
+
+async def first_start(scene: Scene) -> float:
+    """Return the seconds from the start of a process to the first bind in a cluster without a Lease."""
+    await _forget(scene)
+    await scene.submit(1)
+    began = time.monotonic()
+    replica = await scene.start()
+    seconds = await scene.next_bind(90) - began
+    await asyncio.to_thread(replica.end)
+    return seconds
+
+
+async def _forget(scene: Scene) -> None:
+    """Have the cluster as if there never had been a replica."""
+    api = scene.cluster.api
+    await api.delete_all("pods", grace=0)
+
+    async def gone() -> bool:
+        return not await api.list("pods")
+
+    await scene.cluster.wait_until(gone, 30, "no pod left")
+    if await api.find("leases", LEASE, "kube-system") is not None:
+        await api.delete("leases", LEASE, "kube-system")
+
+
+async def _ready(scene: Scene) -> None:
+    """Have a leader that binds, and a standby that looks at its Lease."""
+    while sum(replica.alive for replica in scene.replicas) < 2:
+        await scene.start()
+    await scene.submit(1)
+    await scene.next_bind(90)
+    await asyncio.sleep(4.0 + random.uniform(0.0, scene.election.retry_period))
+
+
+async def crash(scene: Scene) -> float:
+    """Return the seconds from SIGKILL of the leader to the next bind."""
+    await _ready(scene)
+    leader = await scene.leader()
+    began = time.monotonic()
+    leader.kill()
+    await scene.submit(1)
+    return await scene.next_bind(90) - began
+
+
+async def orderly_end(scene: Scene) -> float:
+    """Return the seconds from SIGTERM of the leader to the next bind by the other."""
+    await _ready(scene)
+    leader = await scene.leader()
+    began = time.monotonic()
+    ending = asyncio.create_task(asyncio.to_thread(leader.end))
+    await asyncio.sleep(0.3)
+    await scene.submit(1)
+    seconds = await scene.next_bind(90) - began
+    await ending
+    return seconds
+
+
+async def outage(scene: Scene) -> float:
+    """Return the seconds from when the API server is ready again to the next bind."""
+    await _ready(scene)
+    await asyncio.to_thread(scene.plane.halt, "kube-apiserver")
+    await asyncio.sleep(OUTAGE_SECONDS)
+    await asyncio.to_thread(scene.plane.resume, "kube-apiserver")
+    began = time.monotonic()
+    await scene.submit(1)
+    return await scene.next_bind(90) - began
+
+
+MEASURED: Final = {"first start": first_start, "SIGKILL": crash, "SIGTERM": orderly_end, "outage": outage}
