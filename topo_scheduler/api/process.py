@@ -57,8 +57,7 @@ class ClientConnection(Model):
     max_binds_in_flight: Annotated[int, Field(ge=1, le=1000)] = 48
     """Bindings written at once. Measured: more does not bind faster, it only queues in the API server."""
     bind_timeout: Seconds = 20.0
-    """How long one bind may take with its retries before it counts as failed; also how long a new leader waits
-    before its first decision, so that binds of the last one have landed or will never."""
+    """How long one bind may take with its retries before it counts as failed."""
 
 
 class Level(Model):
