@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from topo_scheduler.api.config import ConfigError, Configuration, load_configuration
+from topo_scheduler.handover import Handover
 from topo_scheduler.isolation import Isolated
 from topo_scheduler.kernels.warm import OF_PLUGINS, Warmth, warm
 from topo_scheduler.kube.client import Client
@@ -180,9 +181,12 @@ class Daemon:
             clock=self._lease_clock,
             wall=self._wall,
         )
-        await elector.run(lambda: self._lead(elector.fence, elector))
+        name = self.configuration.scheduler.scheduler_name
+        await elector.run(
+            lambda: self._lead(elector.fence, Handover(name, elector.quiet_seconds, may_be_first=elector.found_none))
+        )
 
-    async def _lead(self, fence: Fence, elector: LeaderElector | None = None) -> None:
+    async def _lead(self, fence: Fence, handover: Handover | None = None) -> None:
         # Not above: with it come the kernels, which must be compiled while health is served, in `run`.
         from topo_scheduler.recording.listeners import listeners_for
         from topo_scheduler.term import Term
@@ -192,6 +196,7 @@ class Daemon:
             self.client.fenced(fence),
             self.metrics,
             self.events,
+            handover=handover,
             clock=self._clock,
             wall=self._wall,
             extensions=self.extensions,
@@ -199,10 +204,7 @@ class Daemon:
             listeners=listeners_for(self.outputs),
         )
         try:
-            if elector is None:
-                await self.term.run(self.leading)
-            else:
-                await self.term.run(self.leading, quiet_seconds=elector.quiet_seconds, may_be_first=elector.found_none)
+            await self.term.run(self.leading)
         finally:
             self.leading.clear()
             self.term = None

@@ -17,6 +17,7 @@ from topo_scheduler.api.objects import OwnerReference, Pod
 from topo_scheduler.bind_plugins import BindPlugins
 from topo_scheduler.executor import Executor, Writers
 from topo_scheduler.facts import Facts
+from topo_scheduler.handover import Handover
 from topo_scheduler.isolation import Isolated
 from topo_scheduler.kernels.warm import OF_PREEMPTION, warm
 from topo_scheduler.kube.binder import Binder
@@ -73,6 +74,7 @@ class Term:
         metrics: Metrics,
         events: EventRecorder,
         *,
+        handover: Handover | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         extensions: Extensions | None = None,
@@ -99,8 +101,7 @@ class Term:
             clock=clock,
         )
         self._workers = connection.max_binds_in_flight
-        self._name = configuration.scheduler.scheduler_name
-        self._had_a_leader = False  # whether pods, as they were listed, show what only a leader writes
+        self._handover = handover or Handover(configuration.scheduler.scheduler_name)
         self._conditions = ConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
         self._group_conditions = GroupConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
         self._executor = Executor(
@@ -164,26 +165,13 @@ class Term:
 
     # ------------------------------------------------------------ the life of a term
 
-    async def run(
-        self,
-        leading: asyncio.Event,
-        *,
-        quiet_seconds: Callable[[], float] = lambda: 0.0,
-        may_be_first: bool = False,
-    ) -> None:
-        """Schedule until cancelled; then let binds in flight end.
-
-        Args:
-            leading: set once decisions are made.
-            quiet_seconds: seconds from now for which writes of an earlier leader may still take effect.
-            may_be_first: whether there may never have been an earlier leader: then they are waited for only where the
-                pods show traces of one.
-        """
+    async def run(self, leading: asyncio.Event) -> None:
+        """Schedule until cancelled; then let binds in flight end. ``leading`` is set once decisions are made."""
         async with asyncio.TaskGroup() as background:
             self._group = background
             tasks = [background.create_task(work, name=name) for name, work in self._background()]
             try:
-                await self._fill(quiet_seconds, may_be_first)
+                await self._fill()
                 leading.set()
                 await self._decide()
             finally:
@@ -213,17 +201,14 @@ class Term:
         await self._filled.wait()
         await self.recovery.run()
 
-    async def _fill(self, quiet_seconds: Callable[[], float], may_be_first: bool) -> None:
+    async def _fill(self) -> None:
         """Wait until every cache is filled, and until no write of an earlier leader can take effect any more."""
         await self._nodes.synced.wait()
         await self._pods.synced.wait()
         await self._namespaces.synced.wait()
         await self._await_owners()
         await self._await_storage()
-        if (seconds := quiet_seconds()) > 0 and (self._had_a_leader or not may_be_first):
-            log.info("waiting %.1f s: until then writes of an earlier leader may take effect", seconds)
-            await asyncio.sleep(seconds)
-            await self._pods.relist()
+        await self._handover.settle(self._pods.relist)
         await self._await_lineages()
         await self.recovery.prepare()
         self._filled.set()
@@ -357,8 +342,7 @@ class Term:
         self._wake.set()
 
     def _pods_applied(self, pods: Sequence[Pod]) -> None:
-        if not self._had_a_leader and not self._filled.is_set():
-            self._had_a_leader = any(pod.spec.scheduler_name == self._name and _touched(pod) for pod in pods)
+        self._handover.pods_listed(pods)
         self.recovery.pods_applied(pods)
         self._facts.pods_applied(pods)
 
@@ -437,9 +421,3 @@ class Term:
         now = self._clock()
         own = {name: reflector.staleness(now) for name, reflector in self._reflectors.items()}
         return own | self._groups.staleness(now)
-
-
-def _touched(pod: Pod) -> bool:
-    """Whether a scheduler has bound this pod, chosen a node for it, or said why it has none."""
-    said = any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in pod.status.conditions)
-    return said or bool(pod.spec.node_name or pod.status.nominated_node_name)

@@ -2,6 +2,9 @@
 
 import pytest
 
+from tests.e2e import objects
+from topo_scheduler.simulation.apiserver import BreakWatch, Delay
+
 from .invariants import no_gpu_twice, no_half_gang, settled
 from .running import virtually
 from .world import ELECTED, LEAVES, Process, World, cluster, configured
@@ -178,3 +181,79 @@ async def test_a_minute_without_a_server_while_gangs_are_bound_and_nodes_fail() 
         world.server.down = False
         await world.until(lambda: world.leader is not None and world.whole(), 200.0)
         await settled(world)
+
+
+async def _binding_under_way(world: World, first: Process) -> str:
+    """Have a leader fall asleep with a Binding in the API server's hands, and its Lease be deleted; return the pod.
+
+    Its node has room for one such pod, and another pod waits that comes first for whoever decides anew.
+    """
+    world.gang("touched", 1)
+    await world.until(lambda: world.whole("touched"))
+    slow = world.server.faults.add(Delay(1.5), verb="create", resource="pods/binding", times=1)
+    world.store.create("pods", objects.pod("late", 8), "default")
+    await world.until(lambda: slow.struck, step=0.01)
+    first.sleep()
+    urgent = {"metadata": {"name": "urgent"}, "value": 1_000, "preemptionPolicy": "Never"}
+    world.store.create("priorityclasses.scheduling.k8s.io", urgent)
+    world.store.create("pods", objects.pod("urgent", 8, priorityClassName="urgent"), "default")
+    world.store.delete("leases.coordination.k8s.io", "topology-scheduler", "kube-system")
+    return "late"
+
+
+def _node(world: World, pod: str) -> str:
+    return str(world.store.get("pods", pod, "default").obj["spec"].get("nodeName", ""))
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["watch", "silent watch"])
+@virtually
+async def test_who_finds_no_lease_but_bound_pods_decides_when_a_binding_under_way_has_landed(silent: bool) -> None:
+    """Also where its watch of pods says nothing of it: it lists them again."""
+    async with cluster({"s1/l1": 2}) as world:
+        first = world.start(configured(ELECTED))
+        await world.leading()
+        late = await _binding_under_way(world, first)
+        second = world.start(configured(ELECTED))
+        await world.run(0.5)
+        assert not second.leads and not _node(world, late)
+        if silent:
+            assert world.server.break_watches(BreakWatch("silence"), "pods")
+        await world.until(lambda: second.leads, 30.0)
+        await world.run(5.0)
+        assert _node(world, late)
+        no_gpu_twice(world)
+        assert not _node(world, "urgent")
+
+
+@virtually
+async def test_who_finds_neither_a_lease_nor_traces_of_a_leader_decides_at_once() -> None:
+    async with cluster({"s1/l1": 2}) as world:
+        world.gang("g", 2)
+        world.start(configured(ELECTED))
+        await world.until(lambda: world.whole("g"), 3.0)
+
+
+@virtually
+async def test_a_lease_that_ran_out_is_followed_without_a_further_wait() -> None:
+    async with cluster() as world:
+        first, second = await _pair(world)
+        await _one_gang(world)
+        await first.kill()
+        killed = world.loop.time()
+        world.gang("h", 3)
+        await world.until(lambda: world.whole("h"), 40.0)
+        assert second.leads
+        assert 13.0 < world.loop.time() - killed < ELECTED.lease_duration + 2.0
+
+
+@virtually
+async def test_a_lease_that_was_lost_for_a_minute_is_followed_at_once_when_the_server_is_back() -> None:
+    async with cluster() as world:
+        world.start(configured(ELECTED))
+        await world.leading()
+        await _one_gang(world)
+        world.server.go_dark()
+        await world.run(60.0)
+        world.gang("h", 3)
+        world.server.down = False
+        await world.until(lambda: world.whole("h"), 6.0)

@@ -1,0 +1,47 @@
+"""What a new leader waits for before its first decision: no write of an earlier leader can take effect any more."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from topo_scheduler.api.objects import Pod
+
+log = logging.getLogger(__name__)
+
+
+class Handover:
+    """The start of one term.
+
+    Args:
+        scheduler: the ``schedulerName`` whose pods show whether there was an earlier leader.
+        quiet_seconds: seconds from now for which writes of an earlier leader may still take effect.
+        may_be_first: whether there may never have been an earlier leader. Then it is waited for only where pods show
+            traces of one.
+    """
+
+    def __init__(
+        self, scheduler: str, quiet_seconds: Callable[[], float] = lambda: 0.0, *, may_be_first: bool = False
+    ) -> None:
+        self._scheduler = scheduler
+        self._quiet_seconds = quiet_seconds
+        self._looks = may_be_first
+        self._waits = not may_be_first
+
+    def pods_listed(self, pods: Iterable[Pod]) -> None:
+        """Look for what only a scheduler writes: a node, a nominated node, or why there is none."""
+        if self._looks and not self._waits:
+            self._waits = any(pod.spec.scheduler_name == self._scheduler and _touched(pod) for pod in pods)
+
+    async def settle(self, relist_pods: Callable[[], Awaitable[None]]) -> None:
+        """Return when pods have been listed after the last write of an earlier leader took effect."""
+        self._looks = False
+        seconds = self._quiet_seconds()
+        if seconds > 0 and self._waits:
+            log.info("waiting %.1f s: until then writes of an earlier leader may take effect", seconds)
+            await asyncio.sleep(seconds)
+            await relist_pods()
+
+
+def _touched(pod: Pod) -> bool:
+    explained = any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in pod.status.conditions)
+    return explained or bool(pod.spec.node_name or pod.status.nominated_node_name)
