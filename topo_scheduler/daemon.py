@@ -26,9 +26,12 @@ from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.events import EventRecorder
 from topo_scheduler.kube.fence import UNFENCED, Fence
 from topo_scheduler.kube.lease import LeaderElector, boot_time
+from topo_scheduler.kube.token_review import Access, TokenReviewer
 from topo_scheduler.observability import health
+from topo_scheduler.observability.certificates import CertificateError, Certificates
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot
 from topo_scheduler.observability.outputs import Outputs, open_outputs
+from topo_scheduler.observability.serving import serving as listening
 from topo_scheduler.scheduling.surveying import waiting
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
@@ -45,6 +48,12 @@ FLUSH_SECONDS: Final = 5.0
 MODULES_OF_A_TERM: Final = ("topo_scheduler.recording.listeners", "topo_scheduler.term")
 """Imported before this replica contends for the Lease: a standby that takes over has no time for it."""
 MBIT: Final = 1e6
+_ANSWERS: Final = {
+    Access.ALLOWED: health.Answer.ALLOWED,
+    Access.UNAUTHENTICATED: health.Answer.UNAUTHENTICATED,
+    Access.FORBIDDEN: health.Answer.FORBIDDEN,
+    Access.UNKNOWN: health.Answer.UNAVAILABLE,
+}
 CONFIG_POLL_SECONDS: Final = 2.0
 """How often configuration files are looked at: a ConfigMap reaches its pod within a minute anyway."""
 
@@ -126,8 +135,12 @@ class Daemon:
             live={"event-loop": self._check_loop, "recovery": self._check_recovery},
             ready={"kernels": self._check_kernels, "caches": self._check_caches},
             metrics=self.metrics.exposition,
+            authorize=self._authorizer(),
         )
-        async with health.serving(app, serving.bind_address, serving.port) as self.port:
+        certificates = await self._certificates()
+        context = (lambda: certificates.context) if certificates is not None else None
+        watches = [certificates.watch()] if certificates is not None else []
+        async with listening(app, serving.bind_address, serving.port, context) as self.port:
             self._served.set()
             # In a thread: compiling takes seconds, and /livez must answer meanwhile.
             self.warmth = await asyncio.to_thread(warm)
@@ -139,11 +152,32 @@ class Daemon:
             self.extensions = await asyncio.to_thread(self._load_plugins)
             if not self.warmth.folder:
                 log.warning("no folder for compiled kernels is writable: they are compiled again at each start")
-            async with _cancelled_at_end(self._watch_config(), self._heartbeat(), self.events.run()):
+            async with _cancelled_at_end(self._watch_config(), self._heartbeat(), self.events.run(), *watches):
                 try:
                     await self._contend()
                 finally:
                     await self.events.flush(FLUSH_SECONDS)
+
+    def _authorizer(self) -> health.Authorize | None:
+        if self.configuration.scheduler.metrics.authorization == "none":
+            return None
+        reviewer = TokenReviewer(self.client)
+
+        async def authorize(token: str) -> health.Answer:
+            return _ANSWERS[await reviewer.access(token)]
+
+        return authorize
+
+    async def _certificates(self) -> Certificates | None:
+        tls = self.configuration.scheduler.metrics.tls
+        if not tls.enabled:
+            return None
+        certificates = Certificates(tls.cert_file, tls.key_file)
+        try:
+            await asyncio.to_thread(certificates.load)
+        except CertificateError as error:
+            raise ConfigError(f"SchedulerConfig: metrics.tls: {error}") from error
+        return certificates
 
     def reopen(self) -> None:
         """Open the audit log anew, as after it was rotated."""

@@ -464,3 +464,30 @@ def test_a_config_map_among_manifests_is_opened_and_the_rest_is_skipped() -> Non
     ours = config_map({"config.yaml": HOW + "schedulerName: mine\n", "what.yml": WHAT, "README": "a: ["}, name="any")
     assert load("---\n".join((service, ours, others))).scheduler.scheduler_name == "mine"
     assert "write topology.scheduler/v1alpha1" in refusal(service), "but a file without any is a mistake"
+
+
+def test_metrics_may_be_for_those_who_may_only() -> None:
+    text = HOW + "metrics: {tls: {enabled: true, certFile: /a, keyFile: /b}, authorization: tokenReview}\n"
+    metrics = load(text).scheduler.metrics
+    assert (metrics.tls.enabled, metrics.tls.cert_file, metrics.authorization) == (True, "/a", "tokenReview")
+    plain = load(HOW).scheduler.metrics
+    assert (plain.tls.enabled, plain.authorization) == (False, "none")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "path", "words"),
+    [
+        (
+            "authorization: tokenReview",
+            "metrics",
+            "needs TLS, as tokens must not travel in clear text; set tls.enabled",
+        ),
+        ("authorization: kubeRBAC", "metrics.authorization", "'tokenReview'"),
+        ("tls: {enabled: true, certFile: /a}", "metrics.tls", "certFile and keyFile go together"),
+        ("tls: {certFile: /a, keyFile: /b}", "metrics.tls", "TLS is off; set enabled: true"),
+    ],
+)
+def test_metrics_that_make_no_sense_are_refused(metrics: str, path: str, words: str) -> None:
+    message = refusal(HOW + f"metrics: {{{metrics}}}")
+    assert f"  {path}: " in message
+    assert words in message

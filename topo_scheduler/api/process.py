@@ -117,13 +117,46 @@ class Logging(Model):
     """One JSON object a line, or text for people."""
 
 
+class ServingTLS(Model):
+    """TLS of metrics and health. Off by default; the manifests switch it on."""
+
+    enabled: bool = False
+    """Serve HTTPS. Probes of the kubelet then need `scheme: HTTPS`; the kubelet verifies no certificate."""
+    cert_file: str = ""
+    """PEM file with the certificate and its chain, such as that of a mounted Secret; followed when it rotates. Empty:
+    the scheduler makes a certificate of its own at its start, which clients can't verify."""
+    key_file: str = ""
+    """PEM file with the private key of `certFile`."""
+
+    @model_validator(mode="after")
+    def _both(self) -> "ServingTLS":
+        if bool(self.cert_file) != bool(self.key_file):
+            raise ValueError("certFile and keyFile go together; give both, or none for a certificate made at the start")
+        if self.cert_file and not self.enabled:
+            raise ValueError("certFile is given, but TLS is off; set enabled: true")
+        return self
+
+
 class Metrics(Model):
-    """Where metrics and health are served."""
+    """Where metrics and health are served, and to whom."""
 
     bind_address: str = "0.0.0.0"
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 10261
     """Port for /metrics, /healthz, /livez and /readyz; 0 picks a free one."""
+    tls: ServingTLS = ServingTLS()
+    authorization: Literal["none", "tokenReview"] = "none"
+    """Who may read /metrics. ``none``: everyone who reaches the port. ``tokenReview``: bearers of a token that may
+    ``get`` the nonResourceURL /metrics, as the API server says by TokenReview and SubjectAccessReview. Needs TLS.
+    Health is open to everyone either way. The manifests set ``tokenReview``."""
+
+    @model_validator(mode="after")
+    def _secret(self) -> "Metrics":
+        if self.authorization == "tokenReview" and not self.tls.enabled:
+            raise ValueError(
+                "authorization: tokenReview needs TLS, as tokens must not travel in clear text; set tls.enabled: true"
+            )
+        return self
 
 
 class PluginConfig(Model):

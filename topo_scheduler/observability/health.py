@@ -1,7 +1,11 @@
-"""Health and metrics over HTTP: /livez, /readyz, /healthz (the same as /livez) and /metrics."""
+"""Health and metrics over HTTP: /livez, /readyz, /healthz (the same as /livez) and /metrics.
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+Whoever reaches the port may ask for health, as the kubelet does, which has no token. Metrics may need one.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from typing import Final
 
 from aiohttp import web
 
@@ -9,45 +13,66 @@ Check = Callable[[], str]
 """Returns what is wrong, or an empty string."""
 
 
-def application(live: Mapping[str, Check], ready: Mapping[str, Check], metrics: Callable[[], bytes]) -> web.Application:
-    """Return the application; ``?verbose`` lists every check, as the API server does."""
+class Answer(Enum):
+    """Whether a request for metrics is answered, as a status."""
 
-    async def scrape(_: web.Request) -> web.Response:
+    ALLOWED = 200
+    UNAUTHENTICATED = 401
+    FORBIDDEN = 403
+    UNAVAILABLE = 503
+
+
+Authorize = Callable[[str], Awaitable[Answer]]
+"""Says whether the bearer of a token may read metrics."""
+
+_REFUSALS: Final = {
+    Answer.UNAUTHENTICATED: "a token is needed that the API server knows: Authorization: Bearer TOKEN",
+    Answer.FORBIDDEN: "the owner of this token may not get /metrics; bind it to a ClusterRole with the verb get on"
+    " nonResourceURLs /metrics",
+    Answer.UNAVAILABLE: "the API server could not be asked about this token; try again later",
+}
+
+
+def application(
+    live: Mapping[str, Check],
+    ready: Mapping[str, Check],
+    metrics: Callable[[], bytes],
+    authorize: Authorize | None = None,
+) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    """Return the handler of all requests; ``?verbose`` lists every check, as the API server does.
+
+    ``authorize`` is asked before metrics are shown; without it everybody who reaches the port may see them.
+    """
+    checks = {"/livez": ("livez", live), "/healthz": ("healthz", live), "/readyz": ("readyz", ready)}
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        path = request.path
+        if path != "/metrics" and path not in checks:
+            return web.Response(status=404, text="404: Not Found")
+        if request.method not in ("GET", "HEAD"):
+            return web.Response(status=405, text="405: Method Not Allowed", headers={"Allow": "GET, HEAD"})
+        if path in checks:
+            return _health(request, *checks[path])
+        allowed = await _authorized(request, authorize) if authorize is not None else Answer.ALLOWED
+        if allowed is not Answer.ALLOWED:
+            challenge = {"WWW-Authenticate": "Bearer"} if allowed is Answer.UNAUTHENTICATED else {}
+            return web.Response(status=allowed.value, text=_REFUSALS[allowed] + "\n", headers=challenge)
         return web.Response(body=metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
-
-    app = web.Application()
-    app.router.add_get("/livez", _handler("livez", live))
-    app.router.add_get("/healthz", _handler("healthz", live))
-    app.router.add_get("/readyz", _handler("readyz", ready))
-    app.router.add_get("/metrics", scrape)
-    return app
-
-
-def _handler(name: str, checks: Mapping[str, Check]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def answer(request: web.Request) -> web.Response:
-        wrong = {check: problem for check, ask in checks.items() if (problem := ask())}
-        if not wrong and "verbose" not in request.query:
-            return web.Response(text="ok")
-        lines = [f"[-]{check} failed: {wrong[check]}" if check in wrong else f"[+]{check} ok" for check in checks]
-        lines.append(f"{name} check {'failed' if wrong else 'passed'}")
-        return web.Response(text="\n".join(lines) + "\n", status=500 if wrong else 200)
 
     return answer
 
 
-@asynccontextmanager
-async def serving(app: web.Application, address: str, port: int) -> AsyncIterator[int]:
-    """Serve while the context lasts; yields the port, which is a free one when 0 was asked for.
+async def _authorized(request: web.BaseRequest, authorize: Authorize) -> Answer:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        return Answer.UNAUTHENTICATED
+    return await authorize(token.strip())
 
-    Raises:
-        OSError: the port is taken.
-    """
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, address, port)
-        await site.start()
-        sockets = site._server.sockets if site._server is not None else []  # type: ignore[attr-defined]
-        yield sockets[0].getsockname()[1] if sockets else port
-    finally:
-        await runner.cleanup()
+
+def _health(request: web.BaseRequest, name: str, checks: Mapping[str, Check]) -> web.Response:
+    wrong = {check: problem for check, ask in checks.items() if (problem := ask())}
+    if not wrong and "verbose" not in request.query:
+        return web.Response(text="ok")
+    lines = [f"[-]{check} failed: {wrong[check]}" if check in wrong else f"[+]{check} ok" for check in checks]
+    lines.append(f"{name} check {'failed' if wrong else 'passed'}")
+    return web.Response(text="\n".join(lines) + "\n", status=500 if wrong else 200)

@@ -1,0 +1,116 @@
+"""Tokens of those who read metrics, as the API server answers for them."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.kube.stub import status, stubbed
+from topo_scheduler.kube import token_review
+from topo_scheduler.kube.token_review import Access, TokenReviewer
+
+TOKENS = {"prometheus": "system:serviceaccount:monitoring:prometheus", "tenant": "system:serviceaccount:a:default"}
+
+
+class Api:
+    """An API server that knows two tokens, of which one may read metrics."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.answer: Callable[[], web.Response] | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        body = json.loads(await request.read())
+        self.asked.append(body)
+        await self.gate.wait()
+        if self.answer is not None:
+            return self.answer()
+        if body["kind"] == "TokenReview":
+            assert request.path == token_review.TOKEN_REVIEWS
+            user = TOKENS.get(body["spec"]["token"])
+            found = {"username": user, "uid": "7", "groups": ["g"], "extra": {"k": ["v"]}}
+            return web.json_response(body | {"status": {"authenticated": True, "user": found} if user else {}})
+        assert request.path == token_review.ACCESS_REVIEWS
+        spec = body["spec"]
+        assert spec["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
+        assert (spec["uid"], spec["groups"], spec["extra"]) == ("7", ["g"], {"k": ["v"]})
+        return web.json_response(body | {"status": {"allowed": spec["user"] == TOKENS["prometheus"]}})
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api()
+
+
+@asynccontextmanager
+async def reviewing(api: Api, clock: Callable[[], float] = lambda: 0.0) -> AsyncIterator[TokenReviewer]:
+    async with stubbed(api) as client:
+        yield TokenReviewer(client, clock=clock)
+
+
+async def test_who_may_read_is_what_the_api_server_says(api: Api) -> None:
+    async with reviewing(api) as reviewer:
+        assert await reviewer.access("prometheus") is Access.ALLOWED
+        assert await reviewer.access("tenant") is Access.FORBIDDEN
+        assert await reviewer.access("made up") is Access.UNAUTHENTICATED
+
+
+async def test_answers_are_remembered_for_a_while_a_no_for_a_shorter_one(api: Api) -> None:
+    now = 0.0
+    async with reviewing(api, lambda: now) as reviewer:
+        for token, seconds in (("prometheus", token_review.ALLOWED_SECONDS), ("made up", token_review.REFUSED_SECONDS)):
+            first = await reviewer.access(token)
+            asked = len(api.asked)
+            now += seconds - 1
+            assert await reviewer.access(token) is first
+            assert len(api.asked) == asked
+            now += 2
+            assert await reviewer.access(token) is first
+            assert len(api.asked) > asked
+
+
+async def test_made_up_tokens_are_neither_kept_nor_asked_about_without_end(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_review, "REMEMBERED_TOKENS", 10)
+    async with reviewing(api) as reviewer:
+        for number in range(50):
+            await reviewer.access(f"made up {number}")
+        assert len(reviewer._known) == 10
+        assert not any(b"made up" in key for key in reviewer._known)
+        api.gate.clear()
+        asking = [asyncio.create_task(reviewer.access(f"another {number}")) for number in range(40)]
+        done, _ = await asyncio.wait(asking, timeout=0.5)
+        assert len(done) == 40 - token_review.REVIEWS_IN_FLIGHT
+        assert {one.result() for one in done} == {Access.UNKNOWN}
+        api.gate.set()
+        assert {await one for one in asking} == {Access.UNKNOWN, Access.UNAUTHENTICATED}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda: status(403, "Forbidden", "may not create tokenreviews"),
+        lambda: status(500, "InternalError"),
+        lambda: web.Response(text="{"),
+        lambda: web.json_response({"status": {"authenticated": "yes"}}),
+        lambda: web.json_response({}),
+    ],
+)
+async def test_an_answer_that_is_none_is_no_yes_and_is_asked_for_again(
+    api: Api, answer: Callable[[], web.Response], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with reviewing(api) as reviewer:
+        api.answer = answer
+        assert await reviewer.access("prometheus") is Access.UNKNOWN
+        assert await reviewer.access("prometheus") is Access.UNKNOWN
+        assert sum("could not be reviewed" in text for text in caplog.messages) == 1
+        assert "prometheus" not in caplog.text
+        api.answer = None
+        assert await reviewer.access("prometheus") is Access.ALLOWED
