@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from topo_scheduler.api.objects import Pod
@@ -53,6 +54,7 @@ _OUTCOMES: Final = {
     Outcome.TAKEN: BindOutcome.TAKEN,
     Outcome.GONE: BindOutcome.GONE,
     Outcome.REJECTED: BindOutcome.REJECTED,
+    Outcome.WITHDRAWN: BindOutcome.WITHDRAWN,
     # Certain or not: what was decided stays decided, and is written again to the same node.
     Outcome.UNBOUND: BindOutcome.UNKNOWN,
     Outcome.UNKNOWN: BindOutcome.UNKNOWN,
@@ -208,7 +210,7 @@ class Executor:
             self._engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, refused, self._clock())
             self._changed()
             return
-        result = await self._to.binder.bind(request.bind)
+        result = await self._to.binder.bind(request.bind, recheck=partial(self._engine.may_bind, pod.uid))
         now = self._clock()
         self._metrics.bound(result.outcome.value, result.latency)
         if result.outcome is Outcome.BOUND:

@@ -1,6 +1,8 @@
 """Pending to bound: what users write into a Job, a Deployment or a pod, and what becomes of it."""
 
+import asyncio
 import itertools
+from collections.abc import Awaitable, Callable
 
 import pytest
 import yaml
@@ -154,3 +156,38 @@ async def test_every_strategy_keeps_the_size_rule(cluster: Cluster, daemon: Repl
     pods = await cluster.wait_bound("job", 4)
     assert not verify_gang(await cluster.api.list("nodes", None), pods)
     assert len(set(nodes_of(pods))) == 4
+
+
+async def test_no_binding_is_sent_to_a_node_that_is_known_to_be_cordoned_or_deleted(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
+    replica = await start_replica(configured(max_binds_in_flight=1))
+    await cluster.add_fabric({"s1": [1, 1]})
+    names = [f"pod-{number}" for number in range(90)]
+    await asyncio.gather(*(cluster.api.create("pods", objects.pod(name, cpu="100m")) for name in names))
+
+    async def begun() -> bool:
+        return any(pod["spec"].get("nodeName") for pod in await cluster.api.list("pods"))
+
+    await cluster.wait_until(begun, 15, "a bound pod")
+    await cluster.api.patch("nodes", "s1-l1-1", {"spec": {"unschedulable": True}})
+    await cluster.api.delete("nodes", "s1-l2-1")
+    assert replica.daemon.term is not None
+    nodes = replica.daemon.term.engine.world.nodes
+
+    def known() -> bool:
+        return "s1-l2-1" not in nodes.row_of and bool(nodes.unschedulable[nodes.row_of["s1-l1-1"]])
+
+    await cluster.wait_for(known, 10, "the scheduler knows")
+
+    async def bound() -> set[str]:
+        pods = await cluster.api.list("pods")
+        return {pod["metadata"]["uid"] for pod in pods if pod["spec"].get("nodeName")}
+
+    await asyncio.sleep(0.2)  # the one Binding whose bytes had left
+    before = await bound()
+    await cluster.holds_for(2, lambda: _none_beside(bound, before), "no further pod is bound")
+
+
+async def _none_beside(bound: Callable[[], Awaitable[set[str]]], before: set[str]) -> bool:
+    return await bound() <= before

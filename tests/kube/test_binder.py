@@ -245,6 +245,27 @@ async def test_leadership_is_asked_before_every_attempt() -> None:
 
 
 @virtual_time
+async def test_what_became_wrong_is_not_sent_again() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        answers = iter(["", "node node-1 was cordoned"])
+        fail(w, Refuse(429), times=1)
+        result = await binder(w).bind(request(w), recheck=lambda: next(answers))
+        assert (result.outcome, result.message) == (Outcome.WITHDRAWN, "node node-1 was cordoned")
+        assert w.asked("create", "pods/binding") == 1 and not w.pod("pod").spec.node_name
+
+
+@virtual_time
+async def test_what_may_have_been_written_is_not_withdrawn() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        answers = iter(["", "node node-1 was cordoned"])
+        fail(w, Refuse(500), times=1)
+        result = await binder(w).bind(request(w), recheck=lambda: next(answers))
+        assert result.outcome is Outcome.UNKNOWN
+
+
+@virtual_time
 async def test_no_more_than_the_bound_are_under_way_and_drain_waits_for_all() -> None:
     at_once, most = 0, 0
 

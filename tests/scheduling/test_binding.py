@@ -1,9 +1,12 @@
 """From decisions to bound pods, and what becomes of binds that fail, get lost or come late."""
 
+from typing import Any
+
 import pytest
 
 from tests.helpers import controlled_by, make_node, make_pod, owner
 from tests.scheduling.driver import Driver, copies, fabric, gang, held, stage
+from topo_scheduler.api.objects import Taint, Toleration
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome
 from topo_scheduler.state.resources import CPU
@@ -221,6 +224,59 @@ def test_a_pod_deleted_before_its_bind_is_written_is_not_bound() -> None:
     assert d.engine.may_bind(pod.metadata.uid) == ""
     d.delete(pod)
     assert "gone" in d.engine.may_bind(pod.metadata.uid)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"unschedulable": True}, "was cordoned"),
+        ({"ready": False}, "is not ready any more"),
+        ({"taints": [Taint("team", "a", "NoSchedule")]}, "was tainted with team"),
+        ({"taints": [Taint("team", "a", "PreferNoSchedule")]}, ""),
+    ],
+)
+def test_a_node_that_closes_before_the_bind_is_written_gets_no_pod(changes: dict[str, Any], why: str) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=8)
+    d.apply(pod)
+    d.step()
+    d.engine.nodes_applied([make_node("s1-l1-1", "s1/l1", **changes)], d.now)
+    assert d.engine.may_bind(pod.metadata.uid) == (f"node s1-l1-1 {why}" if why else "")
+
+
+def test_a_pod_that_tolerates_it_is_bound_to_a_node_that_closes() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=8)
+    pod.spec.tolerations = [Toleration(operator="Exists")]
+    d.apply(pod)
+    d.step()
+    closed = make_node("s1-l1-1", "s1/l1", unschedulable=True, taints=[Taint("team", "a", "NoSchedule")])
+    d.engine.nodes_applied([closed], d.now)
+    assert d.engine.may_bind(pod.metadata.uid) == ""
+
+
+def test_a_bind_that_may_have_been_written_is_written_again_though_its_node_closed() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=8)
+    d.apply(pod)
+    d.step()
+    d.answer(pod.metadata.uid, BindOutcome.UNKNOWN)
+    d.engine.nodes_applied([make_node("s1-l1-1", "s1/l1", unschedulable=True)], d.now)
+    assert d.engine.may_bind(pod.metadata.uid) == ""
+
+
+def test_a_gang_that_has_begun_to_bind_is_completed_on_nodes_that_close() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    pods = [make_pod(f"p{n}", gpus=8, annotations={"gang-name": "g", "gang-size": "2"}) for n in range(2)]
+    d.apply(*pods)
+    d.step()
+    first, second = (pod.metadata.uid for pod in pods)
+    node = d.engine.workloads.of_pod(second)
+    assert node is not None
+    d.engine.nodes_applied([make_node(node[1].node, "s1/l1", unschedulable=True)], d.now)
+    assert "was cordoned" in d.engine.may_bind(second)
+    d.answer(first, BindOutcome.BOUND)
+    assert d.engine.may_bind(second) == ""
 
 
 def test_answers_that_nobody_waits_for_do_nothing() -> None:

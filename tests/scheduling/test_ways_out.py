@@ -367,6 +367,30 @@ def test_combinations_are_told_only_where_nothing_helps_by_itself_and_then_if_th
         event("nothing helps")
 
 
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(hard_cases())
+def test_level_and_placement_are_given_up_together_only_where_neither_is_enough(case: Case) -> None:
+    assume("required-level" in case.annotations and not placed(case, members(case)))
+    less = [way for way in singles(case) if way.kind is Kind.RELAX and "," not in way.value]
+    for way in told(case):
+        parts = way.parts or (way,)
+        for number, part in enumerate(parts):
+            if part.kind is not Kind.RELAX or "," not in part.value:
+                continue
+            event(f"both of {len(parts)}")
+            for one in less:
+                other = (*parts[:number], one, *parts[number + 1 :])
+                assert not true(case, Way(Kind.COMBINE, Cost(), parts=other)), (way, one)
+
+
+def test_a_level_that_is_given_up_is_offered_before_level_and_placement() -> None:
+    # Two nodes in different spines: for the spine, both demands would have to go; without a level the size rule holds.
+    places = [Place("n0", "s/a", 2), Place("n1", "s/b", 1), Place("n2", "t/c", 2), Place("n3", "t/d", 1)]
+    case = Case(places, [Held("p0", "n2", 1)], size=3, gpus=1, annotations={"required-level": "leaf"})
+    relaxed = [way for way in told(case) if way.kind is Kind.RELAX]
+    assert relaxed and all("," not in way.value for way in relaxed)
+
+
 def test_a_gang_that_is_too_large_for_its_leaf_and_finds_the_spine_full() -> None:
     places = [Place(f"n{n}", f"s/{'ab'[n // 2]}", 8) for n in range(4)]
     held = [Held(f"p{n}", f"n{n}", 8) for n in range(4)]

@@ -30,6 +30,7 @@ from topo_scheduler.kube.errors import (
     NotFound,
     ServerError,
     Unreachable,
+    Withdrawn,
     passes,
     pause,
 )
@@ -54,6 +55,8 @@ class Outcome(enum.Enum):
     """Somebody else placed this pod, or the name now belongs to another pod."""
     GONE = "gone"
     """The pod does not exist any more, or is being deleted."""
+    WITHDRAWN = "withdrawn"
+    """Nothing was written, as the pod must not go to this node any more."""
     UNBOUND = "unbound"
     """Nothing was written, for a reason that passes: no longer the leader, server busy or away."""
     UNKNOWN = "unknown"
@@ -134,8 +137,13 @@ class Binder:
         """Return when no bind is in flight; each ends within the timeout of its turn."""
         await self._idle.wait()
 
-    async def bind(self, request: BindRequest, *, dry_run: bool = False) -> BindResult:
+    async def bind(
+        self, request: BindRequest, *, dry_run: bool = False, recheck: Callable[[], str] | None = None
+    ) -> BindResult:
         """Bind a pod; never raises for what the server does. The timeout starts when a slot is free.
+
+        ``recheck`` is asked right before the bytes of each attempt leave: it returns why the pod must not go to this
+        node any more, or an empty string. Where an earlier attempt may have been written, it still may.
 
         With ``dry_run`` nothing is written. ``BOUND`` means then that it would be, and ``UNBOUND`` also that a webhook
         does not take part in dry runs, so that it is not known.
@@ -145,24 +153,30 @@ class Binder:
         try:
             async with self._slots:
                 began = self._clock()
-                outcome, message = await self._settle(request, dry_run, began + self.timeout)
+                outcome, message = await self._settle(request, dry_run, began + self.timeout, recheck)
                 return BindResult(outcome, message, self._clock() - began)
         finally:
             self._pending -= 1
             if not self._pending:
                 self._idle.set()
 
-    async def _settle(self, request: BindRequest, dry_run: bool, end: float) -> tuple[Outcome, str]:
+    async def _settle(
+        self, request: BindRequest, dry_run: bool, end: float, recheck: Callable[[], str] | None
+    ) -> tuple[Outcome, str]:
         path = PODS.path(request.namespace, request.name, "binding")
         query = {"dryRun": "All"} if dry_run else None
         body = _body(request)
         doubt = False  # whether something was sent of which it is not known if it was written
         for attempt in itertools.count(1):
             try:
-                await self._client.request("POST", path, body=body, query=query, timeout=self._share(end))
+                await self._client.request(
+                    "POST", path, body=body, query=query, timeout=self._share(end), recheck=recheck
+                )
                 return Outcome.BOUND, ""
             except Fenced as failure:
                 return _unsettled(doubt), str(failure)
+            except Withdrawn as failure:
+                return Outcome.UNKNOWN if doubt else Outcome.WITHDRAWN, str(failure)
             except KubeError as failure:
                 error = failure
             if isinstance(error, NotFound):

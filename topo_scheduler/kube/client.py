@@ -11,7 +11,7 @@ GET (see ``fence``); so no writer can forget to.
 import copy
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -158,11 +158,13 @@ class Client:
         query: Mapping[str, str] | None = None,
         accept: str = JSON,
         timeout: float,
+        recheck: Callable[[], str] | None = None,
     ) -> bytes:
         """Send one request and return the body of the answer.
 
         ``path`` is already quoted. Raises ``ApiError`` for an answer that is not 2xx, ``Unreachable`` if
-        there is none within ``timeout`` seconds, ``Fenced`` if it is a write and may not be sent. The API server
+        there is none within ``timeout`` seconds, ``Fenced`` if it is a write and may not be sent, ``Withdrawn``
+        with the text of ``recheck``, which is asked right before the bytes of a write leave. The API server
         carries out a write within ``timeout`` seconds, or the shorter time that the fence allows, or not at all.
         """
         headers = {**self._headers, "Accept": accept}
@@ -172,12 +174,12 @@ class Client:
             raise RuntimeError(f"{method} {path}: a write needs a fence, and a body that asks it")
         authorization = await self._transport.authorization()
         try:
-            return await self._attempt(method, path, query, {**headers, **authorization}, body, timeout)
+            return await self._attempt(method, path, query, {**headers, **authorization}, body, timeout, recheck)
         except (Unauthorized, Unreachable) as error:
             if not _credentials_at_fault(error) or not await self._transport.reload(authorization):
                 raise
         authorization = await self._transport.authorization()
-        return await self._attempt(method, path, query, {**headers, **authorization}, body, timeout)
+        return await self._attempt(method, path, query, {**headers, **authorization}, body, timeout, recheck)
 
     async def _attempt(
         self,
@@ -187,13 +189,14 @@ class Client:
         headers: dict[str, str],
         body: bytes | None,
         timeout: float,
+        recheck: Callable[[], str] | None,
     ) -> bytes:
         fence = self._fence
         if body is None or fence is None:
             return await self._send(method, _url(path, query), headers, None, timeout)
         deadline = fence.deadline(timeout)
         url = _url(path, {**(query or {}), "timeout": f"{deadline * 1000:.0f}ms"})
-        payload = FencedBody(body, fence, deadline)
+        payload = FencedBody(body, fence, deadline, recheck)
         settled = False
         try:
             answer = await self._send(method, url, headers, payload, timeout)

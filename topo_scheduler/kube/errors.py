@@ -6,6 +6,7 @@
     ├── Misconfigured        kubeconfig or service account cannot be used
     ├── Unreachable          no answer: refused, reset, timed out
     ├── Fenced               not sent: this process may not write any more
+    ├── Withdrawn            not sent: what was to be written is wrong by now
     ├── Undecodable          an answer that is not the JSON it should be
     └── ApiError             an answer that says no
         ├── Unauthorized     401
@@ -52,6 +53,10 @@ class Unreachable(KubeError):
 
 class Fenced(KubeError):
     """Nothing was sent: the lease of this process has ended, or is about to."""
+
+
+class Withdrawn(KubeError):
+    """Nothing was sent: what was to be written has become wrong meanwhile, as the message says."""
 
 
 class Undecodable(KubeError):

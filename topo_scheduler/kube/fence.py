@@ -25,7 +25,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import StreamWriter
 from aiohttp.payload import BytesPayload
 
-from topo_scheduler.kube.errors import Fenced, KubeError, Unreachable
+from topo_scheduler.kube.errors import Fenced, KubeError, Unreachable, Withdrawn
 
 CLOCK_DRIFT: Final = 0.1
 """No two clocks are assumed to run at rates that differ by more than this share."""
@@ -108,10 +108,12 @@ nothing that a scheduler decides by.
 class FencedBody(BytesPayload):
     """The body of a write. It asks the fence when it is about to be handed to the socket, headers included."""
 
-    def __init__(self, data: bytes, fence: Fence, deadline: float) -> None:
+    def __init__(self, data: bytes, fence: Fence, deadline: float, recheck: Callable[[], str] | None = None) -> None:
+        """``recheck`` returns why the write is wrong by now, or an empty string; asked after the fence."""
         super().__init__(data)
         self._fence = fence
         self._deadline = deadline
+        self._recheck = recheck
         self.left = False
         """Whether bytes have been handed to the socket."""
         self.refusal: KubeError | None = None
@@ -128,11 +130,14 @@ class FencedBody(BytesPayload):
         Raises:
             Fenced: this process may not write any more.
             Unreachable: the deadline is too long by now.
+            Withdrawn: the write is wrong by now.
         """
         if connection is not None and _USER_TIMEOUT is not None:
             connection.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, math.ceil(self._fence.flight_seconds * 1000))
         try:
             self._fence.ask(self._deadline)
+            if self._recheck is not None and (why := self._recheck()):
+                raise Withdrawn(why)
         except KubeError as error:
             self.refusal = error
             raise

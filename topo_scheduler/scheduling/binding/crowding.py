@@ -1,8 +1,22 @@
-"""What others may do to a pod between its decision and its bind, as far as it lies in who shares a node or domain."""
+"""What may happen to a pod between its decision and its bind: to the node, or to those that share it or its domain."""
 
+from topo_scheduler.scheduling.extensions.extension import Nodes
+from topo_scheduler.scheduling.rules.filters import UNSCHEDULABLE_TAINT, tolerated
 from topo_scheduler.scheduling.rules.neighbours import Surroundings, by_domain, by_row, condition_of
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.residents import Profile
+
+
+def closed_to(nodes: Nodes, cls: PodClass, row: int) -> str:
+    """Return what became of a node since it was chosen that keeps pods of a class away; empty if nothing did."""
+    if nodes.unschedulable[row] and not tolerated(UNSCHEDULABLE_TAINT, cls.tolerations):
+        return "was cordoned"
+    if not nodes.ready[row]:
+        return "is not ready any more"
+    for taint in nodes.taint_sets[int(nodes.taint_set[row])]:
+        if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint, cls.tolerations):
+            return f"was tainted with {taint.key}"
+    return ""
 
 
 def crowded_out(around: Surroundings, cls: PodClass, profile: Profile, row: int) -> str:

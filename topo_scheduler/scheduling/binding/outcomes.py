@@ -33,7 +33,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
-from topo_scheduler.scheduling.binding.crowding import crowded_out
+from topo_scheduler.scheduling.binding.crowding import closed_to, crowded_out
 from topo_scheduler.scheduling.binding.held_back import STOPPED, HeldBack, kind_of
 from topo_scheduler.scheduling.binding.volume_binding import VolumeBinding
 from topo_scheduler.scheduling.instructions import (
@@ -79,6 +79,8 @@ class Outcomes:
         self.held_back = HeldBack()
         self._sent: dict[str, _Sent] = {}
         self._again: list[tuple[float, str]] = []
+        self._unsettled: set[str] = set()
+        """Those that may have been written, or were not for a reason that passes."""
         self._half: dict[str, None] = {}
 
     @property
@@ -183,6 +185,10 @@ class Outcomes:
         row = self._world.nodes.row_of.get(node)
         if row is None:
             return f"node {node} was deleted"
+        closed = closed_to(self._world.nodes, found[1].cls, row)
+        # Half a gang would be worse; and what may be written already is not given to another pod.
+        if closed and uid not in self._unsettled and not found[0].at(Stage.BOUND):
+            return f"node {node} {closed}"
         over = self._world.nodes.overdrawn(row, found[1].cls.amounts)
         if over and self._world.overdrawn(row, found[1].cls.amounts):
             return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
@@ -209,6 +215,7 @@ class Outcomes:
         workload, member = found
         if outcome is BindOutcome.UNKNOWN:
             heapq.heappush(self._again, (now + WRITE_AGAIN_AFTER, uid))
+            self._unsettled.add(uid)
             return []
         if outcome is BindOutcome.BOUND:
             self.held_back.bound(uid)
@@ -227,6 +234,7 @@ class Outcomes:
     def forget(self, uid: str) -> None:
         """Drop a bind that has ended, or whose pod is gone; its end does not matter any more."""
         self._sent.pop(uid, None)
+        self._unsettled.discard(uid)
         self.held_back.release(uid)
         self.volumes.release(uid)
 

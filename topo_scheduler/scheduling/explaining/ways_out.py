@@ -77,9 +77,10 @@ def changed(workload: Workload, members: Iterable[Member] = (), **changes: objec
 
 
 def level_offers(scene: Scene) -> list[tuple[str, str, Workload]]:
-    """Return what a gang may ask of levels instead, the least change first: the demand, its value, and who asks it.
+    """Return what a gang may ask of levels instead: the demand, its value, and the workload that asks it.
 
-    A spread over more leaves than the size rule asks, or a domain of a higher level than was asked.
+    A spread over more leaves than the size rule asks, or a domain of a higher level than was asked, the lowest first;
+    after them both together, which costs one demand more.
     """
     workload, layout = scene.workload, scene.layout
     if not workload.gang:
@@ -87,6 +88,7 @@ def level_offers(scene: Scene) -> list[tuple[str, str, Workload]]:
     within, strict = scene.ask.within, scene.ask.enforcement is not Enforcement.PREFERRED
     demand = "required level" if workload.level or workload.tiers else REQUIRED_LEVEL
     offers: list[tuple[str, str, Workload]] = []
+    both: list[tuple[str, str, Workload]] = []
     if strict:
         preferred = replace(workload.request, placement=Enforcement.PREFERRED)
         offers.append((PLACEMENT, "preferred", changed(workload, request=preferred)))
@@ -98,22 +100,28 @@ def level_offers(scene: Scene) -> list[tuple[str, str, Workload]]:
         offers.append((demand, level or "none", changed(workload, level=asked, tiers=0, request=request)))
         if strict:
             request = replace(request, placement=Enforcement.PREFERRED)
-            both = changed(workload, level=asked, tiers=0, request=request)
-            offers.append((f"{demand} and placement", f"{level or 'none'}, preferred", both))
-    return offers
+            other = changed(workload, level=asked, tiers=0, request=request)
+            both.append((f"{demand} and placement", f"{level or 'none'}, preferred", other))
+    return offers + both
 
 
 def other_levels(scene: Scene) -> Iterator[None]:
-    """Ask for less of levels: the first offer that does."""
+    """Ask for less of levels: the cheapest offer that does. Two demands are given up only where neither is enough."""
+    best: Way | None = None
     for demand, value, other in level_offers(scene):
+        demands = value.count(",")
+        if best is not None and demands > best.cost.demands:
+            break
         decision = scene.what_if.decide(other, scene.members)
         yield
-        if decision is not None and decision.quality is not None:
-            cost = Cost(levels=max(1, decision.quality.levels - _levels_of(scene)), demands=value.count(","))
+        if decision is None or decision.quality is None:
+            continue
+        cost = Cost(levels=max(1, decision.quality.levels - _levels_of(scene)), demands=demands)
+        if best is None or cost < best.cost:
             nodes = tuple(sorted({seat.node for seat in decision.seats}))
-            level = decision.quality.level
-            scene.found.append(Way(Kind.RELAX, cost, nodes=nodes, level=level, demand=demand, value=value))
-            return
+            best = Way(Kind.RELAX, cost, nodes=nodes, level=decision.quality.level, demand=demand, value=value)
+    if best is not None:
+        scene.found.append(best)
 
 
 def _levels_of(scene: Scene) -> int:
