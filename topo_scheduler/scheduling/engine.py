@@ -144,6 +144,7 @@ class Engine:
 
     def nodes_applied(self, nodes: Iterable[Node], now: float) -> None:
         """Take over nodes that appeared or changed."""
+        offers = self.world.resources.offers
         for node in nodes:
             name = node.metadata.name
             try:
@@ -153,6 +154,8 @@ class Engine:
                 self._out += failure_of(f"node {name}", error, Phase.OBJECT)
                 with guard(f"node {name}", self._out):
                     self.world.remove_node(name)
+        if offers != self.world.resources.offers:
+            self.arrivals.resources_offered(now)
 
     def node_deleted(self, name: str, uid: str) -> None:
         """Forget a node that was deleted."""

@@ -51,6 +51,7 @@ class World:
         for key in self.around.extensions.node_labels:
             self.nodes.label_column(key)  # kept up to date from here on
         self.claims = Claims(config.scheduler_name, self.nodes, self.resources)
+        self._offers = 0
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.residents, self.accounts)
         self.history = History()
@@ -97,6 +98,10 @@ class World:
         row, changed, problems = self.nodes.put(node)
         if not changed:
             return problems
+        if self._offers != self.resources.offers:
+            self._offers = self.resources.offers
+            for pod in self.claims.take_short():
+                self.bound(pod)
         if self.nodes.devices.concerns(row):
             self.ledger.count_devices(row)
         self.fabric.put(row, name, node.metadata.labels)
@@ -186,6 +191,7 @@ class World:
         if self.links.drop(uid):
             self.improvements += 1
         self.around.kinds.drop(uid)
+        self.claims.forget(uid)
         entry = self.ledger.release(uid)
         if entry is not None and entry.row >= 0:
             self._improve(entry.row)

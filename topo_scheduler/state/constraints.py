@@ -6,6 +6,7 @@ from typing import Final
 
 from topo_scheduler.api.objects import Container, Pod, Volume
 from topo_scheduler.api.selectors import PodAffinity, PodAffinityTerm
+from topo_scheduler.state.pod_caps import term_excess
 from topo_scheduler.state.residents import ANY_ADDRESS, Claim, Disk, Port, Profile, Residents, Term
 from topo_scheduler.state.selectors import Selector, SelectorError, compile_selector
 
@@ -151,14 +152,14 @@ def _image_name(name: str) -> str:
 
 
 def profile_of(residents: Residents, pod: Pod) -> Profile:
-    """Return what others see of a pod. Anti-affinity that can't be read keeps nobody away."""
+    """Return what others see of a pod. Anti-affinity that can't be read, or is beyond the caps, keeps no pod away."""
     affinity = pod.spec.affinity
     if _looks_at_nobody(pod):
         meta = pod.metadata
         return residents.profile(meta.namespace, meta.labels, terminating=meta.deletion_timestamp is not None)
     repels: tuple[Term, ...] = ()
     attracts: tuple[tuple[int, Term], ...] = ()
-    if affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity):
+    if affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity) and not term_excess(pod):
         try:
             repels = _terms(affinity.pod_anti_affinity, pod.metadata.namespace, "podAntiAffinity")
             wanted = _terms(affinity.pod_affinity, pod.metadata.namespace, "podAffinity")

@@ -4,6 +4,7 @@ Every write goes through `NodeTable`, which notes the row in one of two logs: ``
 ``facts`` (labels, taints, readiness, allocatable). Caches read the logs instead of comparing nodes.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from topo_scheduler.state.changes import ChangeLog
 from topo_scheduler.state.charges import charges_of
 from topo_scheduler.state.devices import WHOLE, Devices
 from topo_scheduler.state.images import Images
-from topo_scheduler.state.resources import GPU, GPU_SHARE, Amounts, ResourceTable
+from topo_scheduler.state.resources import GPU, GPU_SHARE, MOST_OFFERED, Amounts, ResourceTable
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN = -1
@@ -79,6 +80,10 @@ class NodeTable:
         self._value_id: dict[str, int] = {}
         self.values: list[str] = []
         self._label_columns: dict[str, Int64] = {}
+        self._nodes_with: Counter[str] = Counter()
+        """How many nodes carry each label: pods ask for labels that none has, and these get no column."""
+        self._no_label: Int64 = np.full(rows, UNKNOWN, np.int64)
+        self._no_label.flags.writeable = False
         self._rows_by_value: dict[str, tuple[int, Int64, Int64]] = {}
 
     def __len__(self) -> int:
@@ -153,6 +158,7 @@ class NodeTable:
         self.model[row] = self.bandwidth[row] = UNKNOWN
         self.taint_set[row] = 0
         self.names[row] = self.uids[row] = ""
+        self._count_labels(self.labels[row], {})
         self.labels[row] = {}
         self.features[row] = frozenset()
         self._facts[row] = ()
@@ -280,9 +286,11 @@ class NodeTable:
         return self.resources.find(resource)
 
     def label_column(self, key: str) -> Int64:
-        """Return the value ids of one label by row (int64[rows], -1 where absent). Kept up to date from then on."""
+        """Return the value ids of one label by row (int64[rows], -1 where absent), up to date at this moment."""
         column = self._label_columns.get(key)
         if column is None:
+            if key not in self._nodes_with:
+                return self._no_label
             column = np.full(self.rows, UNKNOWN, np.int64)
             for row in self.row_of.values():
                 value = self.labels[row].get(key)
@@ -299,7 +307,9 @@ class NodeTable:
             order = np.argsort(column, kind="stable").astype(np.int64)
             found = self._rows_by_value[key] = (self.facts_changes.position, order, column[order])
         _, order, values = found
-        wanted = self.value_id(value)
+        wanted = self.known_value(value)
+        if wanted == UNKNOWN:
+            return order[:0]
         return order[np.searchsorted(values, wanted) : np.searchsorted(values, wanted, side="right")]
 
     def model_id(self, name: str) -> int:
@@ -326,6 +336,8 @@ class NodeTable:
         for attribute in ("model", "bandwidth"):
             setattr(self, attribute, np.pad(getattr(self, attribute), (0, old), constant_values=UNKNOWN))
         self.devices.grow(2 * old)
+        self._no_label = np.full(2 * old, UNKNOWN, np.int64)
+        self._no_label.flags.writeable = False
         for key, column in self._label_columns.items():
             self._label_columns[key] = np.pad(column, (0, old), constant_values=UNKNOWN)
         self.names += [""] * old
@@ -339,6 +351,7 @@ class NodeTable:
         self.capacity_changes.restart()
 
     def _put_labels(self, row: int, labels: Mapping[str, str], problems: list[str]) -> None:
+        self._count_labels(self.labels[row], labels)
         self.labels[row] = labels
         for key, column in self._label_columns.items():
             value = labels.get(key)
@@ -353,6 +366,17 @@ class NodeTable:
             except QuantityError as error:
                 self.bandwidth[row] = UNKNOWN
                 problems.append(f"label {told}: {error}; its bandwidth counts as unknown")
+
+    def _count_labels(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        nodes_with = self._nodes_with
+        for key in after.keys() - before.keys():
+            nodes_with[key] += 1
+        for key in before.keys() - after.keys():
+            nodes_with[key] -= 1
+            if not nodes_with[key]:
+                del nodes_with[key]
+                self._label_columns.pop(key, None)
+                self._rows_by_value.pop(key, None)
 
     def _put_sharing(self, row: int, labels: Mapping[str, str], problems: list[str]) -> None:
         told = labels.get(GPU_SHARING, "false")
@@ -381,6 +405,9 @@ class NodeTable:
         if (known := self._allocatable_rows.get(key)) is not None and len(known) == self.allocatable.shape[1]:
             self.allocatable[row] = known
             return
+        for name in self.resources.offer(quantities):
+            problems.append(f"allocatable {name}: nodes offer {MOST_OFFERED} other resources already; it counts as 0")
+            del quantities[name]
         amounts: dict[int, int] = {}
         while quantities:
             try:

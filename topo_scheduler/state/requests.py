@@ -9,7 +9,7 @@ from typing import Final
 
 from topo_scheduler.api.objects import Container, Pod, Quantity
 from topo_scheduler.api.quantity import MAX_VALUE, QuantityError
-from topo_scheduler.state.resources import PODS, ResourceTable
+from topo_scheduler.state.resources import PODS, KnownResources, ResourceTable
 
 _BY_POD: Final = ("cpu", "memory")
 _HUGE: Final = "hugepages-"
@@ -22,6 +22,8 @@ _QUOTA: Final = "requests."
 
 Exact = dict[int, int | Fraction]
 """Amounts by column, before they are rounded."""
+Resources = ResourceTable | KnownResources
+"""What reads quantities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class _Held:
 _NOTHING_HELD: Final = _Held()
 
 
-def pod_amounts(table: ResourceTable, pod: Pod) -> dict[int, int]:
+def pod_amounts(table: Resources, pod: Pod) -> dict[int, int]:
     """Return what a pod asks, or holds where it runs and is being resized.
 
     Containers and sidecars (init containers that restart) are summed; an ordinary init container needs its own amount
@@ -110,7 +112,7 @@ def _is_by_pod(name: str) -> bool:
     return name in _BY_POD or name.startswith(_HUGE)
 
 
-def _container(table: ResourceTable, container: Container, held: _Held) -> Exact:
+def _container(table: Resources, container: Container, held: _Held) -> Exact:
     requests = container.resources.requests
     now = held.containers.get(container.name)
     if not requests and now is None:
@@ -118,10 +120,10 @@ def _container(table: ResourceTable, container: Container, held: _Held) -> Exact
     try:
         return held.with_asked(table.exact(counted(requests)), now)
     except QuantityError as error:
-        raise QuantityError(f"container {container.name}: {error}") from None
+        raise type(error)(f"container {container.name}: {error}") from None
 
 
-def _held(table: ResourceTable, pod: Pod) -> _Held:
+def _held(table: Resources, pod: Pod) -> _Held:
     status = pod.status
     pending = next((one for one in status.conditions if one.type == "PodResizePending"), None)
     containers = {
@@ -133,7 +135,7 @@ def _held(table: ResourceTable, pod: Pod) -> _Held:
     return _Held(containers, whole, pending is not None and pending.reason == "Infeasible")
 
 
-def _most(table: ResourceTable, *quantities: Mapping[str, Quantity]) -> Exact:
+def _most(table: Resources, *quantities: Mapping[str, Quantity]) -> Exact:
     most: Exact = {}
     for one in quantities:
         _raise_to(most, table.exact(counted(one)))

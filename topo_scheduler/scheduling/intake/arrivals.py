@@ -236,6 +236,13 @@ class Arrivals:
             if pod.metadata.uid not in self._unresolved:
                 self.understand(pod, now)
 
+    def resources_offered(self, now: float) -> None:
+        """Understand the refused pods again: nodes offer a resource that none offered before."""
+        for pod in self._pods.all():
+            found = self._workloads.of_pod(pod.metadata.uid)
+            if found is not None and found[1].problem:
+                self.understand(pod, now)
+
     def _bound(self, pod: Pod, now: float) -> None:
         changed, problems = self._world.bound(pod)
         self._out += [Complain(problem) for problem in problems]

@@ -14,7 +14,7 @@ from topo_scheduler.api.sharing import matches
 from topo_scheduler.state.ledger import Entry
 from topo_scheduler.state.nodes import NodeTable
 from topo_scheduler.state.requests import pod_amounts
-from topo_scheduler.state.resources import GPU, GPU_SHARE, ResourceTable
+from topo_scheduler.state.resources import GPU, GPU_SHARE, KnownResources, NoColumnError, ResourceTable
 
 _BY_ANNOTATION = (GPU, GPU_SHARE)
 
@@ -27,6 +27,17 @@ class Claims:
         self._scheduler_name = scheduler_name
         self._nodes = nodes
         self._resources = resources
+        self._short: dict[str, Pod] = {}
+        """Bound pods by uid that ask for resources which no node offers: what they hold of these is not counted."""
+
+    def forget(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        self._short.pop(uid, None)
+
+    def take_short(self) -> list[Pod]:
+        """Return the bound pods of which a resource was not counted: to be counted again, as nodes offer more."""
+        short, self._short = self._short, {}
+        return list(short.values())
 
     def may_be_ours(self, pod: Pod) -> bool:
         """Return whether this scheduler may have placed a bound pod: it bears the scheduler's name."""
@@ -42,7 +53,11 @@ class Claims:
         Raises:
             QuantityError: a request that can't be read.
         """
-        amounts = pod_amounts(self._resources, pod)
+        try:
+            amounts = pod_amounts(self._resources, pod)
+        except NoColumnError:
+            self._short[pod.metadata.uid] = pod
+            amounts = pod_amounts(KnownResources(self._resources), pod)
         if amounts.get(GPU) or not self.may_be_ours(pod):
             return amounts
         if known is not None and known.node == pod.spec.node_name:

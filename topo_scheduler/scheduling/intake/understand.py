@@ -27,6 +27,7 @@ from topo_scheduler.state.classes import PodClass, pod_class, unsupported
 from topo_scheduler.state.constraints import constraints_of, wishes_of
 from topo_scheduler.state.groups import Groups
 from topo_scheduler.state.occupants import expected_run, limit
+from topo_scheduler.state.pod_caps import excess
 from topo_scheduler.state.requests import pod_amounts
 from topo_scheduler.state.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
 from topo_scheduler.state.runs import run_of
@@ -145,7 +146,11 @@ def understand(
         f"annotation {name} is written by the scheduler itself; remove it"
         for name in sorted(WRITTEN & pod.metadata.annotations.keys())
     ]
-    cls, charged = _class(pod, lineage, request, resources, problems, warnings)
+    if beyond := excess(pod):
+        problems.append(beyond)
+        cls, charged = PodClass(()), 0
+    else:
+        cls, charged = _class(pod, lineage, request, resources, problems, warnings)
     if (charged or request.gpu_share) and not matches(pod.metadata.namespace, permitted):
         problems.append(_not_permitted(pod.metadata.namespace, charged))
     if told := _told(pod, chain, extensions):

@@ -76,7 +76,9 @@ def matches_affinity(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     """Return which rows match the class's node selector and required node affinity."""
     accepted = np.ones(len(rows), np.bool_)
     for key, value in cls.selector:
-        accepted &= nodes.label_column(key)[rows] == nodes.value_id(value)
+        column, wanted = nodes.label_column(key)[rows], nodes.known_value(value)
+        # A value that no node has is not noted: pods may ask for any.
+        accepted &= (column == wanted) & (wanted != UNKNOWN)
     required = cls.affinity.required if cls.affinity else None
     if required is not None:
         matched = np.zeros(len(rows), np.bool_)
@@ -119,7 +121,8 @@ def _expression_matches(nodes: Nodes, requirement: Requirement, rows: Int64) -> 
     present: Bool = column != UNKNOWN
     match requirement.operator:
         case "In" | "NotIn":
-            wanted = np.array([nodes.value_id(value) for value in requirement.values], np.int64)
+            known = (nodes.known_value(value) for value in requirement.values)
+            wanted = np.array([value for value in known if value != UNKNOWN], np.int64)
             inside: Bool = np.isin(column, wanted)
             # As in Kubernetes, a node without the label satisfies NotIn.
             return inside if requirement.operator == "In" else ~inside

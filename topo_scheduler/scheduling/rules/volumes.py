@@ -168,7 +168,8 @@ def _in_zone(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Boo
         if not zones or not all(zones):
             continue
         column = np.where(columns[label] == UNKNOWN, columns[newer], columns[label])
-        accepted &= np.isin(column, np.array([nodes.value_id(zone) for zone in zones], np.int64))
+        known = [nodes.known_value(zone) for zone in zones]
+        accepted &= np.isin(column, np.array([zone for zone in known if zone != UNKNOWN], np.int64))
     result: Bool = accepted | unzoned
     return result
 

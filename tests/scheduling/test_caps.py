@@ -1,0 +1,210 @@
+"""What tenants can make many of is capped: they fill neither the memory nor the time of the scheduler."""
+
+from typing import Any
+
+import pytest
+
+from tests.helpers import make_node, make_pod
+from tests.scheduling.driver import Driver
+from topo_scheduler.api.objects import Container, Pod, PodSpec, ResourceRequirements, Toleration
+from topo_scheduler.api.selectors import (
+    Affinity,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    PreferredTerm,
+    Requirement,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from topo_scheduler.state.pod_caps import MOST_SPREAD_CONSTRAINTS, MOST_TERMS, excess
+from topo_scheduler.state.resources import MOST_OFFERED, MOST_UNOFFERED
+
+
+def asking(name: str, requests: dict[str, Any], **spec: Any) -> Pod:
+    return make_pod(
+        name, spec=PodSpec(containers=[Container("main", ResourceRequirements(requests, requests))], **spec)
+    )
+
+
+def problem(d: Driver, pod: Pod) -> str:
+    found = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert found is not None
+    return found[1].problem
+
+
+def placed(d: Driver, pod: Pod) -> bool:
+    return bool(d.where(pod))
+
+
+# ---------------------------------------------------------------- resource names
+
+
+def test_names_that_pods_invent_add_few_columns_and_harm_no_other_pod() -> None:
+    d = Driver([make_node(f"n{number}", gpus=8) for number in range(4)])
+    before = d.engine.world.nodes.allocatable.shape[1]
+    hostile = [asking(f"h{number}", {f"made.up/r{number}": 1}) for number in range(3000)]
+    victim = make_pod("victim", gpus=1)
+    d.run(*hostile, victim)
+    assert placed(d, victim)
+    assert d.engine.world.nodes.allocatable.shape[1] <= before + MOST_UNOFFERED + 16
+    assert "made.up/r2999: no node offers this resource" in problem(d, hostile[-1])
+
+
+def test_a_pod_whose_resource_no_node_offers_is_placed_once_a_node_does() -> None:
+    d = Driver([make_node("n1", gpus=8)])
+    hostile = [asking(f"h{number}", {f"made.up/r{number}": 1}) for number in range(MOST_UNOFFERED)]
+    honest = asking("honest", {"example.com/nic": 1})
+    d.run(*hostile, honest)
+    assert not placed(d, honest)
+    assert "example.com/nic" in problem(d, honest)
+    node = make_node("n2", gpus=8)
+    node.status.allocatable["example.com/nic"] = 1
+    d.nodes(node)
+    d.run(second := asking("second", {"example.com/nic": 1}))
+    assert sorted(placed(d, pod) for pod in (honest, second)) == [False, True], "it has one of them"
+
+
+def test_what_bound_pods_hold_of_a_resource_counts_though_its_node_is_known_later() -> None:
+    d = Driver([make_node("n1", gpus=8)])
+    d.run(*(asking(f"h{number}", {f"made.up/r{number}": 1}) for number in range(MOST_UNOFFERED)))
+    running = asking("running", {"example.com/nic": 1})
+    running.spec.node_name = "n2"
+    d.apply(running)
+    node = make_node("n2", gpus=8)
+    node.status.allocatable["example.com/nic"] = 1
+    d.nodes(node)
+    d.run(late := asking("late", {"example.com/nic": 1}))
+    assert not placed(d, late), "its node has one, and another pod holds that"
+    d.delete(d.pods[running.metadata.uid])
+    d.step(60)
+    d.settle()
+    assert placed(d, late)
+
+
+def test_nodes_offer_a_bounded_number_of_resources() -> None:
+    node = make_node("n1", gpus=8)
+    node.status.allocatable |= {f"example.com/r{number}": 1 for number in range(2 * MOST_OFFERED)}
+    d = Driver([node])
+    assert d.engine.world.nodes.allocatable.shape[1] <= MOST_OFFERED + 16
+    d.run(pod := make_pod("pod", gpus=1))
+    assert placed(d, pod)
+
+
+# ---------------------------------------------------------------- labels
+
+
+def test_labels_that_no_node_has_take_no_column_and_their_values_are_not_kept() -> None:
+    d = Driver([make_node(f"n{number}", gpus=8, labels={"zone": "a"}) for number in range(4)])
+    nodes = d.engine.world.nodes
+    values = len(nodes.values)
+    selecting = [asking(f"s{n}", {"cpu": "1"}, node_selector={f"made-up-{n}": "x"}) for n in range(300)]
+    valued = [asking(f"v{n}", {"cpu": "1"}, node_selector={"zone": f"made-up-{n}"}) for n in range(300)]
+    matching = [
+        asking(f"m{n}", {"cpu": "1"}, affinity=Affinity(node_affinity=NodeAffinity(NodeSelector((term,)))))
+        for n in range(300)
+        for term in [NodeSelectorTerm((Requirement("zone", "In", (f"u{n}",)), Requirement(f"k{n}", "Exists")))]
+    ]
+    d.run(*selecting, *valued, *matching)
+    assert not any(placed(d, pod) for pod in (*selecting, *valued, *matching))
+    assert len(nodes._label_columns) <= 12
+    assert len(nodes.values) <= values + 4
+    d.nodes(make_node("new", gpus=8, labels={"made-up-7": "x"}))
+    d.step(60)
+    d.settle()
+    assert placed(d, selecting[7]), "its column is there as soon as a node has it"
+    d.drop_node("new")
+    assert "made-up-7" not in nodes._label_columns
+
+
+# ---------------------------------------------------------------- terms of one pod
+
+
+def _selecting(number: int) -> PodAffinityTerm:
+    selector = LabelSelector(match_labels={"app": f"a{number}"})
+    return PodAffinityTerm(label_selector=selector, topology_key="kubernetes.io/hostname")
+
+
+def _apart(count: int) -> Affinity:
+    return Affinity(pod_anti_affinity=PodAffinity(required=[_selecting(number) for number in range(count)]))
+
+
+def _near(count: int) -> Affinity:
+    return Affinity(
+        pod_affinity=PodAffinity(preferred=[WeightedPodAffinityTerm(1, _selecting(n)) for n in range(count)])
+    )
+
+
+def _preferred(count: int) -> Affinity:
+    terms = tuple(PreferredTerm(1, NodeSelectorTerm((Requirement(f"k{n}", "Exists"),))) for n in range(count))
+    return Affinity(node_affinity=NodeAffinity(preferred=terms))
+
+
+def _valued(count: int) -> Affinity:
+    term = NodeSelectorTerm((Requirement("kubernetes.io/hostname", "NotIn", tuple(f"n{n}" for n in range(count))),))
+    return Affinity(node_affinity=NodeAffinity(required=NodeSelector((term,))))
+
+
+def _spread(count: int) -> list[TopologySpreadConstraint]:
+    keys = [f"key-{number}" for number in range(count)]
+    return [TopologySpreadConstraint(key, "DoNotSchedule", 1, label_selector=LabelSelector()) for key in keys]
+
+
+@pytest.mark.parametrize(
+    ("field", "spec"),
+    [
+        ("spec.affinity.podAntiAffinity, required terms, has 5000 entries", {"affinity": _apart(5000)}),
+        ("spec.affinity.podAffinity, preferred terms, has 5000 entries", {"affinity": _near(5000)}),
+        ("spec.affinity.nodeAffinity, preferred terms, has 5000 entries", {"affinity": _preferred(5000)}),
+        ("spec.affinity.nodeAffinity, values, has 99999 entries", {"affinity": _valued(99_999)}),
+        ("spec.topologySpreadConstraints has 5000 entries", {"topology_spread_constraints": _spread(5000)}),
+        ("spec.nodeSelector has 25000 entries", {"node_selector": {f"k{n}": "v" for n in range(25_000)}}),
+        ("spec.tolerations has 5000 entries", {"tolerations": [Toleration(f"k{n}") for n in range(5000)]}),
+    ],
+    ids=lambda value: value.split(" has")[0] if isinstance(value, str) else "",
+)
+def test_a_pod_with_too_many_terms_is_refused_with_field_count_cap_and_remedy(field: str, spec: dict[str, Any]) -> None:
+    d = Driver([make_node("n1", gpus=8)])
+    hostile, victim = asking("hostile", {"cpu": "1"}, **spec), make_pod("victim", gpus=1)
+    d.run(hostile, victim)
+    assert placed(d, victim)
+    assert not placed(d, hostile)
+    assert field in problem(d, hostile)
+    assert "the scheduler reads at most" in problem(d, hostile)
+    assert ";" in problem(d, hostile), "a remedy"
+    assert not d.engine.world.residents.repelling
+
+
+def test_pods_within_the_caps_are_read() -> None:
+    within = asking(
+        "within",
+        {"cpu": "1"},
+        affinity=_apart(MOST_TERMS),
+        topology_spread_constraints=_spread(MOST_SPREAD_CONSTRAINTS),
+    )
+    assert not excess(within)
+    assert not excess(asking("valued", {"cpu": "1"}, affinity=_valued(5000)))
+    assert not excess(make_pod("plain", gpus=8))
+
+
+def test_a_bound_pod_with_too_many_terms_holds_its_requests_and_keeps_no_pod_away() -> None:
+    d = Driver([make_node("n1", gpus=8)])
+    there = asking("there", {"nvidia.com/gpu": 6}, affinity=_apart(5000))
+    there.spec.node_name = "n1"
+    d.apply(there)
+    assert not d.engine.world.residents.repelling
+    d.run(small := make_pod("small", gpus=2), large := make_pod("large", gpus=4))
+    assert placed(d, small)
+    assert not placed(d, large)
+
+
+def test_a_long_annotation_is_not_kept_in_any_message() -> None:
+    d = Driver([make_node("n1", gpus=8)])
+    pod = make_pod("pod", gpus=1, annotations={"topology.scheduler/preferred-domain": "x" * 200_000})
+    d.run(pod)
+    assert not placed(d, pod)
+    assert len(problem(d, pod)) < 1000
+    assert "200000 characters" in problem(d, pod)
