@@ -160,7 +160,7 @@ async def test_a_lost_member_goes_to_the_spare_and_who_borrowed_it_leaves(
 async def test_a_node_that_refuses_pods_of_several_workloads_is_left(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    await start_replica(recovering(pod_failures={"workloads": 2}))
+    await start_replica(recovering(pod_failures={"workloads": 2, "namespaces": 1}))
     await cluster.add_fabric({"s1": [4]})
     await cluster.apply(objects.gang("team", 2, 4))
     pods = await cluster.wait_bound("team", 2)

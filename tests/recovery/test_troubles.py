@@ -1,5 +1,7 @@
 """Pods that are refused or crash: when that speaks against a node, and when against a program."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Wai
 from topo_scheduler.api.recovery import PodFailuresSpec, RecoverySpec
 from topo_scheduler.recovery.troubles import CRASHES, PodTroubles
 
-SPEC = PodFailuresSpec(workloads=3, refusals=5, restarts=3, window=600)
+SPEC = PodFailuresSpec(workloads=3, refusals=5, restarts=3, window=600, namespaces=1)
 NAME = make_pod("p").spec.scheduler_name
 
 
@@ -64,6 +66,24 @@ def test_many_refusals_of_one_workload_are_enough() -> None:
         found.applied([refused(pod(f"p{n}", "n1", "job"))], 0.0)
         found.applied([refused(pod(f"p{n}", "n1", "job"))], 0.0)
     assert set(found.problems(0.0)) == {"n1"}
+
+
+@pytest.mark.parametrize("make", [refused, crashing])
+def test_one_namespace_alone_condemns_no_node(make: Callable[[Pod], Pod]) -> None:
+    found = troubles(SPEC.model_copy(update={"namespaces": 2}))
+    for n in range(9):
+        found.applied([make(pod(f"p{n}", "n1", f"job{n}")), running(pod(f"w{n}", "n2", f"job{n}"))], 0.0)
+    assert found.problems(0.0) == {}
+    other = pod("other", "n1", "other")
+    other.metadata.namespace = "another"
+    found.applied([refused(other)], 0.0)
+    assert set(found.problems(0.0)) == {"n1"}
+
+
+def test_refusals_of_pods_that_this_process_did_not_place_do_not_count() -> None:
+    found = PodTroubles(NAME, SPEC, EPOCH, lambda uid: uid != "p0")
+    found.applied([refused(pod(f"p{n}", "n1", f"job{n}")) for n in range(3)], 0.0)
+    assert found.problems(0.0) == {}
 
 
 def test_a_workload_that_several_nodes_refuse_speaks_against_none() -> None:
@@ -135,7 +155,7 @@ def test_what_happened_to_a_pod_that_is_gone_still_counts() -> None:
 )
 def test_no_workload_in_trouble_on_two_nodes_is_held_against_either(events: list[tuple[int, int, str]]) -> None:
     """Against what is known of all pods, worked out anew."""
-    found = troubles(PodFailuresSpec(workloads=2, refusals=1000, restarts=1))
+    found = troubles(PodFailuresSpec(workloads=2, refusals=1000, restarts=1, namespaces=1))
     told: dict[str, tuple[str, str, str]] = {}
     for number, (job, node, what) in enumerate(events):
         name = f"p{number}"
@@ -171,6 +191,7 @@ def test_pods_are_moved_off_such_a_node_after_the_debounce(heals: bool) -> None:
     world.run()
     bad = world.nodes_of("g")["g-1"]
     pods = [refused(pod(f"p{n}", bad, f"job{n}", created=world.now)) for n in range(3)]
+    world.recovery.troubles._decided = lambda uid: True  # this engine knows none of them
     world.recovery.troubles.applied(pods, world.now)
     world.run(9)
     assert not world.migrations, "it is not believed at once"

@@ -374,11 +374,13 @@ def test_a_kubelet_that_refuses_counts_against_its_leaf_and_a_program_that_fails
     reason: str, counts: bool
 ) -> None:
     d = Driver(fabric({"s1/l1": 1}))
-    pod = make_pod("p", gpus=8)
-    d.run(pod)
-    d.finish(pod, "Failed", reason)
+    pods = [make_pod("p", namespace=namespace, gpus=4) for namespace in ("one", "two")]
+    d.run(*pods)
+    d.finish(pods[0], "Failed", reason)
+    assert d.engine.world.history.score(("s1", "l1"), d.now) == 1000, "one namespace is not enough"
+    d.finish(pods[1], "Failed", reason)
     assert (d.engine.world.history.score(("s1", "l1"), d.now) < 1000) is counts
-    d.finish(pod, "Failed", reason)
+    d.finish(pods[1], "Failed", reason)
 
 
 def test_a_node_that_fails_counts_against_its_leaf() -> None:

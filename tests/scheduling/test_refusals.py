@@ -54,11 +54,59 @@ def test_the_node_is_tried_again_after_a_while_and_later_each_time() -> None:
         d.delete(waiting)
 
 
+def refused_to_both(d: Driver) -> str:
+    """The kubelet of one node refuses pods of two namespaces; return its name."""
+    where = set()
+    for namespace in ("one", "two"):
+        pod = make_pod("first", namespace=namespace, gpus=4)
+        d.run(pod)
+        where.add(refuse(d, pod))
+    (node,) = where
+    return node
+
+
+def test_refusals_of_one_namespace_keep_no_other_off() -> None:
+    """A tenant can ask for what kubelets refuse, as often as it wants."""
+    d = Driver(fabric({"s1/l1": 1}))
+    for number in range(5):
+        pod = make_pod(f"evil-{number}", namespace="evil", gpus=1)
+        d.run(pod)
+        refuse(d, pod)
+        d.settle(LONGEST_CLOSED + 1)
+    last = make_pod("evil", namespace="evil", gpus=1)
+    d.run(last)
+    node = refuse(d, last)
+    nodes = d.engine.world.nodes
+    assert nodes.penalty[nodes.row_of[node]] == 0
+    assert d.engine.world.history.score(("s1", "l1"), d.now) == 1000
+    mine, theirs = (make_pod("p", namespace=namespace, gpus=1) for namespace in ("default", "evil"))
+    assert d.run(mine) == {"p": node}
+    assert d.run(theirs) == {}, "its own keep off"
+
+
+def test_pods_of_all_namespaces_keep_off_once_several_were_refused() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    first, second, third = (make_pod("p", namespace=namespace, gpus=1) for namespace in ("one", "two", "three"))
+    d.run(first)
+    d.run(second)
+    refuse(d, first)
+    refuse(d, second)
+    assert d.run(third) == {}
+
+
+def test_refusals_of_pods_that_others_put_on_a_node_do_not_count() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    for namespace in ("one", "two"):
+        pod = make_pod("p", namespace=namespace, gpus=1, node="s1-l1-1")
+        d.apply(pod)
+        refuse(d, pod)
+    assert len(d.engine.world.penalties) == 0
+    assert d.run(make_pod("q", namespace="one", gpus=1))
+
+
 def test_other_pods_may_go_there_but_rather_do_not() -> None:
     d = Driver(fabric({"s1/l1": 1, "s1/l2": 1}))
-    first = make_pod("first", gpus=4)
-    node = d.run(first)["first"]
-    refuse(d, first)
+    node = refused_to_both(d)
     assert d.run(make_pod("small", gpus=2))["small"] != node
     assert d.run(make_pod("two", gpus=3))["two"] != node
     assert d.run(make_pod("last", gpus=5))["last"] == node, "rather there than nowhere"
@@ -66,11 +114,9 @@ def test_other_pods_may_go_there_but_rather_do_not() -> None:
 
 def test_penalties_fade_and_nodes_are_forgotten() -> None:
     d = Driver(fabric({"s1/l1": 1, "s1/l2": 1}))
-    first = make_pod("first", gpus=4)
-    d.run(first)
-    node = refuse(d, first)
+    node = refused_to_both(d)
     nodes = d.engine.world.nodes
-    assert nodes.penalty[nodes.row_of[node]] == 1
+    assert nodes.penalty[nodes.row_of[node]] == 2
     d.step(4 * HALF_LIFE)
     assert nodes.penalty[nodes.row_of[node]] == 0
     assert len(d.engine.world.penalties) == 0
@@ -100,7 +146,7 @@ def test_a_deleted_node_is_forgotten() -> None:
 def test_how_long_a_node_is_left_alone_has_a_bound() -> None:
     penalties, cls = Penalties(), PodClass(())
     for _ in range(50):
-        penalties.refused("n", cls, 0.0)
+        penalties.refused("n", "default", cls, 0.0)
     assert penalties.next_change() == LONGEST_CLOSED
     assert penalties.reopened(LONGEST_CLOSED) == ["n"]
-    assert penalties.shunned == {}
+    assert not penalties.any_shunned

@@ -62,6 +62,9 @@ class PodFailuresSpec(Model):
     """A node has failed when that is so for pods of so many workloads."""
     refusals: Annotated[int, Field(ge=2, le=1000)] = 5
     """A node has failed as well when it refused so many pods, of however many workloads."""
+    namespaces: Annotated[int, Field(ge=1, le=1000)] = 2
+    """In either case pods of so many namespaces must be concerned: one tenant alone condemns no node. Set it to 1 where
+    all workloads share a namespace."""
     restarts: Annotated[int, Field(ge=1, le=1000)] = 3
     """A container in ``CrashLoopBackOff`` counts from so many restarts on."""
     window: Seconds = 600.0

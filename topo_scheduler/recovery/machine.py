@@ -36,7 +36,9 @@ class Recovery:
         ``clock`` seconds, tells how long a step takes; where it stands still a step does all there is to do.
         """
         self._engine = engine
-        self.troubles = troubles or PodTroubles(engine.config.scheduler.scheduler_name, spec.pod_failures, epoch)
+        self.troubles = troubles or PodTroubles(
+            engine.config.scheduler.scheduler_name, spec.pod_failures, epoch, engine.workloads.decided
+        )
         self.lost_gpus = LostGPUs(engine.world.nodes)
         self.detection = Detection(spec, self._domains_of)
         self.migrations = Migrations(engine, self.detection, spec, epoch, clock)

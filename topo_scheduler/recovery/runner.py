@@ -130,7 +130,9 @@ class RecoveryRunner:
         self._evictor = Evictor(client)
         self._statuses = PodStatusWriter(client)
         self._slots = asyncio.Semaphore(IN_FLIGHT)
-        self._troubles = PodTroubles(engine.config.scheduler.scheduler_name, spec.pod_failures, epoch)
+        self._troubles = PodTroubles(
+            engine.config.scheduler.scheduler_name, spec.pod_failures, epoch, engine.workloads.decided
+        )
         self._wake = asyncio.Event()
         self._reconfigured = asyncio.Event()
         self._watcher: Watcher | None = None

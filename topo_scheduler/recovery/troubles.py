@@ -7,7 +7,7 @@ several workloads, or when it refused many pods.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -38,15 +38,28 @@ class _Trouble:
     reason: str
     at: float
 
+    @property
+    def namespace(self) -> str:
+        """Namespace of the pod."""
+        return self.pod.partition("/")[0]
+
 
 class PodTroubles:
     """Pods of ours, as far as they tell of nodes.
 
     ``scheduler_name`` tells them from those of others; ``epoch`` makes seconds since the epoch of the times that are
-    passed.
+    passed; ``decided`` whether this process decided where a pod runs, by uid. Refusals of others don't count: a tenant
+    can put pods on nodes itself.
     """
 
-    def __init__(self, scheduler_name: str, spec: PodFailuresSpec, epoch: float) -> None:
+    def __init__(
+        self,
+        scheduler_name: str,
+        spec: PodFailuresSpec,
+        epoch: float,
+        decided: Callable[[str], bool] = lambda uid: True,
+    ) -> None:
+        self._decided = decided
         self._scheduler_name = scheduler_name
         self._epoch = epoch
         self._spec = spec
@@ -84,6 +97,8 @@ class PodTroubles:
             if known is not None and known.refused:
                 return  # once is once, however often it is told
             refused = pod.finished
+            if refused and not self._decided(uid):
+                return
             at = min(now, self._begun(pod) - self._epoch) if refused else now
             if at + self._spec.window > now:
                 self._troubles[uid] = _Trouble(pod.spec.node_name, workload_of(pod), refused, pod.key, reason, at)
@@ -143,6 +158,8 @@ class PodTroubles:
                 by_node.setdefault(one.node, []).append(one)
         for node, found in sorted(by_node.items()):
             refused = [one for one in found if one.refused]
+            if len({one.namespace for one in found}) < self._spec.namespaces:
+                continue
             if len({one.workload for one in found}) >= self._spec.workloads or len(refused) >= self._spec.refusals:
                 yield node, self._problem(found, refused)
 

@@ -59,7 +59,7 @@ class World:
         self.epoch = 0.0
         """What makes seconds since the epoch of the times that are passed."""
         self.penalties = Penalties()
-        self.around.shunned = self.penalties.shunned
+        self.around.shunned = self.penalties
         self._penalised: set[str] = set()
         self.groups = Groups(self.fabric.levels_by_key())
         self.improvements = 0
@@ -201,7 +201,7 @@ class World:
     def ended(self, pod: Pod, entry: Entry | None, cls: PodClass | None, now: float, members: int = 0) -> None:
         """Record how a pod of ours ended, and how long it ran.
 
-        ``cls`` its class, ``members`` the size of its gang, where they are known.
+        ``cls`` its class, where this process decided on it; ``members`` the size of its gang, where that is known.
         """
         ended = ended_of(pod, now + self.epoch if entry is not None else None)
         if ended is not None:
@@ -213,9 +213,9 @@ class World:
             return
         if pod.status.phase == "Succeeded":
             self.history.note(leaf, now, good=True)
-        elif pod.status.reason.startswith(KUBELET_REFUSALS):
-            self.history.note(leaf, now, good=False)
-            self.penalties.refused(pod.spec.node_name, cls, now)
+        elif cls is not None and pod.status.reason.startswith(KUBELET_REFUSALS):
+            if self.penalties.refused(pod.spec.node_name, pod.metadata.namespace, cls, now):
+                self.history.note(leaf, now, good=False)
             self.fade(now)
 
     def _charged(self, pod: Pod) -> dict[int, int]:

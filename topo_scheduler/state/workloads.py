@@ -47,6 +47,8 @@ class Member:
     stage: Stage = Stage.PENDING
     node: str = ""
     rank: int = -1
+    decided: bool = False
+    """Whether this process decided where it runs: a tenant can put a pod on a node itself, in the scheduler's name."""
     bandwidth: int = 0
     evicted: bool = False
     """Whether it was told to go, as its gang could not be completed."""
@@ -297,6 +299,11 @@ class Workloads:
             return None
         workload = self._by_id[id_]
         return workload, workload.members[uid]
+
+    def decided(self, uid: str) -> bool:
+        """Return whether this process decided where a pod runs."""
+        found = self.of_pod(uid)
+        return found is not None and found[1].decided
 
     def join(self, template: Workload, member: Member, *, describes: bool = True) -> Workload:
         """Put a pod into the workload it belongs to, which is made when it is the first.

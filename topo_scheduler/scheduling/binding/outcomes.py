@@ -125,7 +125,7 @@ class Outcomes:
             member.bandwidth = bandwidth
             if bandwidth:
                 self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)
-            member.stage, member.node, member.rank = Stage.ASSUMED, seat.node, seat.rank
+            member.stage, member.node, member.rank, member.decided = Stage.ASSUMED, seat.node, seat.rank, True
             bind = Bind(
                 reference(member),
                 seat.node,

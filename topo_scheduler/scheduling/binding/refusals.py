@@ -17,6 +17,10 @@ HALF_LIFE: Final = 300.0
 FIRST_CLOSED: Final = 5.0
 LONGEST_CLOSED: Final = 300.0
 """Seconds for which a node is left alone, doubled with each refusal that is not forgotten."""
+NAMESPACES: Final = 2
+"""Namespaces whose pods must have been refused before it counts against a node for all."""
+FORGOTTEN_POINTS: Final = 100
+"""Thousandths of a refusal below which it is forgotten."""
 
 
 @dataclass(slots=True)
@@ -32,55 +36,92 @@ class Penalty:
 
 
 class Penalties:
-    """Refusals by node, fading; and which nodes which classes keep away from meanwhile."""
+    """Refusals by node and namespace, fading; and which nodes which classes keep away from meanwhile.
+
+    Pods of a namespace keep away from where pods like them were refused. All others follow, and the node ranks lower,
+    only once the kubelet refused pods of several namespaces: one tenant alone can have its pods refused on purpose.
+    """
 
     def __init__(self) -> None:
-        self.shunned: dict[PodClass, frozenset[str]] = {}
-        """By class, the nodes that are left alone."""
-        self._of: dict[str, Penalty] = {}
-        self._until: dict[tuple[PodClass, str], float] = {}
+        self._of: dict[str, dict[str, Penalty]] = {}
+        self._until: dict[tuple[PodClass, str], dict[str, float]] = {}
+        """By class and node, until when the node is left alone by namespace."""
+        self._shunned: dict[PodClass, dict[str, frozenset[str]]] = {}
+        """By class, the nodes that are left alone, with the namespaces whose pods were refused there."""
 
     def __len__(self) -> int:
         return len(self._of) + len(self._until)
 
-    def refused(self, node: str, cls: PodClass | None, now: float) -> None:
-        """Note that a node's kubelet refused a pod. Only pods like it keep away: others may have been welcome."""
-        known = self._of.get(node)
+    @property
+    def any_shunned(self) -> bool:
+        """Whether any node is left alone."""
+        return bool(self._shunned)
+
+    def shunned(self, namespace: str, cls: PodClass) -> frozenset[str]:
+        """Return the nodes that pods of a class and a namespace keep away from."""
+        nodes = self._shunned.get(cls)
+        if not nodes:
+            return frozenset()
+        return frozenset(node for node, whose in nodes.items() if namespace in whose or len(whose) >= NAMESPACES)
+
+    def refused(self, node: str, namespace: str, cls: PodClass, now: float) -> bool:
+        """Note that a node's kubelet refused a pod; return whether that counts against the node for all.
+
+        Only pods like it keep away: others may have been welcome.
+        """
+        here = self._of.setdefault(node, {})
+        known = here.get(namespace)
         points = 1000 + (known.now(now) if known else 0)
-        self._of[node] = Penalty(points, now)
-        if cls is not None:
-            closed = min(LONGEST_CLOSED, FIRST_CLOSED * 2 ** min(20, (points + 500) // 1000 - 1))
-            self._until[cls, node] = now + closed
-            self.shunned[cls] = self.shunned.get(cls, frozenset()) | {node}
+        here[namespace] = Penalty(points, now)
+        closed = min(LONGEST_CLOSED, FIRST_CLOSED * 2 ** min(20, (points + 500) // 1000 - 1))
+        until = self._until.setdefault((cls, node), {})
+        until[namespace] = now + closed
+        self._shun(cls, node, until)
+        return len(here) >= NAMESPACES
+
+    def _shun(self, cls: PodClass, node: str, until: dict[str, float]) -> None:
+        nodes = self._shunned.setdefault(cls, {})
+        if until:
+            nodes[node] = frozenset(until)
+        else:
+            nodes.pop(node, None)
+        if not nodes:
+            del self._shunned[cls]
 
     def forget(self, node: str) -> None:
         """Forget a node that is gone."""
         self._of.pop(node, None)
 
     def levels(self, now: float) -> Iterator[tuple[str, int]]:
-        """Yield each node that is remembered and its whole refusals, at least 1.
+        """Yield each node that refused pods of several namespaces, and its whole refusals, at least 1.
 
-        One of which less than a tenth of a refusal is left is forgotten.
+        Where less than a tenth of a refusal is left of a namespace, those are forgotten.
         """
-        for node, penalty in list(self._of.items()):
-            points = penalty.now(now)
-            if points < 100:
+        for node, here in list(self._of.items()):
+            points = {namespace: penalty.now(now) for namespace, penalty in here.items()}
+            for namespace, left in points.items():
+                if left < FORGOTTEN_POINTS:
+                    del here[namespace]
+            if not here:
                 del self._of[node]
-            else:
-                yield node, max(1, (points + 500) // 1000)
+            elif len(here) >= NAMESPACES:
+                yield node, max(1, (sum(points[namespace] for namespace in here) + 500) // 1000)
 
     def reopened(self, now: float) -> list[str]:
-        """Return the nodes of which the time is up for a class, and note that they are open to it."""
-        over = [key for key, until in self._until.items() if until <= now]
-        for cls, node in over:
-            del self._until[cls, node]
-            left = self.shunned[cls] - {node}
-            if left:
-                self.shunned[cls] = left
-            else:
-                del self.shunned[cls]
-        return sorted({node for _, node in over})
+        """Return the nodes of which the time is up for pods of a class, and note that they are open to these."""
+        found = set()
+        for (cls, node), until in list(self._until.items()):
+            over = [namespace for namespace, at in until.items() if at <= now]
+            if not over:
+                continue
+            found.add(node)
+            for namespace in over:
+                del until[namespace]
+            self._shun(cls, node, until)
+            if not until:
+                del self._until[cls, node]
+        return sorted(found)
 
     def next_change(self) -> float | None:
-        """Return when a node is open to a class again, None when all are."""
-        return min(self._until.values(), default=None)
+        """Return when a node is open to pods of a class again, None when all are."""
+        return min((at for until in self._until.values() for at in until.values()), default=None)

@@ -267,7 +267,7 @@ class Arrivals:
                 self._out += self._outcomes.bind_finished(uid, BindOutcome.BOUND, "", now)
             elif member.node != node or member.stage is Stage.PENDING:
                 # Bound elsewhere than this process believes: by its predecessor, or by hand.
-                member.node, member.stage = node, Stage.BOUND
+                member.node, member.stage, member.decided = node, Stage.BOUND, False
                 self._outcomes.forget(uid)
                 self.touch(workload)
             self._out += self._outcomes.note_complete(workload)
@@ -330,7 +330,8 @@ class Arrivals:
         entry = self._world.release(uid)
         if pod.spec.scheduler_name == self._scheduler_name:
             found = self._workloads.of_pod(uid)
-            cls, size = (found[1].cls, size_of(found[0])) if found else (None, 0)
+            cls = found[1].cls if found and found[1].decided else None
+            size = size_of(found[0]) if found else 0
             self._world.ended(pod, entry, cls, now, size)
             self.deleted(uid, now)
 

@@ -189,7 +189,12 @@ class Rechecks:
     def _alone(self, order: Order) -> bool:
         """Return whether nothing is kept, promised or granted that is meant for single workloads."""
         sharing, held_back = self._attempts.sharing, self._aside.outcomes.held_back
-        if self._world.kept or held_back or self._world.around.shunned or (sharing is not None and sharing.configured):
+        if (
+            self._world.kept
+            or held_back
+            or self._world.around.shunned.any_shunned
+            or (sharing is not None and sharing.configured)
+        ):
             return False
         return self._reserving.holds.get(order.id) is None and self._preempting.idle_for(order.id, order.priority)
 

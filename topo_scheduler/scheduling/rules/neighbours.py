@@ -13,6 +13,7 @@ import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.storage import PersistentVolume
+from topo_scheduler.scheduling.binding.refusals import Penalties
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import Bool, matches_affinity, tolerates
@@ -55,7 +56,7 @@ class Surroundings:
     residents: Residents
     namespaces: dict[str, Mapping[str, str]] | None = None
     storage: Storage = field(default_factory=Storage)
-    shunned: Mapping[PodClass, frozenset[str]] = field(default_factory=dict)
+    shunned: Penalties = field(default_factory=Penalties)
     reach: Reach = field(default_factory=Reach)
     domains: NamedDomains | None = None
     extensions: Extensions = field(default_factory=Extensions)
@@ -101,7 +102,7 @@ class Surroundings:
     def seen_by(self, cls: PodClass, profile: Profile | None) -> PodClass:
         """Return a pod's class with the affinity and anti-affinity of residents that are meant for it."""
         residents = self.residents
-        if self.shunned and (nodes := self.shunned.get(cls)):
+        if self.shunned.any_shunned and profile and (nodes := self.shunned.shunned(profile.namespace, cls)):
             cls = replace(cls, shunned=nodes)
         if profile is None or not (residents.repelling or residents.attracting):
             return cls
