@@ -243,6 +243,11 @@ class Executor:
     async def _preempt(self, preempt: Preempt) -> None:
         pod = preempt.pod
         async with self._evictions:
+            if not self._engine.may_evict(pod.uid):
+                log.info("pod %s/%s is not preempted: nothing waits for its room any more", pod.namespace, pod.name)
+                self._engine.eviction_finished(pod.uid, Ended.WITHDRAWN, "", self._clock())
+                self._changed()
+                return
             result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid)
             goes = result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE)
             self._metrics.preempted.labels(result.outcome.value).inc()

@@ -372,7 +372,7 @@ class Term:
         chain = self._owners.resolve(pod.metadata)
         if isinstance(chain, Missing):
             return None
-        return Lineage(chain.owners, chain.broken if chain.forbidden else "")
+        return Lineage(chain.owners, chain.broken if chain.forbidden else "", chain.gone)
 
     def _fetch_owners(self, pods: Sequence[Pod]) -> None:
         """Ask for the owners of pods that wait for them; one task a controller."""

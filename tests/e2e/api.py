@@ -121,9 +121,15 @@ class Api:
         return await self.request("PATCH", where, change)
 
     async def delete(
-        self, plural: str, name: str, namespace: str = "default", *, grace: int | None = None, orphan: bool = False
+        self,
+        plural: str,
+        name: str,
+        namespace: str = "default",
+        *,
+        grace: int | None = None,
+        propagation: str = "Background",
     ) -> None:
-        options: Json = {"propagationPolicy": "Orphan" if orphan else "Background"}
+        options: Json = {"propagationPolicy": propagation}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         await self.request("DELETE", path(plural, namespace, name), options)

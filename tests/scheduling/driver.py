@@ -60,6 +60,8 @@ class Driver:
         self.now = 0.0
         self.chains: dict[str, Sequence[Owner]] = {}
         """Owners by uid of the controller, nearest first; what is not here is not known yet."""
+        self.gone: dict[str, str] = {}
+        """What the API server says of owners that were deleted, or are being deleted, by uid of the controller."""
         self.pods: dict[str, Pod] = {}
         self.flight: dict[str, Bind] = {}
         """Binds that were asked for and not answered, by uid of the pod."""
@@ -83,7 +85,7 @@ class Driver:
         if controller is None:
             return Lineage()
         chain = self.chains.get(controller.uid)
-        return None if chain is None else Lineage(chain)
+        return None if chain is None else Lineage(chain, gone=self.gone.get(controller.uid, ""))
 
     # ------------------------------------------------------------ facts
 
@@ -92,6 +94,11 @@ class Driver:
         self.chains[chain[0].uid] = chain
         for one in chain:
             self.engine.owner_changed(one.uid, self.now)
+
+    def disown(self, uid: str, why: str = "Job train was deleted") -> None:
+        """An owner is deleted: it is not known any more, and the API server says so."""
+        self.chains[uid], self.gone[uid] = (), why
+        self.engine.owner_changed(uid, self.now)
 
     def apply(self, *pods: Pod) -> None:
         """Pods appear or change."""

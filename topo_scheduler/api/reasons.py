@@ -65,6 +65,7 @@ class Reason(StrEnum):
     UNENFORCED = "GPUsWithoutLimits"
     DOMAIN_UNKNOWN = "PreferredDomainUnknown"
     OWNER = "OwnerUnreadable"
+    OWNER_DELETED = "OwnerDeleted"
     GROUP_CONFLICT = "GroupConflict"
     GROUP_IGNORED = "GroupIgnored"
     WAITING_FOR_VOLUMES = "WaitingForVolumes"

@@ -8,6 +8,10 @@ What always holds: ``resolve`` never waits, and says ``Missing`` as long as the 
 for an owner. "Not there" is an answer only if the server gave it: 404, another uid under the name, a kind
 that is not served, or 403, which is also reported. A reference counts only if the object it leads to has
 the kind, the name and the namespace it says: uids alone could be borrowed from another namespace.
+
+An owner that was deleted, or is being deleted, is reported by ``Chain.gone``: the garbage collector deletes its
+pods next. A watched owner is known to be gone from its watch. One that is not watched is asked for again every
+``NEEDED_SECONDS`` as long as pods below it are pending, and at once when a watched owner below it is deleted.
 """
 
 import asyncio
@@ -15,6 +19,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -35,6 +40,9 @@ DEPTH = 8
 
 REFRESH_SECONDS = 60.0
 """Age at which an owner that is not watched is asked for again."""
+
+NEEDED_SECONDS = 15.0
+"""The same while pods below it are pending: they must not be scheduled once it is deleted."""
 
 IDLE_SECONDS = 600.0
 """An owner nobody resolved or needed for this long is dropped, and not asked for again."""
@@ -66,6 +74,8 @@ class Owner:
     annotations: Mapping[str, str] = field(repr=False)
     controller: OwnerReference | None = None
     job: Job | None = field(default=None, repr=False)
+    deleting: bool = False
+    """Whether it has a deletionTimestamp."""
 
     def differs(self, other: "Owner") -> bool:
         """Whether something a placement may depend on has changed."""
@@ -73,6 +83,7 @@ class Owner:
             self.annotations != other.annotations
             or self.labels != other.labels
             or self.controller != other.controller
+            or self.deleting != other.deleting
             or _size(self.job) != _size(other.job)
         )
 
@@ -85,6 +96,8 @@ class Chain:
     broken: str = ""
     forbidden: bool = False
     """Whether it is broken for want of a permission, which deserves a Warning to the user."""
+    gone: str = ""
+    """Which owner was deleted, or is being deleted; the garbage collector deletes what is below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +114,8 @@ class Absent:
 
     reason: str
     forbidden: bool = False
+    gone: bool = False
+    """Whether it was deleted. A uid never comes back, so this answer is final."""
 
 
 _Key = tuple[str, str, str, str, str]
@@ -146,6 +161,7 @@ class OwnerDirectory:
         self._slots = asyncio.Semaphore(CONCURRENCY)
         self._codecs: dict[Resource[Any], Codec[Any]] = {}
         self._reported: set[str] = set()
+        self._outdated = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._watched) + len(self._fetched)
@@ -159,18 +175,22 @@ class OwnerDirectory:
     def resolve(self, metadata: ObjectMeta) -> Chain | Missing:
         """The owners of an object, from what is known; ``Missing`` names the first that is not."""
         owners: list[Owner] = []
+        gone = ""
         namespace, reference = metadata.namespace, metadata.controller
         while reference is not None:
             if len(owners) == DEPTH or any(owner.uid == reference.uid for owner in owners):
-                return Chain(tuple(owners), f"{_say(reference)} closes a circle, or is owner {DEPTH + 1}")
+                return Chain(tuple(owners), f"{_say(reference)} closes a circle, or is owner {DEPTH + 1}", gone=gone)
             found = self._find(namespace, reference)
             if found is None:
                 return Missing(namespace, reference)
             if isinstance(found, Absent):
-                return Chain(tuple(owners), found.reason, found.forbidden)
+                gone = gone or (found.reason if found.gone else "")
+                return Chain(tuple(owners), found.reason, found.forbidden, gone)
+            if found.deleting and not gone:
+                gone = f"{_say(reference)} is being deleted"
             owners.append(found)
             namespace, reference = found.namespace, found.controller
-        return Chain(tuple(owners))
+        return Chain(tuple(owners), gone=gone)
 
     def _find(self, namespace: str, reference: OwnerReference) -> Owner | Absent | None:
         found: Owner | Absent | None = self._watched.get(reference.uid)
@@ -213,14 +233,22 @@ class OwnerDirectory:
     async def run(self) -> None:
         """Keep fetched owners fresh while they are in use, and forget the others; until cancelled."""
         while True:
-            await asyncio.sleep(TICK_SECONDS)
+            try:
+                async with asyncio.timeout(TICK_SECONDS):
+                    await self._outdated.wait()
+            except TimeoutError:
+                pass
+            self._outdated.clear()
             for key, fetched in list(self._fetched.items()):
                 now = self._clock()
-                if self._needed(fetched.reference.uid):
+                needed = self._needed(fetched.reference.uid)
+                if needed:
                     fetched.used = now
                 if now - fetched.used >= IDLE_SECONDS:
                     self._fetched.pop(key, None)
-                elif now - fetched.asked >= REFRESH_SECONDS:
+                elif isinstance(fetched.answer, Absent) and fetched.answer.gone:
+                    continue
+                elif now - fetched.asked >= (NEEDED_SECONDS if needed else REFRESH_SECONDS):
                     await self._refresh(key, fetched)
 
     async def _refresh(self, key: _Key, fetched: _Fetched) -> None:
@@ -258,7 +286,7 @@ class OwnerDirectory:
                 return Absent(f"{_say(reference)} is in a namespace, its dependent is not")
             return await self._allowed(resource, namespace, reference)
         except NotFound:
-            return Absent(f"{_say(reference)} does not exist")
+            return Absent(f"{_say(reference)} does not exist", gone=True)
         except Forbidden as error:
             return self._forbidden(reference, resource, error)
         except ValueError as error:  # the reference does not name anything
@@ -290,7 +318,7 @@ class OwnerDirectory:
             logger.error("%s in namespace %s is left out: %s", _say(reference), namespace, error)
             return Absent(f"{_say(reference)} does not decode: {error}")
         if found.metadata.uid != reference.uid:
-            return Absent(f"{_say(reference)} is another object now")
+            return Absent(f"{_say(reference)} was deleted, and another of this name was created", gone=True)
         return _owner(resource, found)
 
     def _forbidden(self, reference: OwnerReference, resource: Resource[Any] | None, error: Forbidden) -> Absent:
@@ -315,8 +343,20 @@ class OwnerDirectory:
                 self._on_change(owner.uid)
 
     def _deleted(self, references: Sequence[Deleted]) -> None:
+        now = self._clock()
         for reference in references:
-            self._watched.pop(reference.uid, None)
+            owner = self._watched.pop(reference.uid, None)
+            if owner is None:
+                continue
+            controller = owner.controller
+            if controller is not None and (above := self._fetched.get(_key(owner.namespace, controller))) is not None:
+                above.asked = -inf  # it may have gone because that one did
+                self._outdated.set()
+            if self._needed(owner.uid):
+                named = OwnerReference(api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid)
+                answer = Absent(f"{_say(named)} was deleted", gone=True)
+                self._fetched[_key(owner.namespace, named)] = _Fetched(owner.namespace, named, answer, now, now)
+                self._on_change(owner.uid)
 
 
 class OwnerSink:
@@ -351,6 +391,7 @@ def _owner(resource: Resource[Any], item: Object) -> Owner:
         metadata.annotations,
         metadata.controller,
         item if isinstance(item, Job) else None,
+        metadata.deletion_timestamp is not None,
     )
 
 
@@ -374,7 +415,9 @@ def _named(item: OwnerReference | Owner) -> tuple[str, str, str]:
 def _changed(before: Owner | Absent, after: Owner | Absent) -> bool:
     if isinstance(before, Owner) and isinstance(after, Owner):
         return before.differs(after)
-    return type(before) is not type(after)
+    if isinstance(before, Absent) and isinstance(after, Absent):
+        return before.gone != after.gone
+    return True
 
 
 def _size(job: Job | None) -> tuple[object, ...] | None:

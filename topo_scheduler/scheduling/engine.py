@@ -165,11 +165,14 @@ class Engine:
         """Take over the labels of namespaces that appeared or changed."""
         for namespace in namespaces:
             with guard(f"namespace {namespace.metadata.name}", self._out):
-                self.world.around.put_namespace(namespace.metadata.name, namespace.metadata.labels)
+                metadata = namespace.metadata
+            self.world.around.put_namespace(metadata.name, metadata.labels)
+            self.arrivals.leaving.namespace_applied(metadata.name, deleting=metadata.deletion_timestamp is not None)
 
     def namespace_deleted(self, name: str) -> None:
         """Forget a namespace that was deleted."""
         self.world.around.drop_namespace(name)
+        self.arrivals.leaving.namespace_deleted(name)
 
     def budgets_applied(self, budgets: Iterable[Budget]) -> None:
         """Take over disruption budgets that appeared or changed."""
@@ -274,6 +277,10 @@ class Engine:
         if (workload := self.workloads.get(again)) is not None:
             self.arrivals.touch(workload)
 
+    def may_evict(self, uid: str) -> bool:
+        """Return whether the eviction of a victim still makes room for a workload that waits for it."""
+        return self.preempting.gives_way(uid)
+
     def may_bind(self, uid: str) -> str:
         """Return why a decided bind must not be written after all, or an empty string."""
         return self.outcomes.may_bind(uid)
@@ -294,6 +301,7 @@ class Engine:
             self._permits = False
             self.arrivals.understand_all(now)
         self._check_outcomes(now)
+        self._leave_out(now)
         self.spares.settle()
         self.waking.settle(now)
         self.waking.wake(now)
@@ -329,11 +337,20 @@ class Engine:
             self.why.reworded(workload, text, now)
             self._rechecks.forget(workload.id)
 
+    def _leave_out(self, now: float) -> None:
+        """Forget what was planned for pods that are about to be deleted."""
+        self.arrivals.settle(now)
+        for uid in self.arrivals.leaving.take_new():
+            self.contested.deleted(uid)
+            self.preempting.pod_deleted(uid)
+        self._out += self.arrivals.leaving.due(now)
+
     def next_due(self) -> float | None:
         """Return when `step` must be called next, if nothing happens before."""
         due = (
             self.queue.next_due(),
             self.outcomes.next_due(),
+            self.arrivals.leaving.next_due(),
             self.world.penalties.next_change(),
             self.preempting.next_due(),
             self.contested.next_due(),

@@ -161,4 +161,6 @@ class EvictionOutcome(StrEnum):
 
     GOING = "going"
     """It is being deleted, or gone already."""
+    WITHDRAWN = "withdrawn"
+    """Not asked for: what it should have made room for needs none any more."""
     REFUSED = "refused"

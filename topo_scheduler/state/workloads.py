@@ -66,6 +66,8 @@ class Member:
     """Its labels, where its PodGroup has subgroups that are told by them."""
     problem: str = ""
     """Why this pod can't be placed whatever is free; empty when it can."""
+    withdrawn: str = ""
+    """Why it must not be bound though that was decided: it is about to be deleted."""
 
     @property
     def key(self) -> str:

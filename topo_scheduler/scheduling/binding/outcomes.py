@@ -181,6 +181,8 @@ class Outcomes:
         found = self._workloads.of_pod(uid)
         if found is None or uid not in self._sent:
             return "the pod is gone, or bound already"
+        if found[1].withdrawn:
+            return found[1].withdrawn
         node = found[1].node
         row = self._world.nodes.row_of.get(node)
         if row is None:
@@ -326,7 +328,7 @@ class Outcomes:
         if outcome is BindOutcome.GONE:
             self._workloads.leave(member.uid)
             return []
-        if message in ("", STOPPED):
+        if message in ("", STOPPED, member.withdrawn):
             return []  # what holds it back is told with its next attempt
         return [Tell(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
 

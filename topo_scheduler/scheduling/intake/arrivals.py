@@ -9,8 +9,9 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Phase, described, failure_of
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed, reference
-from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, Tell
+from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, PodRef, Tell
 from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
+from topo_scheduler.scheduling.intake.leaving import Leaving
 from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
 from topo_scheduler.scheduling.intake.understand import Lineage, Understood, seconds, understand, waits_since
 from topo_scheduler.scheduling.placing.second_tree import seen_fabric
@@ -51,6 +52,8 @@ class Arrivals:
         self._unresolved: dict[str, Pod] = {}
         self.deciding = False
         """Whether decisions are made: who is found bound before that was bound by an earlier process."""
+        self.leaving = Leaving()
+        self._speechless: dict[str, None] = {}
         self._touched: dict[str, None] = {}
         self._out: list[Instruction] = []
 
@@ -73,7 +76,7 @@ class Arrivals:
     @property
     def news(self) -> bool:
         """Whether there is anything to take."""
-        return bool(self._out or self._touched)
+        return bool(self._out or self._touched or self._speechless)
 
     def pending(self, uid: str) -> Pod | None:
         """Return a pod that is to be placed."""
@@ -122,6 +125,13 @@ class Arrivals:
 
     def deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or no longer to be placed."""
+        workload = self._drop(uid)
+        if workload is not None and workload.speaker == uid:
+            self._speak(workload, now)
+
+    def _drop(self, uid: str) -> Workload | None:
+        """Forget a pod; return the workload that it was a member of."""
+        self.leaving.drop(uid)
         self._world.release(uid)
         self._outcomes.forget(uid)
         self._pods.drop(uid)
@@ -129,13 +139,15 @@ class Arrivals:
         self.siblings.drop(uid)
         self._told.drop(uid)
         workload = self._workloads.leave(uid)
-        if workload is None:
-            return
-        self.touch(workload)
-        if workload.speaker == uid and (waiting := workload.at(Stage.PENDING)):
-            next_one = self._pods.get(waiting[0].uid)
-            if next_one is not None:
-                self.understand(next_one, now)
+        if workload is not None:
+            self.touch(workload)
+        return workload
+
+    def _speak(self, workload: Workload, now: float) -> None:
+        """Let the annotations of the next member speak for a workload whose speaker left."""
+        waiting = workload.at(Stage.PENDING)
+        if waiting and (pod := self._pods.get(waiting[0].uid)) is not None:
+            self.understand(pod, now)
 
     def owner_changed(self, uid: str, now: float) -> None:
         """Understand again the pending pods below an owner, or of a PodGroup, that appeared or changed."""
@@ -199,13 +211,20 @@ class Arrivals:
         lineage = self._resolve(pod)
         owners = lineage.owners if lineage is not None else ()
         above = [owner.uid for owner in owners] or ([controller.uid] if controller else [])
-        self._pods.put(pod, [*above, *watched_names(pod)])
+        above += watched_names(pod)
+        self._pods.put(pod, above)
+        gone = self.leaving.why(pod.metadata.namespace, lineage.gone if lineage is not None else "")
         if found is not None and found[1].stage is Stage.ASSUMED:
+            found[1].withdrawn = gone
             return  # what was decided stands, unless its bind fails
+        if gone:
+            self._leave_out(pod, above, gone, now)
+            return
         if lineage is None:
             self._unresolved[uid] = pod
             return
         self._unresolved.pop(uid, None)
+        self.leaving.drop(uid)
         since = found[1].enqueued if found is not None else waits_since(pod, self._world.epoch, now)
         understood = self._understood(pod, lineage, since)
         member, same = understood.member, False
@@ -243,11 +262,34 @@ class Arrivals:
             if found is not None and found[1].problem:
                 self.understand(pod, now)
 
+    def _leave_out(self, pod: Pod, above: Sequence[str], why: str, now: float) -> None:
+        """Schedule a pod no more that is about to be deleted, but go on to look at what is above it."""
+        meta = pod.metadata
+        if self.leaving.holds(meta.uid):
+            return
+        workload = self._drop(meta.uid)
+        self._pods.put(pod, above)
+        self.leaving.put(PodRef(meta.namespace, meta.name, meta.uid), why, now)
+        if workload is not None and workload.speaker == meta.uid:
+            # Not at once: all members of a large gang may be left out one after the other.
+            self._speechless[workload.id] = None
+
+    def settle(self, now: float) -> None:
+        """Understand again what the deletion of namespaces and owners changed."""
+        if namespaces := self.leaving.take_namespaces():
+            for pod in self._pods.of_namespaces(namespaces):
+                self.understand(pod, now)
+        while self._speechless:
+            id_, _ = self._speechless.popitem()
+            if (workload := self._workloads.get(id_)) is not None:
+                self._speak(workload, now)
+
     def _bound(self, pod: Pod, now: float) -> None:
         changed, problems = self._world.bound(pod)
         self._out += [Complain(problem) for problem in problems]
         self._pods.drop(pod.metadata.uid)
         self._unresolved.pop(pod.metadata.uid, None)
+        self.leaving.drop(pod.metadata.uid)
         if pod.spec.scheduler_name == self._scheduler_name:
             self._bound_ours(pod, now)
             if pod.metadata.deletion_timestamp and (workload := self._workloads.leaves(pod.metadata.uid)) is not None:

@@ -1,7 +1,7 @@
 """Book-keeping of pods on their way: the pending ones by owner, and the bound ones of each controller."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -48,6 +48,10 @@ class PendingPods:
     def all(self) -> list[Pod]:
         """Return all pending pods, in order of uid."""
         return [self._pods[uid] for uid in sorted(self._pods)]
+
+    def of_namespaces(self, namespaces: Collection[str]) -> list[Pod]:
+        """Return the pending pods of some namespaces, in order of uid."""
+        return [pod for _, pod in sorted(self._pods.items()) if pod.metadata.namespace in namespaces]
 
     def below(self, owner: str) -> list[Pod]:
         """Return the pending pods below an owner, in order of uid."""

@@ -92,10 +92,14 @@ def waits_since(pod: Pod, epoch: float, now: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The chain of controllers above a pod, nearest first; ``complaint`` when it could not be read to its end."""
+    """The chain of controllers above a pod, nearest first; ``complaint`` when it could not be read to its end.
+
+    ``gone`` which of them was deleted, or is being deleted: the pod is about to be deleted too.
+    """
 
     owners: Sequence[Owner] = ()
     complaint: str = ""
+    gone: str = ""
 
 
 @dataclass(slots=True)

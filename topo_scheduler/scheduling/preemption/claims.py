@@ -78,6 +78,10 @@ class Claims:
         """Return the victims that are not gone yet."""
         return [uid for uid in claim.victims if self._world.ledger.get(uid) is not None]
 
+    def awaits(self, uid: str) -> bool:
+        """Return whether a pod is a victim of a claim that still stands."""
+        return self._victim_of.get(uid) in self._claims
+
     def take_victim(self, uid: str) -> Claim | None:
         """Return the claim a pod was to give way to; it does no longer."""
         return self._claims.get(self._victim_of.pop(uid, ""))

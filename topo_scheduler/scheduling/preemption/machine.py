@@ -219,11 +219,17 @@ class Preempting:
 
     # ------------------------------------------------------------ evictions
 
+    def gives_way(self, uid: str) -> bool:
+        """Return whether a pod is to give way to a workload that was promised its room, and is still there."""
+        return self._claims.awaits(uid)
+
     def evicted(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> tuple[list[Instruction], str]:
         """Take over how an eviction ended; return what is to be done, and the workload to be tried again or empty."""
         if outcome is EvictionOutcome.GOING:
             return [], ""
         self._claims.going.pop(uid, None)
+        if outcome is EvictionOutcome.WITHDRAWN:
+            return [], ""
         victim = self._claims.leave_alone(uid, now)
         claim = self._claims.take_victim(uid)
         if claim is None:
