@@ -219,6 +219,9 @@ def _left_alone(store: Store, table: str, event: Event) -> Iterable[Key]:
         owner = controller_of(event.after.obj)
         if owner is None or not store.exists(owner["uid"]):
             yield event.key
+    elif table == "jobs.batch" and event.after is None:
+        # Its pods may have been deleted before it, as where a namespace is emptied.
+        yield from (key for kind, key in store.dependents(event.record["metadata"]["uid"]) if kind == "pods")
 
 
 def _let_go(store: Store, key: Key) -> float | None:
