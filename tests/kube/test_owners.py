@@ -392,3 +392,77 @@ async def test_the_bulk_of_kubectl_apply_is_not_kept() -> None:
         w.annotate("ray", "kubectl.kubernetes.io/last-applied-configuration", "x" * 9_999, kind="rayclusters.ray.io")
         (owner,) = (await directory(w).complete(of(reference(ray)))).owners
         assert owner.annotations == {"topology.scheduler/from": "ray"}
+
+
+@virtual_time
+async def test_invented_kinds_cost_one_request_together() -> None:
+    async with world() as w:
+        owners = directory(w)
+        w.server.requests.clear()
+        pods = [
+            of(made_up(apiVersion=f"made{number}.up/v1", kind=f"Kind{number}", uid=f"u{number}"), namespace="hostile")
+            for number in range(1000)
+        ]
+        chains = await asyncio.gather(*[owners.complete(pod) for pod in pods])
+        assert all("has no such kind" in chain.broken for chain in chains)
+        assert [entry.path for entry in w.server.requests.entries] == ["/apis"]
+
+
+@virtual_time
+async def test_a_group_that_appears_is_found_soon() -> None:
+    async with world() as w:
+        owners = directory(w)
+        assert "no such kind" in (await owners.complete(of(made_up(apiVersion="ray.io/v1", kind="RayCluster")))).broken
+        ray = ray_cluster(w)
+        await asyncio.sleep(11)
+        assert (await owners.complete(of(reference(ray)))).owners
+
+
+@virtual_time
+async def test_one_namespace_with_many_owners_does_not_hold_up_the_others() -> None:
+    async with world() as w:
+        owners = directory(w)
+        ray = ray_cluster(w)
+        await owners.complete(of(reference(ray)))
+        w.server.faults.add(Delay(1.0), where=lambda info: "/namespaces/" in info.path)
+        hostile = [
+            asyncio.create_task(owners.complete(of(made_up(uid=f"u{number}", name=f"n{number}"), namespace="hostile")))
+            for number in range(400)
+        ]
+        await asyncio.sleep(0.5)
+        began = now()
+        another = ray_cluster(w, "ray-2")
+        assert (await owners.complete(of(reference(another)))).owners
+        assert now() - began < 3, "400 owners of another namespace need 100 s"
+        for task in hostile:
+            task.cancel()
+        await asyncio.gather(*hostile, return_exceptions=True)
+        assert not len(owners._slots)
+        assert not owners._slots._held
+
+
+@virtual_time
+async def test_a_group_whose_server_hangs_does_not_hold_up_other_groups() -> None:
+    async with world() as w:
+        ray = ray_cluster(w)
+        owners = directory(w)
+        w.server.faults.add(Delay(60.0), where=lambda info: info.path == "/apis/batch/v1")
+        stuck = asyncio.create_task(owners.complete(of(made_up(apiVersion="batch/v1", kind="Thing", uid="stuck"))))
+        await asyncio.sleep(0.5)
+        began = now()
+        assert (await owners.complete(of(reference(ray)))).owners
+        assert now() - began < 3
+        stuck.cancel()
+        await asyncio.gather(stuck, return_exceptions=True)
+
+
+@virtual_time
+async def test_owners_that_no_pod_needs_are_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topo_scheduler.kube.owners.MOST_FETCHED", 50)
+    async with world() as w:
+        needed = {f"u{number}" for number in range(10)}
+        owners = OwnerDirectory(w.client, needed=needed.__contains__, clock=now)
+        for number in range(200):
+            await owners.complete(of(made_up(uid=f"u{number}", name=f"n{number}")))
+        assert len(owners) <= 51
+        assert needed <= {one.reference.uid for one in owners._fetched.values()}

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -21,7 +22,12 @@ KEPT_SECONDS = 600.0
 MISSING_SECONDS = 60.0
 """After this long, a kind that was not served is asked for again: its CRD may have come."""
 
+LIST_SECONDS = 10.0
+"""How long the list of served groups and versions is believed where one is missing there."""
+
 TIMEOUT_SECONDS = 10.0
+CORE = "v1"
+"""The only version of the group without a name."""
 
 
 class _Kind(Base):
@@ -35,16 +41,34 @@ class _Kinds(Base):
     resources: list[_Kind] | None = None
 
 
+class _Version(Base):
+    group_version: str = ""
+
+
+class _Group(Base):
+    versions: tuple[_Version, ...] = ()
+
+
+class _Groups(Base):
+    groups: tuple[_Group, ...] = ()
+
+
 _kinds = msgspec.json.Decoder(_Kinds)
+_groups = msgspec.json.Decoder(_Groups)
 
 
 class Discovery:
-    """Finds the resource of a kind, metadata only; what it learnt is kept for a while."""
+    """Finds the resource of a kind, metadata only; what it learnt is kept for a while.
+
+    Which groups and versions there are is asked once for all, so that those which pods invent cost no request each.
+    """
 
     def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
         self._clock = clock
-        self._lock = asyncio.Lock()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._versions: frozenset[str] = frozenset()
+        self._listed = float("-inf")
         self._groups: dict[str, tuple[float, dict[str, Resource[PartialObject]]]] = {}
 
     async def find(self, api_version: str, kind: str) -> Resource[PartialObject] | None:
@@ -53,13 +77,28 @@ class Discovery:
         Raises ``ValueError`` for what cannot be an apiVersion, and what the request raises.
         """
         path = group_version_path(api_version)
-        async with self._lock:
+        if api_version != CORE and not await self._is_served(api_version):
+            return None
+        # Not one lock for all groups: one whose server hangs must not delay the others.
+        async with self._locks.setdefault(api_version, asyncio.Lock()):
             learnt, kinds = self._groups.get(api_version, (float("-inf"), {}))
             age = self._clock() - learnt
             if age > KEPT_SECONDS or (kind not in kinds and age > MISSING_SECONDS):
                 kinds = await self._ask(api_version, path)
                 self._groups[api_version] = (self._clock(), kinds)
         return kinds.get(kind)
+
+    async def _is_served(self, api_version: str) -> bool:
+        async with self._locks.setdefault("", asyncio.Lock()):
+            if api_version not in self._versions and self._clock() - self._listed >= LIST_SECONDS:
+                answer = await retried(
+                    lambda: self._client.request("GET", "/apis", timeout=TIMEOUT_SECONDS), attempts=4, longest=5.0
+                )
+                groups = decode(_groups, answer).groups
+                self._versions = frozenset(one.group_version for group in groups for one in group.versions)
+                self._listed = self._clock()
+                self._groups = {name: kinds for name, kinds in self._groups.items() if name in {*self._versions, CORE}}
+        return api_version in self._versions
 
     async def _ask(self, api_version: str, path: str) -> dict[str, Resource[PartialObject]]:
         try:

@@ -30,6 +30,7 @@ from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.decoding import Codec
 from topo_scheduler.kube.discovery import Discovery
 from topo_scheduler.kube.errors import Forbidden, KubeError, NotFound, Undecodable, lacks_rights, passes, retried
+from topo_scheduler.kube.fair_slots import FairSlots
 from topo_scheduler.kube.resources import OWNER_KINDS, Object, Resource
 from topo_scheduler.kube.sinks import Deleted
 
@@ -57,6 +58,14 @@ RIGHTS_SECONDS = 10.0
 
 TIMEOUT_SECONDS = 10.0
 CONCURRENCY = 8
+EACH = 4
+"""Requests at once for pods of one namespace, so that no namespace holds up all others."""
+
+MOST_FETCHED = 20_000
+"""Owners kept that are not watched; beyond them those that no pending pod needs go, the least recently used first."""
+
+MOST_REPORTED = 1_024
+"""Kinds of which it is logged that they may not be read."""
 
 _BULKY = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -158,7 +167,7 @@ class OwnerDirectory:
         """By all that a reference says: the answer for one that borrows a uid must not be that for the uid's owner."""
         self._arrivals: dict[str, asyncio.Event] = {}
         self._locks: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
-        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._slots = FairSlots(CONCURRENCY, EACH)
         self._codecs: dict[Resource[Any], Codec[Any]] = {}
         self._reported: set[str] = set()
         self._outdated = asyncio.Event()
@@ -223,11 +232,12 @@ class OwnerDirectory:
             known = self._find(namespace, reference) or await self._arrival(namespace, reference)
             if known is not None:
                 return known
-            async with self._slots:
+            async with self._slots.slot(namespace):
                 answer = await self._ask(namespace, reference)
             now = self._clock()
             if reference.uid not in self._watched:
                 self._fetched[_key(namespace, reference)] = _Fetched(namespace, reference, answer, now, now)
+                self._make_room()
             return self._find(namespace, reference) or answer
 
     async def run(self) -> None:
@@ -251,10 +261,18 @@ class OwnerDirectory:
                 elif now - fetched.asked >= (NEEDED_SECONDS if needed else REFRESH_SECONDS):
                     await self._refresh(key, fetched)
 
+    def _make_room(self) -> None:
+        """Drop a tenth of the owners that no pending pod needs where there are too many."""
+        if len(self._fetched) > MOST_FETCHED:
+            unneeded = [key for key, one in self._fetched.items() if not self._needed(one.reference.uid)]
+            unneeded.sort(key=lambda key: self._fetched[key].used)
+            for key in unneeded[: max(1, MOST_FETCHED // 10)]:
+                del self._fetched[key]
+
     async def _refresh(self, key: _Key, fetched: _Fetched) -> None:
         fetched.asked = self._clock()
         try:
-            async with self._slots:
+            async with self._slots.slot(fetched.namespace):
                 answer = await self._ask(fetched.namespace, fetched.reference)
         except KubeError as error:
             logger.debug("%s is not refreshed: %s", _say(fetched.reference), error)
@@ -324,7 +342,7 @@ class OwnerDirectory:
     def _forbidden(self, reference: OwnerReference, resource: Resource[Any] | None, error: Forbidden) -> Absent:
         what = resource.described if resource else reference.api_version
         reason = f"{_say(reference)} cannot be read: grant the verb get on {what} ({error.message})"
-        if what not in self._reported:
+        if what not in self._reported and len(self._reported) < MOST_REPORTED:
             self._reported.add(what)
             logger.warning("%s; its annotations are not seen", reason)
         return Absent(reason, forbidden=True)
