@@ -18,8 +18,9 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import Complain, CountFailure, Instruction
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 
-ATTEMPT_OPERATIONS: Final = 4_000_000
-"""Operations of one attempt: about a second or two; ordinary gangs need hundreds, the hardest of the tests a tenth."""
+ATTEMPT_OPERATIONS: Final = 10_000_000
+"""Operations of one attempt. Gangs of one class without spread constraints need some thousand on 5,000 nodes; 256
+members spread over zones or nodes need 5 to 8 million there."""
 ATTEMPT_SECONDS: Final = 5.0
 """Seconds of one attempt, half of what a leader has to renew its Lease; only work that is not counted takes so long."""
 LEAST_OPERATIONS: Final = 20_000
@@ -99,6 +100,19 @@ def pause_of(failures: int) -> float:
 
 
 @dataclass(slots=True)
+class Backoff:
+    """How often something failed in a row, and until when it is not tried again, in seconds."""
+
+    times: int = 0
+    until: float = 0.0
+
+    def fail(self, now: float) -> None:
+        """Note one more failure."""
+        self.times += 1
+        self.until = now + pause_of(self.times)
+
+
+@dataclass(slots=True)
 class _Excess:
     """How often workloads of a namespace exceeded their budget lately, and until when that counts."""
 
@@ -161,6 +175,7 @@ def failure_of(what: str, error: Exception, phase: Phase) -> list[Instruction]:
 __all__ = [
     "ATTEMPT_OPERATIONS",
     "WAKE_OPERATIONS",
+    "Backoff",
     "Barrier",
     "OperationBudget",
     "Phase",

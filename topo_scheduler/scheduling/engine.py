@@ -328,9 +328,17 @@ class Engine:
 
     def _shorten_waits(self, now: float, more: More) -> None:
         """Hold nodes for who waits for much room, look for moves, and tell those for whom that is news."""
-        news = self.reserving.due(now, more)
-        if not self.reserving.working:
-            news += self.moving.due(now, more)
+        news: list[tuple[Workload, str]] = []
+        try:
+            news += self.reserving.due(now, more)
+        except Exception as error:
+            self._out += failure_of(f"workload {self.reserving.failed(now)}", error, Phase.RESERVATION)
+        try:
+            if not self.reserving.working:
+                news += self.moving.due(now, more)
+        except Exception as error:
+            self.preempting.nominations.count_nobody()
+            self._out += failure_of(f"workload {self.moving.failed(now)}", error, Phase.MOVES)
         for workload, why in news:
             text = " ".join(filter(None, (why, self.reserving.told(workload.id), self.moving.told(workload.id))))
             self._out += self._aside.tell(workload, workload.at(Stage.PENDING), text, again=True)

@@ -6,10 +6,13 @@ records know; so the same facts, times and readings give the same answers.
 """
 
 from collections.abc import Callable, Generator, Iterator
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.operation_budget import OperationBudget, limited
 
+PART_OPERATIONS: Final = 4_000_000
+"""Operations of one part: what no decision should have to wait for."""
 T = TypeVar("T")
 More = Callable[[], bool]
 """Whether there is time for another part."""
@@ -57,16 +60,24 @@ class Parts(Generic[T]):
         self._steps = None
 
     def work(self, more: More) -> list[T]:
-        """Do the next part, and others as long as there is time; return what was found."""
+        """Do the next part, and others as long as there is time; return what was found.
+
+        Raises:
+            OverBudgetError: one part took too many operations; the work is given up, as with any other exception.
+        """
         found: list[T] = []
         guard = self._world.around.extensions.guard
         while (steps := self._steps) is not None:
             guard.begin()
             try:
-                one = next(steps)
+                with limited(OperationBudget(PART_OPERATIONS)):
+                    one = next(steps)
             except StopIteration:
                 self._steps = None
                 break
+            except Exception:
+                self._steps = None  # what raised can't go on
+                raise
             if one is not None:
                 found.append(one)
             if not more():

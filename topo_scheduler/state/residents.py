@@ -6,7 +6,7 @@ nobody has any more are forgotten.
 """
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.selectors import NOTHING, Selector
 
 Int64 = npt.NDArray[np.int64]
@@ -135,7 +136,8 @@ class Tally:
         fresh = residents.since(self._at)
         if fresh is None or len(self._counts) < rows:
             self._counts = np.zeros(rows, np.int64)
-            fresh = residents.all()
+            fresh = list(residents.all())
+        charge(1 + len(fresh) // 4)
         self._at = -1  # should this raise half way, all is counted anew
         for row, profile, change in fresh:
             if self.matches(profile):
@@ -151,6 +153,7 @@ class Tally:
         return found
 
     def _tried(self, profile: Profile) -> bool:
+        charge(2 + 2 * len(self._conditions))
         if self._living and profile.terminating:
             return False
         return all(
@@ -234,7 +237,7 @@ class Residents:
         twin._here = {row: dict(here) for row, here in self._here.items()}
         return twin
 
-    def since(self, position: int) -> Iterable[Change] | None:
+    def since(self, position: int) -> Sequence[Change] | None:
         """Return what changed since a position, None when that is forgotten."""
         start = position - self._base
         return None if start < 0 else self._log[start:]

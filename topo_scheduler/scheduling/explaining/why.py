@@ -14,6 +14,8 @@ from typing import Final
 
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.barrier import FAULT as AN_EXCEPTION
+from topo_scheduler.scheduling.barrier import Phase, described, failure_of, kind_of
 from topo_scheduler.scheduling.binding.outcomes import reference
 from topo_scheduler.scheduling.explaining.combined import ways_out
 from topo_scheduler.scheduling.explaining.domain_table import DomainReason, domain_table
@@ -23,8 +25,9 @@ from topo_scheduler.scheduling.explaining.ways import Scene, Way
 from topo_scheduler.scheduling.explaining.ways_text import NOTE_BYTES, say_all
 from topo_scheduler.scheduling.explaining.what_if import WhatIf
 from topo_scheduler.scheduling.extensions.extension import PluginError
-from topo_scheduler.scheduling.instructions import Complain, Instruction, MarkUnschedulable, Tell
+from topo_scheduler.scheduling.instructions import Complain, CountFailure, Instruction, MarkUnschedulable, Tell
 from topo_scheduler.scheduling.intake.pending import worded
+from topo_scheduler.scheduling.parts import PART_OPERATIONS
 from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.levels import wish_of
 from topo_scheduler.scheduling.placing.second_tree import seen_fabric
@@ -36,6 +39,7 @@ from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.rules.neighbours import looks_around
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, SizeRule, Verdict
+from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
 AGAIN: Final = 60.0
@@ -255,7 +259,8 @@ class Why:
             return []
         self._world.around.extensions.guard.begin()
         try:
-            found = next(work.steps)
+            with limited(OperationBudget(PART_OPERATIONS)):
+                found = next(work.steps)
         except StopIteration:
             self._work = None
             self.forget(work.id)  # it waits no more, or has room by now
@@ -267,7 +272,12 @@ class Why:
         except Exception as error:  # an explanation is a courtesy: whatever is wrong with it stops no placement
             self._work = None
             self._schedule(work.id, case, now + AS_BEFORE)
-            return [Complain(f"{work.id}: {FAULT}: {type(error).__name__}: {error}")]
+            if kind_of(error) != AN_EXCEPTION:
+                return failure_of(f"workload {work.id}", error, Phase.EXPLANATION)
+            return [
+                Complain(f"{work.id}: {FAULT}: {described(error)}"),
+                CountFailure(Phase.EXPLANATION.value, kind_of(error)),
+            ]
         work.spent += clock() - began
         if found is None:
             return []

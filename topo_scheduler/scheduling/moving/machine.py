@@ -8,13 +8,14 @@ looking costs.
 
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
 from topo_scheduler.api.waiting import RepairSpec
 from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.moving.plan import MovePlan, plan_moves, unbroken
 from topo_scheduler.scheduling.parts import More, Parts, always, whole
@@ -55,6 +56,8 @@ class _Wanted:
     state: Hashable = None
     plan: MovePlan | None = None
     sentence: str = ""
+    backoff: Backoff = field(default_factory=Backoff)
+    """How often a look for it raised or took too much."""
 
 
 class Moving:
@@ -137,6 +140,17 @@ class Moving:
             return []
         return self._parts.work(more)
 
+    def failed(self, now: float) -> str:
+        """Give up a look that raised, and look no more for its gang for a while; return the gang's id."""
+        self._parts.drop()
+        self._not_before = now + LOOK_AGAIN
+        for id_, one in self._wanted.items():
+            if one is self._looking:
+                one.plan, one.sentence = None, ""
+                one.backoff.fail(now)
+                return id_
+        return ""
+
     @property
     def working(self) -> bool:
         """Whether a look was begun and not ended."""
@@ -150,12 +164,16 @@ class Moving:
             workload = self._workloads.get(id_)
             if workload is None or not workload.at(Stage.PENDING):
                 del self._wanted[id_]
-            elif one.since + self._spec.after <= now and one.state != (state := self._state(id_)):
+            elif self._begins(one) <= now and one.state != (state := self._state(id_)):
                 one.state = state
                 self._looking = one
                 self._parts.begin(self._told_anew(workload, one))
                 return True
         return False
+
+    def _begins(self, one: _Wanted) -> float:
+        """Return when a look for a gang may begin at the earliest."""
+        return max(one.since + self._spec.after, one.backoff.until)
 
     def _told_anew(self, workload: Workload, one: _Wanted) -> Iterator[tuple[Workload, str] | None]:
         """Look for moves for a gang; yields after each part of the work, and the gang if others are found."""
@@ -175,7 +193,7 @@ class Moving:
         """Return when `due` must be asked next."""
         if self._parts.going:
             return self._now
-        waits = [one.since + self._spec.after for id_, one in self._wanted.items() if one.state != self._state(id_)]
+        waits = [self._begins(one) for id_, one in self._wanted.items() if one.state != self._state(id_)]
         return max(min(waits), self._not_before) if waits else None
 
     # ------------------------------------------------------------ plans

@@ -20,6 +20,7 @@ from topo_scheduler.scheduling.placing.weighing import Sets, Weighed, weigh
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.operation_budget import charge
 
 SETS_ON_FEW: Final = 4096
 """Sets of leaves that are scored at most where few nodes could take a member: all there are."""
@@ -94,6 +95,7 @@ def _listed(site: Site, ask: Ask, layout: Layout, search: Search[T], mine: tuple
     """Return sets of as many leaves that may hold the gang and are no wider, that which was found among them."""
     most = SETS_ON_FEW if search.few or len(mine) == 1 else SETS
     sets = list(islice(_sets(layout, search, mine), most))
+    charge(len(sets) * len(mine))
     needed = np.array([count for _, count in ask.groups], np.int64)
     if sets:
         enough = (search.held[:, np.array(sets, np.int64)].sum(axis=2) >= needed[:, None]).all(axis=0)

@@ -1,6 +1,7 @@
 """Filling nodes with members of several classes, quickly: what is found holds, what is not found may exist."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -9,6 +10,10 @@ from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.operation_budget import charge, charge_rows
+
+ROWS_A_MICROSECOND: Final = 500
+"""Amounts that the kernel compares in an operation of the budget."""
 
 
 class Filler:
@@ -46,6 +51,7 @@ class Filler:
         from topo_scheduler.kernels.filling import fill_nodes  # few gangs are of different pods
 
         rows = np.ascontiguousarray(rows)
+        charge(5 + len(counts) * len(rows) * self._requests.shape[1] // ROWS_A_MICROSECOND)
         out = np.zeros((len(counts), len(rows)), np.int64)
         if fill_nodes(rows, self._allocatable, self._used, self._requests, self._eligible, counts, 0, out):
             return None
@@ -56,6 +62,7 @@ class Filler:
             return out
         of_row = self._leaf_of_row[rows]
         for leaf in np.unique(of_row):
+            charge_rows(out.size)
             here = of_row == leaf
             used_nodes = int((out[:, here].sum(axis=0) > 0).sum())
             used_gpus = int((out[:, here].sum(axis=1) * self._gpus).sum())

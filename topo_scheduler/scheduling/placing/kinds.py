@@ -14,6 +14,7 @@ import numpy as np
 from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.packing import Budget, Frontier, Vector, maximal
 from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.operation_budget import charge, charge_rows
 
 MANY: Final = 12
 """Kinds from which on there are too many for a complete search."""
@@ -69,6 +70,7 @@ class Bounds:
 
         ``fits`` int64[classes, leaves]: members of each class alone.
         """
+        charge_rows(fits.size, len(self._vectors))
         kinds = [(fits[vector > 0] // vector[vector > 0, None]).min(axis=0) for vector in self._vectors]
         return np.stack([*kinds, *(fits[self._groups] // self._least[:, None])])
 
@@ -86,6 +88,7 @@ def kinds_of(ask: Ask, parts: Iterable[int] | None = None) -> Kinds:
     by_vector: dict[Vector, list[tuple[Place, ...]]] = {}
     for key in sorted(members):
         places = members[key]
+        charge(1 + len(places) * len(ask.groups) // 16)
         vector = tuple(sum(group == at for at, _ in places) for group in range(len(ask.groups)))
         by_vector.setdefault(vector, []).append(tuple(places))
     order = sorted(by_vector, reverse=True)

@@ -28,6 +28,7 @@ from topo_scheduler.scheduling.placing.views import ANY_MODEL, ClassView
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.operation_budget import charge_rows
 
 TRIES: Final = 512
 """Windows filled in at most for one width: more are not worth the time they take from others."""
@@ -159,6 +160,7 @@ class _Ground:
             bounds, needed = held, self.needed[:, None]
             if self._segments is not None:
                 bounds, needed = self._segments[1].of(held), self._segments[1].wanted
+            charge_rows(bounds.size, 2)
             windows = _windows(self.layout, depth, width, bounds, needed, near)
             for first in itertools.islice(windows, TRIES):
                 if (rows := self._filled(number, first, width)) is not None:

@@ -10,17 +10,23 @@ All work is counted, so that a search may be given up where it takes too long, a
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 from operator import add as plus
 from operator import ge
 from typing import Final
 
 import numpy as np
 
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.operation_budget import charge
 
 UNBOUNDED: Final = 1 << 62
 MANY: Final = 128
 """Pairs of vectors from which on a grid is quicker."""
+MOST_CLASSES: Final = 60
+"""Classes with members on one node from which on no grid of counts can be made: NumPy has 64 dimensions at most."""
+PAIRS_AT_ONCE: Final = 1 << 16
+"""Pairs of vectors that are added at once: some MiB."""
+VECTORS_PER_OPERATION: Final = 4
 
 Vector = tuple[int, ...]
 Frontier = tuple[Vector, ...]
@@ -41,10 +47,12 @@ class Budget:
 
         Raises:
             TooMuch: nothing is left.
+            OverBudgetError: the whole attempt has used up its budget.
         """
         self.left -= work
         if self.left < 0:
             raise TooMuch
+        charge(work // VECTORS_PER_OPERATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,7 @@ def maximal(vectors: Iterable[Vector], budget: Budget) -> Frontier:
             if not found or one[1] > found[-1][1]:
                 found.append(one)
             continue
-        budget.left -= len(found) + 1
+        budget.spend(len(found) + 1)
         if not any(all(map(ge, other, one)) for other in found):
             found.append(one)
     budget.spend(0)
@@ -95,18 +103,32 @@ def of_node(free: Sequence[int], requests: Sequence[Sequence[int]], asked: Vecto
         TooMuch: the work allowed is used up.
     """
 
-    def fill(group: int, left: Sequence[int]) -> Iterable[Vector]:
-        if group == len(asked):
-            yield ()
-            return
-        request = requests[group]
-        most = min([asked[group], *(have // want for have, want in zip(left, request, strict=True) if want)])
-        for count in range(max(0, most), -1, -1):
-            less = [have - count * want for have, want in zip(left, request, strict=True)]
-            for rest in fill(group + 1, less):
-                yield (count, *rest)
+    def most_of(group: int, left: Sequence[int]) -> int:
+        limits = (have // want for have, want in zip(left, requests[group], strict=True) if want)
+        return max(0, min([asked[group], *limits]))
 
-    return maximal(fill(0, free), budget)
+    groups = [group for group in range(len(asked)) if most_of(group, free)]
+    if len(groups) > MOST_CLASSES:
+        budget.spend(budget.left + 1)
+    found: list[Vector] = []
+    steps = 4 * budget.left + 10_000  # several to each vector, where there are several classes
+    # What is chosen of the first so many groups, and what is left of the node; the largest counts come out first.
+    stack: list[tuple[int, Vector, Sequence[int]]] = [(0, (0,) * len(asked), free)]
+    while stack:
+        at, chosen, left = stack.pop()
+        charge(2)
+        steps -= 1
+        # Each vector is different and costs one at least: more than are left can't be looked at.
+        if steps < 0 or len(found) > budget.left:
+            budget.spend(budget.left + 1)
+        if at == len(groups):
+            found.append(chosen)
+            continue
+        group = groups[at]
+        for count in range(most_of(group, left) + 1):
+            less = [have - count * want for have, want in zip(left, requests[group], strict=True)] if count else left
+            stack.append((at + 1, (*chosen[:group], count, *chosen[group + 1 :]) if count else chosen, less))
+    return maximal(found, budget)
 
 
 def add(one: Frontier, other: Frontier, asked: Vector, budget: Budget) -> Frontier:
@@ -116,8 +138,7 @@ def add(one: Frontier, other: Frontier, asked: Vector, budget: Budget) -> Fronti
         TooMuch: the work allowed is used up.
     """
     if len(one) * len(other) > MANY:
-        sums = np.minimum(np.array(one)[:, None, :] + np.array(other)[None, :, :], asked)
-        return _tops(sums.reshape(-1, len(asked)), asked, budget)
+        return _tops(one, other, asked, budget)
     few = (tuple(map(min, map(plus, a, b), asked)) for a in one for b in other)
     return maximal(few, budget)
 
@@ -129,15 +150,22 @@ def either(one: Frontier, other: Frontier, asked: Vector, budget: Budget) -> Fro
         TooMuch: the work allowed is used up.
     """
     if len(one) * len(other) > MANY:
-        return _tops(np.array((*one, *other)), asked, budget)
+        return _tops((*one, *other), ((0,) * len(asked),), asked, budget)
     return maximal((*one, *other), budget)
 
 
-def _tops(vectors: Int64, asked: Vector, budget: Budget) -> Frontier:
-    """Return what `maximal` does, on a grid of all counts: quicker where there are many vectors."""
+def _tops(one: Frontier, other: Frontier, asked: Vector, budget: Budget) -> Frontier:
+    """Return what `maximal` does of all sums, on a grid of all counts: quicker where there are many vectors."""
+    cells = prod(count + 1 for count in asked)
+    # Before anything is allocated.
+    budget.spend((len(one) * len(other) + 4 * len(asked) * cells) // 64 + 64)
+    if len(asked) > MOST_CLASSES:
+        raise TooMuch
     below = np.zeros([count + 1 for count in asked], np.bool_)
-    budget.spend((len(vectors) + 4 * below.ndim * below.size) // 64 + 64)
-    below[tuple(vectors.T)] = True
+    others, at_once = np.array(other)[None, :, :], max(1, PAIRS_AT_ONCE // len(other))
+    for first in range(0, len(one), at_once):
+        sums = np.minimum(np.array(one[first : first + at_once])[:, None, :] + others, asked)
+        below[tuple(sums.reshape(-1, len(asked)).T)] = True
     for axis in range(below.ndim):
         below = np.flip(np.logical_or.accumulate(np.flip(below, axis), axis=axis), axis)
     top = below.copy()

@@ -18,6 +18,7 @@ from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import HOSTNAME, Spread
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
+from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.residents import Profile
 
 CHOICES: Final = 6
@@ -44,6 +45,7 @@ class Ground:
 
     def ceiling(self, group: int, rows: Int64, *, all_here: bool) -> int:
         """Return how many of a group these rows hold at most; ``all_here``: nobody of the gang goes elsewhere."""
+        charge_rows(len(rows), 2)
         fit = self.fit[group][rows]
         most = int(fit.sum())
         cls = self.classes[group]
@@ -189,6 +191,7 @@ class Seating:
         order = list(left.items())
         if (filled := self._filled) is not None:
             order.sort(key=lambda item: int(filled[item[0][2]]))
+        charge(len(order) // 4)
         for (group, place, zone), positions in order:
             if positions:
                 profile = self._ask.profiles[group][positions[-1]] if self._ask.profiles else None
@@ -222,6 +225,8 @@ class Seating:
 
     def _options(self, group: int, profile: Profile | None, place: int, zone: int) -> list[int]:
         self.looks += 1
+        charge_rows(len(self._rows), 10)
+        charge(len(self._extra))
         used = sorted(self._home | {int(leaf) for leaf in self._leaf[self._members > 0]}) or [self._start]
         room = self._has_room(group, np.array(used, np.int64))
         if place >= 0:

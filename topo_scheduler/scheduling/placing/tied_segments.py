@@ -13,6 +13,7 @@ from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.kinds import Kinds, Place, kinds_of
 from topo_scheduler.scheduling.placing.packing import Vector
 from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.operation_budget import charge
 
 STEPS: Final = 10_000
 """Sets of leaves, and ways to deal segments to one of them, that are looked at at most in one search."""
@@ -42,6 +43,7 @@ class Steps:
 
     def take(self) -> bool:
         """Take one, if any is left."""
+        charge(5)
         self.left -= 1
         return self.left >= 0
 

@@ -7,8 +7,9 @@ it is a flow from leaves to domains. What is left out (limits per leaf, further 
 nothing is found here, there is no place.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from topo_scheduler.scheduling.rules.neighbours import NEIGHBOUR_FILTERS, condit
 from topo_scheduler.state.constraints import HOSTNAME, Constraints, Spread
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.operation_budget import charge, charge_rows
 
 MOST_CELLS: Final = 200_000
 """Pairs of a leaf and a domain of the key that are looked at at most."""
@@ -128,7 +130,7 @@ def zones_of(ground: Ground, ask: Ask, layout: Layout, domain: tuple[int, int]) 
     of_row = np.full(around.nodes.rows, -1, np.int64)
     of_row[rows[usable]] = numbers
     counts = np.zeros(len(values), np.int64)
-    shares = [Share(counts, np.full(len(values), members, np.int64))]
+    shares: Iterable[Share] = [Share(counts, np.full(len(values), members, np.int64))]
     whole = True
     for constraint in constraints.spread:
         if constraint.topology_key == key and constraint.self_match:
@@ -146,10 +148,20 @@ def zones_of(ground: Ground, ask: Ask, layout: Layout, domain: tuple[int, int]) 
         limit = np.where(values == UNKNOWN, members, 1)
         shares = [Share(share.least, np.minimum(share.most, limit)) for share in shares]
     if _first_of_its_kind(ground, constraints) and key in {term.topology_key for term in constraints.affinity}:
-        one = np.eye(len(values), dtype=np.int64)
-        shares = [Share(share.least, share.most * here) for share in shares for here in one]
-    shares = [share for share in shares if _dealt(room.sum(axis=0), share, members) is not None]
+        shares = _each_alone(shares, len(values))
+    # One more than are looked at tells that these are not all there are.
+    dealt = (share for share in shares if _dealt(room.sum(axis=0), share, members) is not None)
+    shares = list(islice(dealt, MOST_SHARES + 1))
     return Zones(domain[0], room, of_row, counts, shares[:MOST_SHARES], whole and len(shares) <= MOST_SHARES)
+
+
+def _each_alone(shares: Iterable[Share], zones: int) -> Iterator[Share]:
+    """Yield shares that leave one zone alone to the members, one at a time: there may be as many as nodes."""
+    for share in shares:
+        for zone in range(zones):
+            most = np.zeros(zones, np.int64)
+            most[zone] = share.most[zone]
+            yield Share(share.least, most)
 
 
 def _key(ground: Ground, constraints: Constraints) -> str | None:
@@ -177,6 +189,7 @@ def _levels(there: Int64, room: Int64, members: int, ceiling: int) -> list[int]:
     found = [level]
     while level < ceiling:
         level += 1
+        charge_rows(len(there))
         wanted = np.maximum(0, level - there)
         if (wanted > room).any() or int(wanted.sum()) > members:
             break
@@ -196,6 +209,7 @@ def _by_spread(there: Int64, levels: Sequence[int], constraint: Spread) -> tuple
 
 def _dealt(room: Int64, share: Share, members: int) -> Int64 | None:
     """Return how many members each zone gets (int64[zones]), None where they don't fit: those with most room first."""
+    charge_rows(len(room), 3)
     most = np.minimum(room, share.most)
     left = members - int(share.least.sum())
     if left < 0 or (most < share.least).any() or int(most.sum()) < members:
@@ -235,7 +249,9 @@ def _augment(flow: Int64, room: Int64, cap: Int64, leaf: int) -> bool:
     came_to_zone: dict[int, int] = {}
     came_to_leaf: dict[int, int] = {leaf: -1}
     turn = [leaf]
+    charge_rows(flow.size)
     for at in turn:
+        charge(1 + len(cap) // 8)
         for zone in np.flatnonzero(flow[at] < room[at]).tolist():
             if zone in came_to_zone:
                 continue

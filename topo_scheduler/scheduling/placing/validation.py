@@ -21,6 +21,7 @@ from topo_scheduler.scheduling.rules.neighbours import Surroundings
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import NodeTable
+from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.resources import GPU
 
@@ -127,6 +128,7 @@ def holds_in_turn(
     """Return which member may not be where it is with those before it, or an empty string."""
     extra: list[tuple[int, Profile]] = []
     for group, position in seated:
+        charge(20 + len(extra))
         cls, profile, row = ask.groups[group][0], ask.profiles[group][position], rows[group][position]
         seen = around.seen_beside(cls, profile, extra)
         if not allowed_rows(around, seen, np.array([row], np.int64), extra).all():

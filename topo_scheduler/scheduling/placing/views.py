@@ -29,6 +29,7 @@ from topo_scheduler.scheduling.rules.wishes import (
 from topo_scheduler.state.changes import ChangeLog
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.resources import GPU
 
 KEEP: Final = 1024
@@ -87,6 +88,7 @@ class ClassView:
 
     def refresh(self) -> None:
         """Bring the arrays up to date; each is as long as the node table."""
+        charge(2 + len(self.columns))
         nodes = self._nodes
         if self.cls.caps and self._domains_at != (at := self._around.domains.generation if self._around.domains else 0):
             self._facts_at, self._domains_at = -1, at
@@ -146,6 +148,7 @@ class ClassView:
 
     def _refresh_facts(self) -> None:
         nodes = self._nodes
+        charge_rows(nodes.rows, 10 + len(self.columns))
         rows = nodes.facts_changes.since(self._facts_at) if self._facts_at >= 0 else None
         self._facts_at = nodes.facts_changes.position
         if rows is None:

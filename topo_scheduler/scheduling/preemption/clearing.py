@@ -15,6 +15,7 @@ from topo_scheduler.scheduling.preemption.spreading import FOREVER, spread_cheap
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, OPEN, SHUT, Candidates, Key
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.operation_budget import charge_rows
 
 EXACT: Final = 10
 """Candidates of a node up to which every set of them is tried."""
@@ -137,6 +138,7 @@ class Clearing:
 
     def _fits(self, gone: Bool) -> Int64:
         """Return how many members each row holds when some candidates are gone (int64[rows])."""
+        charge_rows(self._free.size)
         free = self._free
         if gone.any():
             free = free.copy()

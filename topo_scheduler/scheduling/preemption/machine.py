@@ -14,6 +14,8 @@ import numpy as np
 from topo_scheduler.api.objects import Budget, Pod
 from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.barrier import Phase, explained, failure_of, pause_of
+from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
     Complain,
     EvictionOutcome,
@@ -29,11 +31,14 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.budgets import Budgets
 from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.workloads import Member, Workload, Workloads
 
 LOOK_AGAIN: Final = 1.0
 """Seconds after which workloads that found no victims look again if something changed, doubled each time."""
 LOOK_AGAIN_MOST: Final = 10.0
+SEARCH_OPERATIONS: Final = 4_000_000
+"""Operations of one search for victims, beside those of the attempt."""
 PACE: Final = 2e-4
 """Seconds to the next search of any workload after one in vain, for each candidate there was."""
 
@@ -175,8 +180,20 @@ class Preempting:
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
         candidates = self._candidates(workload, usable, now, wall)
         plan = None
-        if candidates.pods or candidates.leaving:
-            plan = plan_preemption(self._attempts.planner, ask, layout, candidates, now)
+        try:
+            if candidates.pods or candidates.leaving:
+                with limited(OperationBudget(SEARCH_OPERATIONS)):
+                    plan = plan_preemption(self._attempts.planner, ask, layout, candidates, now)
+        except PluginError:
+            raise
+        except Exception as error:
+            # Room that comes free helps the workload all the same: it is parked, and only this search pauses.
+            search.times += 1
+            pause = pause_of(search.times)
+            search.until, search.stamp = now + pause, stamp
+            search.sentence = explained(error, Phase.PREEMPTION, pause)
+            name = f"workload {workload.namespace}/{workload.name}"
+            return out + failure_of(name, error, Phase.PREEMPTION), search.sentence
         if plan is None:
             search.times += 1
             search.until = now + doubled(LOOK_AGAIN, search.times, LOOK_AGAIN_MOST)

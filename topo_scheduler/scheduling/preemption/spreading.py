@@ -9,6 +9,7 @@ import numpy as np
 from topo_scheduler.scheduling.placing.ask import Limits
 from topo_scheduler.scheduling.preemption.regions import Region
 from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.operation_budget import charge_bytes, charge_rows
 
 FOREVER: Final = 1 << 62
 """Stands for what can't be."""
@@ -53,7 +54,9 @@ def _leaf(rows: Sequence[Sequence[int]], members: int, most: int, nodes: int) ->
     cost = np.full((lines, members + 1), FOREVER, np.int64)
     cost[0, 0] = 0
     choices = []
+    charge_bytes(len(rows) * cost.nbytes)
     for row in rows:
+        charge_rows(cost.size, len(row))
         better, choice = cost.copy(), np.zeros((lines, members + 1), np.int64)
         for count in range(1, min(len(row) - 1, most) + 1):
             if row[count] >= FOREVER:
@@ -77,7 +80,9 @@ def _over_leaves(region: Region, leaves: Sequence[_Leaf], members: int) -> tuple
     cost = np.full((lines, members + 1), FOREVER, np.int64)
     cost[0, 0] = 0
     choices = []
+    charge_bytes(len(leaves) * cost.nbytes)
     for leaf in leaves:
+        charge_rows(cost.size, int((leaf.cost < FOREVER).sum()))
         better, choice = cost.copy(), np.zeros((lines, members + 1), np.int64)
         for count in np.flatnonzero(leaf.cost < FOREVER).tolist():
             if count:

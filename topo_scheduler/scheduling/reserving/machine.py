@@ -21,6 +21,7 @@ from typing import Final
 
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.scheduling.parts import More, Parts, always
 from topo_scheduler.scheduling.placing.levels import next_loosening, wish_of
 from topo_scheduler.scheduling.preemption.claims import doubled
@@ -101,6 +102,10 @@ class Reserving:
         self._preempting = preempting
         self._choosing = Choosing(world, attempts, preempting, self.holds, Endings(world, workloads, self.ends), spec)
         self._waiting: dict[str, _Waiting] = {}
+        self._looked_at = ""
+        """The workload that is looked at."""
+        self._failed: dict[str, Backoff] = {}
+        """Workloads for which a look raised or took too much, and until when none is made."""
         self._vain: dict[str, _Vain] = {}
         self._stubborn: set[str] = set()
         """Pods that were waited for in vain, as they don't say when they end."""
@@ -202,6 +207,7 @@ class Reserving:
         """Hold nothing for a workload that is placed or gone."""
         self._waiting.pop(id_, None)
         self._vain.pop(id_, None)
+        self._failed.pop(id_, None)
         if self.holds:
             self.holds.drop(id_)
 
@@ -236,6 +242,18 @@ class Reserving:
         self._left_at = self._state()
         return news
 
+    def failed(self, now: float) -> str:
+        """Give up a look that raised, and look no more for the workload it was at for a while; return its id."""
+        self._parts.drop()
+        self.holds.count_nobody()
+        self._let_in.clear()
+        self._seen, self._not_before = None, now + LOOK_AGAIN
+        if self._looked_at in self._waiting:
+            self._failed.setdefault(self._looked_at, Backoff()).fail(now)
+            if self.holds:
+                self.holds.drop(self._looked_at)
+        return self._looked_at
+
     @property
     def working(self) -> bool:
         """Whether a look was begun and not ended."""
@@ -250,8 +268,11 @@ class Reserving:
             if one.priority in done or (look.plans >= MOST_PLANS and self.holds.get(one.id) is None):
                 continue
             workload = self._workloads.get(one.id)
+            self._looked_at = one.id
             if workload is None or not waits(workload):
                 self.forget(one.id)
+            elif (failed := self._failed.get(one.id)) is not None and self._now < failed.until:
+                look.at = min(look.at, failed.until)
             elif one.id in self._waiting and not self._preempting.claims(one.id):
                 waited = one.since + self._spec.after
                 if waited > self._now:  # who comes later has waited less

@@ -19,6 +19,7 @@ from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.scheduling.extensions.extension import Filter, Nodes
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.selectors import SelectorError, as_int64, check_requirement
 
 Bool = npt.NDArray[np.bool_]
@@ -62,6 +63,7 @@ def tolerates(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     """Return which rows have no taint that keeps the class away."""
     if len(nodes.taint_sets) == 1:
         return np.ones(len(rows), np.bool_)  # that of no taints
+    charge(1 + len(nodes.taint_sets) * len(cls.tolerations) // 4)
     accepted = np.array(
         [
             all(t.effect not in ("NoSchedule", "NoExecute") or tolerated(t, cls.tolerations) for t in taints)
@@ -76,6 +78,7 @@ def matches_affinity(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     """Return which rows match the class's node selector and required node affinity."""
     accepted = np.ones(len(rows), np.bool_)
     for key, value in cls.selector:
+        charge_rows(len(rows))
         column, wanted = nodes.label_column(key)[rows], nodes.known_value(value)
         # A value that no node has is not noted: pods may ask for any.
         accepted &= (column == wanted) & (wanted != UNKNOWN)
@@ -117,6 +120,8 @@ def fields_well_formed(term: NodeSelectorTerm) -> bool:
 
 
 def _expression_matches(nodes: Nodes, requirement: Requirement, rows: Int64) -> Bool:
+    charge_rows(len(rows), 2)
+    charge(len(requirement.values))
     column = nodes.label_column(requirement.key)[rows]
     present: Bool = column != UNKNOWN
     match requirement.operator:
@@ -139,6 +144,7 @@ def _compares(nodes: Nodes, requirement: Requirement, column: Int64) -> Bool:
     bound = as_int64(requirement.values[0])
     result = np.zeros(len(column), np.bool_)
     for value_id in np.unique(column[column != UNKNOWN]):
+        charge_rows(len(column))
         value = as_int64(nodes.values[int(value_id)])
         if value is not None and bound is not None:
             result |= (column == value_id) & (value > bound if requirement.operator == "Gt" else value < bound)

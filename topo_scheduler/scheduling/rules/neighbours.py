@@ -22,6 +22,7 @@ from topo_scheduler.state.constraints import Constraints, Spread
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.links import Links
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
+from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.residents import Condition, Disk, Port, Profile, Residents, Term
 from topo_scheduler.state.storage import Storage
 from topo_scheduler.state.typical import Kinds
@@ -187,6 +188,8 @@ def _without(
     if not wanted:
         return np.ones(len(rows), np.bool_)
 
+    charge(len(around.residents.special) * len(wanted))
+
     def taken(profile: Profile) -> bool:
         return any(have.conflicts(want) for have in held(profile) for want in wanted)
 
@@ -266,6 +269,8 @@ def pods_matching(
     around: Surroundings, conditions: tuple[Condition, ...], extra: Extra = (), *, living: bool = False
 ) -> Int64:
     """Return the pods that meet all conditions by row (int64[rows], not to be written to)."""
+    charge_rows(around.nodes.rows)
+    charge(len(extra) * len(conditions))
     tally = around.residents.tally(conditions, living=living)
     counts = tally.counts(around.nodes.rows)
     if extra:
@@ -285,6 +290,7 @@ def by_row(nodes: NodeTable, counts: Mapping[int, int]) -> Int64:
 
 def by_domain(nodes: NodeTable, key: str, counts: Int64) -> tuple[Bool, Int64]:
     """Return for each row whether it has the label, and the sum over the rows with the same value (0 without one)."""
+    charge_rows(nodes.rows, 3)
     column = nodes.label_column(key)
     here: Bool = column != UNKNOWN
     sums = np.bincount(column[here], weights=counts[here], minlength=1).astype(np.int64)
@@ -327,6 +333,9 @@ class Skew:
 
 def skew_of(around: Surroundings, cls: PodClass, constraint: Spread, extra: Extra = ()) -> Skew:
     """Return how one of a class's spread constraints stands."""
+    # Each looks at the labels of all of them.
+    charge_rows(around.nodes.rows, 6 + len(cls.constraints.spread if cls.constraints else ()))
+    charge(len(extra))
     nodes = around.nodes
     everything = np.arange(nodes.rows, dtype=np.int64)
     counted = nodes.exists & _spread_labels(around, cls, everything, ())

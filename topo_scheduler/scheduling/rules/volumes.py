@@ -25,6 +25,7 @@ from topo_scheduler.state.migration import (
     ZONE,
 )
 from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.residents import Claim
 from topo_scheduler.state.selectors import EVERYTHING, SelectorError, compile_selector
 from topo_scheduler.state.storage import (
@@ -120,6 +121,7 @@ def volume_rejections(
     if constraints is None or not uses_volumes(cls):
         return
     storage = around.storage
+    charge_rows(len(rows), 1 + 4 * len(constraints.claims))
     claims = claims_of(storage, constraints)
     yield NodeReason.CLAIM_IN_USE, np.full(len(rows), _in_use(around, constraints, claims, extra), np.bool_)
     yield NodeReason.VOLUME_LIMIT, ~within_limits(around, constraints, rows, extra, left)
@@ -224,6 +226,7 @@ def _unmatched(
         for option in options_for(around, claim):
             if not left:
                 break
+            charge()
             name = option.volume.metadata.name
             reached = reached_rows(around, option.volume)
             if reached is not None and len(reached) == 1 and not option.reserved:
