@@ -13,6 +13,7 @@ from topo_scheduler.api.objects import Node, NodeCondition, ObjectMeta, Pod
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.health import NodeHealth
 from topo_scheduler.recovery.instructions import (
+    CountRecoveryFailure,
     CreateMigration,
     DeleteMigration,
     EvictPod,
@@ -184,7 +185,7 @@ class World:
                 there = [self.pods[pod.uid] for pod in pods if pod.uid in self.pods]
                 self.d.engine.pods_told(copies(there), self.now)
                 self.recovery.learned([pod.uid for pod in pods])
-            case TellMigration() | Spent() | Warn():
+            case TellMigration() | Spent() | Warn() | CountRecoveryFailure():
                 self.told.append(one)
 
     # ------------------------------------------------------------ the API server

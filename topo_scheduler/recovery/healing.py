@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
+from topo_scheduler.recovery.barrier import failure_of
 from topo_scheduler.recovery.detection import Failure
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods, Warn, WriteOutcome
 from topo_scheduler.recovery.naming import name_for
@@ -131,13 +132,21 @@ class Healing:
             if binding := tuple(filter(self._binds, failure.nodes)):
                 self._binding.append(replace(failure, nodes=binding))
             for uid in (uid for node in failure.nodes for uid in sorted(self.engine.world.ledger.on_node(node))):
-                one = leaver(self.engine, uid)
-                if one is None or uid in wanted or self.moves_pod(uid) or not _moves(one, failure.cause):
+                try:
+                    one = leaver(self.engine, uid)
+                    if one is None or uid in wanted or self.moves_pod(uid) or not _moves(one, failure.cause):
+                        continue
+                except Exception as error:
+                    out += failure_of(f"pod {uid} of a failed node", error)
                     continue
                 key = one.workload.id if one.workload.gang else one.workload.controller
                 by_workload.setdefault((one.workload.namespace, key), []).append((failure, one))
         for (namespace, _), found in by_workload.items():
-            spec, name = self._spec(found), self.fresh_name(namespace, name_for([one for _, one in found]))
+            try:
+                spec, name = self._spec(found), self.fresh_name(namespace, name_for([one for _, one in found]))
+            except Exception as error:
+                out += failure_of(f"{found[0][1].workload.controller} in {namespace} on a failed node", error)
+                continue
             self._wanted.setdefault((namespace, name), _Wanted(CreateMigration(namespace, name, spec)))
         return out
 

@@ -87,7 +87,24 @@ class Warn:
     message: str
 
 
-Instruction = CreateMigration | WriteStatus | DeleteMigration | EvictPod | LearnPods | TellMigration | Spent | Warn
+@dataclass(frozen=True, slots=True)
+class CountRecoveryFailure:
+    """Something failed for one Migration or object, and everything else goes on: count it by ``kind``."""
+
+    kind: str
+
+
+Instruction = (
+    CreateMigration
+    | WriteStatus
+    | DeleteMigration
+    | EvictPod
+    | LearnPods
+    | TellMigration
+    | Spent
+    | Warn
+    | CountRecoveryFailure
+)
 
 
 class WriteOutcome(StrEnum):

@@ -4,9 +4,11 @@ The facts about pods are the engine's. It is asked, and told which seats to hold
 """
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from topo_scheduler.api.migrations import Migration
 from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.barrier import Guarded, Repeated, failure_of
 from topo_scheduler.recovery.blocks import Blocks
 from topo_scheduler.recovery.defragmenting import Defragmenting
 from topo_scheduler.recovery.detection import Detection, Path
@@ -44,7 +46,13 @@ class Recovery:
         self.migrations = Migrations(engine, self.detection, spec, epoch, clock)
         self.healing = Healing(engine, epoch, self.migrations.moves_pod, self.migrations.fresh_name)
         ground = self.migrations.ground
-        self._makers = (Defragmenting(ground, clock), Blocks(ground, clock), Improving(ground, clock))
+        self._makers: Sequence[Repeated] = (
+            Defragmenting(ground, clock),
+            Blocks(ground, clock),
+            Improving(ground, clock),
+        )
+        self._guards = [Guarded(f"{type(one).__name__} of recovery") for one in self._makers]
+        self._healed = Guarded("healing of failed nodes")
         self._out: list[Instruction] = []
         self._held = ""
         self._avoided: frozenset[str] = frozenset()
@@ -75,13 +83,16 @@ class Recovery:
             namespace, _, name = key.partition("/")
             self.migrations.gone(namespace, name, "")
         for migration in migrations:
-            self.migrations.seen(migration, now)
+            self.migration_seen(migration, now)
         for name in self.detection.names() - self._engine.world.nodes.row_of.keys():
             self.detection.gone(name, "", now)
 
     def migration_seen(self, migration: Migration, now: float) -> None:
-        """A Migration appeared or changed."""
-        self.migrations.seen(migration, now)
+        """A Migration appeared or changed; one that can't be taken over is left alone."""
+        try:
+            self.migrations.seen(migration, now)
+        except Exception as error:
+            self._out += failure_of(f"Migration {migration.key}", error)
 
     def migration_gone(self, namespace: str, name: str, uid: str) -> None:
         """A Migration was deleted."""
@@ -93,7 +104,7 @@ class Recovery:
         """A CreateMigration ended; with the object where it was created."""
         self._out += self.healing.created(namespace, name, outcome, message, now)
         if migration is not None:
-            self.migrations.seen(migration, now)
+            self.migration_seen(migration, now)
         elif self.migrations.ground.intended.pop(f"{namespace}/{name}", None) is not None:
             self._out.append(Warn(f"Migration {namespace}/{name} is not created: {message or outcome.value}"))
 
@@ -133,9 +144,10 @@ class Recovery:
         if self.detection.held != self._held:
             self._held = self.detection.held
             self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))
-        made = self.healing.step(now)
+        made = self._healed.run(lambda: self.healing.step(now), now)
         self.migrations.ground.coming = self.healing.coming()
-        made += [one for makes in self._makers for one in makes.step(now)]
+        for maker, guarded in zip(self._makers, self._guards, strict=True):
+            made += guarded.run(partial(maker.step, now), now)
         out, self._out = [*self._out, *made, *self.migrations.step(now)], []
         return out
 
@@ -145,9 +157,15 @@ class Recovery:
         That may be over by now: a step may take longer than what it leaves to the next can wait.
         """
         now = self._stepped
-        waits = (one.next_due(now) for one in (*self._makers, self.migrations))
-        parts = (self.detection, self.troubles, self.healing, self.migrations.interference)
-        times = (*(part.next_due() for part in parts), *waits)
+        makers = zip(self._makers, self._guards, strict=True)
+        times = (
+            self.detection.next_due(),
+            self.troubles.next_due(),
+            self._healed.not_before(self.healing.next_due()),
+            *(guarded.not_before(maker.next_due(now)) for maker, guarded in makers),
+            self.migrations.next_due(now),
+            self.migrations.interference.next_due(),
+        )
         return min((at for at in times if at is not None), default=None)
 
     def _tell_spares(self, avoided: Collection[str]) -> None:

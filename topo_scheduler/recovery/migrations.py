@@ -10,7 +10,9 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, Migration, Phase
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.barrier import STEP_OPERATIONS, failure_of
 from topo_scheduler.recovery.detection import Detection
 from topo_scheduler.recovery.execution import Execution
 from topo_scheduler.recovery.gang_room import GangRoom
@@ -19,7 +21,9 @@ from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.interference import Interference
 from topo_scheduler.recovery.planning import LOOK_AGAIN, Planning
 from topo_scheduler.recovery.tracked import Eviction, Tracked
+from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
 from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.state.operation_budget import OperationBudget, limited
 
 RETRY: Final = 10.0
 """Seconds after which an eviction that was refused is tried again, doubled each time."""
@@ -188,7 +192,7 @@ class Migrations:
         """Do what is to be done now; return what is to be carried out."""
         for _, known in sorted(self._ground.tracked.items(), key=lambda item: _order(item[1].migration)):
             if not known.writing and now >= known.not_before:
-                self._advance(known, now)
+                self._try(known, now)
         ground = self._ground
         ground.out += ground.finished.due(ground.spec, now, ground.epoch + now)
         out, self._ground.out = self._ground.out, []
@@ -209,6 +213,22 @@ class Migrations:
             if over is not None:
                 times.append(max(now + LOOK_AGAIN, over))
         return min(times, default=None)
+
+    def _try(self, known: Tracked, now: float) -> None:
+        """Carry a Migration on; where that raises, or takes too much, it pauses, and the others are carried on."""
+        try:
+            with limited(OperationBudget(STEP_OPERATIONS)):
+                self._advance(known, now)
+        except Exception as error:
+            known.backoff.fail(now)
+            known.not_before = max(known.not_before, known.backoff.until)
+            self._ground.out += failure_of(f"Migration {known.migration.key}", error)
+            pause = known.backoff.until - now
+            text = f"Set aside: {described(error)}. It is carried on in {pause:g} s."
+            reason = Reason.SCHEDULER_ERROR if kind_of(error) == FAULT else Reason.OVER_BUDGET
+            self._ground.tell(known, warning=True, reason=reason.value, message=text)
+        else:
+            known.backoff.times = 0
 
     def _advance(self, known: Tracked, now: float) -> None:
         if known.migration.cause is Cause.PENDING_GANG:

@@ -32,6 +32,7 @@ from topo_scheduler.recovery.handlers import (
     Watcher,
 )
 from topo_scheduler.recovery.instructions import (
+    CountRecoveryFailure,
     CreateMigration,
     DeleteMigration,
     EvictPod,
@@ -45,6 +46,7 @@ from topo_scheduler.recovery.instructions import (
 )
 from topo_scheduler.recovery.machine import Recovery
 from topo_scheduler.recovery.troubles import PodTroubles
+from topo_scheduler.scheduling.barrier import Phase, kind_of
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -168,8 +170,11 @@ class RecoveryRunner:
 
     def pods_applied(self, pods: Sequence[Pod]) -> None:
         """Pods appeared or changed."""
-        if self._spec.enabled:
-            self._troubles.applied(pods, self._clock())
+        for pod in pods if self._spec.enabled else ():
+            try:
+                self._troubles.applied((pod,), self._clock())
+            except Exception:  # it is the engine that decides whether the pod can be understood
+                log.exception("pod %s can't be watched for failures", pod.key)
 
     def pods_deleted(self, uids: Iterable[str]) -> None:
         """Pods vanished."""
@@ -319,17 +324,21 @@ class RecoveryRunner:
         machine, now = self._machine, self._clock()
         assert machine is not None and self._watcher is not None
         for message in self._watcher.take():
-            match message:
-                case NodeSeen(health):
-                    machine.node_seen(health, now)
-                case NodeGone(name, uid):
-                    machine.node_gone(name, uid, now)
-                case MigrationSeen(migration):
-                    machine.migration_seen(migration, now)
-                case MigrationGone(namespace, name, uid):
-                    machine.migration_gone(namespace, name, uid)
-                case MigrationUnreadable(found):
-                    self._unreadable(found)
+            try:
+                match message:
+                    case NodeSeen(health):
+                        machine.node_seen(health, now)
+                    case NodeGone(name, uid):
+                        machine.node_gone(name, uid, now)
+                    case MigrationSeen(migration):
+                        machine.migration_seen(migration, now)
+                    case MigrationGone(namespace, name, uid):
+                        machine.migration_gone(namespace, name, uid)
+                    case MigrationUnreadable(found):
+                        self._unreadable(found)
+            except Exception as error:
+                log.exception("recovery goes on without an event: %s", type(message).__name__)
+                self._carry_out(CountRecoveryFailure(kind_of(error)))
 
     def _step(self) -> None:
         if self._machine is None:
@@ -365,6 +374,8 @@ class RecoveryRunner:
                     self._metrics.recovery_phase.labels(phase).observe(seconds)
             case Warn(message):
                 log.warning(message)
+            case CountRecoveryFailure(kind):
+                self._metrics.set_aside.labels(Phase.RECOVERY.value, kind).inc()
 
     async def _create(self, create: CreateMigration) -> None:
         result = await self._writer.create(create.namespace, create.name, create.spec)

@@ -11,6 +11,7 @@ import msgspec
 from topo_scheduler.api.migrations import Migration, MigrationCondition, MigrationStatus, Move, OtherPod, Phase
 from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.recovery.instructions import Spent, WriteStatus
+from topo_scheduler.scheduling.barrier import Backoff
 
 LONGEST_MESSAGE: Final = 2048
 SHOWN: Final = 3
@@ -52,6 +53,8 @@ class Tracked:
     wrote: MigrationStatus | None = None
     ending: bool = False
     edited: bool = False
+    backoff: Backoff = field(default_factory=Backoff)
+    """How often carrying it on raised or took too much."""
 
     def replaced_by(self, migration: Migration) -> None:
         """Take over a newer view; note whether someone else changed its spec, or took pods away from it."""
