@@ -46,7 +46,7 @@ from topo_scheduler.recovery.instructions import (
 )
 from topo_scheduler.recovery.machine import Recovery
 from topo_scheduler.recovery.troubles import PodTroubles
-from topo_scheduler.scheduling.barrier import Phase, kind_of
+from topo_scheduler.scheduling.barrier import Activity, kind_of
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -375,7 +375,7 @@ class RecoveryRunner:
             case Warn(message):
                 log.warning(message)
             case CountRecoveryFailure(kind):
-                self._metrics.set_aside.labels(Phase.RECOVERY.value, kind).inc()
+                self._metrics.set_aside.labels(Activity.RECOVERY.value, kind).inc()
 
     async def _create(self, create: CreateMigration) -> None:
         result = await self._writer.create(create.namespace, create.name, create.spec)

@@ -36,7 +36,7 @@ _TEXT_CHARACTERS: Final = 160
 """Of an exception's own text, which may quote what a user wrote."""
 
 
-class Phase(StrEnum):
+class Activity(StrEnum):
     """What was done for a workload, or with an object, when it failed: the label ``phase`` of the metric."""
 
     UNDERSTANDING = "understanding"
@@ -75,7 +75,7 @@ def reason_of(error: Exception) -> Reason:
     return Reason.OVER_BUDGET if kind_of(error) != FAULT else Reason.SCHEDULER_ERROR
 
 
-def explained(error: Exception, phase: Phase, pause: float) -> str:
+def explained(error: Exception, phase: Activity, pause: float) -> str:
     """Return what users read: what failed, why, and what to change."""
     again = f"It is retried in {pause:g} s."
     if isinstance(error, OverBudgetError | MemoryError):
@@ -88,9 +88,9 @@ def explained(error: Exception, phase: Phase, pause: float) -> str:
 
 
 _SEARCHED: Final = {
-    Phase.PREEMPTION: "placement with preemption",
-    Phase.RESERVATION: "reservation",
-    Phase.MOVES: "placement with moves",
+    Activity.PREEMPTION: "placement with preemption",
+    Activity.RESERVATION: "reservation",
+    Activity.MOVES: "placement with moves",
 }
 
 
@@ -150,7 +150,7 @@ class Barrier:
 
 
 @contextmanager
-def guard(what: str, out: list[Instruction], phase: Phase = Phase.OBJECT) -> Iterator[None]:
+def guard(what: str, out: list[Instruction], phase: Activity = Activity.OBJECT) -> Iterator[None]:
     """Let no exception about one object end what is done for all: it is logged and counted.
 
     Args:
@@ -164,7 +164,7 @@ def guard(what: str, out: list[Instruction], phase: Phase = Phase.OBJECT) -> Ite
         out += failure_of(what, error, phase)
 
 
-def failure_of(what: str, error: Exception, phase: Phase) -> list[Instruction]:
+def failure_of(what: str, error: Exception, phase: Activity) -> list[Instruction]:
     """Return what logs and counts a failure."""
     return [
         Complain(f"{what}: failed during {phase}, everything else goes on: {described(error)}"),
@@ -175,10 +175,10 @@ def failure_of(what: str, error: Exception, phase: Phase) -> list[Instruction]:
 __all__ = [
     "ATTEMPT_OPERATIONS",
     "WAKE_OPERATIONS",
+    "Activity",
     "Backoff",
     "Barrier",
     "OperationBudget",
-    "Phase",
     "described",
     "explained",
     "failure_of",

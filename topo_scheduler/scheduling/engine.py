@@ -11,7 +11,7 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.barrier import Barrier, Phase, failure_of, guard, limited
+from topo_scheduler.scheduling.barrier import Activity, Barrier, failure_of, guard, limited
 from topo_scheduler.scheduling.binding.contested import Contested
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
 from topo_scheduler.scheduling.explaining.why import Why
@@ -96,7 +96,7 @@ class Engine:
         )
         self._aside = SettingAside(self.queue, self.outcomes, self._told, config.scheduler)
         self.barrier = Barrier()
-        self._phase = Phase.DECISION
+        self._phase = Activity.DECISION
         """What the attempt under way does, for what is said where it fails."""
         self.why = Why(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
         self._rechecks = Rechecks(
@@ -151,7 +151,7 @@ class Engine:
                 self._out += [Complain(problem) for problem in self.world.put_node(node, now)]
             except Exception as error:
                 # Half of it may be taken over: nothing is placed there until it can be read.
-                self._out += failure_of(f"node {name}", error, Phase.OBJECT)
+                self._out += failure_of(f"node {name}", error, Activity.OBJECT)
                 with guard(f"node {name}", self._out):
                     self.world.remove_node(name)
         if offers != self.world.resources.offers:
@@ -203,7 +203,7 @@ class Engine:
             try:
                 self.preempting.pods_applied((pod,))
             except Exception as error:
-                self._out += failure_of(f"nomination of pod {pod.key}", error, Phase.OBJECT)
+                self._out += failure_of(f"nomination of pod {pod.key}", error, Activity.OBJECT)
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or no longer to be placed."""
@@ -332,13 +332,13 @@ class Engine:
         try:
             news += self.reserving.due(now, more)
         except Exception as error:
-            self._out += failure_of(f"workload {self.reserving.failed(now)}", error, Phase.RESERVATION)
+            self._out += failure_of(f"workload {self.reserving.failed(now)}", error, Activity.RESERVATION)
         try:
             if not self.reserving.working:
                 news += self.moving.due(now, more)
         except Exception as error:
             self.preempting.nominations.count_nobody()
-            self._out += failure_of(f"workload {self.moving.failed(now)}", error, Phase.MOVES)
+            self._out += failure_of(f"workload {self.moving.failed(now)}", error, Activity.MOVES)
         for workload, why in news:
             text = " ".join(filter(None, (why, self.reserving.told(workload.id), self.moving.told(workload.id))))
             self._out += self._aside.tell(workload, workload.at(Stage.PENDING), text, again=True)
@@ -390,7 +390,7 @@ class Engine:
 
     def _try(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload within its budget; one that fails or exceeds it is set aside. Return whether it was placed."""
-        self._phase = Phase.DECISION
+        self._phase = Activity.DECISION
         try:
             with limited(self.barrier.budget(workload.namespace, now, clock)):
                 placed = self._attempt(workload, now, clock)
@@ -434,12 +434,12 @@ class Engine:
         workload.plugin_failures = 0
         self._out.append(Announce(decision, clock() - before))
         if decision.verdict is Verdict.PLACED:
-            self._phase = Phase.PLACEMENT
+            self._phase = Activity.PLACEMENT
             self.attempts.remember(workload, decision)
             self._out += self.outcomes.assume(workload, decision, now)
             self.arrivals.touch(workload)
             # The seats are taken and the binds on their way: what fails from here on costs the workload no place.
-            with guard(f"workload {workload.namespace}/{workload.name}", self._out, Phase.PLACEMENT):
+            with guard(f"workload {workload.namespace}/{workload.name}", self._out, Activity.PLACEMENT):
                 self.why.forget(workload.id)
                 self._out += self.preempting.placed(workload, decision)
                 self.contested.forget(workload.id)
@@ -462,7 +462,7 @@ class Engine:
     ) -> list[Instruction]:
         """Look for room for a workload that was parked, and tell why it has none."""
         least = pending[: least_of(workload)]
-        self._phase = Phase.PREEMPTION
+        self._phase = Activity.PREEMPTION
         try:
             preempt, why_not = self.preempting.consider(workload, least, decision, now, now + self.world.epoch)
         except PluginError as error:

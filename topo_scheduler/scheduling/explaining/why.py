@@ -15,7 +15,7 @@ from typing import Final
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import FAULT as AN_EXCEPTION
-from topo_scheduler.scheduling.barrier import Phase, described, failure_of, kind_of
+from topo_scheduler.scheduling.barrier import Activity, described, failure_of, kind_of
 from topo_scheduler.scheduling.binding.outcomes import reference
 from topo_scheduler.scheduling.explaining.combined import ways_out
 from topo_scheduler.scheduling.explaining.domain_table import DomainReason, domain_table
@@ -273,10 +273,10 @@ class Why:
             self._work = None
             self._schedule(work.id, case, now + AS_BEFORE)
             if kind_of(error) != AN_EXCEPTION:
-                return failure_of(f"workload {work.id}", error, Phase.EXPLANATION)
+                return failure_of(f"workload {work.id}", error, Activity.EXPLANATION)
             return [
                 Complain(f"{work.id}: {FAULT}: {described(error)}"),
-                CountFailure(Phase.EXPLANATION.value, kind_of(error)),
+                CountFailure(Activity.EXPLANATION.value, kind_of(error)),
             ]
         work.spent += clock() - began
         if found is None:

@@ -7,7 +7,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.barrier import Phase, described, failure_of
+from topo_scheduler.scheduling.barrier import Activity, described, failure_of
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed, reference
 from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, PodRef, Tell
 from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
@@ -162,7 +162,7 @@ class Arrivals:
                     self._describe(self._workloads.get(group.key.id))
                     self.owner_changed(group.key.id, now)
             except Exception as error:
-                self._out += failure_of(f"PodGroup {group.key.id}", error, Phase.OBJECT)
+                self._out += failure_of(f"PodGroup {group.key.id}", error, Activity.OBJECT)
 
     def group_deleted(self, key: GroupKey, uid: str, now: float) -> None:
         """Forget a PodGroup that was deleted; pods that wait go on waiting for one of its name."""
@@ -185,7 +185,7 @@ class Arrivals:
         """Set aside a pod that raised, and only that: a pending pod is refused, one that has a node holds it."""
         uid, why = pod.metadata.uid, described(error)
         if self._told.is_new(uid, Reason.SCHEDULER_ERROR, why):
-            self._out += failure_of(f"pod {pod.key}", error, Phase.UNDERSTANDING)
+            self._out += failure_of(f"pod {pod.key}", error, Activity.UNDERSTANDING)
         found = self._workloads.of_pod(uid)
         if pod.finished:
             self.deleted(uid, now)
@@ -335,7 +335,7 @@ class Arrivals:
         try:
             self._learn(pod, found, entry, now)
         except Exception as error:
-            self._out += failure_of(f"pod {pod.key}", error, Phase.UNDERSTANDING)
+            self._out += failure_of(f"pod {pod.key}", error, Activity.UNDERSTANDING)
 
     def _learn(self, pod: Pod, found: tuple[Workload, Member] | None, entry: Entry, now: float) -> None:
         lineage = self._resolve(pod)

@@ -14,7 +14,7 @@ import numpy as np
 from topo_scheduler.api.objects import Budget, Pod
 from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.barrier import Phase, explained, failure_of, pause_of
+from topo_scheduler.scheduling.barrier import Activity, explained, failure_of, pause_of
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
     Complain,
@@ -191,9 +191,9 @@ class Preempting:
             search.times += 1
             pause = pause_of(search.times)
             search.until, search.stamp = now + pause, stamp
-            search.sentence = explained(error, Phase.PREEMPTION, pause)
+            search.sentence = explained(error, Activity.PREEMPTION, pause)
             name = f"workload {workload.namespace}/{workload.name}"
-            return out + failure_of(name, error, Phase.PREEMPTION), search.sentence
+            return out + failure_of(name, error, Activity.PREEMPTION), search.sentence
         if plan is None:
             search.times += 1
             search.until = now + doubled(LOOK_AGAIN, search.times, LOOK_AGAIN_MOST)

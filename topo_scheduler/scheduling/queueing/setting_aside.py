@@ -8,7 +8,7 @@ from typing import Final
 
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
-from topo_scheduler.scheduling.barrier import Phase, explained, pause_of, reason_of
+from topo_scheduler.scheduling.barrier import Activity, explained, pause_of, reason_of
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_group, reference
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import Instruction, MarkUnschedulable, Tell
@@ -89,7 +89,7 @@ class SettingAside:
             if self._told.changed(member.uid, text)
         ]
 
-    def failed(self, workload: Workload, error: Exception, phase: Phase, now: float) -> list[Instruction]:
+    def failed(self, workload: Workload, error: Exception, phase: Activity, now: float) -> list[Instruction]:
         """Try a workload again after a pause that doubles: its attempt raised, or exceeded its budget."""
         workload.failures += 1
         pause = pause_of(workload.failures)
