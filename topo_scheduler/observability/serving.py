@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiohttp import web
 
@@ -57,7 +57,7 @@ class _Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to serve."""
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # those of uvloop are no subclasses
         if self.raw is None:
             self.raw = transport
             self._listener.admit(transport)
@@ -101,7 +101,7 @@ class _Handshake(asyncio.Protocol):
         self._early: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)
         transport.pause_reading()  # until TLS reads
         self._listener.admit(transport)
         self._task = asyncio.get_running_loop().create_task(self._shake(transport))
