@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import make_node, make_pod
-from tests.scheduling.driver import Driver
+from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.objects import Container, Pod, PodSpec, ResourceRequirements, Toleration
 from topo_scheduler.api.selectors import (
     Affinity,
@@ -20,14 +20,27 @@ from topo_scheduler.api.selectors import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
+from topo_scheduler.scheduling.placing import views
+from topo_scheduler.scheduling.queueing import waking
 from topo_scheduler.state.pod_caps import MOST_SPREAD_CONSTRAINTS, MOST_TERMS, excess
 from topo_scheduler.state.resources import MOST_OFFERED, MOST_UNOFFERED
+from topo_scheduler.state.workloads import MOST_CLASSES
 
 
 def asking(name: str, requests: dict[str, Any], **spec: Any) -> Pod:
     return make_pod(
         name, spec=PodSpec(containers=[Container("main", ResourceRequirements(requests, requests))], **spec)
     )
+
+
+def in_gang(name: str, pods: list[Pod]) -> list[Pod]:
+    """Make pods a gang."""
+    for pod in pods:
+        pod.metadata.annotations |= {
+            "topology.scheduler/gang-name": name,
+            "topology.scheduler/gang-size": str(len(pods)),
+        }
+    return pods
 
 
 def problem(d: Driver, pod: Pod) -> str:
@@ -208,3 +221,73 @@ def test_a_long_annotation_is_not_kept_in_any_message() -> None:
     assert not placed(d, pod)
     assert len(problem(d, pod)) < 1000
     assert "200000 characters" in problem(d, pod)
+
+
+# ---------------------------------------------------------------- classes
+
+
+def test_a_gang_of_too_many_classes_is_refused_with_count_cap_and_remedy() -> None:
+    d = Driver(fabric({"s/l": 64}))
+    pods = in_gang(
+        "many", [asking(f"m{n}", {"nvidia.com/gpu": 1, "cpu": f"{n + 1}m"}) for n in range(MOST_CLASSES + 1)]
+    )
+    d.run(*pods)
+    assert not d.where(*pods)
+    assert any(f"of {MOST_CLASSES + 1} different classes, a gang may have {MOST_CLASSES}" in told for told in d.told())
+    fewer = in_gang(
+        "few", [asking(f"f{n}", {"nvidia.com/gpu": 1, "cpu": f"{n % 4 + 1}m"}) for n in range(2 * MOST_CLASSES)]
+    )
+    d.run(*fewer)
+    assert len(d.where(*fewer)) == 2 * MOST_CLASSES
+
+
+def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waking, "FRESH_CLASSES", 8)
+    monkeypatch.setattr(waking, "LATE_CLASSES", 16)
+    monkeypatch.setattr(views, "KEEP", 32)
+    d = Driver([make_node("n1", gpus=8), make_node("n2", gpus=8)])
+    d.run(filler := make_pod("filler", gpus=8), make_pod("filler-2", gpus=8))
+    hostile = [
+        asking(f"h{n}", {"nvidia.com/gpu": 1, "cpu": f"{n + 1}m"}, node_selector={"no": "such"}) for n in range(300)
+    ]
+    last = asking("last", {"nvidia.com/gpu": 1, "cpu": "999m"})
+    d.run(*hostile, last)
+    assert not d.where(*hostile, last)
+    made: list[int] = []
+    original = views.ClassView.__init__
+
+    def counted(self: Any, *args: Any) -> None:
+        made.append(1)
+        original(self, *args)
+
+    monkeypatch.setattr(views.ClassView, "__init__", counted)
+    d.delete(filler)
+    d.step()
+    assert len(made) <= 8 + 2, "classes of which a view was made in one step"
+    for _ in range(40):
+        d.step(waking.LATE_SECONDS)
+    d.settle()
+    assert placed(d, last)
+    assert not d.engine.waking._is_late
+    assert not d.engine.waking._late_rows
+
+
+def test_classes_of_one_namespace_do_not_hold_up_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waking, "FRESH_CLASSES", 0)
+    monkeypatch.setattr(waking, "LATE_CLASSES", 4)
+    monkeypatch.setattr(views, "KEEP", 4)
+    d = Driver([make_node("n1", gpus=8)])
+    d.run(filler := make_pod("filler", gpus=8))
+    hostile = [
+        asking(f"h{n}", {"nvidia.com/gpu": 1, "cpu": f"{n + 1}m"}, node_selector={"no": "such"}) for n in range(300)
+    ]
+    victim = asking("victim", {"nvidia.com/gpu": 1, "cpu": "999m"})
+    victim.metadata.namespace = "other"
+    d.run(*hostile, victim)
+    d.delete(filler)
+    d.step()
+    d.step(waking.LATE_SECONDS)
+    d.settle()
+    assert placed(d, victim), "in the first look, not after 300 others"

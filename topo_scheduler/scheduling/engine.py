@@ -357,6 +357,7 @@ class Engine:
         """Return when `step` must be called next, if nothing happens before."""
         due = (
             self.queue.next_due(),
+            self.waking.next_due(),
             self.outcomes.next_due(),
             self.arrivals.leaving.next_due(),
             self.world.penalties.next_change(),

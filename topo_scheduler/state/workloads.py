@@ -12,6 +12,9 @@ from topo_scheduler.state.groups import Disruption, PodGroup
 from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.runs import Run
 
+MOST_CLASSES: Final = 64
+"""Classes of pods in one gang: the searches for gangs of different pods are bounded, and find little beyond that."""
+
 
 class Stage(StrEnum):
     """Where a member is on its way."""
@@ -234,9 +237,18 @@ class Workload:
     @property
     def problem(self) -> str:
         """Why the workload can't be placed whatever is free; empty when it can."""
-        for member in self.at(Stage.PENDING):
+        pending = self.at(Stage.PENDING)
+        for member in pending:
             if member.problem:
                 return f"pod {member.key}: {member.problem}"
+        # Equal classes are one object mostly, and to compare classes takes long.
+        if len(pending) > MOST_CLASSES and len({id(member.cls) for member in pending}) > MOST_CLASSES:
+            classes = len({member.cls for member in pending})
+            if classes > MOST_CLASSES:
+                return (
+                    f"its pending pods are of {classes} different classes, a gang may have {MOST_CLASSES}; give pods"
+                    " that need nearly the same the same requests, selectors, affinity and tolerations"
+                )
         return ""
 
 

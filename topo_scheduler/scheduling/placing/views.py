@@ -246,6 +246,10 @@ class Views:
         self._nodes = around.nodes
         self._views: OrderedDict[tuple[PodClass, int], ClassView] = OrderedDict()
 
+    def __contains__(self, cls: PodClass) -> bool:
+        """Return whether there is a view of a class on nodes of any model."""
+        return (cls, ANY_MODEL) in self._views
+
     def get(self, cls: PodClass, model: int = ANY_MODEL) -> ClassView:
         """Return an up-to-date view.
 

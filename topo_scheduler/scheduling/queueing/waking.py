@@ -1,5 +1,9 @@
 """Which workloads are to be tried: those that changed, and those that something helped which happened since."""
 
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
 import numpy as np
 
 from topo_scheduler.scheduling.attempts import Attempts
@@ -12,12 +16,20 @@ from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.rechecks import Rechecks
 from topo_scheduler.scheduling.queueing.setting_aside import WAIT_BEFORE_TELLING
 from topo_scheduler.scheduling.queueing.standing import lacking, order_of
+from topo_scheduler.scheduling.rules.filters import eligible
 from topo_scheduler.scheduling.rules.volumes import concerned
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.workloads import Stage, Workload, Workloads
+
+FRESH_CLASSES: Final = 256
+"""Classes without a view that are looked at in one step; a view of each is made, of all nodes."""
+LATE_CLASSES: Final = 32
+"""Workloads looked at together of those that were left for later, by changed nodes only."""
+LATE_SECONDS: Final = 0.05
+"""Seconds between two such looks: tenants with thousands of different classes keep no core busy."""
 
 
 class Waking:
@@ -43,6 +55,12 @@ class Waking:
         self._contested = contested
         self._rechecks = rechecks
         self._guard = attempts.planner.extensions.guard
+        self._late: dict[str, deque[str]] = {}
+        """Workloads left for later, by namespace."""
+        self._is_late: set[str] = set()
+        self._late_rows: set[int] = set()
+        """Rows that changed since the first of them was left."""
+        self._late_at = 0.0
 
     def settle(self, now: float) -> None:
         """Give each workload that changed its place in the queue."""
@@ -76,6 +94,9 @@ class Waking:
         sharing = self._attempts.sharing
         fallen, stirred = sharing.take_fallen() if sharing is not None else (), self._preempting.stirred()
         freed = self._world.links.take_freed()
+        if self._is_late:
+            self._late_rows.update(rows)
+            self._look_late(now)
         if not (rows or everything or arrived or claims or stored or fallen or stirred or freed):
             return
         index = np.array(rows, np.int64)
@@ -83,6 +104,7 @@ class Waking:
             self._guard.begin()
         helped: dict[PodClass, bool] = {}
         known: dict[int, bool] = {}
+        views, fresh = self._attempts.planner.views, FRESH_CLASSES
         lowest = self._preempting.lowest
         for id_ in self._queue.parked():
             workload = self._workloads.get(id_)
@@ -102,6 +124,10 @@ class Waking:
                 helps = known.get(id(cls))  # classes take long to compare
                 if helps is None:
                     if cls not in helped:
+                        fresh -= cls not in views
+                        if fresh < 0 and not rules:
+                            self._leave(workload, rows)
+                            break
                         helped[cls] = self._helps(cls, index)
                     helps = known[id(cls)] = helped[cls]
                 if (helps and room) or rules:
@@ -110,6 +136,49 @@ class Waking:
             else:
                 if lowest is not None and lowest < workload.priority:
                     self._preempting.nudge(workload, now)
+
+    def next_due(self) -> float | None:
+        """Return when the workloads that were left for later are looked at next."""
+        return self._late_at if self._is_late else None
+
+    def _leave(self, workload: Workload, rows: Iterable[int]) -> None:
+        self._late_rows.update(rows)
+        if workload.id not in self._is_late:
+            self._is_late.add(workload.id)
+            self._late.setdefault(workload.namespace, deque()).append(workload.id)
+
+    def _look_late(self, now: float) -> None:
+        """Look at some of the workloads that were left for later; their namespaces take turns."""
+        if now < self._late_at:
+            return
+        self._late_at = now + LATE_SECONDS
+        rows = np.array(sorted(self._late_rows), np.int64)
+        for _ in range(min(LATE_CLASSES, len(self._is_late))):
+            namespace = next(iter(self._late))
+            line = self._late.pop(namespace)
+            id_ = line.popleft()
+            if line:
+                self._late[namespace] = line
+            self._is_late.discard(id_)
+            workload = self._workloads.get(id_)
+            if workload is None or self._queue.place(id_) is not Place.PARKED:
+                continue
+            if any(self._may_help(cls, rows) for cls in workload.set_aside.classes):
+                self._queue.wake(id_)
+        if not self._is_late:
+            self._late_rows.clear()
+
+    def _may_help(self, cls: PodClass, rows: Int64) -> bool:
+        """Return whether any of some rows is eligible and has enough free; other pods and volumes are not looked at."""
+        nodes = self._world.nodes
+        enough = nodes.exists[rows]
+        for column, amount in cls.amounts:
+            enough &= nodes.allocatable[rows, column] - nodes.requested[rows, column] >= amount
+        rows = rows[enough]
+        try:
+            return bool(eligible(nodes, cls, rows, self._world.around.extensions.filters).any())
+        except Exception:
+            return True  # the attempt fails the same way, and reports it
 
     def look_again(self, now: float) -> list[Instruction]:
         """Try again those for whom others may give way by now, and those that waited long enough for others."""
