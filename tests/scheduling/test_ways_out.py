@@ -383,12 +383,24 @@ def test_level_and_placement_are_given_up_together_only_where_neither_is_enough(
                 assert not true(case, Way(Kind.COMBINE, Cost(), parts=other)), (way, one)
 
 
-def test_a_level_that_is_given_up_is_offered_before_level_and_placement() -> None:
-    # Two nodes in different spines: for the spine, both demands would have to go; without a level the size rule holds.
-    places = [Place("n0", "s/a", 2), Place("n1", "s/b", 1), Place("n2", "t/c", 2), Place("n3", "t/d", 1)]
-    case = Case(places, [Held("p0", "n2", 1)], size=3, gpus=1, annotations={"required-level": "leaf"})
-    relaxed = [way for way in told(case) if way.kind is Kind.RELAX]
-    assert relaxed and all("," not in way.value for way in relaxed)
+def test_level_and_placement_are_not_both_given_up_with_nodes_where_the_level_is_enough() -> None:
+    # With all nodes back the size rule asks for more than with the two that are needed: then the level alone will do.
+    places = [
+        Place("n0", "d/v/e", 1, cordoned=True, ready=False),
+        Place("n1", "c/t/b", 2, cordoned=True),
+        Place("n2", "c/t/b", 2, cordoned=True),
+        Place("n3", "d/v/e", 1),
+        Place("n4", "d/v/e", 4, cordoned=True, model="X"),
+        Place("n5", "c/t/b", 2),
+        Place("n6", "d/v/e", 1, model="Y"),
+        Place("n7", "d/v/e", 4, ready=False),
+    ]
+    held = [Held("p0", "n1", 1), Held("p1", "n4", 2), Held("p2", "n5", 2, "elder"), Held("p3", "n1", 1)]
+    case = Case(places, held, size=3, gpus=2, annotations={"required-level": "leaf"})
+    ways = told(case)
+    relaxed = [part for way in ways for part in way.parts or (way,) if part.kind is Kind.RELAX]
+    assert relaxed and all("," not in part.value for part in relaxed), [say(way, 0.0) for way in ways]
+    assert all(true(case, way) for way in ways)
 
 
 def test_a_gang_that_is_too_large_for_its_leaf_and_finds_the_spine_full() -> None:

@@ -141,10 +141,30 @@ def _keep(scene: Scene, running: Running, first: Way, second: Way, found: dict[f
                 first = needed
     if second.kind is Kind.RELAX:
         second = replace(second, nodes=(), level="")
-    parts = (first, second)
+    parts = yield from _without_a_demand_too_many(scene, running, (first, second))
     if (yield from _seated(scene, running, parts)):
         way = Way(Kind.COMBINE, first.cost + second.cost, parts=parts)
         found.setdefault(frozenset(replace(part, cost=Cost(), nodes=()) for part in parts), way)
+
+
+def _without_a_demand_too_many(
+    scene: Scene, running: Running, parts: tuple[Way, Way]
+) -> Generator[None, None, tuple[Way, Way]]:
+    """Return the parts, with only the level or only the placement given up where both are and one is enough.
+
+    The second change was found with all of the first: with fewer nodes back the size rule may ask for less.
+    """
+    for at, part in enumerate(parts):
+        if part.kind is not Kind.RELAX or not part.cost.demands:
+            continue
+        for demand, value, _ in level_offers(scene):
+            if "," in value:
+                continue
+            less = replace(part, demand=demand, value=value, cost=replace(part.cost, demands=0), nodes=(), level="")
+            fewer = (less, parts[1]) if at == 0 else (parts[0], less)
+            if (yield from _seated(scene, running, fewer)):
+                return fewer
+    return parts
 
 
 def _seated(scene: Scene, running: Running, parts: Sequence[Way]) -> Generator[None, None, set[str]]:
