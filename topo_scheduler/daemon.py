@@ -36,6 +36,7 @@ from topo_scheduler.scheduling.surveying import waiting
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
 from topo_scheduler.scheduling.surveying.survey import survey, survey_accelerators
+from topo_scheduler.state.resources import GPU
 
 if TYPE_CHECKING:
     from topo_scheduler.scheduling.extensions.registry import Extensions
@@ -318,6 +319,7 @@ class Daemon:
         largest = {(one.level, one.model, "node"): one.whole_gpus for one in torn.gangs}
         largest |= {(one.level, one.model, "typical"): one.gpus for one in torn.gangs}
         over = world.held() > world.nodes.allocatable
+        unlabelled = world.fabric.unlabelled()
         return Snapshot(
             domains=[
                 DomainState(d.level, "/".join(d.path), d.utilization, d.fragmentation)
@@ -341,7 +343,10 @@ class Daemon:
             shares=waiting.shares(term.engine),
             staleness=term.staleness(),
             nodes=len(world.nodes),
-            unlabelled_nodes=len(world.fabric.unlabelled()),
+            unlabelled_nodes=len(unlabelled),
+            unlabelled_gpu_nodes=sum(
+                bool(world.nodes.allocatable[world.nodes.row_of[name], GPU]) for name in unlabelled
+            ),
             oversubscribed_nodes=int(over.any(axis=1).sum()),
             held_back_classes=len(term.engine.outcomes.held_back),
             reservations=len(term.engine.reserving.holds),

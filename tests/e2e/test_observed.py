@@ -105,6 +105,7 @@ async def test_gauges_agree_with_the_objects_of_the_api(cluster: Cluster, daemon
     gauges = {
         ("topology_scheduler_nodes",): 9,
         ("topology_scheduler_unlabelled_nodes",): 1,
+        ("topology_scheduler_unlabelled_gpu_nodes",): 1,
         ("topology_scheduler_oversubscribed_nodes",): 1,
         ("topology_gpu_allocation_ratio",): (4 * 8 + 4 + 4) / 72,
         ("topology_domain_utilization_ratio", "level=cluster"): (4 * 8 + 4 + 4) / 72,

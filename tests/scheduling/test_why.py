@@ -315,6 +315,20 @@ def test_ways_out_are_told_after_the_reason_as_event_and_condition_of_each_pod()
     )
 
 
+def test_less_than_half_of_a_gang_is_no_remedy_but_how_many_fit_is_reported() -> None:
+    d = Driver(fabric({"s/a": 10}))
+    for number in range(2, 11):
+        d.apply(held(f"x-{number}", f"s-a-{number}"))
+    pods = gang(10)
+    d.apply(*pods)
+    d.step()
+    d.explain()
+    text = d.told(pods[0])[-1]
+    assert "reduce it to" not in text
+    assert text.endswith(" 1 of 10 pods would fit now.")
+    assert "What would help, cheapest first: (1) end " in text
+
+
 def test_they_are_told_once_as_long_as_they_stay_the_same_and_again_when_they_change() -> None:
     d = Driver(fabric({"s/a": 2, "t/a": 1}))
     pods = waiting(d)
@@ -352,7 +366,7 @@ def test_what_would_help_is_told_anew_when_the_required_level_loosens() -> None:
     d.apply(*pods)
     d.step()
     d.explain()
-    assert d.told(pods[0])[-1].endswith("What would help, cheapest first: (1) reduce it to 2 pods.")
+    assert d.told(pods[0])[-1].endswith(" 2 of 5 pods would fit now.")
     d.step(601)
     d.explain()
     assert "level loosened from spine to cluster after 10m" in d.told(pods[0])[-1]

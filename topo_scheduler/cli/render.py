@@ -133,6 +133,11 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def unlabelled_gpus(root: DomainView) -> bool:
+    """Return whether a node with GPUs does not tell its place."""
+    return any(node.capacity and not node.labelled for node in root.all_nodes())
+
+
 def unlabelled_note(root: DomainView) -> str:
     """Return a sentence on nodes that do not tell their place, empty when all do."""
     lost = [node.name for node in root.all_nodes() if not node.labelled]
@@ -140,8 +145,8 @@ def unlabelled_note(root: DomainView) -> str:
         return ""
     names = few_of(lost, 5)
     return (
-        f"{len(lost)} of {len(root.domain.nodes)} nodes do not tell their place in the fabric ({names}):"
-        " they share domains called unlabelled."
+        f"{len(lost)} of {len(root.domain.nodes)} nodes have no labels that tell their place in the fabric ({names}):"
+        " they share domains called unlabelled, and gangs there are placed without topology."
     )
 
 

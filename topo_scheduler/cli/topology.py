@@ -65,7 +65,7 @@ def command(
 async def _show(
     kubeconfig: str | None, context: str | None, config_path: Path | None, config_map: str | None, output: str
 ) -> None:
-    from topo_scheduler.cli import render
+    from topo_scheduler.cli import render, views
     from topo_scheduler.cli.live_config import live_configuration
     from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
 
@@ -77,6 +77,9 @@ async def _show(
         click.echo(f"warning: {problem}", err=True)
     if not len(world.nodes):
         raise Failure("the cluster has no nodes")
+    root = views.tree(world, listed.pods)
+    if root is not None and output in ("json", "yaml") and render.unlabelled_gpus(root):
+        click.echo(f"warning: {render.unlabelled_note(root)}", err=True)
     if output in ("json", "yaml"):
         click.echo(as_document(_json(world, listed.pods), output))
     else:

@@ -67,6 +67,7 @@ class Snapshot:
     staleness: dict[str, float] | None = None
     nodes: int = 0
     unlabelled_nodes: int = 0
+    unlabelled_gpu_nodes: int = 0
     oversubscribed_nodes: int = 0
     held_back_classes: int = 0
     reservations: int = 0
@@ -230,6 +231,11 @@ class _AtScrape(Collector):
         yield _gauge("topology_gpu_allocation_ratio", "Share of all GPUs in use.", now.gpu_allocation)
         yield _gauge("topology_scheduler_nodes", "Nodes known.", now.nodes)
         yield _gauge("topology_scheduler_unlabelled_nodes", "Nodes whose place is not told.", now.unlabelled_nodes)
+        yield _gauge(
+            "topology_scheduler_unlabelled_gpu_nodes",
+            "Nodes with GPUs whose labels do not tell their place: gangs there are placed without topology.",
+            now.unlabelled_gpu_nodes,
+        )
         yield _gauge(
             "topology_scheduler_oversubscribed_nodes", "Nodes that hold more than they have.", now.oversubscribed_nodes
         )

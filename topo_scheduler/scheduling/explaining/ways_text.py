@@ -25,7 +25,7 @@ def say(way: Way, wall: float) -> str:
             verb = "uncordon" if way.value == "uncordon" else "bring back"
             return f"{verb} {_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
         case Kind.COMBINE:
-            return " and ".join(say(part, wall) for part in way.parts)
+            return " and ".join(_reduce(part) if part.kind is Kind.REDUCE else say(part, wall) for part in way.parts)
         case Kind.RELAX if not way.level:
             return f"set {way.demand} to {way.value}"
         case Kind.RELAX:
@@ -34,7 +34,7 @@ def say(way: Way, wall: float) -> str:
         case Kind.DROP:
             return _drop(way)
         case Kind.REDUCE:
-            return f"reduce it to {way.size} pod{'' if way.size == 1 else 's'}"
+            return _reduce(way) if _sensible(way) else _fits(way)
         case Kind.FREE:
             who = few_of([_who(one) for one in way.ended], NAMES)
             on = f"{_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
@@ -44,12 +44,30 @@ def say(way: Way, wall: float) -> str:
 def say_all(ways: Sequence[Way], wall: float, room: int = NOTE_BYTES) -> str:
     """Return as many ways as there is room for, in bytes, the cheapest first; empty where there is none for any."""
     text, told = _INTRO, 0
-    for number, way in enumerate(ways, 1):
+    small = next((way for way in ways if way.kind is Kind.REDUCE and not _sensible(way)), None)
+    rest = f" {_fits(small)}." if small is not None else ""
+    room -= len(rest.encode())
+    for number, way in enumerate((way for way in ways if _sensible(way)), 1):
         part = f"{'; ' if told else ''}({number}) {say(way, wall)}"
         if len((text + part).encode()) >= room:
             break
         text, told = text + part, told + 1
-    return f"{text}." if told else ""
+    return (f"{text}." if told else "") + rest
+
+
+def _sensible(way: Way) -> bool:
+    """Whether a person may want it: a gang of which less than half is left is another job."""
+    if way.parts:
+        return all(_sensible(part) for part in way.parts)
+    return way.kind is not Kind.REDUCE or way.size >= way.cost.members
+
+
+def _reduce(way: Way) -> str:
+    return f"reduce it to {_count(way.size, 'pod')}"
+
+
+def _fits(way: Way) -> str:
+    return f"{way.size} of {_count(way.size + way.cost.members, 'pod')} would fit now"
 
 
 def moment(until: float, wall: float) -> str:

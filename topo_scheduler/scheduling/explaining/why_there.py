@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.words import few_of, plural
 from topo_scheduler.scheduling.placing.ask import Placement
 from topo_scheduler.state.fabric import Path
@@ -15,9 +16,12 @@ def why_there(placement: Placement, leaves: Sequence[Path], *, gang: bool, withi
     """
     names, score = few_of(["/".join(path) for path in leaves]), f"score {placement.score.total / 1000:.3f}"
     if not gang:
-        return f"{names}, {score} of {_counted(placement.candidates, 'node' if placement.score.by_node else 'leaf')}"
+        others = _counted(placement.candidates, "node" if placement.score.by_node else "leaf")
+        return f"{names}, {score}, chosen from {others}"
     used, level = placement.domains or (len(leaves), "leaf")
     needed = f"{used} of {_counted(placement.rule.leaves, level)} needed"
+    if any(path and path[-1] == UNLABELLED for path in leaves):
+        needed = "of nodes whose labels do not tell their place in the fabric"
     return f"{names}, {needed}{within if placement.rule.leaves > 1 else ''}, {score}"
 
 
