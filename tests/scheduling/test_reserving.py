@@ -271,6 +271,21 @@ def test_who_is_let_in_and_runs_longer_delays_the_gang_no_further_than_that() ->
     assert len(d.where(*pods)) == 2
 
 
+def test_a_namespace_whose_pods_overran_is_let_in_by_deadlines_only(half_free: Driver) -> None:
+    d = half_free
+    liars = [make_pod(f"liar-{n}", namespace="evil", gpus=0, annotations={"expected-duration": "5m"}) for n in range(3)]
+    d.run(*liars)
+    for pod in liars:
+        pod.status.phase, pod.status.start_time = "Running", timestamp(d.now)
+        d.apply(pod)
+    d.settle(500)
+    short = make_pod("short", namespace="evil", gpus=8, annotations={"expected-duration": "10m"})
+    assert d.run(short) == {}
+    honest = make_pod("limited", namespace="evil", gpus=8, annotations={"expected-duration": "10m"})
+    honest.spec.active_deadline_seconds = 600
+    assert d.run(honest) == {"limited": "s1-l1-2"}
+
+
 # ---------------------------------------------------------------- estimates
 
 

@@ -29,6 +29,7 @@ from topo_scheduler.state.ledger import Entry, Ledger
 from topo_scheduler.state.links import Links
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeLabels, NodeTable
 from topo_scheduler.state.occupants import occupant_of
+from topo_scheduler.state.promises import Promises
 from topo_scheduler.state.residents import Profile, Residents
 from topo_scheduler.state.resources import GPU, PODS, Amounts, ResourceTable, as_amounts
 from topo_scheduler.state.runs import Runs, ended_of, likeness_of, run_of, told_size
@@ -56,6 +57,7 @@ class World:
         self.ledger = Ledger(self.nodes, self.residents, self.accounts)
         self.history = History()
         self.runs = Runs()
+        self.promises = Promises()
         self.epoch = 0.0
         """What makes seconds since the epoch of the times that are passed."""
         self.penalties = Penalties()
@@ -158,7 +160,10 @@ class World:
         controller = pod.metadata.controller
         daemon = controller is not None and controller.kind == "DaemonSet"
         changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, profile=profile, devices=devices)
-        self.ledger.occupy(occupant_of(pod))
+        occupant = occupant_of(pod)
+        self.ledger.occupy(occupant)
+        if occupant.lasts < occupant.deadline and occupant.begun and not occupant.fixed:
+            self.promises.began(uid, occupant.namespace, occupant.started - self.epoch, occupant.lasts)
         if not daemon:
             self.wanted(pod, charged)
         if self.links.pod_bound(pod, believed=self.claims.may_be_ours(pod)):
@@ -192,6 +197,7 @@ class World:
             self.improvements += 1
         self.around.kinds.drop(uid)
         self.claims.forget(uid)
+        self.promises.ended(uid)
         entry = self.ledger.release(uid)
         if entry is not None and entry.row >= 0:
             self._improve(entry.row)
@@ -225,7 +231,8 @@ class World:
             return {}
 
     def fade(self, now: float) -> None:
-        """Bring what nodes refused up to date: nodes are left alone no longer, and penalties fade."""
+        """Bring what time alone changes up to date: overruns, and what nodes refused, which fades."""
+        self.promises.settle(now)
         if not self.penalties and not self._penalised:
             return
         levels = dict(self.penalties.levels(now))

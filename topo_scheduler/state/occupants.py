@@ -37,6 +37,8 @@ class Occupant:
     ends: float = inf
     lasts: float = inf
     """Seconds it is expected to run from its start, by what it says itself."""
+    deadline: float = inf
+    """The same by its ``activeDeadlineSeconds`` alone, which its kubelet enforces."""
     begun: bool = True
     """Whether its kubelet said when it started; before that ``started`` is when it was created."""
     service: bool = False
@@ -73,6 +75,7 @@ def occupant_of(pod: Pod) -> Occupant:
         fixed=MIRROR in meta.annotations or (controller is not None and controller.kind in ("DaemonSet", "Node")),
         ends=_ends(pod, started) if told is not None else inf,
         lasts=expected_run(pod),
+        deadline=deadline_of(pod),
         begun=begun is not None,
         service=pod.spec.restart_policy == "Always",
         run=run_of(pod),
@@ -101,9 +104,14 @@ def expected_run(pod: Pod) -> float:
     By its ``activeDeadlineSeconds`` or its annotation ``expected-duration``, whichever is shorter. A value that can't
     be read tells nothing.
     """
-    deadline = pod.spec.active_deadline_seconds
-    limits = [limit(deadline)] if deadline is not None and deadline > 0 else []
+    limits = [deadline_of(pod)]
     if (text := pod.metadata.annotations.get(EXPECTED_DURATION)) is not None:
         with suppress(DurationError):
             limits.append(parse_duration(text))
-    return min(limits, default=inf)
+    return min(limits)
+
+
+def deadline_of(pod: Pod) -> float:
+    """Return for how many seconds a pod may run by its own ``activeDeadlineSeconds``; infinite where it has none."""
+    deadline = pod.spec.active_deadline_seconds
+    return limit(deadline) if deadline is not None and deadline > 0 else inf

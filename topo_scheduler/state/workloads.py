@@ -61,6 +61,8 @@ class Member:
     """What its neighbours will see of it."""
     lasts: float = inf
     """Seconds it is expected to run from its start, by its deadlines and ``expected-duration``."""
+    deadline: float = inf
+    """The same by deadlines alone, which others enforce."""
     ends_by: float = inf
     """When its Job is ended by ``activeDeadlineSeconds``, in seconds since the epoch."""
     run: Run | None = None

@@ -26,7 +26,7 @@ from topo_scheduler.scheduling.placing.segments import segment_of
 from topo_scheduler.state.classes import PodClass, pod_class, unsupported
 from topo_scheduler.state.constraints import constraints_of, wishes_of
 from topo_scheduler.state.groups import Groups
-from topo_scheduler.state.occupants import expected_run, limit
+from topo_scheduler.state.occupants import deadline_of, expected_run, limit
 from topo_scheduler.state.pod_caps import excess
 from topo_scheduler.state.requests import pod_amounts
 from topo_scheduler.state.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
@@ -177,7 +177,8 @@ def understand(
         # Which GPU has room once a victim is gone is not known to the search for victims.
         preempts=pod.spec.preemption_policy != "Never" and not cls.share,
         charged_gpus=charged,
-        lasts=_lasts(pod, lineage, request),
+        lasts=min(deadline := _deadline(pod, lineage), expected_run(pod), request.expected_duration or inf),
+        deadline=deadline,
         ends_by=_ends_by(lineage),
         run=run_of(pod),
         labels=pod.metadata.labels if workload.group is not None and workload.group.subgroups else None,
@@ -186,11 +187,10 @@ def understand(
     return Understood(member, workload, warnings)
 
 
-def _lasts(pod: Pod, lineage: Lineage, request: PlacementRequest) -> float:
-    """Return the seconds a pod is expected to run; infinite where nothing tells."""
+def _deadline(pod: Pod, lineage: Lineage) -> float:
+    """Return the seconds that a pod may run by its own deadline or that of its Job; infinite where there is none."""
     job = lineage.owners[0].job if lineage.owners else None
-    deadline = job.spec.active_deadline_seconds if job is not None else None
-    return min(expected_run(pod), request.expected_duration or inf, limit(deadline))
+    return min(deadline_of(pod), limit(job.spec.active_deadline_seconds if job is not None else None))
 
 
 def _ends_by(lineage: Lineage) -> float:

@@ -24,18 +24,20 @@ LATE: Final = 60.0
 class Lasting:
     """What tells how long members of a workload of a ``size`` will run, of those that are alike once.
 
-    ``members``: seconds from the start, the moment (seconds since the epoch) it ends by at the latest, what it is a run
-    of, and its GPUs.
+    ``members``: seconds from the start by all they say, and by deadlines alone, the moment (seconds since the epoch) it
+    ends by at the latest, what it is a run of, and its GPUs. ``namespace`` whose they are.
     """
 
-    members: tuple[tuple[float, float, Run | None, int], ...]
+    members: tuple[tuple[float, float, float, Run | None, int], ...]
     size: int
+    namespace: str = ""
 
 
 def lasting_of(members: Iterable[Member], size: int) -> Lasting:
     """Return what tells how long members of a workload of this size will run."""
-    told = dict.fromkeys((one.lasts, one.ends_by, one.run, one.cls.gpus) for one in members)
-    return Lasting(tuple(told), size)
+    pods = list(members)
+    told = dict.fromkeys((one.lasts, one.deadline, one.ends_by, one.run, one.cls.gpus) for one in pods)
+    return Lasting(tuple(told), size, pods[0].namespace if pods else "")
 
 
 class Ends:
@@ -63,13 +65,14 @@ class Ends:
             if found is None:
                 return inf
             workload, one = found
-            return now + self._seconds(one.lasts, one.ends_by, one.run, one.cls.gpus, size_of(workload), now)
+            lasts = self._believed(one.namespace, one.lasts, one.deadline)
+            return now + self._seconds(lasts, one.ends_by, one.run, one.cls.gpus, size_of(workload), now)
         if occupant.fixed:
             return inf
         if occupant.terminating:
             told = occupant.ends - self._world.epoch
             return told if told < inf else now + occupant.grace
-        seconds = occupant.lasts
+        seconds = self._believed(occupant.namespace, occupant.lasts, occupant.deadline)
         if seconds == inf and occupant.run is not None and not occupant.service:
             seconds = self._world.runs.longest(occupant.run)
             if seconds == inf:
@@ -88,7 +91,16 @@ class Ends:
     def after(self, lasting: Lasting, now: float) -> float:
         """Return when the last of some members would end if all were started now."""
         size = lasting.size
-        return now + max([self._seconds(*one, size, now, share=1.0) for one in lasting.members], default=0.0)
+        namespace = lasting.namespace
+        seconds = [
+            self._seconds(self._believed(namespace, lasts, deadline), ends_by, run, gpus, size, now, share=1.0)
+            for lasts, deadline, ends_by, run, gpus in lasting.members
+        ]
+        return now + max(seconds, default=0.0)
+
+    def _believed(self, namespace: str, lasts: float, deadline: float) -> float:
+        """Return how long a pod lasts, as far as its namespace is believed."""
+        return lasts if lasts == deadline or self._world.promises.believed(namespace) else deadline
 
     def _seconds(
         self, lasts: float, ends_by: float, run: Run | None, gpus: int, size: int, now: float, share: float = SHARE

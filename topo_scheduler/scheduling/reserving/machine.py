@@ -401,7 +401,7 @@ class Reserving:
         return workload.id in self._waiting and self._workloads.get(workload.id) is workload and waits(workload)
 
     def _freed(self) -> Hashable:
-        return self._world.improvements, self._world.runs.changes
+        return self._world.improvements, self._world.runs.changes, self._world.promises.changes
 
     def _state(self) -> Hashable:
         # Who came matters only where he may have taken what is held.

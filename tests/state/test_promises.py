@@ -1,0 +1,66 @@
+"""Namespaces whose pods overrun what they say are not believed, until that is forgotten."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topo_scheduler.state.promises import HALF_LIFE_SECONDS, MOST_NAMESPACES, Promises
+
+
+def overrun(promises: Promises, namespace: str, count: int, now: float) -> float:
+    """Let pods of a namespace run on; return the time after that."""
+    for number in range(count):
+        promises.began(f"{namespace}-{number}", namespace, now, 600.0)
+    promises.settle(now + 3600)
+    return now + 3600
+
+
+def test_three_that_overrun_are_too_many_and_that_is_forgotten() -> None:
+    promises = Promises()
+    now = overrun(promises, "a", 2, 0.0)
+    assert promises.believed("a")
+    now = overrun(promises, "a", 1, now)
+    assert not promises.believed("a")
+    assert promises.believed("b")
+    promises.settle(now + HALF_LIFE_SECONDS)
+    assert promises.believed("a")
+    assert promises.changes == 2
+
+
+def test_a_few_among_many_that_end_in_time_are_tolerated() -> None:
+    promises = Promises()
+    for number in range(40):
+        promises.began(f"kept-{number}", "a", 0.0, 600.0)
+        promises.ended(f"kept-{number}")
+    overrun(promises, "a", 3, 0.0)
+    assert promises.believed("a")
+    overrun(promises, "a", 3, 4000.0)
+    assert not promises.believed("a")
+
+
+def test_a_pod_has_a_minute_and_a_tenth_more() -> None:
+    promises = Promises()
+    for number in range(3):
+        promises.began(f"p{number}", "a", 0.0, 600.0)
+    promises.settle(719.0)
+    assert promises.believed("a")
+    promises.settle(720.0)
+    assert not promises.believed("a")
+
+
+def test_to_say_more_while_it_runs_does_not_help() -> None:
+    promises = Promises()
+    for number in range(3):
+        promises.began(f"p{number}", "a", 0.0, 600.0)
+        promises.began(f"p{number}", "a", 0.0, 86_400.0)
+    promises.settle(721.0)
+    assert not promises.believed("a")
+
+
+@given(st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 10_000)), max_size=200))
+def test_what_is_remembered_is_bounded(pods: list[tuple[int, int]]) -> None:
+    promises = Promises()
+    for number, (namespace, seconds) in enumerate(pods * 20):
+        promises.began(f"p{number}", f"n{namespace}-{number}", 0.0, float(seconds))
+        promises.ended(f"p{number}")
+    assert len(promises._heap) <= 65
+    assert len(promises) <= MOST_NAMESPACES
