@@ -40,12 +40,17 @@ CONFIG = "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig
 def configured(spec: str = "{}", *, permits: bool = True) -> Configuration:
     """Return a configuration with this ``spec`` of a TopologySchedulerConfig.
 
-    ``permits`` GPUs that only annotations ask for to all namespaces, unless the spec names some: many tests ask so.
+    ``permits`` GPUs that only annotations ask for to all namespaces, unless the spec names some, and reservations for
+    gangs of bare pods: many tests ask so.
     """
     found = load_configuration({"test": CONFIG + spec})
     if not permits or found.topology.spec.gpus_by_annotation.namespaces:
         return found
-    update = {"gpus_by_annotation": GpusByAnnotation(namespaces=("*",))}
+    reservation = found.topology.spec.reservation
+    update = {
+        "gpus_by_annotation": GpusByAnnotation(namespaces=("*",)),
+        "reservation": reservation.model_copy(update={"bare_gangs": True}),
+    }
     topology = found.topology.model_copy(update={"spec": found.topology.spec.model_copy(update=update)})
     return Configuration(found.scheduler, topology)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod, timestamp
+from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod, owner, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang
 from tests.scheduling.stream import Run, Stream
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
@@ -17,10 +17,20 @@ from topo_scheduler.scheduling.reserving.holds import Reservation
 OFF = "{reservation: {enabled: false}}"
 
 
-def running(d: Driver, name: str, node: str, *, ends: float = inf, gpus: int = 8, restart: str = "Never") -> Pod:
+def running(
+    d: Driver,
+    name: str,
+    node: str,
+    *,
+    ends: float = inf,
+    gpus: int = 8,
+    restart: str = "Never",
+    namespace: str = "default",
+) -> Pod:
     """A pod of somebody else that has run since the start."""
     annotations = {"expected-duration": f"{ends:g}s"} if ends < inf else {}
-    pod = make_pod(name, gpus=gpus, node=node, scheduler="other", phase="Running", annotations=annotations)
+    pod = make_pod(name, gpus=gpus, node=node, annotations=annotations, namespace=namespace, phase="Running")
+    pod.spec.scheduler_name = "other"
     pod.status.start_time, pod.spec.restart_policy = timestamp(0), restart
     d.apply(pod)
     return pod
@@ -130,6 +140,64 @@ def test_at_most_a_share_of_the_cluster_is_held() -> None:
     assert not held(d)
     waiting_gang(d, size=2, name="second", seconds=31)
     assert [*held(d)] == ["second"]
+
+
+def test_a_namespace_holds_its_share_at_most_while_others_use_gpus() -> None:
+    for others, names in (("default", ["large"]), ("theirs", [])):
+        d = Driver(fabric({"s1/l1": 4}))
+        for number in range(1, 5):
+            running(d, f"a-{number}", f"s1-l1-{number}", ends=3600, namespace=others)
+        waiting_gang(d, size=3)
+        assert [*held(d)] == names
+        waiting_gang(d, size=2, name="second", seconds=31)
+        assert len(held(d)) == 1
+
+
+def test_pods_of_the_holders_namespace_that_do_not_say_when_they_end_are_not_waited_for() -> None:
+    for others, names in (("default", ["large-0"]), ("theirs", [])):
+        d = Driver(fabric({"s1/l1": 1, "s1/l2": 2}))
+        running(d, "own", "s1-l1-1")
+        running(d, "web-1", "s1-l2-1", restart="Always", namespace=others)
+        running(d, "web-2", "s1-l2-2", restart="Always", namespace=others)
+        waiting_gang(d, size=1, seconds=601)
+        assert [*held(d)] == names
+
+
+def test_a_reservation_expires_where_nothing_moves_on_and_comes_back_later() -> None:
+    d = Driver(fabric({"s1/l1": 1}), configured("{reservation: {expires: 1h}}"))
+    running(d, "a", "s1-l1-1", ends=600)
+    waiting_gang(d, size=1)
+    assert held(d)
+    for _ in range(60):
+        d.step(60)
+    assert held(d), "an hour after the expected start at the earliest"
+    for _ in range(12):
+        d.step(60)
+    assert not held(d)
+    for _ in range(57):
+        d.step(60)
+    assert not held(d)
+    for _ in range(5):
+        d.step(60)
+    assert held(d)
+
+
+def test_gangs_by_annotation_only_are_held_nothing_by_default() -> None:
+    for size, controlled, spec, names in (
+        (2, False, configured(permits=False), []),
+        (2, True, configured(permits=False), ["large"]),
+        (2, False, configured("{reservation: {bareGangs: true}}", permits=False), ["large"]),
+    ):
+        d = Driver(fabric({"s1/l1": 2}), spec)
+        for number in range(1, 3):
+            running(d, f"a-{number}", f"s1-l1-{number}", ends=3600)
+        pods = gang(size, name="large", controlled=controlled)
+        if controlled:
+            d.own(owner("ReplicaSet", "large"))
+        d.apply(*pods)
+        d.step()
+        d.step(30)
+        assert [*held(d)] == names
 
 
 def test_one_of_each_priority_or_as_many_as_are_configured() -> None:

@@ -20,6 +20,13 @@ class ReservationSpec(Model):
     """The same where that can't be told: what becomes free of these nodes then stays idle until there is enough."""
     most: Share = 1.0
     """Most of the cluster's GPUs that all reservations together may hold, as a share; who asks for more gets none."""
+    most_per_namespace: Share = 0.5
+    """The same for the reservations of one namespace, while pods of other namespaces hold GPUs."""
+    expires: Seconds = 21_600.0
+    """How long after its expected start, or after the last pod that it waits for has ended, a reservation is given up
+    if its workload still has no place. For as long it gets no other."""
+    bare_gangs: bool = False
+    """Whether nodes are held for gangs that only annotations of bare pods make: without a controller or a PodGroup."""
 
 
 class RepairSpec(Model):

@@ -21,7 +21,7 @@ from topo_scheduler.scheduling.queueing.standing import least_of, order_of
 from topo_scheduler.scheduling.queueing.turns import Order
 from topo_scheduler.scheduling.reserving.ends import Lasting, lasting_of
 from topo_scheduler.scheduling.reserving.holds import Reservation
-from topo_scheduler.scheduling.reserving.machine import Reserving, is_large
+from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.rules.neighbours import looks_around
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
@@ -117,7 +117,7 @@ class Rechecks:
         if found is None or not self._plain(workload) or len(pending) > least_of(workload):
             return
         demand, known = found
-        lasting, large = lasting_of(pending, size_of(workload)), is_large(workload)
+        lasting, large = lasting_of(pending, size_of(workload)), self._reserving.is_large(workload)
         order = order_of(workload)
         first = pending[0].cls if len(workload.set_aside.classes) > 1 else None
         if not self._alone(order) or known.stamp[1] or any(looks_around(one.cls) for one in pending):

@@ -23,7 +23,7 @@ class Reservation:
     ``start`` when that is expected, in seconds, infinite where it is not known; ``latest`` when a pod must have ended
     that uses them meanwhile: it never becomes later. ``since`` when a pod that is waited for ended last. ``number``
     tells it from all others. ``moves`` how often it went to other nodes although its own could still be had;
-    ``loosened`` by how many levels the workload had been when nodes were looked for last.
+    ``loosened`` by how many levels the workload had been when nodes were looked for last. ``namespace`` whose it is.
     """
 
     workload: str
@@ -38,6 +38,7 @@ class Reservation:
     number: int = 0
     moves: int = 0
     loosened: int = 0
+    namespace: str = ""
 
     @property
     def gpus(self) -> int:

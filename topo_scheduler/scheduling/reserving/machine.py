@@ -83,11 +83,6 @@ class _Look:
     at: float = inf
 
 
-def is_large(workload: Workload) -> bool:
-    """Return whether nodes may be held for a workload that waits."""
-    return workload.gang or any(member.cls.gpus > 1 for member in workload.at(Stage.PENDING))
-
-
 class Reserving:
     """Who waits for much room, and what is held for them."""
 
@@ -107,6 +102,8 @@ class Reserving:
         self._failed: dict[str, Backoff] = {}
         """Workloads for which a look raised or took too much, and until when none is made."""
         self._vain: dict[str, _Vain] = {}
+        self._given_up: dict[str, float] = {}
+        """Workloads whose reservation expired, and until when they get no other."""
         self._stubborn: set[str] = set()
         """Pods that were waited for in vain, as they don't say when they end."""
         self._let_in: list[Reservation] = []
@@ -138,6 +135,13 @@ class Reserving:
         """GPUs that are held for workloads that wait, those that others still use included."""
         return sum(held.gpus for held in self.holds)
 
+    def is_large(self, workload: Workload) -> bool:
+        """Return whether nodes may be held for a workload that waits."""
+        pending = workload.at(Stage.PENDING)
+        if not workload.gang:
+            return any(member.cls.gpus > 1 for member in pending)
+        return self._spec.bare_gangs or workload.group is not None or all(member.controlled for member in pending)
+
     # ------------------------------------------------------------ attempts
 
     def count_for(self, workload: Workload, now: float) -> Hashable:
@@ -166,7 +170,7 @@ class Reserving:
         """Note that a workload has no room; return what there is to add to the reason why it waits."""
         if not self._spec.enabled:
             return ""
-        self.refused(workload.id, order_of(workload) if decision.room_helps and is_large(workload) else None, text)
+        self.refused(workload.id, order_of(workload) if decision.room_helps and self.is_large(workload) else None, text)
         if not self.holds:
             return ""
         held = self.holds.get(workload.id)
@@ -207,6 +211,7 @@ class Reserving:
         """Hold nothing for a workload that is placed or gone."""
         self._waiting.pop(id_, None)
         self._vain.pop(id_, None)
+        self._given_up.pop(id_, None)
         self._failed.pop(id_, None)
         if self.holds:
             self.holds.drop(id_)
@@ -271,6 +276,8 @@ class Reserving:
             self._looked_at = one.id
             if workload is None or not waits(workload):
                 self.forget(one.id)
+            elif (until := self._given_up.get(one.id, -inf)) > self._now:
+                look.at = min(look.at, until)
             elif (failed := self._failed.get(one.id)) is not None and self._now < failed.until:
                 look.at = min(look.at, failed.until)
             elif one.id in self._waiting and not self._preempting.claims(one.id):
@@ -333,6 +340,13 @@ class Reserving:
         for uid in [uid for uid, (node, _) in held.waits.items() if (e := ledger.get(uid)) is None or e.node != node]:
             del held.waits[uid]
             held.since = now
+        expires = max(held.latest, held.since) + self._spec.expires
+        if now >= expires:
+            self.holds.drop(workload.id)
+            self._given_up[workload.id] = until = now + self._spec.expires
+            look.at = min(look.at, until)
+            return True
+        look.at = min(look.at, expires)
         entries = [(uid, entry) for uid in held.waits if (entry := ledger.get(uid)) is not None]
         start = max((self.ends.of(uid, entry, now) for uid, entry in entries), default=now)
         patience = 1 << min(held.moves, MOST_DOUBLINGS)

@@ -28,7 +28,12 @@ class Endings:
         self._ends = ends
 
     def on(
-        self, usable: Sequence[bool], left_out: Container[str], never: Container[str] | None, now: float
+        self,
+        usable: Sequence[bool],
+        left_out: Container[str],
+        never: Container[str] | None,
+        now: float,
+        not_of: str = "",
     ) -> Generator[None, None, tuple[list[Ending], list[Ending]]]:
         """Return the pods on some nodes of which it is known when they end, and others that do some time.
 
@@ -39,6 +44,7 @@ class Endings:
             left_out: pods that are not, by uid.
             never: pods of which it is not believed that they end; None where none of the others are wanted.
             now: seconds.
+            not_of: a namespace whose pods are left out of the others; empty for none.
         """
         dated: list[Ending] = []
         undated: list[Ending] = []
@@ -49,7 +55,8 @@ class Endings:
             if occupant is None or occupant.fixed or entry.row < 0 or not usable[entry.row] or uid in left_out:
                 continue
             end = self._ends.of(uid, entry, now)
-            if end < inf or (never is not None and not occupant.service and uid not in never):
+            others = never is not None and not occupant.service and uid not in never and occupant.namespace != not_of
+            if end < inf or others:
                 pod = Candidate(occupant, entry.row, entry.amounts, entry.profile, 0, NO_GANG, -1)
                 (dated if end < inf else undated).append(Ending(pod, end))
         return dated, undated
@@ -97,4 +104,5 @@ def reservation_of(
         start=found.start,
         latest=max(told, default=now),
         since=now,
+        namespace=workload.namespace,
     )
