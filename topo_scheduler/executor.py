@@ -11,7 +11,7 @@ from typing import Any, Final
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.bind_plugins import BindPlugins, Refusal
-from topo_scheduler.kube.binder import Binder, Outcome
+from topo_scheduler.kube.binder import NOT_SETTLED, Binder, BindRequest, BindResult, Outcome
 from topo_scheduler.kube.conditions import ConditionWriter
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
@@ -30,6 +30,7 @@ from topo_scheduler.scheduling.instructions import (
     CountFailure,
     Evict,
     Instruction,
+    MarkComplete,
     MarkGroup,
     MarkUnschedulable,
     Nominate,
@@ -38,6 +39,7 @@ from topo_scheduler.scheduling.instructions import (
     PrepareVolumes,
     Rehearse,
     Tell,
+    Withdraw,
 )
 from topo_scheduler.scheduling.instructions import (
     EvictionOutcome as Ended,
@@ -48,6 +50,10 @@ from topo_scheduler.state.storage import VolumeWrite
 log = logging.getLogger(__name__)
 
 EVICTIONS_IN_FLIGHT: Final = 16
+HANGS_AFTER_SECONDS: Final = 3.0
+"""How long a bind may go unanswered before it is asked whether the API server answers otherwise."""
+MARK_DELAY_SECONDS: Final = 1.0
+"""How long marks of complete gangs stand back behind binds."""
 
 _OUTCOMES: Final = {
     Outcome.BOUND: BindOutcome.BOUND,
@@ -158,6 +164,10 @@ class Executor:
                 self._metrics.set_aside.labels(phase, kind).inc()
             case Evict(pod, message):
                 self._start(self._evict(pod, message), f"evict {pod.uid}")
+            case Withdraw(bind):
+                self._start(self._withdraw(bind), f"withdraw {bind.pod.uid}")
+            case MarkComplete(pod):
+                self._start(self._mark_complete(pod), f"complete {pod.uid}")
             case Nominate(pod, node):
                 self._start(self._to.statuses.nominate(pod.namespace, pod.name, pod.uid, node), f"nominate {pod.uid}")
             case Preempt():
@@ -179,6 +189,8 @@ class Executor:
                 request = await self._to.plugins.request(bind, *self._pod_of(bind.pod))
                 result = await self._to.binder.bind(request.bind, dry_run=True)
                 outcome, message = _OUTCOMES[result.outcome], result.message
+                if message.startswith(NOT_SETTLED):
+                    outcome = BindOutcome.REJECTED  # what hangs once would hang when it is written, too
             except (PluginError, Refusal) as error:
                 log.debug("pod %s/%s is not tried: %s", bind.pod.namespace, bind.pod.name, error)
         if outcome is BindOutcome.REJECTED:
@@ -210,7 +222,7 @@ class Executor:
             self._engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, refused, self._clock())
             self._changed()
             return
-        result = await self._to.binder.bind(request.bind, recheck=partial(self._engine.may_bind, pod.uid))
+        result = await self._watched_bind(request.bind)
         now = self._clock()
         self._metrics.bound(result.outcome.value, result.latency)
         if result.outcome is Outcome.BOUND:
@@ -227,6 +239,41 @@ class Executor:
         self._engine.bind_finished(pod.uid, outcome, result.message, now)
         self._changed()
 
+    async def _watched_bind(self, request: BindRequest) -> BindResult:
+        """Write a bind; tell the engine, again and again, while the API server answers to everything but this."""
+        loop = asyncio.get_running_loop()
+
+        timers: list[asyncio.TimerHandle] = []
+
+        def ask() -> None:
+            if timers:
+                self._start(self._ask_about(request), f"unanswered {request.uid}")
+            timers[:] = [loop.call_later(HANGS_AFTER_SECONDS, ask)]
+
+        ask()
+        try:
+            return await self._to.binder.bind(request, recheck=partial(self._engine.may_bind, request.uid))
+        finally:
+            timers[0].cancel()
+
+    async def _ask_about(self, request: BindRequest) -> None:
+        if await self._to.binder.is_answered(request):
+            self._engine.bind_hangs(request.uid, self._clock())
+            self._changed()
+
+    async def _withdraw(self, bind: Bind) -> None:
+        pod = bind.pod
+        request = BindRequest(pod.namespace, pod.name, pod.uid, bind.node, bind.annotations)
+        result = await self._to.binder.withdraw(request)
+        outcome = BindOutcome.WITHDRAWN if result.outcome is Outcome.UNBOUND else _OUTCOMES[result.outcome]
+        self._to.plugins.forget(pod.uid)
+        self._engine.bind_finished(pod.uid, outcome, result.message, self._clock())
+        self._changed()
+
+    async def _mark_complete(self, pod: PodRef) -> None:
+        await asyncio.sleep(MARK_DELAY_SECONDS)
+        await self._to.statuses.mark_complete(pod.namespace, pod.name, pod.uid, self._wall())
+
     async def _prepare_volumes(self, pod: PodRef, writes: Sequence[VolumeWrite]) -> None:
         result = await self._to.volumes.write(writes)
         if result.problem:
@@ -239,6 +286,8 @@ class Executor:
         log.warning("evicting %s/%s: %s: %s", pod.namespace, pod.name, message, result.outcome.value)
         if result.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.FAILED):
             log.error("pod %s/%s stays bound without its gang: %s", pod.namespace, pod.name, result.message)
+            self._engine.rollback_refused(pod.uid, result.message, self._clock())
+            self._changed()
 
     async def _preempt(self, preempt: Preempt) -> None:
         pod = preempt.pod

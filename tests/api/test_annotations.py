@@ -200,6 +200,7 @@ def test_what_the_scheduler_writes_is_not_reported() -> None:
         "gpu-index",
         "reserved-bandwidth",
         "gang-id",
+        "gang-minimum",
     )
     assert unknown_annotations([Source("Pod", "a/b", ours(dict.fromkeys(written, "1")))]) == []
 

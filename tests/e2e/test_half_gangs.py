@@ -1,6 +1,8 @@
 """A gang that a leader left half bound is completed, or gives back what it holds: no third way lasts."""
 
-from topo_scheduler.simulation.apiserver import Delay
+import pytest
+
+from topo_scheduler.simulation.apiserver import Delay, Refuse
 
 from . import objects
 from .api import Json
@@ -9,6 +11,13 @@ from .conftest import StartReplica
 from .replica import configured
 
 WHOLE_NODE = 8
+
+
+def lasting(name: str, members: int) -> Json:
+    """A gang whose Job makes evicted pods again and again."""
+    job = objects.gang(name, members)
+    job["spec"]["backoffLimit"] = 1_000
+    return job
 
 
 async def half_bound(cluster: Cluster, start_replica: StartReplica, *items: Json, name: str) -> None:
@@ -38,3 +47,84 @@ async def test_pods_without_owners_do_not_take_the_seats_of_a_half_bound_gang(
     await cluster.wait_bound("team", 4)
     for number in range(3):
         assert await none_bound(cluster, f"single{number}")
+
+
+async def test_a_half_bound_gang_that_ran_complete_stays_though_the_scheduler_restarts(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
+    """Some of its members bear a condition that says so; a gang without that is rolled back."""
+    first = await start_replica()
+    await cluster.add_fabric({"s1": [4]})
+    await cluster.apply(objects.gang("team", 4))
+    pods = await cluster.wait_bound("team", 4)
+
+    async def marked() -> bool:
+        return sum(map(_ran_complete, await cluster.pods_of("team"))) >= 3
+
+    await cluster.wait_until(marked, 10, "three members marked")
+    await first.stop()
+    await cluster.api.delete("pods", pods[0]["metadata"]["name"], grace=0)
+    await cluster.wait_until(lambda: _only(cluster, "team", 3), 10, "one member lost")
+    lost = pods[0]["spec"]["nodeName"]
+    await cluster.api.patch("nodes", lost, {"spec": {"unschedulable": True}})
+    await start_replica()
+
+    async def three() -> bool:
+        return sum(map(bool, nodes_of(await cluster.pods_of("team")))) == 3
+
+    await cluster.holds_for(8.0, three, "it ran complete: nothing is evicted")
+    await cluster.api.patch("nodes", lost, {"spec": {"unschedulable": False}})
+    await cluster.wait_bound("team", 4)
+
+
+def _ran_complete(pod: Json) -> bool:
+    conditions = pod["status"].get("conditions") or []
+    return any(one["type"] == "topology.scheduler/GangComplete" and one["status"] == "True" for one in conditions)
+
+
+async def _only(cluster: Cluster, name: str, count: int) -> bool:
+    pods = await cluster.pods_of(name)
+    return len(pods) == 4 and sum(map(bool, nodes_of(pods))) == count
+
+
+async def test_a_half_bound_gang_without_room_is_rolled_back_by_a_successor(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
+    await cluster.add_fabric({"s1": [4]})
+    await half_bound(cluster, start_replica, lasting("team", 4), name="team")
+    free = {node["metadata"]["name"] for node in await cluster.api.list("nodes", None)}
+    free -= set(nodes_of(await cluster.pods_of("team")))
+    for node in free:
+        await cluster.api.patch("nodes", node, {"spec": {"unschedulable": True}})
+    await start_replica()
+    await cluster.wait_until(lambda: _none(cluster, "team"), 20, "what is bound of it evicted")
+    for node in free:
+        await cluster.api.patch("nodes", node, {"spec": {"unschedulable": False}})
+    await cluster.wait_bound("team", 4, 30)
+
+
+async def _none(cluster: Cluster, name: str) -> bool:
+    return len(await cluster.pods_of(name)) == 4 and await none_bound(cluster, name)
+
+
+@pytest.mark.only("embedded")
+@pytest.mark.parametrize("fault", [Refuse(403, message="not this one"), Refuse(500), Delay(60.0)], ids=str)
+async def test_a_member_that_admission_refuses_or_does_not_answer_holds_nothing(
+    cluster: Cluster, start_replica: StartReplica, fault: Refuse | Delay
+) -> None:
+    """And the pod that would take its node while the gang is still to be completed does not get it."""
+    replica = await start_replica(configured(bind_timeout=5.0))
+    replica.may_be_refused = True
+    await cluster.add_fabric({"s1": [4]})
+    rule = cluster.server.faults.add(
+        fault, verb="create", resource="pods/binding", where=lambda info: info.name.startswith("team-2-")
+    )
+    await cluster.apply(lasting("team", 4))
+    await cluster.wait_for(lambda: len(cluster.recorder.bound) == 3, 10, "three of four bound")
+    await cluster.apply(objects.pod("single", WHOLE_NODE))
+    await cluster.wait_note((await cluster.pods_of("single"))[0], "nodes are available")
+    assert await none_bound(cluster, "single"), "the seat is held for the member"
+    await cluster.wait_until(lambda: _none(cluster, "team"), 20, "the three evicted")
+    await cluster.api.delete("pods", "single", grace=0)
+    cluster.server.faults.remove(rule)
+    await cluster.wait_bound("team", 4, 60)

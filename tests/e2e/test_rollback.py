@@ -1,4 +1,4 @@
-"""A gang that cannot be completed gives back what it holds; bare pods, which nobody makes anew, are left alone."""
+"""A gang that cannot be completed gives back what it holds."""
 
 import pytest
 
@@ -37,18 +37,20 @@ async def test_members_of_a_gang_that_has_no_room_any_more_are_evicted(
     await cluster.wait_bound("team", 2)
 
 
-async def test_bare_pods_are_never_evicted(cluster: Cluster, start_replica: StartReplica) -> None:
+async def test_bare_members_are_evicted_too_and_say_so(cluster: Cluster, start_replica: StartReplica) -> None:
     _, node = await caught_between(cluster, start_replica, {"s1": [2]}, *crew())
     await cluster.api.delete("nodes", node)
     bound = await _the_bound_one(cluster, "crew")
-    await cluster.wait_note(bound, "could not be completed: 1 of 2 members were bound", reason="GangRolledBack")
+    await cluster.wait_note(bound, "This pod has no controller: create it again", reason="GangRolledBack")
 
-    async def stays() -> bool:
-        return bool((await cluster.fresh(bound))["spec"].get("nodeName"))
+    async def gone() -> bool:
+        return not any(nodes_of(await cluster.pods_of("crew")))
 
-    await cluster.holds_for(0.5, stays, "nobody would make it anew")
+    await cluster.wait_until(gone, 10, "the bound member evicted: half a gang holds its room to no purpose")
     await cluster.add_nodes([objects.node("late", spine="s1", leaf="l1", model="H100")])
-    await cluster.wait_bound("crew", 2)
+    (again,) = [pod for pod in crew() if pod["metadata"]["name"] == bound["metadata"]["name"]]
+    await cluster.apply(again)
+    await cluster.wait_bound("crew", 2, 30)
 
 
 async def test_members_whose_gang_is_refused_for_good_are_evicted(

@@ -403,10 +403,12 @@ class Cluster(RuleBasedStateMachine):
             self.tried[instruction.bind.pod.uid] = instruction.bind
         elif isinstance(instruction, Evict):
             pod = self.truth_pods.get(instruction.pod.uid)
-            assert pod is None or pod.metadata.controller is not None, "bare pods are never evicted"
             if pod is not None:
                 self.remove_pod(instruction.pod.uid)
-                self.succeed(pod)
+                if pod.metadata.controller is not None:
+                    self.succeed(pod)
+                else:
+                    self.disturb(pod)
         elif isinstance(instruction, Preempt):
             assert instruction.pod.uid not in self.evictions, "nobody is asked twice"
             self.evictions[instruction.pod.uid] = instruction
@@ -526,7 +528,7 @@ class Cluster(RuleBasedStateMachine):
             self.told("node", node.metadata.name, node)
         for pod in self.truth_pods.values():
             self.told("pod", pod.metadata.uid, pod)
-            # Whether a gang that is found half bound ever ran whole is not known: it is left as it is.
+            # No pod bears conditions here: a gang that ran complete and was found half bound may be rolled back.
             self.disturb(pod)
         self.deliver(len(self.watch))
 

@@ -57,6 +57,10 @@ RESERVED_BANDWIDTH: Final = PREFIX + "reserved-bandwidth"
 """Written on the Binding: Mbit/s that the pod's gang has reserved on each of its nodes."""
 GANG_ID: Final = PREFIX + "gang-id"
 """Written on the Binding: identity of the gang the pod was placed with, so that a restart finds its members."""
+GANG_MINIMUM: Final = PREFIX + "gang-minimum"
+"""Written on the Binding: how many members the gang had to have at once, so that a restart knows whether it has."""
+GANG_COMPLETE: Final = PREFIX + "GangComplete"
+"""Type of the condition of some members of a gang that ran complete, so that a restart does not roll it back."""
 
 WRITTEN: Final = frozenset(
     {
@@ -71,6 +75,7 @@ WRITTEN: Final = frozenset(
         GPU_INDEX,
         RESERVED_BANDWIDTH,
         GANG_ID,
+        GANG_MINIMUM,
     }
 )
 MAX_GPUS: Final = 1_000_000

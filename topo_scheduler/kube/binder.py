@@ -40,6 +40,10 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """The window of the random pause before a repeated bind, in seconds."""
+NOT_SETTLED = "not settled within"
+"""How the message begins of a bind that is given up because its time is up."""
+FLIGHT_SECONDS = 3.0
+"""Longest time that a write travels to the API server, beside the deadline that it carries."""
 NO_DRY_RUN = "does not support dry run"
 """What the API server says of a webhook with side effects."""
 
@@ -160,6 +164,32 @@ class Binder:
             if not self._pending:
                 self._idle.set()
 
+    async def is_answered(self, request: BindRequest) -> bool:
+        """Return whether the API server answers, and has the pod still without a node."""
+        try:
+            answer = await self._client.request("GET", PODS.path(request.namespace, request.name), timeout=self.timeout)
+        except KubeError:
+            return False
+        pod = decode(_pod, answer)
+        return pod.metadata.uid == request.uid and not pod.spec.node_name
+
+    async def withdraw(self, request: BindRequest) -> BindResult:
+        """Return what became of a bind that ended in doubt and is not to be written again: `UNBOUND` if nothing.
+
+        Waits until no attempt can take effect any more, and then for an answer, however long that takes.
+        """
+        await asyncio.sleep(self.timeout * 0.4 + FLIGHT_SECONDS)
+        path = PODS.path(request.namespace, request.name)
+        for attempt in itertools.count(1):
+            try:
+                pod = decode(_pod, await self._client.request("GET", path, timeout=self.timeout))
+                return BindResult(*(self._became(pod, request) or (Outcome.UNBOUND, "it was withdrawn")))
+            except NotFound as error:
+                return BindResult(Outcome.GONE, error.message)
+            except KubeError as error:
+                await asyncio.sleep(pause(attempt, error, FIRST_PAUSE, LONGEST_PAUSE))
+        raise AssertionError("unreachable: the loop above has no end of its own")
+
     async def _settle(
         self, request: BindRequest, dry_run: bool, end: float, recheck: Callable[[], str] | None
     ) -> tuple[Outcome, str]:
@@ -193,7 +223,7 @@ class Binder:
                 return Outcome.UNKNOWN if doubt else Outcome.REJECTED, error.message
             seconds = pause(attempt, error, FIRST_PAUSE, LONGEST_PAUSE)
             if self._clock() + seconds >= end:
-                return _unsettled(doubt), f"not settled within {self.timeout:g} s: {error}"
+                return _unsettled(doubt), f"{NOT_SETTLED} {self.timeout:g} s: {error}"
             logger.debug("%s; attempt %d in %.2f s", error, attempt + 1, seconds)
             await asyncio.sleep(seconds)
         raise AssertionError("unreachable: the loop above has no end of its own")
@@ -208,6 +238,9 @@ class Binder:
         except KubeError as error:
             logger.debug("%s; whether the pod is bound stays open", error)
             return None
+        return self._became(pod, request)
+
+    def _became(self, pod: Pod, request: BindRequest) -> tuple[Outcome, str] | None:
         if pod.metadata.uid != request.uid:
             return Outcome.TAKEN, "the name belongs to another pod now"
         if pod.spec.node_name:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.kube.client import STRATEGIC_MERGE_PATCH, Client
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, retried
 from topo_scheduler.kube.resources import PODS
@@ -55,6 +56,17 @@ class PodStatusWriter:
             "lastTransitionTime": timestamp(now),
         }
         await self._patch(namespace, name, uid, {"conditions": [condition]}, "condition DisruptionTarget")
+
+    async def mark_complete(self, namespace: str, name: str, uid: str, now: float) -> None:
+        """Say that the gang of a pod ran complete; a pod that is gone by now needs it not."""
+        condition = {
+            "type": GANG_COMPLETE,
+            "status": "True",
+            "reason": "AllMembersBound",
+            "message": "all members of its gang were bound at once; the scheduler does not roll the gang back any more",
+            "lastTransitionTime": timestamp(now),
+        }
+        await self._patch(namespace, name, uid, {"conditions": [condition]}, "condition GangComplete")
 
     async def mark_failed(self, namespace: str, name: str, uid: str) -> None:
         """Say that a pod has failed, as the kubelet that would say so is dead; one that is gone by now needs it not.

@@ -36,7 +36,7 @@ from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.rechecks import Rechecks
 from topo_scheduler.scheduling.queueing.setting_aside import SettingAside
 from topo_scheduler.scheduling.queueing.sharing import Sharing
-from topo_scheduler.scheduling.queueing.standing import lacking, least_of, order_of
+from topo_scheduler.scheduling.queueing.standing import half_bound, lacking, least_of, order_of
 from topo_scheduler.scheduling.queueing.waking import Waking
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
@@ -70,6 +70,8 @@ class Engine:
         self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)
         self.preempting = Preempting(config.scheduler.scheduler_name, self.world, self.workloads, self.attempts)
         self.preempting.enabled = config.topology.spec.preemption.enabled
+        self.outcomes.half.nominations = self.preempting.nominations
+        self.preempting.half_gangs = self.outcomes.half
         self.attempts.replacements = self.preempting.replacements
         self.spares = Spares(
             config.scheduler.scheduler_name,
@@ -281,6 +283,15 @@ class Engine:
         """Return whether the eviction of a victim still makes room for a workload that waits for it."""
         return self.preempting.gives_way(uid)
 
+    def rollback_refused(self, uid: str, message: str, now: float) -> None:
+        """Take over that a member of a gang that is rolled back was not evicted."""
+        if (found := self.workloads.of_pod(uid)) is not None:
+            self._out += self.outcomes.half.eviction_refused(*found, message, now)
+
+    def bind_hangs(self, uid: str, now: float) -> None:
+        """Take over that the API server has not answered to a bind for a while, though it answers otherwise."""
+        self.outcomes.hangs(uid)
+
     def may_bind(self, uid: str) -> str:
         """Return why a decided bind must not be written after all, or an empty string."""
         return self.outcomes.may_bind(uid)
@@ -416,10 +427,13 @@ class Engine:
         if not pending:
             return False
         if workload.problem:
-            self._out += self._aside.refuse(workload, pending)
+            self._out += self._aside.refuse(workload, pending, now)
             return False
         if lack := lacking(workload, pending):
             self._out += self._aside.incomplete(workload, pending, lack, now)
+            return False
+        if (until := self.outcomes.half.pause(workload, now)) > now:
+            self.queue.back_off(order_of(workload), until)
             return False
         held_back = self.outcomes.held_back
         if held_back and (held := held_back.must_wait(workload.id, pending, now)) is not None:
@@ -492,9 +506,8 @@ class Engine:
         decision = self._decide(workload, pending, now)
         if decision.verdict is Verdict.PLACED or not self.world.kept:
             return decision, ""
-        # A gang that is bound by half, and never ran whole, does not wait for others.
-        half = workload.gang and not workload.complete and bool(workload.at(Stage.BOUND))
-        impatient = half or self.contested.impatient(workload.id)
+        # A gang that is half bound does not wait for others.
+        impatient = half_bound(workload) or self.contested.impatient(workload.id)
         kept = self.attempts.kept
         self.attempts.kept = (*kept, "nothing for pods of other schedulers")
         with self.world.nothing_kept():

@@ -7,6 +7,7 @@ from enum import StrEnum
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.storage import VolumeWrite
+from topo_scheduler.state.workloads import Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,11 @@ class PodRef:
     namespace: str
     name: str
     uid: str
+
+
+def reference(member: Member) -> PodRef:
+    """Return which pod a member is."""
+    return PodRef(member.namespace, member.name, member.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,20 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Let no more attempts at a bind be made, and find out whether one took effect."""
+
+    bind: Bind
+
+
+@dataclass(frozen=True, slots=True)
+class MarkComplete:
+    """Set the condition of a pod that says that its gang ran complete."""
+
+    pod: PodRef
+
+
+@dataclass(frozen=True, slots=True)
 class Nominate:
     """Set ``status.nominatedNodeName``; an empty node clears it."""
 
@@ -136,6 +156,8 @@ Instruction = (
     | MarkUnschedulable
     | MarkGroup
     | Evict
+    | Withdraw
+    | MarkComplete
     | Nominate
     | Preempt
     | Announce

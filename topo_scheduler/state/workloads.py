@@ -57,6 +57,10 @@ class Member:
     """Whether it was told to go, as its gang could not be completed."""
     leaving: bool = False
     """Whether it is bound and being deleted."""
+    marked: bool = False
+    """Whether it bears the condition that its gang ran complete."""
+    told_size: int = 0
+    """Size of its gang as its Binding says, where it was found bound; 0 where it does not say."""
     profile: Profile | None = None
     """What its neighbours will see of it."""
     lasts: float = inf
@@ -166,6 +170,13 @@ class Workload:
     room_helps: bool = True
     """Whether room could help, as of the last attempt; otherwise only other nodes can."""
     half_bound_since: float | None = None
+    """Since when something keeps the rest of a half-bound gang from being bound, in seconds."""
+    progressed: float = 0.0
+    """When a member was bound last, in seconds; 0 if none was by this process."""
+    rollbacks: int = 0
+    """How often it was rolled back since it was complete."""
+    not_before: float = 0.0
+    """When it may be tried again after it was rolled back, in seconds."""
     ran: set[int] = field(default_factory=set)
     """Ranks of which a member was bound at some time."""
     failing: bool = False

@@ -19,6 +19,7 @@ from topo_scheduler.api.annotations import (
     CHARGED_GPUS,
     EXPECTED_DURATION,
     GANG_ID,
+    GANG_MINIMUM,
     GPU_INDEX,
     HOPS,
     LEVELS_SPANNED,
@@ -34,32 +35,26 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.scheduling.binding.crowding import closed_to, crowded_out
+from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS, HalfGangs
 from topo_scheduler.scheduling.binding.held_back import STOPPED, HeldBack, kind_of
 from topo_scheduler.scheduling.binding.volume_binding import VolumeBinding
 from topo_scheduler.scheduling.instructions import (
     Bind,
     BindOutcome,
     Complain,
-    Evict,
     Instruction,
     MarkGroup,
-    PodRef,
     Tell,
+    Withdraw,
+    reference,
 )
 from topo_scheduler.scheduling.placing.bandwidth import bandwidth_of
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
 
-ROLL_BACK_AFTER: Final = 3.0
-"""Seconds a gang may stay half bound without getting on before it is rolled back."""
 WRITE_AGAIN_AFTER: Final = 1.0
 """Seconds before a bind of unknown end is written again."""
-
-
-def reference(member: Member) -> PodRef:
-    """Return which pod a member is."""
-    return PodRef(member.namespace, member.name, member.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +76,7 @@ class Outcomes:
         self._again: list[tuple[float, str]] = []
         self._unsettled: set[str] = set()
         """Those that may have been written, or were not for a reason that passes."""
-        self._half: dict[str, None] = {}
+        self.half = HalfGangs(world, workloads)
 
     @property
     def in_flight(self) -> int:
@@ -183,6 +178,8 @@ class Outcomes:
             return "the pod is gone, or bound already"
         if found[1].withdrawn:
             return found[1].withdrawn
+        if self.half.is_withdrawn(uid):
+            return "its gang is rolled back"
         node = found[1].node
         row = self._world.nodes.row_of.get(node)
         if row is None:
@@ -216,9 +213,12 @@ class Outcomes:
             return []
         workload, member = found
         if outcome is BindOutcome.UNKNOWN:
+            if self.half.is_withdrawn(uid):
+                return [Withdraw(sent.bind)]
             heapq.heappush(self._again, (now + WRITE_AGAIN_AFTER, uid))
             self._unsettled.add(uid)
             return []
+        late = self.half.bound_too_late(workload, member) if outcome is BindOutcome.BOUND else []
         if outcome is BindOutcome.BOUND:
             self.held_back.bound(uid)
         elif outcome is BindOutcome.REJECTED:
@@ -226,44 +226,44 @@ class Outcomes:
         self.forget(uid)
         if outcome is BindOutcome.BOUND:
             member.stage = Stage.BOUND
-            if workload.half_bound_since is not None:
-                workload.half_bound_since = now  # it gets on: the clock starts anew
+            self.half.gets_on(workload, now)
             marks = self.note_complete(workload)
             text = f"Successfully assigned {member.key} to {member.node}{sent.why}"
-            return [*marks, Tell(reference(member), False, Reason.SCHEDULED, text)]
+            return [*marks, Tell(reference(member), False, Reason.SCHEDULED, text), *late]
         return self._failed(workload, member, outcome, message, now)
+
+    def hangs(self, uid: str) -> None:
+        """Note that the API server answers, but not to this bind."""
+        found = self._workloads.of_pod(uid)
+        if found is not None and (sent := self._sent.get(uid)) is not None:
+            self.half.hangs(*found, sent.bind.decided)
 
     def forget(self, uid: str) -> None:
         """Drop a bind that has ended, or whose pod is gone; its end does not matter any more."""
         self._sent.pop(uid, None)
         self._unsettled.discard(uid)
+        self.half.ended(uid)
         self.held_back.release(uid)
         self.volumes.release(uid)
 
     def note_complete(self, workload: Workload) -> list[Instruction]:
         """Note a gang of which enough members run: from now on it is never rolled back. Return what is to be marked."""
-        bound = [m.rank for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
-        workload.ran.update(rank for rank in bound if rank >= 0)
-        if not size_of(workload):
-            return []  # found bound, and nothing has told its size yet
-        if max(len(bound), len(workload.ran)) < workload.size:
+        bound = [m for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
+        workload.ran.update(member.rank for member in bound if member.rank >= 0)
+        if workload.complete:
+            return self.half.marks(workload)
+        # Of one that was found bound nothing may have told the size yet.
+        whole = bool(size_of(workload)) and max(len(bound), len(workload.ran)) >= workload.size
+        if not whole and not any(member.marked for member in bound):
             return []
-        first, workload.complete = not workload.complete, True
-        workload.half_bound_since = None
+        workload.complete = True
         workload.attempts = 0
-        return mark_placed(workload) if first else []
+        self.half.complete(workload)
+        return [*(mark_placed(workload) if whole else []), *self.half.marks(workload)]
 
     def hindered(self, workload: Workload, now: float) -> None:
         """Note that a member has no room, or was not bound: a gang that stays half bound is rolled back before long."""
-        if (
-            workload.gang
-            and 0 < _seated(workload) < workload.size
-            and not workload.complete
-            and (workload.attempts or not workload.found)
-            and workload.half_bound_since is None
-        ):
-            workload.half_bound_since = now
-            self._half[workload.id] = None
+        self.half.hindered(workload, now)
 
     def due(self, now: float) -> list[Instruction]:
         """Return what is due by now: binds to write again, gangs to roll back."""
@@ -271,15 +271,15 @@ class Outcomes:
         while self._again and self._again[0][0] <= now:
             _, uid = heapq.heappop(self._again)
             if uid in self._sent:
-                out.append(self._sent[uid].bind)
-        for workload, since in self._half_bound():
-            if now - since >= ROLL_BACK_AFTER:
-                out += self._roll_back(workload)
+                bind = self._sent[uid].bind
+                out.append(Withdraw(bind) if self.half.is_withdrawn(uid) else bind)
+        for workload in self.half.take_due(now):
+            out += self._roll_back(workload, now)
         return out
 
     def next_due(self) -> float | None:
         """Return when `due` must be asked next."""
-        times: list[float] = [since + ROLL_BACK_AFTER for _, since in self._half_bound()]
+        times = [due] if (due := self.half.next_due()) is not None else []
         if (volumes := self.volumes.next_due()) is not None:
             times.append(volumes)
         if self._again:
@@ -305,18 +305,12 @@ class Outcomes:
 
     # ------------------------------------------------------------ inside
 
-    def _half_bound(self) -> list[tuple[Workload, float]]:
-        # As long as binds are on their way it is not known who is bound; each that ends begins the time anew.
-        found = [(workload, workload.half_bound_since) for id_ in self._half if (workload := self._workloads.get(id_))]
-        half = [(workload, since) for workload, since in found if since is not None]
-        self._half = {workload.id: None for workload, _ in half}
-        return [(workload, since) for workload, since in half if not workload.at(Stage.ASSUMED)]
-
     def _failed(
         self, workload: Workload, member: Member, outcome: BindOutcome, message: str, now: float
     ) -> list[Instruction]:
         leaf = self._world.leaf_of(member.node)
         node = member.node
+        self.half.keep_seat(workload, member, node)
         self._world.release(member.uid)
         member.stage, member.node, member.rank, member.bandwidth = Stage.PENDING, "", -1, 0
         if outcome is BindOutcome.REJECTED and leaf is not None:
@@ -332,17 +326,11 @@ class Outcomes:
             return []  # what holds it back is told with its next attempt
         return [Tell(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
 
-    def _roll_back(self, workload: Workload) -> list[Instruction]:
-        workload.half_bound_since = None
-        workload.ran.clear()
-        bound = workload.at(Stage.BOUND)
-        text = f"gang {workload.name} could not be completed: {len(bound)} of {workload.size} members were bound"
-        out: list[Instruction] = []
-        for member in bound:
-            if member.controlled:
-                member.evicted = True
-                out.append(Evict(reference(member), text))
-            out.append(Tell(reference(member), True, Reason.ROLLED_BACK, text))
+    def _roll_back(self, workload: Workload, now: float) -> list[Instruction]:
+        out, withdrawn = self.half.roll_back(workload, now)
+        for uid in withdrawn:
+            # The next try is made with `dryRun`, so that none of the gang is bound before this one would be.
+            self.held_back.refused(kind_of(workload.members[uid]), workload.id, "its bind was not answered", now)
         return out
 
     def backoff(self, workload: Workload, message: str = "") -> float:
@@ -351,7 +339,7 @@ class Outcomes:
             return 0.0  # it is held back with those like it
         first, most = self._config.pod_initial_backoff_seconds, self._config.pod_max_backoff_seconds
         if workload.half_bound_since is not None:
-            most = min(most, ROLL_BACK_AFTER / 3)  # it must be tried again before its time is up
+            most = min(most, ROLL_BACK_AFTER_SECONDS / 3)  # it must be tried again before its time is up
         return float(min(most, first * 2 ** min(20, max(0, workload.attempts - 1))))
 
 
@@ -368,13 +356,9 @@ def mark_group(workload: Workload, reason: GroupReason, message: str) -> list[In
     if group is None or group.key.api is not GroupApi.NATIVE:
         return []
     key, placed = group.key, reason is GroupReason.SCHEDULED
-    if group.scheduled and not placed:
+    if group.scheduled:
         return []  # that later pods find no room does not take back that it was placed
     return [MarkGroup(key.namespace, key.name, group.uid, group.version, placed, reason, message)]
-
-
-def _seated(workload: Workload) -> int:
-    return sum(member.stage is not Stage.PENDING for member in workload.members.values())
 
 
 def _shared_annotations(workload: Workload, decision: Decision) -> dict[str, str]:
@@ -384,6 +368,7 @@ def _shared_annotations(workload: Workload, decision: Decision) -> dict[str, str
         annotations[SCORE] = f"{decision.score.total / 1000:.3f}"
     if workload.gang:
         annotations[GANG_ID] = workload.id
+        annotations[GANG_MINIMUM] = str(workload.size)
     if (quality := decision.quality) is not None:
         annotations[SPANNED_LEVEL] = quality.level
         annotations[LEVELS_SPANNED] = str(quality.levels)

@@ -16,7 +16,6 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import FAULT as AN_EXCEPTION
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of, kind_of
-from topo_scheduler.scheduling.binding.outcomes import reference
 from topo_scheduler.scheduling.explaining.combined import ways_out
 from topo_scheduler.scheduling.explaining.domain_table import DomainReason, domain_table
 from topo_scheduler.scheduling.explaining.dominant import shortage
@@ -25,7 +24,14 @@ from topo_scheduler.scheduling.explaining.ways import Scene, Way
 from topo_scheduler.scheduling.explaining.ways_text import NOTE_BYTES, say_all
 from topo_scheduler.scheduling.explaining.what_if import WhatIf
 from topo_scheduler.scheduling.extensions.extension import PluginError
-from topo_scheduler.scheduling.instructions import Complain, CountFailure, Instruction, MarkUnschedulable, Tell
+from topo_scheduler.scheduling.instructions import (
+    Complain,
+    CountFailure,
+    Instruction,
+    MarkUnschedulable,
+    Tell,
+    reference,
+)
 from topo_scheduler.scheduling.intake.pending import worded
 from topo_scheduler.scheduling.parts import PART_OPERATIONS
 from topo_scheduler.scheduling.placing.ask import Ask

@@ -2,14 +2,23 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from topo_scheduler.api.annotations import GANG_ID, RANK, RESERVED_BANDWIDTH, PlacementRequest, written_number
+from topo_scheduler.api.annotations import (
+    GANG_COMPLETE,
+    GANG_ID,
+    GANG_MINIMUM,
+    MAX_GANG,
+    RANK,
+    RESERVED_BANDWIDTH,
+    PlacementRequest,
+    written_number,
+)
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of
-from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed, reference
-from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, PodRef, Tell
+from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed
+from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, PodRef, Tell, reference
 from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
 from topo_scheduler.scheduling.intake.leaving import Leaving
 from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
@@ -140,6 +149,7 @@ class Arrivals:
         self._told.drop(uid)
         workload = self._workloads.leave(uid)
         if workload is not None:
+            self._out += self._outcomes.half.marks(workload)
             self.touch(workload)
         return workload
 
@@ -322,6 +332,7 @@ class Arrivals:
             workload = self._workloads.join(*found_bound(pod, gang), describes=False)
             workload.found = True
             workload.resumed |= not self.deciding
+            self._out += self._outcomes.note_complete(workload)
             self._describe(workload)
             self.touch(workload)
 
@@ -346,6 +357,7 @@ class Arrivals:
         _, made_up = found_bound(pod, "")
         member.stage, member.node, member.problem = Stage.BOUND, entry.node, ""
         member.rank, member.bandwidth, member.profile = made_up.rank, made_up.bandwidth, entry.profile
+        member.marked, member.told_size = made_up.marked, made_up.told_size
         member.leaving = pod.metadata.deletion_timestamp is not None
         if found is not None and found[0].id != wanted.id:
             # What it was placed with is what it belongs to, whatever its annotations say by now.
@@ -361,8 +373,9 @@ class Arrivals:
         group = self._world.groups.get(key)
         if group is None or group.problem:
             return
+        fresh = workload.group is None
         workload.group, workload.size, workload.disruption_mode = group, group.minimum, group.disruption_mode
-        if len(workload.at(Stage.BOUND)) >= group.minimum and not group.scheduled:
+        if fresh and len(workload.at(Stage.BOUND)) >= group.minimum:
             self._out += mark_placed(workload)
 
     def _finished(self, pod: Pod, now: float) -> None:
@@ -426,11 +439,17 @@ def not_understood(pod: Pod, problem: str, now: float) -> tuple[Workload, Member
     return Workload(meta.uid, meta.namespace, meta.name, f"Pod {meta.name}", 1, PlacementRequest(), False), member
 
 
+def ran_complete(pod: Pod) -> bool:
+    """Return whether a pod bears the condition that its gang ran complete. Whoever may write its status may lie."""
+    return any(one.type == GANG_COMPLETE and one.status == "True" for one in pod.status.conditions)
+
+
 def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:
     """Return a workload and member made up for a gang's pod that was found bound, as after a restart."""
     controller = pod.metadata.controller
     annotations = pod.metadata.annotations
     rank = written_number(annotations, RANK)
+    size = min(MAX_GANG, written_number(annotations, GANG_MINIMUM) or 0)
     member = Member(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,
@@ -443,10 +462,12 @@ def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:
         stage=Stage.BOUND,
         node=pod.spec.node_name,
         rank=-1 if rank is None else rank,
+        marked=ran_complete(pod),
+        told_size=size,
         bandwidth=written_number(annotations, RESERVED_BANDWIDTH) or 0,
         # Whether its PodGroup has subgroups is not known yet.
         labels=pod.metadata.labels if (key := GroupKey.parse(gang)) and key.api is GroupApi.VOLCANO else None,
     )
     name = controller.name if controller else gang.rpartition("/")[2]
     made_by = f"{controller.kind} {controller.name}" if controller else f"Pod {pod.metadata.name}"
-    return Workload(gang, pod.metadata.namespace, name, made_by, 1, PlacementRequest(), True), member
+    return Workload(gang, pod.metadata.namespace, name, made_by, max(1, size), PlacementRequest(), True), member

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.binding.outcomes import reference
-from topo_scheduler.scheduling.instructions import Instruction, Nominate, PodRef, Preempt, Tell
+from topo_scheduler.scheduling.instructions import Instruction, Nominate, PodRef, Preempt, Tell, reference
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import Plan
 from topo_scheduler.scheduling.world import World

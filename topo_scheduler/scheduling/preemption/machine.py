@@ -15,6 +15,7 @@ from topo_scheduler.api.objects import Budget, Pod
 from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, explained, failure_of, pause_of
+from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
     Complain,
@@ -61,6 +62,8 @@ class Preempting:
         self.nominations = Nominations(world)
         self.replacements = Replacements(world, self.nominations)
         """Seats for pods that are yet to be made: they count as nominations do."""
+        self.half_gangs: HalfGangs | None = None
+        """Seats for members of half-bound gangs count so, too."""
         self.enabled = True
         self.ready = True
         """Whether victims can be looked for at once: what that needs is compiled."""
@@ -125,6 +128,8 @@ class Preempting:
         own: Mapping[str, object] = workload.members
         if self.replacements:
             own = {**own, **self.replacements.own(workload)}
+        if self.half_gangs is not None and (seats := self.half_gangs.own(workload)):
+            own = {**own, **seats}
         return self.nominations.count_for(own, workload.priority, workload.id)
 
     def placed(self, workload: Workload, decision: Decision) -> list[Instruction]:

@@ -9,9 +9,9 @@ from typing import Final
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.scheduling.barrier import Activity, explained, pause_of, reason_of
-from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_group, reference
+from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_group
 from topo_scheduler.scheduling.extensions.extension import PluginError
-from topo_scheduler.scheduling.instructions import Instruction, MarkUnschedulable, Tell
+from topo_scheduler.scheduling.instructions import Instruction, MarkUnschedulable, Tell, reference
 from topo_scheduler.scheduling.intake.pending import Told
 from topo_scheduler.scheduling.queueing.queue import Queue
 from topo_scheduler.scheduling.queueing.standing import needed_now, order_of
@@ -106,10 +106,11 @@ class SettingAside:
             out += mark_group(workload, GroupReason.ERROR, text)
         return out
 
-    def refuse(self, workload: Workload, pending: Sequence[Member]) -> list[Instruction]:
+    def refuse(self, workload: Workload, pending: Sequence[Member], now: float) -> list[Instruction]:
         """Set a workload aside that can't be placed whatever is free."""
         self.queue.park(order_of(workload))
         workload.set_aside = SetAside(refused=True)
+        self.outcomes.hindered(workload, now)
         out = mark_group(workload, GroupReason.ERROR, f"Refused: {workload.problem}")
         for member in pending:
             text = f"Refused: {member.problem}" if member.problem else f"Refused with its gang: {workload.problem}"
@@ -131,6 +132,7 @@ class SettingAside:
             shortage = workload.shortage = Shortage()
         if shortage.text != text:
             shortage.text, shortage.due = text, now + _patience(shortage)
+        self.outcomes.hindered(workload, now)
         due = shortage.due <= now
         self.queue.wait(order_of(workload), None if due else shortage.due)
         if due:

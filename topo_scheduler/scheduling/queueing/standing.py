@@ -20,8 +20,8 @@ def half_bound(workload: Workload) -> bool:
     """Return whether some members of a gang are bound that never ran whole, and others must yet be."""
     if not workload.gang or workload.complete or not size_of(workload):
         return False
-    bound = any(m.stage is Stage.BOUND and not (m.leaving or m.evicted) for m in workload.members.values())
-    return bound and needed_now(workload) > 0
+    bound = sum(m.stage is Stage.BOUND and not (m.leaving or m.evicted) for m in workload.members.values())
+    return bound > 0 and max(bound, len(workload.ran)) < workload.size
 
 
 def needed_now(workload: Workload) -> int:

@@ -1,0 +1,154 @@
+"""Half-bound gangs: first in line, their seats held, rolled back after 5 s unless they ran complete."""
+
+import pytest
+
+from tests.helpers import make_node, make_pod
+from tests.scheduling.driver import fabric
+from topo_scheduler.api.annotations import GANG_COMPLETE
+from topo_scheduler.api.objects import Pod, PodCondition
+from topo_scheduler.scheduling.binding.half_gangs import FIRST_PAUSE_SECONDS, ROLL_BACK_AFTER_SECONDS
+from topo_scheduler.scheduling.instructions import BindOutcome, MarkComplete, Withdraw
+
+from .driver import Driver, gang
+
+SOON = ROLL_BACK_AFTER_SECONDS + 0.1
+
+
+def half(d: Driver, pods: list[Pod], bound: int = 2) -> list[str]:
+    """Have some of a gang bound; return the uids of the others, whose binds are under way."""
+    d.apply(*pods)
+    d.step()
+    uids = list(d.flight)
+    assert len(uids) == len(pods)
+    for uid in uids[:bound]:
+        d.answer(uid)
+    d.step()
+    return uids[bound:]
+
+
+def again(pods: list[Pod]) -> Driver:
+    """A successor that finds what there is."""
+    d = Driver(fabric({"s1/l1": 4}))
+    d.apply(*pods)
+    return d
+
+
+def test_a_successor_completes_a_half_bound_gang_before_an_older_pod_is_placed() -> None:
+    first = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    half(first, pods)
+    older = [make_pod(f"older-{number}", gpus=8, created=-1_000) for number in range(2)]
+    second = again([*pods, *older])
+    second.settle()
+    assert len(second.where(*pods)) == 4
+    assert second.where(*older) == {}
+
+
+def test_pods_found_bound_after_the_first_decision_do_not_put_a_gang_first() -> None:
+    """Whoever may create pods could claim that: a pod with a node and a gang-id of its own namespace."""
+    d = Driver(fabric({"s1/l1": 4}))
+    d.settle()
+    said = {"gang-id": "default/g", "gang-minimum": "3"}
+    d.apply(make_pod("forged", gpus=1, node="s1-l1-1", annotations=said))
+    pods = [pod for pod in gang(3) if pod.metadata.name != "g-0"]
+    d.apply(*pods)
+    older = [make_pod(f"older-{number}", gpus=8, created=-1_000) for number in range(3)]
+    d.apply(*older)
+    d.settle()
+    assert len(d.where(*older)) == 3
+
+
+def test_the_seat_of_a_member_that_was_not_bound_is_held() -> None:
+    d = Driver(fabric({"s1/l1": 3}))
+    (rest,) = half(d, gang(3))
+    d.answer(rest, BindOutcome.WITHDRAWN, "a plugin refused it")
+    other = make_pod("other", gpus=8)
+    d.apply(other)
+    d.step()
+    assert other.metadata.uid not in d.flight, "the gang's seat is kept"
+    urgent = make_pod("urgent", gpus=8, priority=10)
+    d.apply(urgent)
+    d.step()
+    assert urgent.metadata.uid in d.flight, "from equal and lower priority only"
+
+
+def test_it_is_rolled_back_after_five_seconds_and_pauses_longer_each_time() -> None:
+    d = Driver(fabric({"s1/l1": 3}))
+    pods = gang(3)
+    (rest,) = half(d, pods)
+    d.nodes(make_node("s1-l1-3", unschedulable=True))
+    d.drop_node(d.flight[rest].node)
+    d.answer(rest, BindOutcome.WITHDRAWN, "its node was deleted")
+    d.step()
+    assert d.evicted() == []
+    d.step(SOON)
+    assert len(d.evicted()) == 2
+    workload = d.engine.workloads.get("default/g")
+    assert workload is not None
+    assert workload.not_before == pytest.approx(d.now + FIRST_PAUSE_SECONDS)
+    for pod in pods:
+        if pod.metadata.name in d.evicted():
+            d.engine.rollback_refused(pod.metadata.uid, "a budget", d.now)
+    d.step(0.1)
+    assert len(d.evicted()) == 2, "not in a loop"
+    d.step(FIRST_PAUSE_SECONDS)
+    assert len(d.evicted()) == 4
+    assert workload.not_before == pytest.approx(d.now + 2 * FIRST_PAUSE_SECONDS)
+
+
+def test_a_gang_that_was_found_half_is_rolled_back_unless_a_member_says_it_ran_complete() -> None:
+    first = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    half(first, pods)
+    fillers = [make_pod(f"other-{number}", gpus=8, node=f"s1-l1-{number}") for number in (1, 2, 3, 4)]
+    taken = {pod.spec.node_name for pod in pods}
+    fillers = [pod for pod in fillers if pod.spec.node_name not in taken]
+    second = again([*pods, *fillers])
+    second.settle()
+    second.step(SOON)
+    assert len(second.evicted()) == 2
+    bound = next(pod for pod in pods if pod.spec.node_name)
+    bound.status.conditions = [PodCondition(GANG_COMPLETE, "True")]
+    third = again([*pods, *fillers])
+    third.settle()
+    third.step(SOON)
+    assert third.evicted() == []
+
+
+def test_members_of_a_complete_gang_are_marked_and_others_when_those_end() -> None:
+    d = Driver(fabric({"s1/l1": 4, "s1/l2": 4}))
+    pods = gang(5, gpus=4)
+    d.run(*pods)
+
+    def marked() -> list[str]:
+        return [said.pod.name for said in d.said if isinstance(said, MarkComplete)]
+
+    assert len(set(marked())) == 3
+    d.delete(next(pod for pod in pods if pod.metadata.name == marked()[0]))
+    d.step()
+    assert len(set(marked())) == 4
+
+
+def test_a_bind_that_hangs_is_withdrawn_and_evicted_if_it_lands_after_all() -> None:
+    d = Driver(fabric({"s1/l1": 3}))
+    pods = gang(3)
+    (rest,) = half(d, pods)
+    d.step(3.0)
+    assert d.evicted() == []
+    d.engine.bind_hangs(rest, d.now)
+    d.step(SOON - 3.0)
+    assert len(d.evicted()) == 2
+    bind = d.flight.pop(rest)
+    d.engine.bind_finished(rest, BindOutcome.UNKNOWN, "time was up", d.now)
+    assert any(isinstance(said, Withdraw) for said in d.step(2.0))
+    d.write(bind)
+    d.tell_again(d.pods[rest])
+    d.step()
+    assert len(d.evicted()) == 3
+
+
+def test_binds_that_are_under_way_are_no_reason_to_roll_back() -> None:
+    d = Driver(fabric({"s1/l1": 3}))
+    half(d, gang(3))
+    d.step(60.0)
+    assert d.evicted() == []

@@ -1,0 +1,199 @@
+"""Gangs of which some members are bound and others are not: each is completed before long, or rolled back.
+
+The clock of a gang starts when something keeps it from being completed: a member finds no room, its bind fails or is
+not answered, or a plugin fails. Every member that is bound starts it anew. When it has run out, all bound members are
+evicted, binds that are not settled are withdrawn, and the gang pauses, longer each time. A gang that ran complete once
+is left as it is: some of its members bear a condition that says so, so that the next leader knows it too.
+
+Until then the nodes that members had, whose binds failed, are kept from other workloads of the same or lower priority.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.instructions import Evict, Instruction, MarkComplete, Tell, reference
+from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
+from topo_scheduler.scheduling.queueing.standing import half_bound
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+
+ROLL_BACK_AFTER_SECONDS: Final = 5.0
+"""How long a gang may stay half bound without another member being bound."""
+FIRST_PAUSE_SECONDS: Final = 5.0
+LONGEST_PAUSE_SECONDS: Final = 300.0
+MARKED_MEMBERS: Final = 3
+"""Members of a complete gang that bear the condition: the fact outlives the loss of all but one of them."""
+
+
+class HalfGangs:
+    """Follows gangs that are half bound. Costs nothing while there are none."""
+
+    def __init__(self, world: World, workloads: Workloads) -> None:
+        self._workloads = workloads
+        self._clocks: dict[str, None] = {}
+        self._hanging: set[str] = set()
+        self._withdrawn: set[str] = set()
+        self._seats: dict[str, str] = {}
+        """Workload of each member whose node is kept, by uid."""
+        self.nominations = Nominations(world)
+
+    # ------------------------------------------------------------ the clock
+
+    def hindered(self, workload: Workload, since: float) -> None:
+        """Note that something has kept a gang from being completed since a moment."""
+        if workload.half_bound_since is None and self._may_be_rolled_back(workload):
+            workload.half_bound_since = since
+            self._clocks[workload.id] = None
+
+    def gets_on(self, workload: Workload, now: float) -> None:
+        """Note that a member was bound."""
+        workload.progressed = now
+        if workload.half_bound_since is not None:
+            workload.half_bound_since = now
+
+    def hangs(self, workload: Workload, member: Member, decided: float) -> None:
+        """Note that the API server answers, but not to the bind of a member."""
+        self._hanging.add(member.uid)
+        self.hindered(workload, max(workload.progressed, decided))
+
+    def complete(self, workload: Workload) -> None:
+        """Note that all of a gang is bound."""
+        workload.half_bound_since = None
+        workload.rollbacks, workload.not_before = 0, 0.0
+
+    def next_due(self) -> float | None:
+        """Return when `take_due` must be asked next."""
+        return min((since + ROLL_BACK_AFTER_SECONDS for _, since in self._half()), default=None)
+
+    def take_due(self, now: float) -> list[Workload]:
+        """Return the gangs that are to be rolled back now."""
+        self._let_go()
+        return [workload for workload, since in self._half() if now - since >= ROLL_BACK_AFTER_SECONDS]
+
+    def pause(self, workload: Workload, now: float) -> float:
+        """Return until when a gang must not be tried; the present where it may be."""
+        unsettled = any(
+            (member.evicted and not member.leaving) or member.uid in self._withdrawn
+            for member in workload.members.values()
+        )
+        return max(workload.not_before, now + 1.0 if unsettled else now)
+
+    # ------------------------------------------------------------ rolling back
+
+    def roll_back(self, workload: Workload, now: float) -> tuple[list[Instruction], list[str]]:
+        """Return what is to be done, and the members whose binds are to be withdrawn, by uid."""
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(20, workload.rollbacks))
+        workload.rollbacks += 1
+        workload.not_before = now + pause
+        workload.half_bound_since = None
+        workload.ran.clear()
+        bound = [member for member in workload.at(Stage.BOUND) if not member.leaving]
+        text = (
+            f"gang {workload.name} could not be completed: {len(bound)} of {workload.size} members were bound. They are"
+            f" evicted, and the gang is tried again in {pause:.0f} s."
+        )
+        out: list[Instruction] = []
+        for member in bound:
+            said = text if member.controlled else f"{text} This pod has no controller: create it again."
+            out += self._evict(member, text, said)
+        out += [Tell(reference(one), True, Reason.FAILED_SCHEDULING, text) for one in workload.at(Stage.PENDING)]
+        withdrawn = [member.uid for member in workload.at(Stage.ASSUMED)]
+        self._withdrawn.update(withdrawn)
+        return out, withdrawn
+
+    def bound_too_late(self, workload: Workload, member: Member) -> list[Instruction]:
+        """Return what is to be done when a bind took effect that was to be withdrawn."""
+        if member.uid not in self._withdrawn or workload.complete:
+            return []
+        text = f"gang {workload.name} was rolled back before this bind took effect"
+        return self._evict(member, text, text)
+
+    def is_withdrawn(self, uid: str) -> bool:
+        """Return whether a bind is to have no effect any more."""
+        return uid in self._withdrawn
+
+    def eviction_refused(self, workload: Workload, member: Member, message: str, now: float) -> list[Instruction]:
+        """Take over that a member stays for now: its gang is rolled back again after its pause, if it is half then."""
+        member.evicted = False
+        if self._may_be_rolled_back(workload):
+            workload.half_bound_since = max(now, workload.not_before) - ROLL_BACK_AFTER_SECONDS
+            self._clocks[workload.id] = None
+        text = f"gang {workload.name} could not be completed, and this member can't be evicted yet: {message}"
+        return [Tell(reference(member), True, Reason.ROLLED_BACK, text)]
+
+    def ended(self, uid: str) -> None:
+        """Note that a bind has ended, or that its pod is gone."""
+        self._hanging.discard(uid)
+        self._withdrawn.discard(uid)
+
+    # ------------------------------------------------------------ seats
+
+    def keep_seat(self, workload: Workload, member: Member, node: str) -> None:
+        """Keep a node for a member that was not bound there, as long as its gang is half bound."""
+        if half_bound(workload) and member.uid not in self._withdrawn:
+            self._seats[member.uid] = workload.id
+            seat = Nomination(_seat(member.uid), node, workload.priority, member.cls.amounts, None)
+            self.nominations.put(seat)
+
+    def own(self, workload: Workload) -> Mapping[str, object]:
+        """Return the seats that are kept for a workload."""
+        if not self._seats:
+            return {}
+        return {_seat(uid): None for uid, id_ in self._seats.items() if id_ == workload.id}
+
+    # ------------------------------------------------------------ gangs that ran complete
+
+    def marks(self, workload: Workload) -> list[Instruction]:
+        """Return what is to be written so that the next leader knows that a gang ran complete."""
+        if not workload.gang or not workload.complete:
+            return []
+        stay = [member for member in workload.at(Stage.BOUND) if not (member.leaving or member.evicted)]
+        lack = min(MARKED_MEMBERS, len(stay)) - sum(member.marked for member in stay)
+        if lack <= 0:
+            return []
+        fresh = [member for member in stay if not member.marked]
+        chosen = list(_spread(fresh, lack))
+        for member in chosen:
+            member.marked = True
+        return [MarkComplete(reference(member)) for member in chosen]
+
+    # ------------------------------------------------------------ inside
+
+    def _may_be_rolled_back(self, workload: Workload) -> bool:
+        # Of a gang that an older version bound it is not known whether it ran complete, unless a bind fails now.
+        known = not workload.found or workload.attempts or any(one.told_size for one in workload.members.values())
+        return bool(known) and half_bound(workload)
+
+    def _half(self) -> list[tuple[Workload, float]]:
+        known = [workload for id_ in self._clocks if (workload := self._workloads.get(id_)) is not None]
+        half = [(workload, since) for workload in known if (since := workload.half_bound_since) is not None]
+        self._clocks = {workload.id: None for workload, _ in half}
+        return [(workload, since) for workload, since in half if self._is_settled(workload)]
+
+    def _is_settled(self, workload: Workload) -> bool:
+        # As long as binds are on their way it is not known who is bound; one that hangs is no reason to wait.
+        return all(member.uid in self._hanging for member in workload.members.values() if member.stage is Stage.ASSUMED)
+
+    def _evict(self, member: Member, text: str, said: str) -> list[Instruction]:
+        member.evicted = True
+        return [Evict(reference(member), text), Tell(reference(member), True, Reason.ROLLED_BACK, said)]
+
+    def _let_go(self) -> None:
+        for uid, id_ in list(self._seats.items()):
+            found = self._workloads.of_pod(uid)
+            waits = found is not None and found[0].id == id_ and found[1].stage is Stage.PENDING
+            if found is None or not waits or not half_bound(found[0]):
+                del self._seats[uid]
+                self.nominations.drop(_seat(uid))
+
+
+def _seat(uid: str) -> str:
+    return f"half-bound:{uid}"
+
+
+def _spread(members: list[Member], count: int) -> Iterable[Member]:
+    """Yield so many members, as far from one another in the order of ranks as can be."""
+    last = len(members) - 1
+    for number in range(count):
+        yield members[last * number // max(1, count - 1) if count > 1 else 0]
