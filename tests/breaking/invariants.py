@@ -1,6 +1,6 @@
 """What must hold of a cluster, and of what a daemon believes of it."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from typing import Final
 
 from tests.e2e.objects import NVIDIA
@@ -19,6 +19,10 @@ LANDS_SECONDS: Final = 5.0
 """In which what was written last is there, and is known to be."""
 
 
+HALF_SECONDS: Final = 20.0
+"""In which a half-bound gang is completed or rolled back: 5 s until that is decided, and its evictions."""
+
+
 def gpus_of(pod: Json) -> int:
     """Return the GPUs a pod asks for."""
     return sum(int(one["resources"].get("limits", {}).get(NVIDIA, 0)) for one in pod["spec"]["containers"])
@@ -34,14 +38,25 @@ def no_gpu_twice(world: World) -> None:
         assert used[record.key.name] <= has, f"{record.key.name} runs pods of {used[record.key.name]} GPUs"
 
 
+def half_gangs(world: World) -> list[str]:
+    """Return the gangs of which some members are bound and others are not."""
+    bound: Counter[str] = Counter(owner_of(pod) for pod in world.pods(bound=True))
+    return [
+        f"{name}: {bound[name]} of {size} are bound" for name, size in world.gangs.items() if 0 < bound[name] < size
+    ]
+
+
 def no_half_gang(world: World) -> None:
     """A gang runs whole, or not at all."""
-    bound: dict[str, list[str]] = defaultdict(list)
-    for pod in world.pods():
-        bound[owner_of(pod)].append(pod["spec"].get("nodeName", ""))
-    for name, size in world.gangs.items():
-        there = [node for node in bound[name] if node]
-        assert len(there) in (0, size), f"{name}: {len(there)} of {size} are bound"
+    assert not half_gangs(world)
+
+
+async def no_gang_stays_half(world: World) -> None:
+    """Once nothing goes wrong any more, a half-bound gang is completed or rolled back before long."""
+    end = world.loop.time() + HALF_SECONDS
+    while half := half_gangs(world):
+        assert world.loop.time() < end, f"{half} for {HALF_SECONDS:g} s after the last fault"
+        await world.run(0.1)
 
 
 def believed(engine: Engine) -> dict[str, str]:
@@ -149,6 +164,7 @@ def _waiting(engine: Engine) -> dict[str, list[str]]:
 async def settled(world: World) -> None:
     """All of this, once all has come to rest."""
     await caught_up(world)
+    await no_gang_stays_half(world)
     process = await nothing_left(world)
     no_gpu_twice(world)
     no_half_gang(world)

@@ -1,0 +1,67 @@
+"""``python -m tests.half_gangs --rounds 200``: gangs left half bound on a real API server, and what became of them."""
+
+import argparse
+import asyncio
+import sys
+from collections import Counter
+
+from tests.controlplane import ControlPlane
+from tests.e2e.api import Api
+from tests.e2e.cluster import Cluster
+
+from .rounds import Kind, Scheduler, line, play, prepare
+from .webhook import Webhook
+
+ACCOUNT = ("kube-system", "topology-scheduler")
+
+
+async def run(rounds: int, kinds: list[Kind]) -> int:
+    """Play so many rounds of each kind in turn; return how many failed."""
+    played: Counter[Kind] = Counter()
+    failed: Counter[Kind] = Counter()
+    met: Counter[Kind] = Counter()
+    plane = ControlPlane(with_kwok=True)
+    await asyncio.to_thread(plane.start)
+    try:
+        async with Api(plane.kubeconfig) as api:
+            cluster = Cluster(api, scheduler_kubeconfig=plane.kubeconfig, plane=plane)
+            await cluster.install()
+            account = await asyncio.to_thread(plane.kubeconfig_for_service_account, *ACCOUNT)
+            await prepare(cluster)
+            webhook, scheduler = Webhook(plane.directory), Scheduler(account, plane.directory)
+            url = await webhook.start()
+            try:
+                for number in range(rounds):
+                    for kind in kinds:
+                        if kind in (Kind.REFUSES, Kind.HANGS):
+                            await webhook.register(api, url)
+                        result = await play(cluster, plane, scheduler, webhook, kind)
+                        await webhook.unregister(api)
+                        played[kind] += 1
+                        failed[kind] += not result.ok
+                        met[kind] += bool(result.met)
+                        print(line(number, result), flush=True)
+                        if not result.ok:
+                            print(scheduler.log.read_text()[-6000:], file=sys.stderr)
+            finally:
+                await webhook.stop()
+                await scheduler.kill()
+    finally:
+        await asyncio.to_thread(plane.stop)
+    for kind in kinds:
+        print(f"{kind}: {played[kind]} rounds, half bound at the fault in {met[kind]}, {failed[kind]} failed")
+    return sum(failed.values())
+
+
+def main() -> int:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.half_gangs", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=200, help="rounds of each kind")
+    parser.add_argument("--kinds", nargs="*", choices=[kind.name for kind in Kind], help="all, if not given")
+    options = parser.parse_args()
+    kinds = [Kind[name] for name in options.kinds] if options.kinds else list(Kind)
+    return 1 if asyncio.run(run(options.rounds, kinds)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,226 @@
+"""One round: gangs of eight and others that want the same room, a fault while gangs are half bound, and then the check.
+
+The scheduler is a process of its own, as in a pod, under the ServiceAccount of the manifests.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from tests.controlplane import ControlPlane
+from tests.e2e import objects
+from tests.e2e.api import ApiError, Json
+from tests.e2e.cluster import Cluster
+
+from .checker import Standing, overbooked, standings
+from .webhook import Mood, Webhook
+
+NODES: Final = 64
+LEAF: Final = 8
+GANG: Final = 8
+GANGS: Final = 6
+BARE: Final = 2
+SINGLES: Final = 24
+"""8 gangs want all 64 nodes, and so do 24 pods beside them: not everything has room."""
+STARTS_SECONDS: Final = 120.0
+HALF_SECONDS: Final = 60.0
+SETTLES_SECONDS: Final = 90.0
+"""Within which no gang may be half bound any more, and none be it again."""
+CALM_SECONDS: Final = 6.0
+CONFIG: Final = """apiVersion: topology.scheduler/v1alpha1
+kind: SchedulerConfig
+leaderElection: {leaseDuration: 4, renewDeadline: 3, retryPeriod: 0.5}
+clientConnection: {bindTimeout: 5, maxBindsInFlight: 2}
+podInitialBackoffSeconds: 0.2
+podMaxBackoffSeconds: 1
+metrics: {bindAddress: 127.0.0.1, port: 0}
+"""
+"""Short leases, and two binds at a time, so that the fault meets gangs that are half bound."""
+
+
+class Kind(StrEnum):
+    """What happens in a round."""
+
+    LEADER = "leader killed"
+    SERVER = "API server killed"
+    REFUSES = "webhook refuses one member"
+    HANGS = "webhook hangs on one member"
+
+
+@dataclass(slots=True)
+class Result:
+    """How a round ended. ``met`` gangs that were half bound when the fault came; ``left`` those that stayed it."""
+
+    kind: Kind
+    met: int = 0
+    left: list[Standing] = field(default_factory=list)
+    settled_seconds: float = 0.0
+    whole: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every gang has none or all of its members bound."""
+        return not self.left and not self.problems
+
+
+class Scheduler:
+    """The scheduler as a process."""
+
+    def __init__(self, kubeconfig: Path, directory: Path) -> None:
+        self._kubeconfig = kubeconfig
+        self._config = directory / "scheduler.yaml"
+        self._config.write_text(CONFIG)
+        self.log = directory / "scheduler.log"
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it."""
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "topo_scheduler", "run"),
+                *("--kubeconfig", str(self._kubeconfig), "--config", str(self._config)),
+                stdout=log,
+                stderr=log,
+                env=dict(os.environ),
+            )
+
+    async def kill(self) -> None:
+        """End it by SIGKILL."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.returncode is None
+
+
+async def prepare(cluster: Cluster) -> None:
+    """Make the nodes, where they are not there yet."""
+    if len(await cluster.api.list("nodes", None)) != NODES:
+        await cluster.add_fabric({"s1": [LEAF] * (NODES // LEAF // 2), "s2": [LEAF] * (NODES // LEAF // 2)})
+
+
+async def play(cluster: Cluster, plane: ControlPlane, scheduler: Scheduler, webhook: Webhook, kind: Kind) -> Result:
+    """Play a round on an empty cluster, and leave it empty."""
+    result = Result(kind)
+    webhook.mood = {Kind.REFUSES: Mood.REFUSES, Kind.HANGS: Mood.HANGS}.get(kind, Mood.ALLOWS)
+    try:
+        await scheduler.start()
+        await _leads(cluster)
+        await _submit(cluster)
+        result.met = await _half_bound(cluster)
+        if kind is Kind.LEADER:
+            await scheduler.kill()
+            await scheduler.start()
+        elif kind is Kind.SERVER:
+            await asyncio.to_thread(plane.restart, "kube-apiserver", grace=0)
+        began = time.monotonic()
+        result.left = await _settle(cluster)
+        result.settled_seconds = time.monotonic() - began - CALM_SECONDS
+        result.whole = sum(one.bound == one.size for one in await standings(cluster.api))
+        result.problems += await overbooked(cluster.api, objects.NVIDIA)
+        if not scheduler.alive:
+            result.problems.append("the scheduler ended by itself")
+    finally:
+        webhook.mood = Mood.ALLOWS
+        await scheduler.kill()
+        await _clear(cluster)
+    return result
+
+
+async def _leads(cluster: Cluster) -> None:
+    """Wait until the scheduler binds anything at all."""
+    await cluster.api.create("pods", objects.pod("first", 0))
+
+    async def bound() -> bool:
+        return bool((await cluster.api.get("pods", "first", "default"))["spec"].get("nodeName"))
+
+    await _until(bound, STARTS_SECONDS, "the scheduler binds")
+
+
+async def _submit(cluster: Cluster) -> None:
+    """Create gangs, bare gangs and single pods, all at once."""
+    items: list[Json] = []
+    for number in range(GANGS):
+        job = objects.gang(f"gang{number}", GANG)
+        job["spec"]["backoffLimit"] = 10_000
+        items.append(job)
+    for number in range(BARE):
+        said = {"gang-name": f"bare{number}", "gang-size": str(GANG)}
+        items += [objects.pod(f"bare{number}-{member}-m", 8, said) for member in range(GANG)]
+    singles = [objects.pod(f"single{number}", 8) for number in range(SINGLES)]
+    await asyncio.gather(*(cluster.apply(item) for item in items))
+    # These come while gangs are being bound: younger, without owners, and they want the same nodes.
+    await asyncio.gather(*(cluster.apply(item) for item in singles))
+
+
+async def _half_bound(cluster: Cluster) -> int:
+    """Wait for the first moment at which a gang is half bound; return how many are."""
+    deadline = time.monotonic() + HALF_SECONDS
+    while time.monotonic() < deadline:
+        found = await standings(cluster.api)
+        if half := sum(one.half for one in found):
+            return half
+        if found and all(one.bound == one.size for one in found):
+            return 0
+        await asyncio.sleep(0.005)
+    return 0
+
+
+async def _settle(cluster: Cluster) -> list[Standing]:
+    """Return the gangs that are still half bound when they should not be any more."""
+    deadline = time.monotonic() + SETTLES_SECONDS
+    calm = time.monotonic()
+    half: list[Standing] = []
+    while time.monotonic() < deadline:
+        try:
+            half = [one for one in await standings(cluster.api) if one.half]
+        except (ApiError, OSError):
+            calm = time.monotonic()
+        if half:
+            calm = time.monotonic()
+        elif time.monotonic() - calm >= CALM_SECONDS:
+            return []
+        await asyncio.sleep(0.2)
+    return half
+
+
+async def _clear(cluster: Cluster) -> None:
+    for plural in ("jobs", "pods"):
+        options: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        options |= {"propagationPolicy": "Background", "gracePeriodSeconds": 0}
+        root = "/apis/batch/v1" if plural == "jobs" else "/api/v1"
+        await cluster.api.request("DELETE", f"{root}/namespaces/default/{plural}", options)
+
+    async def empty() -> bool:
+        return not await cluster.api.list("pods", "default")
+
+    await _until(empty, 60.0, "the cluster empty")
+
+
+async def _until(look: Callable[[], Awaitable[bool]], seconds: float, what: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not await look():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds:g} s: {what}")
+        await asyncio.sleep(0.1)
+
+
+def line(number: int, result: Result) -> str:
+    """One line of the report, as JSON."""
+    left = [f"{one.name} {one.bound}/{one.size}" for one in result.left]
+    told: Json = {"round": number, "kind": result.kind.value, "ok": result.ok, "half_at_fault": result.met}
+    told |= {"settled_seconds": round(result.settled_seconds, 1), "whole": result.whole}
+    return json.dumps(told | {"left_half": left, "problems": result.problems})

@@ -1,0 +1,13 @@
+"""A round of two kinds; the long form is ``python -m tests.half_gangs --rounds 200``."""
+
+import pytest
+
+from .__main__ import run
+from .rounds import Kind
+
+pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize("kind", [Kind.LEADER, Kind.HANGS])
+async def test_no_gang_stays_half_bound(kind: Kind) -> None:
+    assert await run(1, [kind]) == 0
