@@ -17,6 +17,7 @@ from topo_scheduler.simulation.kubelet import Kubelet
 from . import invariants
 from .api import Api
 from .cluster import Cluster
+from .proxy import FaultProxy
 from .replica import Replica, configured, recorded, replayed
 
 GATES = {"GenericWorkload": True, "GangScheduling": True, "TopologyAwareWorkloadScheduling": True}
@@ -97,6 +98,28 @@ async def cluster(plane: ControlPlane | None, tmp_path: Path) -> AsyncIterator[C
 def config_read_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at configuration files ten times a second."""
     monkeypatch.setattr(daemon_module, "CONFIG_POLL_SECONDS", 0.1)
+
+
+Trouble = EmbeddedAPIServer | FaultProxy
+"""What has `faults`, `break_watches`, `go_away` and `come_back`."""
+
+
+@pytest.fixture
+async def trouble(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Trouble]:
+    """Where faults are added: the embedded server, or a proxy between the daemon and the real one.
+
+    It stands before fixtures that start a daemon.
+    """
+    if cluster.embedded:
+        yield cluster.server
+        return
+    direct = cluster.scheduler_kubeconfig
+    async with FaultProxy(direct) as proxy:
+        cluster.scheduler_kubeconfig = proxy.write_kubeconfig(tmp_path / "through-proxy")
+        try:
+            yield proxy
+        finally:
+            cluster.scheduler_kubeconfig = direct
 
 
 class StartReplica(Protocol):

@@ -75,13 +75,18 @@ class Scene:
         done = {"fieldSelector": "status.phase=Succeeded"}
         await self.cluster.api.request("DELETE", "/api/v1/namespaces/default/pods", query=done)
 
-    async def next_bind(self, timeout: float) -> float:
-        """Return the time at which a pod is bound that was not before, by the clock of `time.monotonic`."""
-        before = len(self.cluster.recorder.bound)
+    async def next_bind(self, timeout: float = 90.0) -> float:
+        """Submit a pod; return the time at which it is bound, by the clock of `time.monotonic`."""
+        (name,) = await self.submit(1)
+        return await self.bound(name, timeout)
+
+    async def bound(self, name: str, timeout: float = 90.0) -> float:
+        """Return the time at which a pod is bound, by the clock of `time.monotonic`."""
+        recorder = self.cluster.recorder
         end = time.monotonic() + timeout
-        while len(self.cluster.recorder.bound) == before:
-            assert time.monotonic() < end, f"no pod was bound within {timeout:g} s\n{self.logs()}"
-            await asyncio.sleep(0.005)
+        while not any(pod["metadata"]["name"] == name and uid in recorder.bound for uid, pod in recorder.pods.items()):
+            assert time.monotonic() < end, f"{name} was not bound within {timeout:g} s\n{self.logs()}"
+            await asyncio.sleep(0.01)
         return time.monotonic()
 
     def logs(self) -> str:

@@ -13,10 +13,10 @@ OUTAGE_SECONDS: Final = 60.0
 async def first_start(scene: Scene) -> float:
     """Return the seconds from the start of a process to the first bind in a cluster without a Lease."""
     await _forget(scene)
-    await scene.submit(1)
+    (name,) = await scene.submit(1)
     began = time.monotonic()
     replica = await scene.start()
-    seconds = await scene.next_bind(90) - began
+    seconds = await scene.bound(name) - began
     await asyncio.to_thread(replica.end)
     return seconds
 
@@ -38,8 +38,7 @@ async def _ready(scene: Scene) -> None:
     """Have a leader that binds, and a standby that looks at its Lease."""
     while sum(replica.alive for replica in scene.replicas) < 2:
         await scene.start()
-    await scene.submit(1)
-    await scene.next_bind(90)
+    await scene.next_bind()
     await asyncio.sleep(4.0 + random.uniform(0.0, scene.election.retry_period))
 
 
@@ -49,8 +48,7 @@ async def crash(scene: Scene) -> float:
     leader = await scene.leader()
     began = time.monotonic()
     leader.kill()
-    await scene.submit(1)
-    return await scene.next_bind(90) - began
+    return await scene.next_bind() - began
 
 
 async def orderly_end(scene: Scene) -> float:
@@ -60,21 +58,19 @@ async def orderly_end(scene: Scene) -> float:
     began = time.monotonic()
     ending = asyncio.create_task(asyncio.to_thread(leader.end))
     await asyncio.sleep(0.3)
-    await scene.submit(1)
-    seconds = await scene.next_bind(90) - began
+    seconds = await scene.next_bind() - began
     await ending
     return seconds
 
 
 async def outage(scene: Scene) -> float:
-    """Return the seconds from when the API server is ready again to the next bind."""
+    """Return the seconds from when the API server reports ready again to the next bind."""
     await _ready(scene)
     await asyncio.to_thread(scene.plane.halt, "kube-apiserver")
     await asyncio.sleep(OUTAGE_SECONDS)
     await asyncio.to_thread(scene.plane.resume, "kube-apiserver")
     began = time.monotonic()
-    await scene.submit(1)
-    return await scene.next_bind(90) - began
+    return await scene.next_bind() - began
 
 
 MEASURED: Final = {"first start": first_start, "SIGKILL": crash, "SIGTERM": orderly_end, "outage": outage}

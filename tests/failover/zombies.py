@@ -30,8 +30,7 @@ async def cycles(scene: Scene, count: int, stop_seconds: float) -> Found:
     found = Found()
     for _ in range(2):
         await scene.start()
-    await scene.submit(1)
-    await scene.next_bind(60)
+    await scene.next_bind()
     for _ in range(count):
         leader = await scene.leader()
         await _cycle(scene, leader, stop_seconds, found)
