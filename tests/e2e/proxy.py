@@ -7,7 +7,7 @@ import asyncio
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -81,7 +81,7 @@ class FaultProxy:
         self._context = _context(cluster)
         self._streams: set[_Stream] = set()
         self._address: tuple[str, int] = ("127.0.0.1", 0)
-        self._server = web.Server(self._handle, access_log=None, handler_cancellation=True)  # type: ignore[arg-type]
+        self._server = web.Server(self._handle, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
         self._site: web.SockSite | None = None
         self._session: aiohttp.ClientSession
@@ -211,9 +211,9 @@ async def _lines(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
             yield line + b"\n"
 
 
-def _of_end(headers: "CIMultiDict[str] | object") -> CIMultiDict[str]:
+def _of_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
     """Return the headers that are not of one connection."""
-    kept = CIMultiDict(headers)  # type: ignore[arg-type]
+    kept: CIMultiDict[str] = CIMultiDict(headers)
     for name in OF_ONE_HOP:
         kept.popall(name, None)
     return kept

@@ -25,7 +25,6 @@ from topo_scheduler.api.objects import ListMeta, Status
 from topo_scheduler.kube.client import SILENCE_SECONDS, Client
 from topo_scheduler.kube.decoding import Bad, Codec
 from topo_scheduler.kube.errors import (
-    Backoff,
     Forbidden,
     Gone,
     KubeError,
@@ -33,6 +32,7 @@ from topo_scheduler.kube.errors import (
     Unreachable,
     api_error,
     passes,
+    pause,
     retried,
 )
 from topo_scheduler.kube.resources import Object, Resource
@@ -51,6 +51,10 @@ WATCH_SECONDS = (300, 600)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 """The window of the pause after a failure, in seconds; within it, the pause is random (full jitter)."""
+
+HURRY_SECONDS, HURRIED_PAUSE = 10.0, 2.0
+"""For how long after the start, and until the first list, that window stays small: a server that has just started
+answers 403 until it has read its roles, and the slowest of twenty lists holds up the first decision."""
 
 HEALTHY_SECONDS = 10.0
 """A watch that lived this long, or delivered anything, starts the backoff over."""
@@ -88,6 +92,7 @@ class Reflector(Generic[T]):
         self._selectors = {name: value for name, value in selectors.items() if value}
         self._silence = silence
         self._clock = clock
+        self._began = clock()
         self._known: dict[Key, tuple[str, str]] = {}
         self._bad: dict[Key, str] = {}
         self._revision: int | None = None  # resource_version, where it is an integer
@@ -123,7 +128,7 @@ class Reflector(Generic[T]):
         while True:
             policy = tenacity.AsyncRetrying(  # a new one each time: its backoff starts over
                 retry=tenacity.retry_if_exception_type(KubeError),
-                wait=Backoff(FIRST_PAUSE, LONGEST_PAUSE),
+                wait=self._wait,
                 sleep=self._pause,
                 before_sleep=self._warn,
                 reraise=True,
@@ -151,6 +156,12 @@ class Reflector(Generic[T]):
         if failure is not None:
             logger.info("%s; watching again from %s", failure, self.resource_version or "a new list")
             await self._pause(random.uniform(0, FIRST_PAUSE))
+
+    def _wait(self, state: tenacity.RetryCallState) -> float:
+        """Return the seconds until the next turn: not many while the first list is what a new leader waits for."""
+        hurried = not self.synced.is_set() and self._clock() - self._began < HURRY_SECONDS
+        error = state.outcome.exception() if state.outcome else None
+        return pause(state.attempt_number, error, FIRST_PAUSE, HURRIED_PAUSE if hurried else LONGEST_PAUSE)
 
     async def _pause(self, seconds: float) -> None:
         await self._unless_relist(asyncio.sleep(seconds))
