@@ -101,7 +101,7 @@ UNFENCED: Final = Fence(lambda: math.inf)
 """For writes that no lease protects: the Lease itself, events, and what a person asks for on the command line.
 
 An event reports what has happened. Posted late, and by a replica that leads no more, it is as true; and it changes
-nothing that a scheduler decides by.
+nothing that a scheduler decides by. A TokenReview is a question, which a standby asks as well.
 """
 
 
