@@ -139,6 +139,8 @@ class Executor:
             case Tell(pod, warning, reason, message):
                 action = "Binding" if reason == "Scheduled" else "Scheduling"
                 self._to.events.record(_regarding(pod), "Warning" if warning else "Normal", reason, message, action)
+                if reason == Reason.FAILED_SCHEDULING and (owner := self._owner_of_gang(pod)) is not None:
+                    self._to.events.record(owner, "Warning", reason, message, action)
             case MarkUnschedulable(pod, message, since):
                 pending = self._engine.arrivals.pending(pod.uid)
                 if pending is not None:
@@ -198,6 +200,15 @@ class Executor:
             log.warning("pods like %s/%s are still refused: %s", bind.pod.namespace, bind.pod.name, message)
         self._engine.rehearsed(bind.pod.uid, outcome, message, self._clock())
         self._changed()
+
+    def _owner_of_gang(self, pod: PodRef) -> ObjectReference | None:
+        """Return the controller of a gang's pod, on which the gang's reason is posted once for all of its pods."""
+        found = self._engine.workloads.of_pod(pod.uid)
+        known = self._engine.arrivals.pending(pod.uid)
+        owner = known.metadata.controller if known is not None else None
+        if found is None or not found[0].gang or owner is None or owner.kind == "Node":
+            return None
+        return ObjectReference(owner.api_version, owner.kind, pod.namespace, owner.name, owner.uid)
 
     def _pod_of(self, pod: PodRef) -> tuple[Pod | None, PodClass]:
         found = self._engine.workloads.of_pod(pod.uid)

@@ -46,6 +46,11 @@ async def test_a_pending_gang_tells_why_and_a_way_out_and_it_helps(cluster: Clus
     await cluster.apply(objects.gang("whole", 2))
     pods = await cluster.wait_pods("whole", 2)
     reason = "16 GPUs are free, but the largest free block in one leaf is 8: s1/l1."
+    (job,) = await cluster.api.list("jobs")
+    on_job = await cluster.wait_note(job, "What would help, cheapest first: (1) ", reason="FailedScheduling")
+    assert on_job["regarding"]["kind"] == "Job" and reason in on_job["note"]
+    notes = await cluster.notes(job, "FailedScheduling")
+    assert len(notes) == len(set(notes)), "once for both pods"
     for pod in pods:
         event = await cluster.wait_note(pod, "What would help, cheapest first: (1) ", reason="FailedScheduling")
         assert event["note"].startswith("0/6 nodes are available: ")
