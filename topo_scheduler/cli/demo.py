@@ -82,6 +82,7 @@ async def _demo(serve: bool, port: int, interpreted: bool) -> None:
         kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
         configuration = _configuration(config, kubeconfig)
         demo.release_lease(server.store, configuration.scheduler.leader_election)
+        demo.publish_configuration(server.store, config)
         async with _scheduling(configuration, stop) as leading:
             with screen.status("starting: kernels are loaded, or compiled the first time") as status:
                 await _or_stop(leading.wait(), stop, LEAD_SECONDS, "the scheduler did not start to lead")

@@ -76,6 +76,13 @@ async def embedded_cluster(
         await server.stop()
 
 
+def publish_configuration(store: Store, path: Path | None) -> None:
+    """Create the ConfigMap of the manifests from a file, so that commands read what the scheduler runs with."""
+    text = path.read_text(encoding="utf-8") if path is not None else "# All defaults.\n"
+    body = {"metadata": {"name": "topology-scheduler-config"}, "data": {"config.yaml": text}}
+    store.create("configmaps", body, "kube-system")
+
+
 def release_lease(store: Store, election: LeaderElection) -> None:
     """Leave a Lease as a replica does that ended orderly: then the next leader need not wait out its binds."""
     store.create(
