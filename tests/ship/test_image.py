@@ -7,6 +7,7 @@ import re
 import stat
 from dataclasses import replace
 from pathlib import Path
+from urllib.error import HTTPError
 
 import certifi
 import pytest
@@ -128,5 +129,8 @@ def test_the_scheduler_starts_and_ends(pod: Pod, with_cache: bool, prefix: list[
     with replace(pod, with_cache=with_cache, mounts=[mount]).start("https://127.0.0.1:9", prefix=prefix) as running:
         running.wait_ready()
         assert running.get("/livez") == "ok"
-        assert "topology_scheduler_kernel_warmup_seconds" in running.get("/metrics")
+        for token, code in (("", 401), ("any", 503)):
+            with pytest.raises(HTTPError) as refused:
+                running.get("/metrics", token)
+            assert refused.value.code == code, "without an API server nobody can tell who may"
         assert running.terminate() == 0, running.said()

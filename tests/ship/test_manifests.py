@@ -123,8 +123,25 @@ def test_monitoring_scrapes_the_service(objects: list[Object]) -> None:
     assert monitor["metadata"]["namespace"] == service["metadata"]["namespace"], "it selects in its own namespace only"
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint["port"] in [port["name"] for port in service["spec"]["ports"]]
-    assert endpoint["path"] == "/metrics"
     assert monitor["spec"]["jobLabel"] in service["metadata"]["labels"]
+    assert endpoint["path"] == "/metrics"
+    assert endpoint["scheme"] == "https"
+    assert endpoint["bearerTokenFile"] == "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    assert endpoint["tlsConfig"] == {"insecureSkipVerify": True}, "of a certificate that is made at the start"
+    (binding,) = read(MANIFESTS / "overlays" / "monitoring" / "metrics-reader.yaml")
+    (reader,) = binding["subjects"]
+    role = one(objects, "ClusterRole", binding["roleRef"]["name"])
+    assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    (rule,) = one(objects, "NetworkPolicy")["spec"]["ingress"]
+    (source,) = rule["from"]
+    labels = {"kubernetes.io/metadata.name": reader["namespace"]}
+    assert source == {"namespaceSelector": {"matchLabels": labels}}, "where Prometheus is, and nowhere else"
+
+
+def test_metrics_are_for_those_who_may_and_by_tls(objects: list[Object]) -> None:
+    metrics = load_configuration(one(objects, "ConfigMap", CONFIG_MAP)["data"]).scheduler.metrics
+    assert metrics.tls.enabled
+    assert metrics.authorization == "tokenReview"
 
 
 def test_alerts_speak_of_metrics_that_exist() -> None:
@@ -173,9 +190,9 @@ def test_the_image_is_this_version_and_the_dockerfile_builds_it(objects: list[Ob
 
 def test_one_port_everywhere(objects: list[Object]) -> None:
     port = SchedulerConfig().metrics.port
-    assert [(p["name"], p["containerPort"]) for p in container(objects)["ports"]] == [("http", port)]
+    assert [(p["name"], p["containerPort"]) for p in container(objects)["ports"]] == [("https", port)]
     (service_port,) = one(objects, "Service")["spec"]["ports"]
-    assert (service_port["port"], service_port["targetPort"]) == (port, "http")
+    assert (service_port["port"], service_port["targetPort"]) == (port, "https")
     (rule,) = one(objects, "NetworkPolicy")["spec"]["ingress"]
     assert rule["ports"] == [{"protocol": "TCP", "port": port}]
     exposed = [i.words() for i in read_dockerfile(ROOT / "Dockerfile")[-1].instructions if i.name == "EXPOSE"]
@@ -186,9 +203,9 @@ def test_probes_ask_what_they_should(objects: list[Object]) -> None:
     box = container(objects)
     asked = {probe: box[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert asked == {
-        "startupProbe": {"path": "/livez", "port": "http"},
-        "livenessProbe": {"path": "/livez", "port": "http"},
-        "readinessProbe": {"path": "/readyz", "port": "http"},
+        "startupProbe": {"path": "/livez", "port": "https", "scheme": "HTTPS"},
+        "livenessProbe": {"path": "/livez", "port": "https", "scheme": "HTTPS"},
+        "readinessProbe": {"path": "/readyz", "port": "https", "scheme": "HTTPS"},
     }
 
 

@@ -22,6 +22,8 @@ WRITES = {
     ("", "persistentvolumeclaims", "patch"),
     ("events.k8s.io", "events", "create"),
     ("events.k8s.io", "events", "patch"),
+    ("authentication.k8s.io", "tokenreviews", "create"),
+    ("authorization.k8s.io", "subjectaccessreviews", "create"),
     ("coordination.k8s.io", "leases", "create"),
     ("coordination.k8s.io", "leases", "update"),
 }
@@ -42,6 +44,8 @@ READS = {
     *((str(api), PLURAL) for api in GroupApi),
 }
 OWNERS = {(kind.group, kind.plural) for kind in OWNER_KINDS}
+METRICS_READER = "topology-scheduler-metrics-reader"
+"""The one role that is not for the scheduler, but for those who read its metrics."""
 AGGREGATED = {"topology.scheduler/aggregate-to-owners": "true"}
 
 
@@ -61,6 +65,9 @@ def _grants(items: list[Object]) -> Iterator[Grant]:
         if item["kind"] not in ("Role", "ClusterRole"):
             continue
         for rule in item.get("rules", []):
+            if item["metadata"]["name"] == METRICS_READER:
+                assert rule == {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+                continue
             assert set(rule) <= {"apiGroups", "resources", "verbs", "resourceNames"}, "no nonResourceURLs"
             for group in rule["apiGroups"]:
                 for resource in rule["resources"]:
@@ -142,6 +149,7 @@ def test_every_role_is_bound_to_the_one_service_account() -> None:
         for item in items
         if item["kind"] in ("Role", "ClusterRole") and not AGGREGATED.items() <= item["metadata"]["labels"].items()
     }
+    roles.remove(("ClusterRole", METRICS_READER))
     assert bound == roles, "bound or aggregated, each exactly once"
     deployment = one(items, "Deployment")
     assert deployment["spec"]["template"]["spec"]["serviceAccountName"] == account["name"]

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
+from urllib.error import HTTPError
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.controlplane import ControlPlane, client
 from tests.controlplane.binaries import Version
 
 from .manifests import EXAMPLES, MANIFESTS, Object, one, read
-from .pod import Pod, service_account
+from .pod import Pod, Running, service_account
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(3600)]
 
@@ -23,6 +24,7 @@ PLURALS = {
     "CustomResourceDefinition": "customresourcedefinitions",
     "Deployment": "deployments",
     "Job": "jobs",
+    "Namespace": "namespaces",
     "NetworkPolicy": "networkpolicies",
     "Node": "nodes",
     "Pod": "pods",
@@ -32,7 +34,7 @@ PLURALS = {
     "Service": "services",
     "ServiceAccount": "serviceaccounts",
 }
-CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Node"}
+CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "Namespace", "Node"}
 WORKLOADS = sorted(EXAMPLES.glob("0*.yaml"))
 
 
@@ -63,11 +65,11 @@ def installed() -> Iterator[ControlPlane]:
         yield plane
 
 
-def _token(plane: ControlPlane) -> str:
-    """A token of the scheduler's ServiceAccount."""
+def _token(plane: ControlPlane, namespace: str = "kube-system", name: str = "topology-scheduler") -> str:
+    """A token of a ServiceAccount, by default the scheduler's."""
     answer = plane.request(
         "POST",
-        "/api/v1/namespaces/kube-system/serviceaccounts/topology-scheduler/token",
+        f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
         {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
     )
     return str(answer["status"]["token"])
@@ -197,6 +199,31 @@ def test_further_owner_kinds_take_effect_by_their_label(installed: ControlPlane)
 # ------------------------------------------------------------------ it works so
 
 
+def _refusal(running: Running, token: str) -> int:
+    with pytest.raises(HTTPError) as refused:
+        running.get("/metrics", token)
+    return refused.value.code
+
+
+def _check_who_may_read_metrics(plane: ControlPlane, running: Running) -> None:
+    """By TLS, and as RBAC says: of the ServiceAccount that the overlay binds, and of nobody else."""
+    assert running.get("/livez") == "ok", "the kubelet has no token"
+    for namespace, name in (("monitoring", "prometheus-k8s"), ("default", "tenant")):
+        if namespace != "default":
+            create(plane, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        create(
+            plane, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
+        )
+    for item in read(MANIFESTS / "overlays" / "monitoring" / "metrics-reader.yaml"):
+        create(plane, item)
+    assert _refusal(running, "") == 401
+    assert _refusal(running, "made-up") == 401
+    assert _refusal(running, _token(plane, "default", "tenant")) == 403
+    metrics = running.get("/metrics", _token(plane, "monitoring", "prometheus-k8s"))
+    assert "topology_scheduler_leader 1.0" in metrics
+    assert 'code="403"' not in metrics
+
+
 def test_the_pod_places_the_examples_with_no_right_beyond_these(installed: ControlPlane, pod: Pod) -> None:
     """Image, manifests, RBAC and examples at once: all as a cluster has them."""
     eventually("the owners' role filled in", lambda: _may(installed, "watch", "statefulsets", "apps"))
@@ -216,7 +243,7 @@ def test_the_pod_places_the_examples_with_no_right_beyond_these(installed: Contr
         training = {node[:-1] for name, node in placed().items() if name.startswith("training-")}
         assert len(training) == 1, "the gang shares a leaf"
         assert {node[:-1] for name, node in placed().items() if name.startswith("eight-gpus-")} == {"node-11"}
-        assert 'code="403"' not in running.get("/metrics")
+        _check_who_may_read_metrics(installed, running)
         assert running.terminate() == 0, running.said()
     lease = installed.request("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/topology-scheduler")
     assert not lease["spec"].get("holderIdentity"), "given back, so that the other replica need not wait"

@@ -11,7 +11,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from aiohttp import web
 
@@ -29,6 +29,8 @@ LAST_SECONDS: Final = 2.0
 BODY_SECONDS: Final = 1.0
 """For a body that no request here needs to be read and thrown away."""
 UNSENT_POLL_SECONDS: Final = 0.05
+ACCEPT_PAUSE_SECONDS: Final = 0.5
+BACKLOG: Final = 128
 MAX_HEADERS: Final = 64
 MAX_HEADER_BYTES: Final = 8190
 """Of one header: tokens of identity providers may be long."""
@@ -36,10 +38,34 @@ MAX_HEADER_BYTES: Final = 8190
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class _Connection(web.RequestHandler):
-    """One client."""
+class _Client:
+    """A connection from its first moment on: its socket, then its transport, and what ends it in time."""
 
-    def __init__(self, listener: "Listener", server: web.Server) -> None:
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.transport: asyncio.Transport | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    def end_after(self, seconds: float, end: Callable[[], None]) -> None:
+        """Set the time of its end, in place of the last."""
+        if self.timer is not None:
+            self.timer.cancel()
+        self.timer = asyncio.get_running_loop().call_later(seconds, end)
+
+    def abort(self) -> None:
+        """End it, whatever it is doing."""
+        if self.transport is not None:
+            self.transport.abort()
+        else:
+            # In its handshake, which fails by this.
+            with suppress(OSError):
+                self.socket.shutdown(socket.SHUT_RDWR)
+
+
+class _Connection(web.RequestHandler):
+    """What serves a client once its handshake is over."""
+
+    def __init__(self, listener: "Listener", server: web.Server, client: _Client) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -52,22 +78,17 @@ class _Connection(web.RequestHandler):
             logger=log,
         )
         self._listener = listener
-        self.raw: asyncio.Transport | None = None
-        """Of TLS the transport below."""
+        self._client = client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to serve."""
-        transport = cast(asyncio.Transport, transport)  # those of uvloop are no subclasses
-        if self.raw is None:
-            self.raw = transport
-            self._listener.admit(transport)
-        self._listener.serve(self.raw, self)
+        self._client.transport = cast(asyncio.Transport, transport)  # those of uvloop are no subclasses
+        self._client.end_after(CONNECTION_SECONDS, self._end)
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End."""
-        if self.raw is not None:
-            self._listener.left(self.raw)
+        self._listener.left(self._client)
         super().connection_lost(exc)
 
     async def finish_response(
@@ -82,50 +103,17 @@ class _Connection(web.RequestHandler):
                     await asyncio.sleep(UNSENT_POLL_SECONDS)
                 return answered
         except TimeoutError:
-            if self.raw is not None:
-                self.raw.abort()
+            self._client.abort()
             return resp, True
 
     def _unsent(self) -> bool:
-        transports = (self.transport, self.raw)
-        return any(one is not None and not one.is_closing() and one.get_write_buffer_size() for one in transports)
+        # With TLS this is not all: what the transport below holds goes with the end of the whole connection.
+        transport = self._client.transport
+        return transport is not None and not transport.is_closing() and bool(transport.get_write_buffer_size())
 
-
-class _Handshake(asyncio.Protocol):
-    """A client whose TLS handshake is not over; what it sent with its end is kept for the connection."""
-
-    def __init__(self, listener: "Listener", context: ssl.SSLContext) -> None:
-        self._listener = listener
-        self._context = context
-        self._task: asyncio.Task[None] | None = None
-        self._early: list[bytes] = []
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)
-        transport.pause_reading()  # until TLS reads
-        self._listener.admit(transport)
-        self._task = asyncio.get_running_loop().create_task(self._shake(transport))
-
-    def data_received(self, data: bytes) -> None:
-        self._early.append(data)
-
-    async def _shake(self, raw: asyncio.Transport) -> None:
-        try:
-            secure = await asyncio.get_running_loop().start_tls(
-                raw, self, self._context, server_side=True, ssl_handshake_timeout=HANDSHAKE_SECONDS
-            )
-        except (OSError, TimeoutError):  # not TLS, too slow, or gone
-            secure = None
-        if secure is None or raw.is_closing():
-            raw.abort()
-            self._listener.left(raw)
-            return
-        connection = self._listener.connection()
-        connection.raw = raw
-        secure.set_protocol(connection)
-        connection.connection_made(secure)
-        for data in self._early:
-            connection.data_received(data)
+    def _end(self) -> None:
+        self.close()  # takes no more requests, but leaves the transport open
+        self._client.end_after(LAST_SECONDS, self._client.abort)
 
 
 class Listener:
@@ -139,54 +127,62 @@ class Listener:
     def __init__(self, handler: Handler, context: Callable[[], ssl.SSLContext] | None) -> None:
         self._server = web.Server(handler, access_log=None)
         self._context = context
-        self._open: dict[asyncio.Transport, asyncio.TimerHandle] = {}
+        self._open: dict[_Client, None] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def connections(self) -> int:
         """Connections that are open, those in their handshake included."""
         return len(self._open)
 
-    def __call__(self) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
-        return self.connection() if self._context is None else _Handshake(self, self._context())
-
-    def connection(self) -> _Connection:
-        """Return what serves a connection."""
-        return _Connection(self, self._server)
-
-    def admit(self, transport: asyncio.Transport) -> None:
-        """Note a new connection; of too many the oldest ends."""
+    async def accept(self, listening: socket.socket) -> None:
+        """Take connections for ever. Not by the loop's own server: it tells nobody of those in their handshake."""
         loop = asyncio.get_running_loop()
-        self._open[transport] = loop.call_later(HANDSHAKE_SECONDS + HEADER_SECONDS, transport.abort)
-        if len(self._open) > MAX_CONNECTIONS:
-            oldest = next(iter(self._open))
-            self.left(oldest)
-            oldest.abort()
+        while True:
+            try:
+                connection, _ = await loop.sock_accept(listening)
+            except OSError as error:
+                log.warning("health and metrics: no connection can be taken for a moment: %s", error)
+                await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+                continue
+            client = _Client(connection)
+            self._open[client] = None
+            if len(self._open) > MAX_CONNECTIONS:
+                oldest = next(iter(self._open))
+                self.left(oldest)
+                oldest.abort()
+            task = loop.create_task(self._welcome(client))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    def serve(self, transport: asyncio.Transport, connection: _Connection) -> None:
-        """Note that a connection is served from now on."""
-        if transport in self._open:
-            self._open[transport].cancel()
-            loop = asyncio.get_running_loop()
-            self._open[transport] = loop.call_later(CONNECTION_SECONDS, self._end, transport, connection)
+    async def _welcome(self, client: _Client) -> None:
+        context = self._context() if self._context is not None else None
+        client.socket.setblocking(False)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: _Connection(self, self._server, client),
+                client.socket,
+                ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS if context is not None else None,
+            )
+        except (OSError, TimeoutError):  # not TLS, too slow, or gone
+            self.left(client)
+            client.socket.close()
 
-    def left(self, transport: asyncio.Transport) -> None:
+    def left(self, client: _Client) -> None:
         """Note that a connection has ended."""
-        if (timer := self._open.pop(transport, None)) is not None:
-            timer.cancel()
-
-    def _end(self, transport: asyncio.Transport, connection: _Connection) -> None:
-        connection.close()  # takes no more requests, but leaves the transport open
-        if transport in self._open:
-            loop = asyncio.get_running_loop()
-            self._open[transport] = loop.call_later(LAST_SECONDS, transport.abort)
+        self._open.pop(client, None)
+        if client.timer is not None:
+            client.timer.cancel()
 
     async def close(self) -> None:
         """End all connections; those that are being answered have a second."""
         await self._server.shutdown(1.0)
-        for transport in list(self._open):
-            self.left(transport)
-            transport.abort()
+        for client in list(self._open):
+            self.left(client)
+            client.abort()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1.0)
 
 
 @asynccontextmanager
@@ -199,17 +195,37 @@ async def serving(
         OSError: the port is taken.
     """
     listener = Listener(handler, context)
-    server = await asyncio.get_running_loop().create_server(listener, address, port, backlog=128)
+    sockets = await _listening(address, port)
+    accepting = [asyncio.create_task(listener.accept(one)) for one in sockets]
     try:
-        yield port or _port_of(server.sockets)
+        yield int(sockets[0].getsockname()[1])
     finally:
-        server.close()
+        for task in accepting:
+            task.cancel()
+        await asyncio.gather(*accepting, return_exceptions=True)
+        for one in sockets:
+            one.close()
         await listener.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(1.0):
-                await server.wait_closed()
 
 
-def _port_of(sockets: Any) -> int:
-    found: socket.socket = sockets[0]
-    return int(found.getsockname()[1])
+async def _listening(address: str, port: int) -> list[socket.socket]:
+    """Return a socket for each address that a host's name stands for."""
+    found = await asyncio.get_running_loop().getaddrinfo(
+        address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, where in dict.fromkeys(found):
+            one = socket.socket(family, kind, protocol)
+            sockets.append(one)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(where)
+            one.listen(BACKLOG)
+            one.setblocking(False)
+    except OSError:
+        for one in sockets:
+            one.close()
+        raise
+    return sockets
