@@ -56,6 +56,17 @@ async def test_an_event_is_what_kubectl_describe_shows() -> None:
 
 
 @virtual_time
+async def test_what_can_not_be_seen_is_shown_as_a_code() -> None:
+    async with world() as w:
+        r = recorder(w)
+        async with running(r.run()):
+            record(r, "group a\n\x1b[2J\u202e is waiting")
+            assert await r.flush(5)
+        (event,) = await posted(w)
+        assert event["note"] == r"group a\n\x1b[2J\u202e is waiting"
+
+
+@virtual_time
 async def test_the_same_is_said_once_and_something_new_anew() -> None:
     async with world() as w:
         r = recorder(w)

@@ -15,6 +15,7 @@ from typing import NoReturn
 import msgspec
 
 from topo_scheduler.api.objects import PartialObject, Pod, PodCondition
+from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.client import STRATEGIC_MERGE_PATCH, Client, decode
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, retried
 from topo_scheduler.kube.lane import Lane
@@ -88,7 +89,7 @@ class ConditionWriter:
 
         ``waits_since`` seconds since the epoch: what its transition is dated with, where it is one; now if not given.
         """
-        uid = pod.metadata.uid
+        uid, message = pod.metadata.uid, printable(message)
         observed = next((found for found in pod.status.conditions if found.type == "PodScheduled"), None)
         waiting = self._waiting.get(uid)
         if waiting is not None:

@@ -17,6 +17,7 @@ from typing import Literal, NoReturn
 import msgspec
 
 from topo_scheduler.api.base import Base
+from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.client import MERGE_PATCH, Client
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, lacks_rights, passes, retried
 from topo_scheduler.kube.fence import UNFENCED
@@ -158,6 +159,7 @@ class EventRecorder:
         action: str,
     ) -> None:
         """Say this about the object, unless it was just said."""
+        message = printable(message)
         key = (regarding.uid, reason, hash(message))
         now = self._clock()
         series = self._known.get(key)

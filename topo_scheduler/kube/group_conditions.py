@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from topo_scheduler.api.groups import PLURAL, GroupApi, PodGroupObject
+from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.conditions import CONFLICTS, PATIENCE_SECONDS, send_status
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound
@@ -127,7 +128,7 @@ class GroupConditionWriter:
 
     def _body(self, mark: GroupMark, group: PodGroupObject) -> bytes | None:
         known = _condition(group)
-        status, message = str(mark.scheduled), mark.message[:LONGEST_MESSAGE]
+        status, message = str(mark.scheduled), printable(mark.message)[:LONGEST_MESSAGE]
         if group.metadata.uid != mark.uid or (known.get("status") == "True" and not mark.scheduled):
             return None
         if (known.get("status"), known.get("reason"), known.get("message")) == (status, mark.reason, message):

@@ -2,10 +2,11 @@
 
 import logging
 import sys
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pythonjsonlogger.json import JsonFormatter
 
+from topo_scheduler.api.printable import printable
 from topo_scheduler.state.decision import Decision, Verdict
 
 decisions: Final = logging.getLogger("topo_scheduler.decisions")
@@ -13,6 +14,26 @@ decisions: Final = logging.getLogger("topo_scheduler.decisions")
 
 SHOWN: Final = 16
 """Nodes named in the line of a decision; a gang of a thousand would fill the screen."""
+
+CONTINUED: Final = "    | "
+"""Begins the lines of a traceback, so that none can be taken for a message."""
+
+
+class _TextFormatter(logging.Formatter):
+    """Text for people; strings from outside can neither forge a line nor move the cursor of a terminal.
+
+    JSON needs nothing of the kind: it writes all but ASCII as codes.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(CONTINUED + printable(line) for line in super().formatException(ei).splitlines())
+
+    def formatStack(self, stack_info: str) -> str:
+        return "\n".join(CONTINUED + printable(line) for line in stack_info.splitlines())
 
 
 def configure(level: str, format: Literal["json", "text"]) -> None:
@@ -28,7 +49,7 @@ def configure(level: str, format: Literal["json", "text"]) -> None:
             )
         )
     else:
-        handler.setFormatter(logging.Formatter("{asctime} {levelname:7} {message}", style="{", datefmt="%H:%M:%S"))
+        handler.setFormatter(_TextFormatter("{asctime} {levelname:7} {message}", style="{", datefmt="%H:%M:%S"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
