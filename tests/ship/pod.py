@@ -5,10 +5,11 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 import psutil
 
@@ -115,9 +116,13 @@ class Running:
         """Wait for /readyz; fail when the process ends instead."""
         deadline = time.monotonic() + seconds
         while True:
-            with suppress(OSError):
+            try:
                 self.get("/readyz")
                 return
+            except HTTPError as error:
+                error.close()
+            except OSError:
+                pass
             assert self.process.poll() is None, f"it ended with {self.process.returncode}:\n{self.said()}"
             assert time.monotonic() < deadline, f"not ready after {seconds} s:\n{self.said()}"
             time.sleep(0.1)

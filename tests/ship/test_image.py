@@ -132,5 +132,6 @@ def test_the_scheduler_starts_and_ends(pod: Pod, with_cache: bool, prefix: list[
         for token, code in (("", 401), ("any", 503)):
             with pytest.raises(HTTPError) as refused:
                 running.get("/metrics", token)
+            refused.value.close()
             assert refused.value.code == code, "without an API server nobody can tell who may"
         assert running.terminate() == 0, running.said()

@@ -202,6 +202,7 @@ def test_further_owner_kinds_take_effect_by_their_label(installed: ControlPlane)
 def _refusal(running: Running, token: str) -> int:
     with pytest.raises(HTTPError) as refused:
         running.get("/metrics", token)
+    refused.value.close()
     return refused.value.code
 
 
