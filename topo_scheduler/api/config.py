@@ -77,6 +77,13 @@ class PlacementRule(Model):
         )
 
 
+class EventsSpec(Model):
+    """What events and conditions on the objects of a namespace say."""
+
+    name_other_namespaces: bool = False
+    """Name pods, gangs and budgets of other namespaces. By default they are only counted."""
+
+
 class PreemptionSpec(Model):
     """Whether pods give way to others of higher priority."""
 
@@ -90,6 +97,7 @@ class TopologySpec(Model):
     scoring_weights: ScoringWeights = ScoringWeights()
     topology_constraints: TopologyConstraints = TopologyConstraints()
     preemption: PreemptionSpec = PreemptionSpec()
+    events: EventsSpec = EventsSpec()
     other_schedulers: Contention = Contention()
     fairness: Fairness = Fairness()
     quotas: tuple[Quota, ...] = ()

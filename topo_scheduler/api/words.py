@@ -9,6 +9,23 @@ def few_of(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + more
 
 
+def few_for(names: Sequence[str], reader: str, what: str, most: int = 4) -> str:
+    """Return the first of some objects named ``namespace/name`` as far as a reader may see names, and how many others.
+
+    Args:
+        names: the objects.
+        reader: the namespace whose users read it; names of other namespaces are only counted. Empty: all are named.
+        what: the kind of the objects, for those that are not named.
+        most: how many are named at most.
+    """
+    own = [name for name in names if not reader or name.startswith(f"{reader}/")]
+    others = len(names) - len(own)
+    if not others:
+        return few_of(names, most)
+    hidden = f"a {what} of another namespace" if others == 1 else f"{others} {what}s of other namespaces"
+    return f"{few_of(own, most)} and {hidden}" if own else hidden
+
+
 def plural(level: str) -> str:
     """Return the name of several domains of a level, or of several nodes."""
     return "leaves" if level == "leaf" else f"{level}s"

@@ -61,6 +61,7 @@ class Engine:
         self.world = World(config.scheduler, self.extensions)
         self.world.links.configure(config.topology.spec.links)
         self.world.claims.permitted = config.topology.spec.gpus_by_annotation.namespaces
+        self.world.names_others = config.topology.spec.events.name_other_namespaces
         self.world.epoch = epoch
         self.workloads = Workloads()
         self.queue = Queue(self.world.accounts, fairness_of(config))
@@ -135,6 +136,7 @@ class Engine:
         permitted = config.topology.spec.gpus_by_annotation.namespaces
         self._permits |= permitted != self.world.claims.permitted
         self.world.claims.permitted = permitted
+        self.world.names_others = config.topology.spec.events.name_other_namespaces
         self.planner.forget_rules()
         self._rechecks.clear()
         self.preempting.enabled = config.topology.spec.preemption.enabled

@@ -61,6 +61,8 @@ class World:
         self.epoch = 0.0
         """What makes seconds since the epoch of the times that are passed."""
         self.penalties = Penalties()
+        self.names_others = False
+        """Whether events name objects of other namespaces."""
         self.around.shunned = self.penalties
         self._penalised: set[str] = set()
         self.groups = Groups(self.fabric.levels_by_key())
@@ -85,6 +87,10 @@ class World:
             return None
         layout = self.layout
         return layout.paths[int(layout.leaf_of_row[row])]
+
+    def reader(self, namespace: str) -> str:
+        """Return whose users read what is told to a namespace, as `few_for` wants it: empty where all may be named."""
+        return "" if self.names_others else namespace
 
     # ------------------------------------------------------------ nodes
 

@@ -300,7 +300,9 @@ class Outcomes:
         for uid in sorted(self._world.ledger.on_node(pod.spec.node_name)):
             found = self._workloads.of_pod(uid)
             if found is not None and found[1].stage is not Stage.PENDING:
-                out.append(Tell(reference(found[1]), True, Reason.OVERSUBSCRIBED, text))
+                own = self._world.reader(found[1].namespace) in ("", pod.metadata.namespace)
+                told = text if own else text.replace(pod.key, "a pod of another namespace", 1)
+                out.append(Tell(reference(found[1]), True, Reason.OVERSUBSCRIBED, told))
         return out
 
     # ------------------------------------------------------------ inside

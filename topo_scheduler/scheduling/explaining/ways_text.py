@@ -14,18 +14,21 @@ NAMES: Final = 3
 _INTRO: Final = " What would help, cheapest first: "
 
 
-def say(way: Way, wall: float) -> str:
-    """Return one way out as a demand on whoever reads it; ``wall`` the time now, in seconds since the epoch."""
+def say(way: Way, wall: float, reader: str = "") -> str:
+    """Return one way out as a demand on whoever reads it.
+
+    ``wall`` the time now, in seconds since the epoch; ``reader`` see `few_for`: whose names may be told.
+    """
     match way.kind:
         case Kind.WAIT:
-            verb = "ends" if len(way.ended) == 1 else "end"
-            ended = few_of([_who(one) for one in way.ended], NAMES)
-            return f"wait until about {moment(way.until, wall)}, when {ended} {verb}"
+            ended = _ended(way, reader)
+            return f"wait until about {moment(way.until, wall)}, when {ended} {_verb(way, reader)}"
         case Kind.RETURN:
             verb = "uncordon" if way.value == "uncordon" else "bring back"
             return f"{verb} {_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
         case Kind.COMBINE:
-            return " and ".join(_reduce(part) if part.kind is Kind.REDUCE else say(part, wall) for part in way.parts)
+            parts = way.parts
+            return " and ".join(_reduce(one) if one.kind is Kind.REDUCE else say(one, wall, reader) for one in parts)
         case Kind.RELAX if not way.level:
             return f"set {way.demand} to {way.value}"
         case Kind.RELAX:
@@ -36,19 +39,19 @@ def say(way: Way, wall: float) -> str:
         case Kind.REDUCE:
             return _reduce(way) if _sensible(way) else _fits(way)
         case Kind.FREE:
-            who = few_of([_who(one) for one in way.ended], NAMES)
+            who = _ended(way, reader)
             on = f"{_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
             return f"end {who} on {on}: {_count(way.cost.pods, 'pod')}, {_count(way.cost.gpus, 'GPU')}"
 
 
-def say_all(ways: Sequence[Way], wall: float, room: int = NOTE_BYTES) -> str:
+def say_all(ways: Sequence[Way], wall: float, room: int = NOTE_BYTES, reader: str = "") -> str:
     """Return as many ways as there is room for, in bytes, the cheapest first; empty where there is none for any."""
     text, told = _INTRO, 0
     small = next((way for way in ways if way.kind is Kind.REDUCE and not _sensible(way)), None)
     rest = f" {_fits(small)}." if small is not None else ""
     room -= len(rest.encode())
     for number, way in enumerate((way for way in ways if _sensible(way)), 1):
-        part = f"{'; ' if told else ''}({number}) {say(way, wall)}"
+        part = f"{'; ' if told else ''}({number}) {say(way, wall, reader)}"
         if len((text + part).encode()) >= room:
             break
         text, told = text + part, told + 1
@@ -86,6 +89,22 @@ def _drop(way: Way) -> str:
             return f"set {way.demand} to {way.value}"
         case _:
             return f"do without {way.demand}{f' {way.value}' if way.value else ''}"
+
+
+def _verb(way: Way, reader: str) -> str:
+    hidden = len(way.ended) == 1 and reader and not way.ended[0].name.startswith(f"{reader}/")
+    return "ends" if len(way.ended) == 1 and not (hidden and len(way.ended[0].pods) > 1) else "end"
+
+
+def _ended(way: Way, reader: str) -> str:
+    """Return who ends, those of other namespaces by their number only."""
+    own = [_who(one) for one in way.ended if not reader or one.name.startswith(f"{reader}/")]
+    others = [one for one in way.ended if reader and not one.name.startswith(f"{reader}/")]
+    if not others:
+        return few_of(own, NAMES)
+    pods = sum(len(one.pods) if one.gang else 1 for one in others)
+    hidden = "a pod of another namespace" if pods == 1 else f"{pods} pods of other namespaces"
+    return f"{few_of(own, NAMES)} and {hidden}" if own else hidden
 
 
 def _who(one: Ended) -> str:

@@ -89,12 +89,15 @@ class Explanation:
     at: float
     seconds: float = 0.0
 
-    def told(self, limit: int = NOTE_BYTES) -> str:
-        """Return the message with as many ways as fit into so many bytes; without its counts where it is very long."""
+    def told(self, limit: int = NOTE_BYTES, reader: str = "") -> str:
+        """Return the message with as many ways as fit into so many bytes; without its counts where it is very long.
+
+        ``reader`` see `few_for`: whose names may be told.
+        """
         message = self.message
         if len(message.encode()) > LONG:
             message = f"0/{self.nodes} nodes are available. {self.reason}"
-        return message + say_all(self.ways, self.at, limit - len(message.encode()))
+        return message + say_all(self.ways, self.at, limit - len(message.encode()), reader)
 
 
 @dataclass(slots=True)
@@ -380,7 +383,7 @@ class Why:
 
     def _tell(self, id_: str, case: _Case, found: Explanation, now: float) -> list[Instruction]:
         workload = self._workloads.get(id_)
-        text = found.told()
+        text = found.told(reader=self._world.reader(workload.namespace)) if workload is not None else ""
         if workload is None or not found.ways or text == case.told:
             return []
         if worded(text) == worded(case.told) and now < case.told_at + AS_BEFORE:

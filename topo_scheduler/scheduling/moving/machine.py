@@ -13,7 +13,7 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.waiting import RepairSpec
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.words import few_for, few_of
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.scheduling.extensions.extension import PluginError
@@ -185,7 +185,8 @@ class Moving:
             one.state = None  # what was found can no longer be had
             return
         one.plan = plan
-        before, one.sentence = one.sentence, "" if plan is None else self.sentence(plan)
+        reader = self._world.reader(workload.namespace)
+        before, one.sentence = one.sentence, "" if plan is None else self.sentence(plan, reader)
         if before != one.sentence:
             yield workload, one.text
 
@@ -214,13 +215,13 @@ class Moving:
         """Return what is asked for pods of one workload once they are gone."""
         return self._again(pods)
 
-    def sentence(self, plan: MovePlan) -> str:
-        """Return a plan in words."""
+    def sentence(self, plan: MovePlan, reader: str = "") -> str:
+        """Return a plan in words; ``reader`` see `few_for`."""
         names, layout = self._world.nodes.names, self._world.layout
         pods = [f"{move.pod.occupant.key} from {names[move.pod.row]} to {names[move.to]}" for move in plan.moves]
         leaves = ["/".join(layout.paths[leaf]) for leaf in plan.placement.leaves]
         count = f"{len(pods)} pod{'s' if len(pods) > 1 else ''}"
-        return f"Moving {count} ({few_of(pods)}) would make room in {few_of(leaves)}."
+        return f"Moving {count} ({few_for(pods, reader, 'pod')}) would make room in {few_of(leaves)}."
 
     def _look(
         self, workload: Workload, now: float, most: int

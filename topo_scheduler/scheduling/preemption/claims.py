@@ -137,6 +137,9 @@ class Claims:
             self._victim_of[occupant.uid] = workload.id
             self.going[occupant.uid] = until
             note = f"Preempted by {who} {first.key} ({first.uid}) on node {node}"
+            if self._world.reader(occupant.namespace) not in ("", first.namespace):
+                other = f"{'gang' if workload.gang else 'pod'} of another namespace"
+                note = f"Preempted by a {other} of priority {workload.priority} on node {node}"
             pod = PodRef(occupant.namespace, occupant.name, occupant.uid)
             out.append(Preempt(pod, node, note, reference(first)))
         return out, displaced

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.objects import Budget, Pod
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.words import few_for
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, explained, failure_of, pause_of
 from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
@@ -203,7 +203,7 @@ class Preempting:
             search.times += 1
             search.until = now + doubled(LOOK_AGAIN, search.times, LOOK_AGAIN_MOST)
             self._not_before = now + PACE * len(candidates.pods)
-            search.stamp, search.sentence = stamp, _shielded(candidates)
+            search.stamp, search.sentence = stamp, _shielded(candidates, self._world.reader(workload.namespace))
             return out, search.sentence
         search.times = 0
         claimed, displaced = self._claims.make(workload, groups, plan, now)
@@ -269,7 +269,9 @@ class Preempting:
             stuck = self._claims.awaited(claim)
             names = [self._claims.leave_alone(uid, now) for uid in stuck]
             if names:
-                text = f"Pod {few_of(names, 1)} did not end in time; other room is looked for"
+                found = self._workloads.get(claim.workload)
+                reader = self._world.reader(found.namespace) if found is not None else ""
+                text = f"{_pods_told(names, reader)} did not end in time; other room is looked for"
                 out += self._claims.tell(claim, text)
             out += self._claims.end(claim, now)
             again.append(claim.workload)
@@ -336,10 +338,17 @@ class Preempting:
         )
 
 
-def _shielded(candidates: Candidates) -> str:
+def _pods_told(names: Sequence[str], reader: str) -> str:
+    own = not reader or any(name.startswith(f"{reader}/") for name in names)
+    return f"Pod {few_for(names, reader, 'pod', 1)}" if own else f"{few_for(names, reader, 'pod', 1)}".capitalize()
+
+
+def _shielded(candidates: Candidates, reader: str) -> str:
     """Return who keeps pods of lower priority, as one sentence."""
     if not candidates.shielded:
         return ""
-    budgets = few_of(sorted(candidates.shielded), 2)
+    own = not reader or any(name.startswith(f"{reader}/") for name in candidates.shielded)
+    budgets = few_for(sorted(candidates.shielded), reader, "PodDisruptionBudget", 2)
+    budgets = f"PodDisruptionBudget {budgets}" if own else budgets
     pods = sum(candidates.shielded.values())
-    return f"{pods} pods of lower priority may not be evicted now: PodDisruptionBudget {budgets}."
+    return f"{pods} pods of lower priority may not be evicted now: {budgets}."

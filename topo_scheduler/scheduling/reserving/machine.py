@@ -178,12 +178,13 @@ class Reserving:
             self.forget(workload.id)
             held = None
         if held is not None:
-            return holds_what(held, self._world.epoch)
+            return holds_what(held, self._world.epoch, self._world.reader(held.namespace))
         self._let_in.clear()
         applying, pending = self._applying(workload, now), workload.at(Stage.PENDING)
         if not applying or not pending:
             return ""
-        return kept_off(self._world.nodes, self.holds, applying, pending[0].cls, self._world.epoch)
+        reader = self._world.reader(workload.namespace)
+        return kept_off(self._world.nodes, self.holds, applying, pending[0].cls, self._world.epoch, reader)
 
     def refused(self, id_: str, order: Order | None, text: str) -> None:
         """Note that a workload has no room; ``order`` its turn, None where nothing is to be held for it."""
@@ -205,7 +206,7 @@ class Reserving:
     def told(self, id_: str) -> str:
         """Return what is held for a workload, in words; empty where nothing is."""
         held = self.holds.get(id_) if self.holds else None
-        return holds_what(held, self._world.epoch) if held is not None else ""
+        return holds_what(held, self._world.epoch, self._world.reader(held.namespace)) if held is not None else ""
 
     def forget(self, id_: str) -> None:
         """Hold nothing for a workload that is placed or gone."""

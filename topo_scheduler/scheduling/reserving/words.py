@@ -6,19 +6,21 @@ from math import inf
 
 import numpy as np
 
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.words import few_for
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import NodeTable
 
 
-def holds_what(held: Reservation, epoch: float) -> str:
+def holds_what(held: Reservation, epoch: float, reader: str = "") -> str:
     """Return what is held for a workload, until about when, and which pods it waits for.
 
-    ``epoch`` what makes seconds since the epoch of the times of the reservation.
+    ``epoch`` what makes seconds since the epoch of the times of the reservation; ``reader`` see `few_for`.
     """
     names = sorted(name for _, name in held.waits.values())
-    waits = f": waits for pod{'s' if len(names) > 1 else ''} {few_of(names, 2)}" if names else ""
+    own = sum(name.startswith(f"{reader}/") for name in names) if reader else len(names)
+    pods = f"pod{'s' if own > 1 else ''} " if own else ""
+    waits = f": waits for {pods}{few_for(names, reader, 'pod', 2)}" if names else ""
     count = len(held.nodes)
     where = "" if held.domain.startswith("node ") else f" ({count} node{'s' if count > 1 else ''})"
     return f"Holds {held.domain}{where}, {expected(held, epoch)}{waits}."
@@ -36,10 +38,17 @@ def moment(wall: float) -> str:
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def kept_off(nodes: NodeTable, holds: Holds, applying: Sequence[Reservation], cls: PodClass, epoch: float) -> str:
+def kept_off(
+    nodes: NodeTable,
+    holds: Holds,
+    applying: Sequence[Reservation],
+    cls: PodClass,
+    epoch: float,
+    reader: str = "",
+) -> str:
     """Return how many nodes would have room for a pod of a class if they were not held for others.
 
-    ``applying`` what is held from it, as it is charged now.
+    ``applying`` what is held from it, as it is charged now; ``reader`` see `few_for`.
     """
     charged = holds.charged()
     told = []
@@ -47,7 +56,9 @@ def kept_off(nodes: NodeTable, holds: Holds, applying: Sequence[Reservation], cl
         rows = [row for node in held.nodes if (row := nodes.row_of.get(node)) is not None and row in charged]
         count = sum(_only_held(nodes, row, charged[row], cls) for row in rows)
         if count:
-            told.append(f"{count} node(s) with room held for {held.name}, {expected(held, epoch)}.")
+            what, _, name = held.name.partition(" ")
+            who = held.name if not reader or name.startswith(f"{reader}/") else f"a {what} of another namespace"
+            told.append(f"{count} node(s) with room held for {who}, {expected(held, epoch)}.")
     return " ".join(told)
 
 

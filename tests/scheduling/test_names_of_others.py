@@ -1,0 +1,72 @@
+"""Events name no object of another namespace, unless the configuration says so."""
+
+import pytest
+
+from tests.helpers import make_pod, timestamp
+from tests.scheduling.driver import Driver, configured, fabric, gang
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.words import few_for
+from topo_scheduler.scheduling.instructions import Preempt
+
+NAMED = "{events: {nameOtherNamespaces: true}}"
+
+
+def secret(d: Driver, node: str) -> Pod:
+    """A running pod of another tenant, which ends in an hour."""
+    pod = make_pod("secret", namespace="theirs", gpus=8, node=node, annotations={"expected-duration": "1h"})
+    pod.spec.scheduler_name, pod.status.phase, pod.status.start_time = "other", "Running", timestamp(0)
+    d.apply(pod)
+    return pod
+
+
+def test_names_of_other_namespaces_are_counted() -> None:
+    names = ["a/x", "b/y", "b/z"]
+    assert few_for(names, "", "pod") == "a/x, b/y, b/z"
+    assert few_for(names, "a", "pod") == "a/x and 2 pods of other namespaces"
+    assert few_for(names, "b", "pod") == "b/y, b/z and a pod of another namespace"
+    assert few_for(names, "c", "pod") == "3 pods of other namespaces"
+
+
+@pytest.mark.parametrize("spec", ["{}", NAMED])
+def test_reservations_and_ways_out_name_no_pod_of_others(spec: str) -> None:
+    d = Driver(fabric({"s1/l1": 2}), configured(spec))
+    secret(d, "s1-l1-1")
+    secret(d, "s1-l1-2")
+    pods = gang(1, name="large")
+    d.apply(*pods)
+    d.step()
+    d.step(30)
+    d.explain(1)
+    mine = " ".join(d.told(pods[0]))
+    assert "a pod of another namespace" in mine or spec == NAMED
+    assert ("theirs/secret" in mine) is (spec == NAMED)
+
+
+@pytest.mark.parametrize("spec", ["{}", NAMED])
+def test_a_pod_that_is_kept_off_learns_no_name_of_the_holder(spec: str) -> None:
+    d = Driver(fabric({"s1/l1": 2}), configured(spec))
+    secret(d, "s1-l1-1")
+    for pod in (pods := gang(2, name="large")):
+        pod.metadata.namespace = "holder"
+    d.engine.configure(configured(spec.replace("{", "{reservation: {mostPerNamespace: 1}, ", 1).replace(", }", "}")))
+    d.apply(*pods)
+    d.step()
+    d.step(30)
+    late = make_pod("late", gpus=8)
+    assert d.run(late) == {}
+    text = d.told(late)[-1]
+    assert ("with room held for gang holder/large" in text) is (spec == NAMED)
+    assert ("with room held for a gang of another namespace" in text) is (spec != NAMED)
+
+
+@pytest.mark.parametrize("spec", ["{}", NAMED])
+def test_a_victim_learns_no_name_of_the_pod_that_preempts_it(spec: str) -> None:
+    d = Driver(fabric({"s1/l1": 1}), configured(spec))
+    d.engine.budgets_known()
+    low = make_pod("low", gpus=8)
+    d.run(low)
+    d.apply(make_pod("high", namespace="theirs", gpus=8, priority=10))
+    d.step()
+    (note,) = [one.note for one in d.said if isinstance(one, Preempt)]
+    assert ("theirs/high" in note) is (spec == NAMED)
+    assert ("Preempted by a pod of another namespace of priority 10" in note) is (spec != NAMED)
