@@ -20,8 +20,11 @@ from topo_scheduler.api.selectors import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
+from topo_scheduler.scheduling.intake import arrivals
+from topo_scheduler.scheduling.intake.outside import OutsidePods
 from topo_scheduler.scheduling.placing import views
 from topo_scheduler.scheduling.queueing import waking
+from topo_scheduler.scheduling.surveying.waiting import pending_pods
 from topo_scheduler.state.pod_caps import MOST_SPREAD_CONSTRAINTS, MOST_TERMS, excess
 from topo_scheduler.state.resources import MOST_OFFERED, MOST_UNOFFERED
 from topo_scheduler.state.workloads import MOST_CLASSES
@@ -291,3 +294,54 @@ def test_classes_of_one_namespace_do_not_hold_up_those_of_another(monkeypatch: p
     d.step(waking.LATE_SECONDS)
     d.settle()
     assert placed(d, victim), "in the first look, not after 300 others"
+
+
+# ---------------------------------------------------------------- pending pods of a namespace
+
+
+def test_pods_beyond_those_a_namespace_may_have_pending_come_in_when_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(arrivals, "MOST_PENDING_PODS", 20)
+    d = Driver([make_node("n1", gpus=8)])
+    filler = make_pod("filler", gpus=8)
+    d.run(filler)
+    many = [make_pod(f"p{n:03}", gpus=1, created=n) for n in range(100)]
+    d.run(*reversed(many))
+    assert len(d.engine.arrivals.outside) == 80
+    assert pending_pods(d.engine)["outside"] == 80
+    assert sum("pending pods already" in told for told in d.told()) == 80
+    victim = make_pod("victim", gpus=0, namespace="other")
+    d.run(victim)
+    assert placed(d, victim)
+    d.delete(filler)
+    d.settle()
+    assert len(d.where(*many)) == 8
+    assert len(d.engine.arrivals.outside) == 72
+    bound = [pod for pod in many if placed(d, pod)]
+    assert min(int(p.metadata.name[1:]) for p in many if p.metadata.uid in d.engine.arrivals.outside) > 0
+    d.delete(*many[30:60])
+    d.delete(*bound)
+    for _ in range(40):
+        d.step(1)
+        d.settle()
+        d.delete(*[pod for pod in many if pod.metadata.uid in d.pods and placed(d, pod)])
+    assert len(d.where(*many)) >= 70, "all others had their turn"
+    assert not len(d.engine.arrivals.outside)
+    assert not d.engine.arrivals.outside._lines
+
+
+def test_the_oldest_pod_outside_comes_in_first_and_those_that_go_are_forgotten() -> None:
+    outside = OutsidePods()
+    pods = [make_pod(f"p{n}", created=n) for n in range(200)]
+    for pod in reversed(pods):
+        assert outside.put(pod)
+        assert not outside.put(pod)
+    for pod in pods[:50] + pods[60:180]:
+        outside.drop(pod.metadata.uid)
+    assert len(outside._lines["default"]) <= 2 * 30 + 16
+    assert outside.take("default", 5) == pods[50:55]
+    assert outside.take("default", 99) == pods[55:60] + pods[180:]
+    assert not len(outside)
+    assert not outside._lines
+    assert not outside._counts

@@ -21,6 +21,7 @@ from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed
 from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, PodRef, Tell, reference
 from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
 from topo_scheduler.scheduling.intake.leaving import Leaving
+from topo_scheduler.scheduling.intake.outside import ENTERING_PODS, MOST_PENDING_PODS, OutsidePods, said_outside
 from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
 from topo_scheduler.scheduling.intake.understand import Lineage, Understood, seconds, understand, waits_since
 from topo_scheduler.scheduling.placing.second_tree import seen_fabric
@@ -59,6 +60,7 @@ class Arrivals:
         self._resolve = resolve
         self._pods = PendingPods()
         self._unresolved: dict[str, Pod] = {}
+        self.outside = OutsidePods()
         self.deciding = False
         """Whether decisions are made: who is found bound before that was bound by an earlier process."""
         self.leaving = Leaving()
@@ -85,7 +87,13 @@ class Arrivals:
     @property
     def news(self) -> bool:
         """Whether there is anything to take."""
-        return bool(self._out or self._touched or self._speechless)
+        return bool(self._out or self._touched or self._speechless) or self._entering
+
+    @property
+    def _entering(self) -> bool:
+        """Whether pods outside may come in."""
+        outside = self.outside.namespaces() if self.outside else ()
+        return any(self._pods.count(namespace) < MOST_PENDING_PODS for namespace in outside)
 
     def pending(self, uid: str) -> Pod | None:
         """Return a pod that is to be placed."""
@@ -144,6 +152,7 @@ class Arrivals:
         self._world.release(uid)
         self._outcomes.forget(uid)
         self._pods.drop(uid)
+        self.outside.drop(uid)
         self._unresolved.pop(uid, None)
         self.siblings.drop(uid)
         self._told.drop(uid)
@@ -217,6 +226,8 @@ class Arrivals:
         found = self._workloads.of_pod(uid)
         if found is not None and found[1].stage is Stage.BOUND:
             return  # an older view of a pod that is bound
+        if found is None and self._stays_outside(pod):
+            return
         controller = pod.metadata.controller
         lineage = self._resolve(pod)
         owners = lineage.owners if lineage is not None else ()
@@ -272,6 +283,25 @@ class Arrivals:
             if found is not None and found[1].problem:
                 self.understand(pod, now)
 
+    def _stays_outside(self, pod: Pod) -> bool:
+        """Keep a pod outside while its namespace has too many that are pending."""
+        namespace, uid = pod.metadata.namespace, pod.metadata.uid
+        full = self._pods.count(namespace) >= MOST_PENDING_PODS and self._pods.get(uid) is None
+        # A half-bound gang is completed first of all.
+        if not full or self.has_bound_siblings(pod):
+            self.outside.drop(uid)
+            return False
+        if self.outside.put(pod):
+            ref = PodRef(namespace, pod.metadata.name, uid)
+            self._out.append(Tell(ref, True, Reason.FAILED_SCHEDULING, said_outside(namespace)))
+        return True
+
+    def _let_in(self, now: float) -> None:
+        for namespace in self.outside.namespaces() if self.outside else ():
+            room = min(ENTERING_PODS, MOST_PENDING_PODS - self._pods.count(namespace))
+            for pod in self.outside.take(namespace, room):
+                self.understand(pod, now)
+
     def _leave_out(self, pod: Pod, above: Sequence[str], why: str, now: float) -> None:
         """Schedule a pod no more that is about to be deleted, but go on to look at what is above it."""
         meta = pod.metadata
@@ -285,7 +315,8 @@ class Arrivals:
             self._speechless[workload.id] = None
 
     def settle(self, now: float) -> None:
-        """Understand again what the deletion of namespaces and owners changed."""
+        """Understand again what the deletion of namespaces and owners changed, and what there is room for now."""
+        self._let_in(now)
         if namespaces := self.leaving.take_namespaces():
             for pod in self._pods.of_namespaces(namespaces):
                 self.understand(pod, now)
@@ -298,6 +329,7 @@ class Arrivals:
         changed, problems = self._world.bound(pod)
         self._out += [Complain(problem) for problem in problems]
         self._pods.drop(pod.metadata.uid)
+        self.outside.drop(pod.metadata.uid)
         self._unresolved.pop(pod.metadata.uid, None)
         self.leaving.drop(pod.metadata.uid)
         if pod.spec.scheduler_name == self._scheduler_name:

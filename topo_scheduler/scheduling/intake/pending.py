@@ -1,6 +1,7 @@
 """Book-keeping of pods on their way: the pending ones by owner, and the bound ones of each controller."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Final
@@ -18,6 +19,7 @@ class PendingPods:
         self._pods: dict[str, Pod] = {}
         self._owners: dict[str, tuple[str, ...]] = {}
         self._below: dict[str, set[str]] = {}
+        self._counts: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -31,19 +33,29 @@ class PendingPods:
         uid = pod.metadata.uid
         self.drop(uid)
         self._pods[uid] = pod
+        self._counts[pod.metadata.namespace] += 1
         self._owners[uid] = tuple(owners)
         for owner in self._owners[uid]:
             self._below.setdefault(owner, set()).add(uid)
 
     def drop(self, uid: str) -> None:
         """Forget a pod."""
-        if self._pods.pop(uid, None) is None:
+        pod = self._pods.pop(uid, None)
+        if pod is None:
             return
+        namespace = pod.metadata.namespace
+        self._counts[namespace] -= 1
+        if not self._counts[namespace]:
+            del self._counts[namespace]
         for owner in self._owners.pop(uid):
             below = self._below[owner]
             below.discard(uid)
             if not below:
                 del self._below[owner]
+
+    def count(self, namespace: str) -> int:
+        """Return how many pending pods a namespace has."""
+        return self._counts[namespace]
 
     def all(self) -> list[Pod]:
         """Return all pending pods, in order of uid."""

@@ -17,6 +17,7 @@ def pending_pods(engine: "Engine") -> dict[str, int]:
         place = engine.queue.place(workload.id)
         if place is not None:
             counts[place.value] += sum(m.stage is Stage.PENDING for m in workload.members.values())
+    counts["outside"] = len(engine.arrivals.outside)
     return counts
 
 

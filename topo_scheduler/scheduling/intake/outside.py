@@ -1,0 +1,78 @@
+"""Pending pods beyond what one namespace may have understood at once: they stay outside, the oldest comes in first."""
+
+import heapq
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from topo_scheduler.api.objects import Pod
+
+MOST_PENDING_PODS: Final = 50_000
+"""Pending pods of one namespace that are understood and queued at once."""
+ENTERING_PODS: Final = 200
+"""Pods that come in together, so that decisions on others go on in between."""
+
+
+class OutsidePods:
+    """Pods that are not understood yet, by namespace and in order of creation."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Pod] = {}
+        self._counts: Counter[str] = Counter()
+        """Pods by namespace."""
+        self._lines: dict[str, list[tuple[str, str]]] = {}
+        """Creation and uid by namespace, as heaps; uids of pods that went are dropped where they are met."""
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def put(self, pod: Pod) -> bool:
+        """Keep a pod outside, or what it became; return whether it is new there."""
+        meta = pod.metadata
+        new = meta.uid not in self._pods
+        self._pods[meta.uid] = pod
+        if new:
+            self._counts[meta.namespace] += 1
+            heapq.heappush(self._lines.setdefault(meta.namespace, []), (meta.creation_timestamp or "", meta.uid))
+        return new
+
+    def drop(self, uid: str) -> None:
+        """Forget a pod that is gone, or bound."""
+        pod = self._pods.pop(uid, None)
+        if pod is not None:
+            self._left(pod.metadata.namespace)
+
+    def _left(self, namespace: str) -> None:
+        self._counts[namespace] -= 1
+        left = self._counts[namespace]
+        if not left:
+            del self._counts[namespace]
+            del self._lines[namespace]
+        elif len(line := self._lines[namespace]) > 2 * left + 16:
+            line[:] = [one for one in line if one[1] in self._pods]
+            heapq.heapify(line)
+
+    def namespaces(self) -> Iterator[str]:
+        """Yield the namespaces that have pods outside."""
+        yield from list(self._lines)
+
+    def take(self, namespace: str, most: int) -> list[Pod]:
+        """Return the oldest pods of a namespace, no longer outside."""
+        taken: list[Pod] = []
+        while namespace in self._lines and len(taken) < most:
+            _, uid = heapq.heappop(self._lines[namespace])
+            if (pod := self._pods.pop(uid, None)) is not None:
+                taken.append(pod)
+                self._left(namespace)
+        return taken
+
+
+def said_outside(namespace: str) -> str:
+    """Return what is said of a pod that stays outside."""
+    return (
+        f"namespace {namespace} has {MOST_PENDING_PODS} pending pods already, and the scheduler reads no more of one"
+        " namespace at once: this pod is read once some of them are bound or deleted; the oldest comes first"
+    )
