@@ -293,7 +293,8 @@ a job. Label values:
   not be read; `kind`: `fault` (an exception), `operations`, `time` or `memory` (the budget that was exceeded). See
   [the barrier around each workload](../explanation/barrier.md).
 - `state`: `wanted`, `free` or `lent`.
-- `queue`: `active`, `backoff`, `unschedulable` or `gated` (the gang lacks pods).
+- `queue`: `active`, `backoff`, `unschedulable`, `gated` (the gang lacks pods) or, of pending pods, `outside` (beyond
+  the [cap](caps.md) of its namespace).
 - `namespace`: in `topology_scheduler_dominant_share_ratio` only, for namespaces that have pods of this scheduler.
 - `resource`: the plural of a watched kind, such as `pods`.
 - `verb`, `code`: HTTP method and status of a request; code 0 where no answer came.
