@@ -152,3 +152,29 @@ def test_binds_that_are_under_way_are_no_reason_to_roll_back() -> None:
     half(d, gang(3))
     d.step(60.0)
     assert d.evicted() == []
+
+
+def test_after_a_rollback_every_member_is_tried_before_one_is_bound() -> None:
+    d = Driver(fabric({"s1/l1": 3}))
+    pods = gang(3)
+    (rest,) = half(d, pods)
+    for _ in range(10):
+        if rest in d.flight:
+            d.answer(rest, BindOutcome.REJECTED, "not this one")
+        d.step(1.0)
+    evicted = [pod for pod in pods if pod.metadata.name in d.evicted()]
+    assert len(evicted) == 2
+    d.delete(*evicted)
+    again = gang(3)
+    d.answers_trials = False
+    d.apply(*(pod for pod in again if pod.metadata.name in d.evicted()))
+    d.step()
+    for _ in range(40):
+        d.step(1.0)
+    assert len(d.tried) == 3
+    assert d.flight == {}
+    d.rehearsed(rest, BindOutcome.REJECTED)
+    for uid in list(d.tried):
+        d.rehearsed(uid)
+    d.step()
+    assert d.flight == {}

@@ -116,15 +116,19 @@ class HeldBack:
     # ------------------------------------------------------------ from a decision to its binds
 
     def rehearse(
-        self, members: Mapping[str, Member], seats: Sequence[Seat], binds: Sequence[Bind]
+        self, members: Mapping[str, Member], seats: Sequence[Seat], binds: Sequence[Bind], *, every: bool = False
     ) -> list[Instruction] | None:
-        """Return what is to be tried before the binds of a decision; None when they may be written at once."""
-        tried: dict[Kind, str] = {}
+        """Return what is to be tried before the binds of a decision; None when they may be written at once.
+
+        One pod of each kind that is held back is tried, or ``every`` pod.
+        """
+        tried: dict[Kind | str, str] = {bind.pod.uid: bind.pod.uid for bind in binds} if every else {}
         for bind in binds:
             uid = bind.pod.uid
             kind = kind_of(members[uid])
             if (held := self._held.get(kind)) is not None:
-                tried.setdefault(kind, uid)
+                if not every:
+                    tried.setdefault(kind, uid)
                 held.trial.add(uid)
                 self._trial[uid] = held
         if not tried:

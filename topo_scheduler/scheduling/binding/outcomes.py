@@ -130,7 +130,10 @@ class Outcomes:
             )
             self._sent[seat.uid] = _Sent(bind, _where(workload, seat, decision))
             binds.append(bind)
-        tried = self.held_back.rehearse(workload.members, decision.seats, binds) if self.held_back else None
+        every = workload.rollbacks > 0  # admission may tell members apart: none is bound before all would be
+        tried = None
+        if self.held_back or every:
+            tried = self.held_back.rehearse(workload.members, decision.seats, binds, every=every)
         if tried is None:
             return self.volumes.hold(decision.seats, binds, now)
         for seat in decision.seats:  # nothing is written for them yet, but nobody else gets them
