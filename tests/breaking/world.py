@@ -12,13 +12,13 @@ import yaml
 
 from tests.e2e import objects
 from tests.ship.manifests import BASE
+from topo_scheduler import daemon as daemon_module
 from topo_scheduler import term as term_module
 from topo_scheduler.api.config import Configuration, TopologySchedulerConfig, TopologySpec
 from topo_scheduler.api.process import ClientConnection, LeaderElection, SchedulerConfig
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.daemon import Daemon
 from topo_scheduler.kube.client import Client
-from topo_scheduler.observability import health
 from topo_scheduler.recovery import runner
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.simulation.apiserver import Json, Store
@@ -59,7 +59,7 @@ async def _unserved(*_: object) -> AsyncIterator[int]:
 def _without_system() -> Any:
     """No sockets of its own, no thread of kopf, no collections of garbage, no measuring of real time."""
     with (
-        patch.object(health, "serving", _unserved),
+        patch.object(daemon_module, "listening", _unserved),
         patch.object(runner, "Watcher", LoopWatcher),
         patch.object(term_module, "gc"),
         patch.object(term_module, "STEP_SECONDS", float("inf")),

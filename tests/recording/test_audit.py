@@ -63,7 +63,7 @@ def test_who_asked_what_was_decided_and_bound(d: Audited) -> None:
     assert (decided["kind"], decided["verdict"], decided["leaves"]) == ("decided", "placed", ["s1/l1"])
     assert {seat["node"] for seat in decided["pods"]} == {"s1-l1-1", "s1-l1-2"}
     assert 0 < decided["score"] <= 1
-    assert (bound["kind"], bound["outcome"], bound["id"]) == ("bound", "bound", "uid-train")
+    assert (bound["kind"], bound["outcome"], bound["id"]) == ("bound", "bound", "default/uid-train")
     assert bound["node"] == decided["pods"][0]["node"] == bound["pods"][0]["node"]
     assert bound["pods"][0]["domain"]
     assert bound["score"] == decided["score"]
