@@ -6,6 +6,7 @@ from tests.recovery.world import Kill, World
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.instructions import Spent
+from topo_scheduler.scheduling.instructions import BindOutcome
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 LEAVES = {"s1/l1": 2, "s1/l2": 4}
@@ -224,10 +225,17 @@ def test_a_pod_whose_bind_is_on_its_way_when_its_node_fails_is_moved_too(monkeyp
     with monkeypatch.context() as patched:
         patched.setattr(world, "_binds", lambda: False)
         world.run(1)
-        lost = world.d.flight["g-0"].node
+        bind = world.d.flight.pop("g-0")
+        lost = bind.node
         world.fail(lost)
         world.run(15)
         assert not world.migrations
+        # Its Binding was on the way before the node failed, and lands now.
+        pod = world.pods["g-0"]
+        pod.spec.node_name = lost
+        pod.metadata.annotations |= bind.annotations
+        world.d.engine.bind_finished("g-0", BindOutcome.BOUND, "", world.now)
+        world.tell_pod("g-0")
     world.run(20)
     assert world.phases() == [Phase.DONE]
     where = world.nodes_of("g")

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from tests.helpers import EPOCH, Owner, controlled_by, make_node, make_pod, timestamp
+from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.api.config import Configuration, load_configuration
 from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.groups import GroupApi
@@ -21,6 +22,7 @@ from topo_scheduler.scheduling.instructions import (
     Evict,
     EvictionOutcome,
     Instruction,
+    MarkComplete,
     MarkGroup,
     MarkUnschedulable,
     Nominate,
@@ -211,6 +213,8 @@ class Driver:
                 since = timestamp(said.since)
                 mark = PodCondition("PodScheduled", "False", "Unschedulable", said.message, since)
                 pod.status.conditions = [mark]
+            if isinstance(said, MarkComplete) and (pod := self.pods.get(said.pod.uid)) is not None:
+                pod.status.conditions = [PodCondition(GANG_COMPLETE, "True")]
 
     def refused(self, uid: str) -> str:
         """Ask what the daemon asks before it writes; a refusal ends the bind."""

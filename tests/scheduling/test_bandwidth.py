@@ -263,7 +263,8 @@ def test_a_lost_member_is_placed_again_within_what_links_carry() -> None:
         },
         created=2,
     )
-    again.metadata.annotations.pop("topology.scheduler/gang-id", None)
+    for written in ("gang-id", "gang-minimum"):
+        again.metadata.annotations.pop(f"topology.scheduler/{written}", None)
     d.run(again)
     assert again.spec.node_name
     assert max(amount for name, amount in reserved(d).items() if "/" in name) <= 400_000

@@ -66,13 +66,15 @@ def test_a_lost_member_goes_next_to_those_the_last_process_placed() -> None:
     )
 
 
-def test_a_gang_that_ran_whole_is_not_evicted_because_nobody_remembers_it() -> None:
+def test_a_gang_that_ran_whole_is_not_evicted_by_the_next_process() -> None:
+    """Its pods bear the condition that says so."""
     first = Driver(fabric({"s1/l1": 3}))
     first.own(owner("ReplicaSet", "g"))
     by = controlled_by("ReplicaSet", "g")
     annotations = {"gang-name": "g", "gang-size": "3"}
     pods = [make_pod(f"g-{n}", gpus=8, annotations=annotations, owner=by) for n in range(3)]
     first.run(*pods)
+    first.write_conditions()
     second = Driver(fabric({"s1/l1": 3}))
     second.own(owner("ReplicaSet", "g"))
     thief = make_pod("thief", gpus=8, scheduler="other", node=pods[0].spec.node_name)

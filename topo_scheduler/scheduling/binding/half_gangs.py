@@ -51,6 +51,8 @@ class HalfGangs:
         workload.progressed = now
         if workload.half_bound_since is not None:
             workload.half_bound_since = now
+        elif workload.failing:
+            self.hindered(workload, now)  # the bind of another member failed before this one took effect
 
     def hangs(self, workload: Workload, member: Member, decided: float) -> None:
         """Note that the API server answers, but not to the bind of a member."""
