@@ -53,7 +53,7 @@ def configured(
 
 def written(path: Path, **spec: Any) -> Configuration:
     """Write a TopologySchedulerConfig, and return it with a SchedulerConfig for tests."""
-    base = configured().scheduler.model_dump(by_alias=True, mode="json")
+    base = configured().scheduler.model_dump(by_alias=True, mode="json", exclude={"spec"})
     document = {"apiVersion": "topology.scheduler/v1alpha1", "kind": "TopologySchedulerConfig", "spec": spec}
     put(path, yaml.safe_dump_all([base, document]))
     return read_configuration(path)
