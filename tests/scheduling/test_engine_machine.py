@@ -220,7 +220,7 @@ class Cluster(RuleBasedStateMachine):
     @rule(data=st.data(), parallelism=st.integers(1, 4), gpus=st.integers(1, 8))
     def job_is_scaled(self, data: st.DataObject, parallelism: int, gpus: int) -> None:
         name = data.draw(st.sampled_from(sorted(one.name for one in self.owners.values() if one.job)))
-        self.disturbed.add(f"uid-{name}")
+        self.disturbed.add(f"default/uid-{name}")
         self.put_job(name, parallelism, gpus)
 
     @precondition(lambda self: self.truth_pods)
@@ -316,7 +316,7 @@ class Cluster(RuleBasedStateMachine):
 
     def disturb(self, pod: Pod) -> None:
         controller = pod.metadata.controller
-        self.disturbed.add(controller.uid if controller else "")
+        self.disturbed.add(f"{pod.metadata.namespace}/{controller.uid}" if controller else "")
         if pod.spec.scheduling_group is not None:
             name = str(pod.spec.scheduling_group["podGroupName"])
             self.disturbed.add(GroupKey(GroupApi.NATIVE, "default", name).id)
