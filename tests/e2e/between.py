@@ -1,4 +1,4 @@
-"""The moment between a decision and its bind, held open: on the embedded server only."""
+"""Moments held open: between a decision and its bind (on the embedded server only), and a gang left half bound."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,8 +6,8 @@ from topo_scheduler.simulation.apiserver import Delay, RequestInfo
 
 from . import objects
 from .api import Json
-from .cluster import Cluster
-from .conftest import StartReplica
+from .cluster import Cluster, nodes_of
+from .conftest import StartReplica, Trouble
 from .replica import configured
 
 
@@ -40,3 +40,24 @@ async def caught_between(
     seats = {m.name: m.node for workload in term.engine.workloads for m in workload.members.values()}
     (second,) = seats.keys() - set(written)
     return second, seats[second]
+
+
+async def left_half_bound(cluster: Cluster, trouble: Trouble, start_replica: StartReplica, gang: Json) -> None:
+    """Have a leader bind one member of a Job's gang and be killed while the other binds are on their way.
+
+    These never take effect: what a successor finds is one bound member.
+    """
+    passed: list[str] = []
+
+    def later(info: RequestInfo) -> bool:
+        passed.append(info.name)
+        return info.name != passed[0]
+
+    rule = trouble.faults.add(Delay(600.0), verb="create", resource="pods/binding", where=later)
+    first = await start_replica(configured(max_binds_in_flight=1))
+    await cluster.apply(gang)
+    await cluster.wait_for(lambda: rule.struck > 0, 10, "a second bind on its way")
+    await first.kill()
+    trouble.faults.remove(rule)
+    pods = await cluster.pods_of(gang["metadata"]["name"])
+    assert sum(map(bool, nodes_of(pods))) == 1, "one bound, not all"

@@ -7,8 +7,9 @@ import pytest
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 
 from . import objects
+from .between import left_half_bound
 from .cluster import Cluster
-from .conftest import StartReplica
+from .conftest import StartReplica, Trouble
 from .replica import SHORT_LEASE, Replica, configured
 
 LEASE = ("leases", "topology-scheduler", "kube-system")
@@ -72,13 +73,12 @@ async def test_a_leader_that_is_killed_is_replaced(cluster: Cluster, start_repli
     assert await holder(cluster) == standby.daemon.identity
 
 
-async def test_a_successor_completes_what_was_half_bound(cluster: Cluster, start_replica: StartReplica) -> None:
+async def test_a_successor_completes_what_was_half_bound(
+    cluster: Cluster, trouble: Trouble, start_replica: StartReplica
+) -> None:
     """It learns from the bound members where the gang stands."""
-    first = await start_replica(configured(max_binds_in_flight=1))
     await cluster.add_fabric({"s1": [4, 4, 4]})
-    await cluster.apply(objects.gang("team", 4))
-    await cluster.wait_for(lambda: bool(cluster.recorder.bound), 10, "the first member bound")
-    await first.stop()
+    await left_half_bound(cluster, trouble, start_replica, objects.gang("team", 4))
     await start_replica()
     pods = await cluster.wait_bound("team", 4)
     assert len({pod["spec"]["nodeName"].rpartition("-")[0] for pod in pods}) == 1
