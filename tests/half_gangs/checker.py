@@ -1,7 +1,8 @@
 """Says of each gang how much of it is bound, from the API's objects alone: pods and Jobs, nothing of the scheduler."""
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from tests.e2e.api import Api, Json
 from tests.e2e.objects import PREFIX
@@ -20,6 +21,23 @@ class Standing:
     def half(self) -> bool:
         """Whether some are bound and some are not."""
         return 0 < self.bound < self.size
+
+
+@dataclass(slots=True)
+class Spells:
+    """For how long gangs were half bound without a break."""
+
+    longest_seconds: float = 0.0
+    longest_gang: str = ""
+    _since: dict[str, float] = field(default_factory=dict)
+
+    def look(self, now: float, standing: Sequence[Standing]) -> None:
+        """Take in how gangs stand at a moment, in seconds of any clock that does not go back."""
+        half = {one.name for one in standing if one.half}
+        self._since = {name: self._since.get(name, now) for name in half}
+        for name, since in self._since.items():
+            if now - since > self.longest_seconds:
+                self.longest_seconds, self.longest_gang = now - since, name
 
 
 async def standings(api: Api, namespace: str = "default") -> list[Standing]:

@@ -20,7 +20,7 @@ from tests.e2e import objects
 from tests.e2e.api import ApiError, Json
 from tests.e2e.cluster import Cluster
 
-from .checker import Standing, overbooked, standings
+from .checker import Spells, Standing, overbooked, standings
 from .webhook import Mood, Webhook
 
 NODES: Final = 64
@@ -35,6 +35,12 @@ HALF_SECONDS: Final = 60.0
 SETTLES_SECONDS: Final = 90.0
 """Within which no gang may be half bound any more, and none be it again."""
 CALM_SECONDS: Final = 6.0
+TAKEOVER_SECONDS: Final = 15.0
+"""For a new leader: the rest of the old lease (4 s), its start, and the lists."""
+ROLLED_BACK_SECONDS: Final = 5.0
+BIND_TIMEOUT_SECONDS: Final = 5.0
+SLACK_SECONDS: Final = 5.0
+"""For all of the control plane and its tests on two cores: binds, evictions, and the looks of the checker."""
 CONFIG: Final = """apiVersion: topology.scheduler/v1alpha1
 kind: SchedulerConfig
 leaderElection: {leaseDuration: 4, renewDeadline: 3, retryPeriod: 0.5}
@@ -54,6 +60,12 @@ class Kind(StrEnum):
     REFUSES = "webhook refuses one member"
     HANGS = "webhook hangs on one member"
 
+    @property
+    def limit_seconds(self) -> float:
+        """For how long a gang may be half bound without a break."""
+        first = {Kind.LEADER: TAKEOVER_SECONDS, Kind.SERVER: TAKEOVER_SECONDS, Kind.HANGS: BIND_TIMEOUT_SECONDS}
+        return first.get(self, 0.0) + ROLLED_BACK_SECONDS + SLACK_SECONDS
+
 
 @dataclass(slots=True)
 class Result:
@@ -63,6 +75,7 @@ class Result:
     met: int = 0
     left: list[Standing] = field(default_factory=list)
     settled_seconds: float = 0.0
+    spells: Spells = field(default_factory=Spells)
     whole: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -127,10 +140,13 @@ async def play(cluster: Cluster, plane: ControlPlane, scheduler: Scheduler, webh
         elif kind is Kind.SERVER:
             await asyncio.to_thread(plane.restart, "kube-apiserver", grace=0)
         began = time.monotonic()
-        result.left = await _settle(cluster)
+        result.left = await _settle(cluster, result.spells)
         result.settled_seconds = time.monotonic() - began - CALM_SECONDS
         result.whole = sum(one.bound == one.size for one in await standings(cluster.api))
         result.problems += await overbooked(cluster.api, objects.NVIDIA)
+        if result.spells.longest_seconds > kind.limit_seconds:
+            spell = f"{result.spells.longest_gang} half bound for {result.spells.longest_seconds:.1f} s"
+            result.problems.append(f"{spell}, which is more than {kind.limit_seconds:g} s")
         if not scheduler.alive:
             result.problems.append("the scheduler ended by itself")
     finally:
@@ -179,14 +195,16 @@ async def _half_bound(cluster: Cluster) -> int:
     return 0
 
 
-async def _settle(cluster: Cluster) -> list[Standing]:
+async def _settle(cluster: Cluster, spells: Spells) -> list[Standing]:
     """Return the gangs that are still half bound when they should not be any more."""
     deadline = time.monotonic() + SETTLES_SECONDS
     calm = time.monotonic()
     half: list[Standing] = []
     while time.monotonic() < deadline:
         try:
-            half = [one for one in await standings(cluster.api) if one.half]
+            found = await standings(cluster.api)
+            half = [one for one in found if one.half]
+            spells.look(time.monotonic(), found)
         except (ApiError, OSError):
             calm = time.monotonic()
         if half:
@@ -223,4 +241,5 @@ def line(number: int, result: Result) -> str:
     left = [f"{one.name} {one.bound}/{one.size}" for one in result.left]
     told: Json = {"round": number, "kind": result.kind.value, "ok": result.ok, "half_at_fault": result.met}
     told |= {"settled_seconds": round(result.settled_seconds, 1), "whole": result.whole}
+    told |= {"longest_half_seconds": round(result.spells.longest_seconds, 1)}
     return json.dumps(told | {"left_half": left, "problems": result.problems})
