@@ -153,12 +153,12 @@ class Api:
             },
         )
 
-    async def watch(self, plural: str, version: str) -> AsyncIterator[tuple[str, Json]]:
-        """Yield type and object of what happens in all namespaces after a version, until the server ends it."""
+    async def watch(self, plural: str, version: str, namespace: str | None = None) -> AsyncIterator[tuple[str, Json]]:
+        """Yield type and object of what happens after a version, in all namespaces or one, until the server ends it."""
         assert self._session is not None
         query = {"watch": "1", "resourceVersion": version, "allowWatchBookmarks": "true"}
         async with self._session.get(
-            self.url + path(plural, None),
+            self.url + path(plural, namespace),
             params=query,
             ssl=self._ssl,
             timeout=aiohttp.ClientTimeout(total=None),

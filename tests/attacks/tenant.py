@@ -1,0 +1,139 @@
+"""The hostile tenant, as a process of its own: creates what the attacks need and replaces some of it until it ends.
+
+Run by `tests.attacks`; it has the rights of a ServiceAccount of the namespace `hostile`, and no others.
+"""
+
+import argparse
+import asyncio
+import itertools
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from tests.e2e.api import Api, ApiError, Json
+
+from . import hostile
+
+CHURNING_GANGS: Final = 12
+"""Gangs of the ninth attack that exist at a time."""
+MIGRATIONS: Final = 300
+"""Migrations of the ninth attack that exist at a time."""
+
+
+class Tenant:
+    """Creates objects in its namespace, each attack at a rate of its own."""
+
+    def __init__(self, api: Api, rate: float) -> None:
+        self._api = api
+        self._pause = 1.0 / rate
+        self.created: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+
+    async def create(self, attack: str, plural: str, item: Json) -> bool:
+        """Create an object; return whether the API server took it."""
+        try:
+            await self._api.create(plural, item, hostile.NAMESPACE)
+        except ApiError as error:
+            self.refused[f"{attack} {error.status}"] += 1
+            if self.refused[f"{attack} {error.status}"] == 1:
+                print(f"{attack}: {error}", file=sys.stderr)
+            return False
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            self.refused[f"{attack} connection"] += 1
+            return False
+        finally:
+            await asyncio.sleep(self._pause)
+        self.created[attack] += 1
+        return True
+
+    async def delete(self, plural: str, name: str) -> None:
+        """Delete an object, if it exists."""
+        with suppress(ApiError, aiohttp.ClientError, OSError, TimeoutError):
+            await self._api.delete(plural, name, hostile.NAMESPACE, grace=0)
+        await asyncio.sleep(self._pause)
+
+    async def keep(self, attack: str, pods: Callable[[], Iterator[Json]]) -> None:
+        """Create the pods of an attack, and then replace one after the other for ever."""
+        names = []
+        for item in pods():
+            await self.create(attack, "pods", item)
+            names.append(item["metadata"]["name"])
+        for item in itertools.chain.from_iterable(pods() for _ in itertools.count()):
+            await self.delete("pods", item["metadata"]["name"])
+            await self.create(attack, "pods", item)
+            await asyncio.sleep(10 * self._pause)
+
+    async def churn(self, attack: str) -> None:
+        """Create and delete gangs that ask for whole nodes, and Migrations of their pods."""
+        alive: list[list[str]] = []
+        for number in itertools.count():
+            pods = hostile.churning(number)
+            names = [item["metadata"]["name"] for item in pods]
+            for item in pods:
+                await self.create(attack, "pods", item)
+            alive.append(names)
+            for part in range(5):
+                moved = random.sample(names, min(8, len(names)))
+                await self.create(attack, "migrations.topology.scheduler", hostile.migration(5 * number + part, moved))
+                if 5 * number + part >= MIGRATIONS:
+                    await self.delete("migrations.topology.scheduler", f"churn-{5 * number + part - MIGRATIONS}")
+            if len(alive) > CHURNING_GANGS:
+                for name in alive.pop(random.randrange(len(alive))):
+                    await self.delete("pods", name)
+
+
+async def attack(api: Api, options: argparse.Namespace) -> Json:
+    """Run the attacks for a time; return how much was created and refused."""
+    only, scale, uid = options.only, options.scale, options.borrowed_uid
+    tenant = Tenant(api, options.rate / max(1, len(only)))
+    nodes = [f"n{number}" for number in range(options.nodes)]
+    attacks: dict[int, Callable[[str], Awaitable[None]]] = {
+        1: lambda name: tenant.keep(name, lambda: hostile.numbers(max(2, round(100 * scale)))),
+        2: lambda name: tenant.keep(name, lambda: hostile.gangs_of_classes(scale)),
+        3: lambda name: tenant.keep(name, lambda: hostile.terms(scale)),
+        4: lambda name: tenant.keep(name, lambda: hostile.resource_names(scale)),
+        5: lambda name: tenant.keep(name, lambda: hostile.selector_keys(scale)),
+        6: lambda name: tenant.keep(name, lambda: hostile.classes(scale)),
+        7: lambda name: tenant.keep(name, lambda: hostile.owner_kinds(scale)),
+        8: lambda name: tenant.keep(name, lambda: hostile.forged(scale, uid, nodes)),
+        9: tenant.churn,
+    }
+    began = time.monotonic()
+    running = [asyncio.ensure_future(start(str(number))) for number, start in attacks.items() if number in only]
+    done, _ = await asyncio.wait(running, timeout=options.seconds, return_when=asyncio.FIRST_EXCEPTION)
+    for one in running:
+        one.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    for one in done:
+        one.result()
+    took = time.monotonic() - began
+    return {"seconds": round(took, 1), "created": dict(tenant.created), "refused": dict(tenant.refused)}
+
+
+async def _main(options: argparse.Namespace) -> None:
+    async with Api(options.kubeconfig) as api:
+        print(json.dumps(await attack(api, options)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.attacks.tenant", description=__doc__)
+    parser.add_argument("--kubeconfig", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--rate", type=float, required=True, help="requests a second of all attacks together")
+    parser.add_argument("--scale", type=float, required=True)
+    parser.add_argument("--nodes", type=int, required=True, help="how many there are: n0, n1 and so on")
+    parser.add_argument("--borrowed-uid", required=True)
+    parser.add_argument("--only", type=int, nargs="*", required=True)
+    asyncio.run(_main(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

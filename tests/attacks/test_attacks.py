@@ -1,0 +1,62 @@
+"""The attacks for some seconds on few nodes; the long form is ``python -m tests.attacks``."""
+
+import pytest
+
+from tests.e2e.api import Json
+
+from .measuring import Plan, measure
+from .verdict import problems
+
+SLOWER_SECONDS = 10.0
+"""Machines of CI run the API server, the scheduler and both tenants on few cores."""
+
+
+@pytest.mark.real
+@pytest.mark.timeout(600)
+async def test_nine_attacks_end_nothing_and_the_other_namespace_is_bound() -> None:
+    plan = Plan(nodes=96, quiet_seconds=4, attack_seconds=15, rate=90, scale=0.05)
+    assert problems(await measure(plan), SLOWER_SECONDS) == []
+
+
+def _report() -> Json:
+    pending = {"count": 9, "p50": 0.1, "p99": 0.2, "max": 0.2}
+    phase = {"pods": pending, "gangs": pending, "never_bound": 0, "rss_mib": 400, "died": False}
+    phase["livez"] = {"unanswered": 0}
+    tenant = {"created": {"1": 5, "2": 5}}
+    return {
+        "attacks": [1, 2],
+        "quiet": dict(phase),
+        "attacked": dict(phase),
+        "alive": True,
+        "terms": 1,
+        "tenant": tenant,
+    }
+
+
+def test_a_report_without_problems() -> None:
+    assert problems(_report()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        (["alive"], False, "the daemon ended"),
+        (["attacked", "died"], True, "the daemon ended"),
+        (["terms"], 2, "the Lease was taken 2 times"),
+        (["attacked", "rss_mib"], 513, "513 MiB resident"),
+        (["attacked", "never_bound"], 1, "1 pods of the other namespace"),
+        (["attacked", "livez"], {"unanswered": 1}, "1 probes"),
+        (["attacked", "pods"], {"count": 9, "p99": 1.3}, "p99 of pods 1.3 s with attacks, 0.2 s without"),
+        (["attacked", "gangs"], {"count": 9, "p99": 1.3}, "p99 of gangs 1.3 s"),
+        (["attacked", "gangs"], {"count": 0}, "no gangs were measured"),
+        (["tenant"], {"created": {"1": 5}}, "attack 2 created nothing"),
+        (["tenant"], {}, "attack 1 created nothing"),
+    ],
+)
+def test_what_is_not_as_promised_is_a_problem(path: list[str], value: object, problem: str) -> None:
+    report = _report()
+    within = report
+    for key in path[:-1]:
+        within = within[key]
+    within[path[-1]] = value
+    assert any(problem in found for found in problems(report))

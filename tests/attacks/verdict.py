@@ -1,0 +1,39 @@
+"""Whether a report keeps what is promised."""
+
+from typing import Final
+
+from tests.e2e.api import Json
+
+MOST_MIB: Final = 512
+SLOWER_SECONDS: Final = 1.0
+"""How much longer than without attacks the 99th percentile of pods and of gangs may be pending."""
+PROBE_FAILURES: Final = 3
+"""Unanswered probes one after the other that end the container, by the manifests."""
+
+
+def problems(report: Json, slower_seconds: float = SLOWER_SECONDS) -> list[str]:
+    """Return what is not as promised."""
+    quiet, attacked = report["quiet"], report["attacked"]
+    created = report["tenant"].get("created", {})
+    found = [f"attack {number} created nothing" for number in report["attacks"] if not created.get(str(number))]
+    if not report["alive"] or attacked["died"]:
+        found.append("the daemon ended")
+    if report["terms"] != 1:
+        found.append(f"the Lease was taken {report['terms']} times")
+    if attacked["rss_mib"] > MOST_MIB:
+        found.append(f"{attacked['rss_mib']} MiB resident, more than {MOST_MIB}")
+    if attacked["never_bound"]:
+        found.append(f"{attacked['never_bound']} pods of the other namespace were not bound")
+    if attacked["livez"]["unanswered"]:
+        found.append(f"{attacked['livez']['unanswered']} probes were not answered in time")
+    for kind in ("pods", "gangs"):
+        if not quiet[kind]["count"] or not attacked[kind]["count"]:
+            found.append(f"no {kind} were measured")
+            continue
+        slower = attacked[kind]["p99"] - quiet[kind]["p99"]
+        if slower > slower_seconds:
+            found.append(
+                f"p99 of {kind} {attacked[kind]['p99']} s with attacks, {quiet[kind]['p99']} s without:"
+                f" {slower:.2f} s more"
+            )
+    return found
