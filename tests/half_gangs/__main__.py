@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import shutil
 import sys
 from collections import Counter
 
@@ -42,7 +43,9 @@ async def run(rounds: int, kinds: list[Kind]) -> int:
                         met[kind] += bool(result.met)
                         print(line(number, result), flush=True)
                         if not result.ok:
-                            print(scheduler.log.read_text()[-6000:], file=sys.stderr)
+                            kept = f"half-gangs-{number}-{kind.name}.log"
+                            shutil.copyfile(scheduler.log, kept)
+                            print(f"the scheduler's log is {kept}", file=sys.stderr)
             finally:
                 await webhook.stop()
                 await scheduler.kill()

@@ -149,6 +149,8 @@ async def play(cluster: Cluster, plane: ControlPlane, scheduler: Scheduler, webh
             result.problems.append(f"{spell}, which is more than {kind.limit_seconds:g} s")
         if not scheduler.alive:
             result.problems.append("the scheduler ended by itself")
+    except TimeoutError as error:
+        result.problems.append(str(error))
     finally:
         webhook.mood = Mood.ALLOWS
         await scheduler.kill()
