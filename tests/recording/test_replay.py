@@ -289,7 +289,9 @@ def busy(d: HeardDriver, writer: SegmentWriter, until: int) -> None:
         d.step()
         if writer.next_number > until:
             return
+        assert not writer.failed
         time.sleep(0.005)
+    raise AssertionError(f"segment {until} is never full")
 
 
 def test_segments_are_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:

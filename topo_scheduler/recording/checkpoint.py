@@ -6,7 +6,6 @@ engine's own classes and a few of Python and numpy, so that a directory from els
 
 import gc
 import io
-import itertools
 import pickle
 from collections.abc import Mapping
 from functools import cache
@@ -40,7 +39,6 @@ _OTHERS: Final = frozenset(
         ("builtins", "list"),
         ("builtins", "int"),
         ("datetime", "datetime"),
-        ("itertools", "count"),
         ("numpy", "dtype"),
         ("numpy", "ndarray"),
         ("numpy._core.multiarray", "_reconstruct"),
@@ -120,7 +118,7 @@ def dump(engine: Engine, resolve: Resolve, leave_out: str) -> bytes:
         CheckpointError: something in it can't be written.
     """
     state = {name: value for name, value in vars(engine).items() if name != leave_out}
-    numbers = {module.__name__: module._numbers.__reduce__()[1][0] for module in _COUNTERS}
+    numbers = {module.__name__: module._numbers.first_free for module in _COUNTERS}
     file = io.BytesIO()
     known = {id(engine.extensions): _EXTENSIONS, id(resolve): _RESOLVE}
     collecting = gc.isenabled()
@@ -150,6 +148,5 @@ def load(data: bytes, resolve: Resolve, extensions: Extensions) -> Engine:
     engine = Engine.__new__(Engine)
     vars(engine).update(state)
     for module in _COUNTERS:
-        used = module._numbers.__reduce__()[1][0]
-        module._numbers = itertools.count(max(used, numbers[module.__name__]))
+        module._numbers.first_free = max(module._numbers.first_free, numbers[module.__name__])
     return engine

@@ -5,7 +5,6 @@ the pods a selector matches by row and reads the log of arrivals and departures 
 nobody has any more are forgotten.
 """
 
-import itertools
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -14,6 +13,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from topo_scheduler.state.numbering import Numbering
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.selectors import NOTHING, Selector
 
@@ -108,7 +108,7 @@ Condition = tuple[Selector, frozenset[str] | None]
 """A selector and the namespaces in which it looks, None for all of them."""
 
 
-_numbers = itertools.count()
+_numbers: Final = Numbering()
 
 
 class Tally:
@@ -120,7 +120,7 @@ class Tally:
         self._residents = residents
         self._conditions = conditions
         self._living = living
-        self._number = next(_numbers) if number is None else number
+        self._number = _numbers.take() if number is None else number
         self._counts: Int64 = np.zeros(0, np.int64)
         self._at = -1
 

@@ -4,7 +4,6 @@ A view reads the node table's change logs from where it stopped, so a decision p
 last one of its class, not for the cluster.
 """
 
-import itertools
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
@@ -29,6 +28,7 @@ from topo_scheduler.scheduling.rules.wishes import (
 from topo_scheduler.state.changes import ChangeLog
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.numbering import Numbering
 from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.resources import GPU
 
@@ -38,14 +38,14 @@ ANY_MODEL: Final = -2
 """Stands for nodes of any GPU model, those without a model label included."""
 
 
-_numbers = itertools.count()
+_numbers: Final = Numbering()
 
 
 class ClassView:
     """One class, on nodes of one GPU model or of any."""
 
     def __init__(self, around: Surroundings, cls: PodClass, model: int) -> None:
-        self.number = next(_numbers)
+        self.number = _numbers.take()
         """Tells this view from any other there ever was, for use in the keys of caches."""
         self.cls = cls
         self.model = model
