@@ -137,13 +137,24 @@ async def _nothing() -> AsyncIterator[bytes]:
         yield piece
 
 
+class _Content:
+    """The content of an answer, in one piece."""
+
+    def __init__(self, body: bytes) -> None:
+        self._left = body
+
+    async def readany(self) -> bytes:
+        piece, self._left = self._left, b""
+        return piece
+
+
 class _Response:
     """An answer as aiohttp gives it."""
 
     def __init__(self, answer: Answer | None, content: _Lines | None = None, ended: Callable[[], None] | None = None):
         self.status = answer.code if answer is not None else 200
         self.headers: Mapping[str, str] = answer.headers if answer is not None else {}
-        self.content = content
+        self.content = content or _Content(answer.body if answer is not None else b"")
         self._answer = answer
         self._ended = ended
 

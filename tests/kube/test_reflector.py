@@ -1,10 +1,13 @@
 """A reflector keeps the sink's view equal to the server's, whatever the server does to it."""
 
 import asyncio
+import json
 
 import pytest
 
 from topo_scheduler.api.objects import PartialObject, Pod
+from topo_scheduler.kube import decoding
+from topo_scheduler.kube import reflector as reflector_module
 from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import DEPLOYMENTS, PODS
 from topo_scheduler.simulation.apiserver import BreakWatch, Disconnect, EmbeddedAPIServer, Refuse, Truncate
@@ -315,3 +318,46 @@ async def test_a_sink_that_raises_ends_the_reflector() -> None:
         w.create_pod("pod")
         with pytest.raises(RuntimeError, match="a bug"):
             await w.reflector(PODS, Broken()).run()
+
+
+@virtual_time
+async def test_pages_of_large_objects_hold_fewer_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reflector_module, "PAGE_BYTES", 120_000)
+    async with world() as w:
+        for number in range(40):
+            w.create_pod(
+                f"pod-{number:02}", annotations={"example.com/big": "x" * (50_000 if 10 <= number < 20 else 10)}
+            )
+        view: View[Pod] = View()
+        reflector = w.reflector(PODS, view, page_size=40)
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            assert view.versions == w.versions()
+            assert sum(len(names) for _, names in view.calls) == 40
+            assert all(len(names) <= 2 for _, names in view.calls if "pod-15" in names)
+            assert len(view.calls[-1][1]) > 2, "small objects come in larger pages again"
+
+
+@virtual_time
+async def test_an_object_larger_than_a_page_may_be_is_a_failure_that_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reflector_module, "PAGE_BYTES", 20_000)
+    async with world() as w:
+        w.create_pod("huge", annotations={"example.com/big": "x" * 50_000})
+        view: View[Pod] = View()
+        reflector = w.reflector(PODS, view)
+        async with running(reflector.run()):
+            await eventually(lambda: "an answer of more than 20000 bytes; trying again" in caplog.text, within=60)
+            monkeypatch.setattr(reflector_module, "PAGE_BYTES", 100_000)
+            await eventually(lambda: view.versions == w.versions(), within=120)
+
+
+def test_large_pages_are_decoded_a_few_objects_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "LARGE", 10_000)
+    items = [{"metadata": {"name": f"p{n}", "annotations": {"big": "x" * 4_000}}} for n in range(10)]
+    page = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
+    _, slices = decoding.Codec(PODS).page(page)
+    sizes = [len(one) for one in slices]
+    assert sum(sizes) == 10
+    assert max(sizes) <= 3

@@ -71,6 +71,17 @@ VOLCANO_INDEX: Final = "volcano.sh/task-index"
 GROVE_CLIQUE: Final = "grove.io/podclique"
 GROVE_INDEX: Final = "grove.io/podclique-pod-index"
 
+READ_OF_PODS: Final = frozenset(
+    (
+        *(PLUGINS_LABEL, SIGS_LABEL, *VOLCANO_ANNOTATIONS, VOLCANO_MIN_MEMBER),
+        *(key for keys in SIZED_ON_PODS for key in keys),
+        *(JOB_INDEX, POD_INDEX, JOBSET_NAME, JOBSET_JOB_INDEX),
+        *(LWS_NAME, LWS_GROUP, LWS_WORKER, LWS_SIZE, LWS_SUBGROUP_SIZE, LWS_SUBGROUP_POLICY),
+        *(KUBEFLOW_TYPE, KUBEFLOW_INDEX, KUBEFLOW_ROLE, VOLCANO_TASK, VOLCANO_INDEX, GROVE_CLIQUE, GROVE_INDEX),
+    )
+)
+"""Keys of labels and annotations by which controllers and other schedulers say of a pod what this one reads."""
+
 
 class PodGroupObject(Base):
     """A PodGroup of any API, as it comes: what its fields mean differs between them, see ``state.groups``."""

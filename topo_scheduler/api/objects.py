@@ -243,6 +243,8 @@ class Pod(Base):
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
+    excess: str = field(default="", name="topology.scheduler/excess")
+    """Why the pod is refused by its size, where `state.trimming` left out what is too large. No API server sends it."""
 
     @property
     def key(self) -> str:

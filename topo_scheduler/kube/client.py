@@ -25,7 +25,15 @@ from yarl import URL
 
 from topo_scheduler import __version__
 from topo_scheduler.api.objects import Status
-from topo_scheduler.kube.errors import ApiError, ServerError, Unauthorized, Undecodable, Unreachable, api_error
+from topo_scheduler.kube.errors import (
+    ApiError,
+    ServerError,
+    TooLarge,
+    Unauthorized,
+    Undecodable,
+    Unreachable,
+    api_error,
+)
 from topo_scheduler.kube.fence import Fence, FencedBody
 from topo_scheduler.kube.transport import Connection, Transport
 
@@ -159,13 +167,15 @@ class Client:
         accept: str = JSON,
         timeout: float,
         recheck: Callable[[], str] | None = None,
+        most_bytes: int | None = None,
     ) -> bytes:
         """Send one request and return the body of the answer.
 
         ``path`` is already quoted. Raises ``ApiError`` for an answer that is not 2xx, ``Unreachable`` if
         there is none within ``timeout`` seconds, ``Fenced`` if it is a write and may not be sent, ``Withdrawn``
-        with the text of ``recheck``, which is asked right before the bytes of a write leave. The API server
-        carries out a write within ``timeout`` seconds, or the shorter time that the fence allows, or not at all.
+        with the text of ``recheck``, which is asked right before the bytes of a write leave, ``TooLarge`` for an answer
+        of more than ``most_bytes``. The API server carries out a write within ``timeout`` seconds, or the shorter time
+        that the fence allows, or not at all.
         """
         headers = {**self._headers, "Accept": accept}
         if body is not None:
@@ -174,12 +184,16 @@ class Client:
             raise RuntimeError(f"{method} {path}: a write needs a fence, and a body that asks it")
         authorization = await self._transport.authorization()
         try:
-            return await self._attempt(method, path, query, {**headers, **authorization}, body, timeout, recheck)
+            return await self._attempt(
+                method, path, query, {**headers, **authorization}, body, timeout, recheck, most_bytes
+            )
         except (Unauthorized, Unreachable) as error:
             if not _credentials_at_fault(error) or not await self._transport.reload(authorization):
                 raise
         authorization = await self._transport.authorization()
-        return await self._attempt(method, path, query, {**headers, **authorization}, body, timeout, recheck)
+        return await self._attempt(
+            method, path, query, {**headers, **authorization}, body, timeout, recheck, most_bytes
+        )
 
     async def _attempt(
         self,
@@ -190,10 +204,11 @@ class Client:
         body: bytes | None,
         timeout: float,
         recheck: Callable[[], str] | None,
+        most_bytes: int | None,
     ) -> bytes:
         fence = self._fence
         if body is None or fence is None:
-            return await self._send(method, _url(path, query), headers, None, timeout)
+            return await self._send(method, _url(path, query), headers, None, timeout, most_bytes)
         deadline = fence.deadline(timeout)
         url = _url(path, {**(query or {}), "timeout": f"{deadline * 1000:.0f}ms"})
         payload = FencedBody(body, fence, deadline, recheck)
@@ -214,7 +229,13 @@ class Client:
                 fence.unanswered(deadline)
 
     async def _send(
-        self, method: str, url: str, headers: dict[str, str], body: FencedBody | None, timeout: float
+        self,
+        method: str,
+        url: str,
+        headers: dict[str, str],
+        body: FencedBody | None,
+        timeout: float,
+        most_bytes: int | None = None,
     ) -> bytes:
         transport = self._transport
         status = 0
@@ -228,7 +249,7 @@ class Client:
                 allow_redirects=False,
                 **transport.options,
             ) as response:
-                answer = await response.read()
+                answer = await (response.read() if most_bytes is None else _read(response, most_bytes))
                 status = response.status
         except _NOT_SENT as error:
             raise Unreachable(f"{method} {url}: {_describe(error)}", sent=False) from error
@@ -292,6 +313,17 @@ class Client:
         finally:
             self.traffic.requests["WATCH", status] += 1
         raise _refusal(request, status, response.headers, answer)
+
+
+async def _read(response: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while part := await response.content.readany():
+        parts.append(part)
+        size += len(part)
+        if size > most_bytes:
+            raise TooLarge(f"{response.method} {response.url.path}: an answer of more than {most_bytes} bytes")
+    return b"".join(parts)
 
 
 def decode(decoder: msgspec.json.Decoder[T], answer: bytes) -> T:

@@ -8,6 +8,7 @@
     ├── Fenced               not sent: this process may not write any more
     ├── Withdrawn            not sent: what was to be written is wrong by now
     ├── Undecodable          an answer that is not the JSON it should be
+    ├── TooLarge             an answer of more bytes than were asked for
     └── ApiError             an answer that says no
         ├── Unauthorized     401
         ├── Forbidden        403
@@ -61,6 +62,10 @@ class Withdrawn(KubeError):
 
 class Undecodable(KubeError):
     """An answer arrived that is cut short, is not JSON, or is not what was asked for."""
+
+
+class TooLarge(KubeError):
+    """An answer has more bytes than the caller would take; the rest of it was not read."""
 
 
 class ApiError(KubeError):

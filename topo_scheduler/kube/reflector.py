@@ -28,6 +28,7 @@ from topo_scheduler.kube.errors import (
     Forbidden,
     Gone,
     KubeError,
+    TooLarge,
     Undecodable,
     Unreachable,
     api_error,
@@ -48,6 +49,9 @@ LIST_SECONDS = 30.0
 
 WATCH_SECONDS = (300, 600)
 """How long the server is asked to keep a watch: watches spread again over API servers that came back."""
+
+PAGE_BYTES = 24 * 1024 * 1024
+"""Bytes of a page at most. Where objects are so large that it has more, pages of fewer objects are asked for."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 """The window of the pause after a failure, in seconds; within it, the pause is random (full jitter)."""
@@ -226,6 +230,12 @@ class Reflector(Generic[T]):
                 if token:  # the pages outlived the server's history: fewer and larger ones next time
                     self._limit *= 2
                 raise
+            except TooLarge as error:
+                if self._limit == 1:
+                    raise
+                self._limit = max(1, self._limit // 4)
+                logger.info("%s; asking for pages of %d", error, self._limit)
+                continue
             for objects in slices:
                 batch = Batch(self._sink)
                 for item in objects:
@@ -243,7 +253,11 @@ class Reflector(Generic[T]):
         if token:
             query["continue"] = token
         accept = self.resource.accept(listing=True)
-        answer = await self._client.request("GET", self._path, query=query, accept=accept, timeout=LIST_SECONDS)
+        answer = await self._client.request(
+            "GET", self._path, query=query, accept=accept, timeout=LIST_SECONDS, most_bytes=PAGE_BYTES
+        )
+        if self._limit < self._page_size and len(answer) < PAGE_BYTES // 8:
+            self._limit = min(self._page_size, 2 * self._limit)
         return self._codec.page(answer)
 
     # ------------------------------------------------------------ watch

@@ -8,6 +8,7 @@ away.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from topo_scheduler.api.groups import READ_OF_PODS
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.selectors import LabelSelector, NodeAffinity, PodAffinity, PodAffinityTerm, Requirement
@@ -31,6 +32,8 @@ MOST_RESOURCES: Final = 64
 MOST_LABELS: Final = 256
 MOST_ANNOTATION_CHARACTERS: Final = 4_096
 """Characters of one annotation that the scheduler reads."""
+MOST_ANNOTATIONS: Final = 64
+"""Annotations ``topology.scheduler/…`` of a pod."""
 
 _REMEDIES: Final = {
     "terms": "match several values with one term (operator In)",
@@ -96,10 +99,21 @@ def _resources(pod: Pod) -> str:
 
 
 def _annotations(annotations: Mapping[str, str]) -> str:
+    count = characters = 0
+    most = MOST_ANNOTATION_CHARACTERS
     for name, value in annotations.items():
-        if len(value) > MOST_ANNOTATION_CHARACTERS and name.startswith(PREFIX):
-            most = MOST_ANNOTATION_CHARACTERS
+        ours = name.startswith(PREFIX)
+        if len(value) > most and (ours or name in READ_OF_PODS):
             return f"annotation {name[:80]} has {len(value)} characters, the scheduler reads at most {most}; shorten it"
+        count += ours
+        characters += len(value) if ours else 0
+    if count > MOST_ANNOTATIONS:
+        return too_many(f"metadata.annotations, {PREFIX}…,", count, MOST_ANNOTATIONS, "other")
+    if characters > 2 * most:
+        return (
+            f"the annotations {PREFIX}… have {characters} characters together, the scheduler reads at most {2 * most};"
+            " shorten them"
+        )
     return ""
 
 

@@ -4,6 +4,7 @@ A run is what a pod did from its start to its success; of a gang, what the longe
 memory. After a restart it is made again of the pods that succeeded and that the API server still has.
 """
 
+import hashlib
 import re
 import sys
 from collections import OrderedDict
@@ -25,6 +26,8 @@ LEAST: Final = 3
 """Runs of workloads alike from which on they tell anything."""
 SHARE: Final = 0.9
 """Of the runs of workloads alike so many took no longer than what is expected of the next."""
+IMAGES_CHARACTERS: Final = 512
+"""Characters beyond which the names of images are kept as their hash."""
 KEEP: Final = 4096
 """Workloads, and as many classes, that are remembered; the one that ran longest ago goes first."""
 _GENERATED: Final = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}))+$")
@@ -66,8 +69,10 @@ def run_of(pod: Pod) -> Run:
     meta = pod.metadata
     controller = meta.controller
     kind, name = (controller.kind, controller.name) if controller else ("Pod", meta.name)
-    images = {one.image for one in pod.spec.containers if one.image}
-    return Run(meta.namespace, kind, _chosen(name), sys.intern(",".join(sorted(images))) if images else "")
+    images = ",".join(sorted({one.image for one in pod.spec.containers if one.image}))
+    if len(images) > IMAGES_CHARACTERS:
+        images = hashlib.sha256(images.encode()).hexdigest()
+    return Run(meta.namespace, kind, _chosen(name), sys.intern(images))
 
 
 @lru_cache(maxsize=4096)

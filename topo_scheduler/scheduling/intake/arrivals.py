@@ -31,6 +31,7 @@ from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.ledger import Entry
+from topo_scheduler.state.trimming import trimmed
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
 
 Resolve = Callable[[Pod], Lineage | None]
@@ -138,7 +139,8 @@ class Arrivals:
             if pod.metadata.deletion_timestamp or pod.spec.scheduling_gates:
                 self.deleted(pod.metadata.uid, now)
             else:
-                self.understand(pod, now)
+                extensions = self._world.around.extensions
+                self.understand(trimmed(pod, extensions.annotations, plugins=bool(extensions.plugins)), now)
 
     def deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or no longer to be placed."""

@@ -150,7 +150,7 @@ def understand(
         f"annotation {name} is written by the scheduler itself; remove it"
         for name in sorted(WRITTEN & pod.metadata.annotations.keys())
     ]
-    if beyond := excess(pod):
+    if beyond := pod.excess or excess(pod):
         problems.append(beyond)
         cls, charged = PodClass(()), 0
     else:

@@ -34,6 +34,14 @@ from topo_scheduler.state.resources import GPU
 
 KEEP: Final = 1024
 """Views kept at most; the least recently used goes first."""
+KEEP_BYTES: Final = 64 * 2**20
+"""Memory of the views kept at most: fewer than `KEEP` from 1,024 nodes on."""
+KEEP_LEAST: Final = 64
+"""Views kept whatever their size: the classes of one gang."""
+BYTES_PER_ROW: Final = 64
+"""Memory of a view for each row of the table of nodes: six numbers and four marks, rounded up."""
+KEEP_CHANGES: Final = 512
+"""Changed rows that a view remembers for `LeafCounts`, which count all leaves where there are more."""
 ANY_MODEL: Final = -2
 """Stands for nodes of any GPU model, those without a model label included."""
 
@@ -79,7 +87,7 @@ class ClassView:
         self._uses_volumes = uses_volumes(cls)
         self._unreached: Bool = np.empty(0, np.bool_)
         self._domains_at = -1
-        self.changes = ChangeLog()
+        self.changes = ChangeLog(KEEP_CHANGES)
         """Rows of ``fit`` as they change."""
         self.counts: dict[tuple[Limits, tuple[str, ...]], LeafCounts] = {}
         """Members by leaf, for each set of limits per leaf."""
@@ -250,6 +258,12 @@ class Views:
         """Return whether there is a view of a class on nodes of any model."""
         return (cls, ANY_MODEL) in self._views
 
+    @property
+    def most(self) -> int:
+        """How many views are kept, by what a view of these nodes takes."""
+        fitting = KEEP_BYTES // (BYTES_PER_ROW * max(1, self._nodes.rows))
+        return min(KEEP, max(KEEP_LEAST, fitting))
+
     def get(self, cls: PodClass, model: int = ANY_MODEL) -> ClassView:
         """Return an up-to-date view.
 
@@ -262,7 +276,8 @@ class Views:
             self._nodes.widen()
             kind = CappedView if any(cap.partial for cap in cls.caps) else ClassView
             view = self._views[key] = kind(self._around, cls, model)
-            if len(self._views) > KEEP:
+            most = self.most
+            while len(self._views) > most:
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(key)
