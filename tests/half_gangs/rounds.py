@@ -35,8 +35,6 @@ HALF_SECONDS: Final = 60.0
 SETTLES_SECONDS: Final = 90.0
 """Within which no gang may be half bound any more, and none be it again."""
 CALM_SECONDS: Final = 6.0
-TAKEOVER_SECONDS: Final = 15.0
-"""For a new leader: the rest of the old lease (4 s), its start, and the lists."""
 ROLLED_BACK_SECONDS: Final = 5.0
 BIND_TIMEOUT_SECONDS: Final = 5.0
 SLACK_SECONDS: Final = 5.0
@@ -62,9 +60,9 @@ class Kind(StrEnum):
 
     @property
     def limit_seconds(self) -> float:
-        """For how long a gang may be half bound without a break."""
-        first = {Kind.LEADER: TAKEOVER_SECONDS, Kind.SERVER: TAKEOVER_SECONDS, Kind.HANGS: BIND_TIMEOUT_SECONDS}
-        return first.get(self, 0.0) + ROLLED_BACK_SECONDS + SLACK_SECONDS
+        """For how long a gang may be half bound without a break, while there are a leader and an API server."""
+        hangs = BIND_TIMEOUT_SECONDS if self is Kind.HANGS else 0.0
+        return hangs + ROLLED_BACK_SECONDS + SLACK_SECONDS
 
 
 @dataclass(slots=True)
@@ -134,13 +132,14 @@ async def play(cluster: Cluster, plane: ControlPlane, scheduler: Scheduler, webh
         await _leads(cluster)
         await _submit(cluster)
         result.met = await _half_bound(cluster)
+        term = await _term(cluster)
         if kind is Kind.LEADER:
             await scheduler.kill()
             await scheduler.start()
         elif kind is Kind.SERVER:
             await asyncio.to_thread(plane.restart, "kube-apiserver", grace=0)
         began = time.monotonic()
-        result.left = await _settle(cluster, result.spells)
+        result.left = await _settle(cluster, result.spells, term + 1 if kind is Kind.LEADER else term)
         result.settled_seconds = time.monotonic() - began - CALM_SECONDS
         result.whole = sum(one.bound == one.size for one in await standings(cluster.api))
         result.problems += await overbooked(cluster.api, objects.NVIDIA)
@@ -197,8 +196,17 @@ async def _half_bound(cluster: Cluster) -> int:
     return 0
 
 
-async def _settle(cluster: Cluster, spells: Spells) -> list[Standing]:
-    """Return the gangs that are still half bound when they should not be any more."""
+async def _term(cluster: Cluster) -> int:
+    """Return how often the lease went from one scheduler to another."""
+    lease = await cluster.api.get("leases", "topology-scheduler", "kube-system")
+    return int(lease["spec"].get("leaseTransitions", 0))
+
+
+async def _settle(cluster: Cluster, spells: Spells, term: int) -> list[Standing]:
+    """Return the gangs that are still half bound when they should not be any more.
+
+    ``spells`` counts from the term on, and only while the API server answers.
+    """
     deadline = time.monotonic() + SETTLES_SECONDS
     calm = time.monotonic()
     half: list[Standing] = []
@@ -206,9 +214,11 @@ async def _settle(cluster: Cluster, spells: Spells) -> list[Standing]:
         try:
             found = await standings(cluster.api)
             half = [one for one in found if one.half]
-            spells.look(time.monotonic(), found)
+            led = await _term(cluster) >= term
+            spells.look(time.monotonic(), found if led else [])
         except (ApiError, OSError):
             calm = time.monotonic()
+            spells.look(calm, [])
         if half:
             calm = time.monotonic()
         elif time.monotonic() - calm >= CALM_SECONDS:
