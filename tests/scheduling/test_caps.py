@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from tests.helpers import make_node, make_pod
-from tests.scheduling.driver import Driver, fabric
+from tests.scheduling.driver import Driver, configured, fabric
+from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Container, Pod, PodSpec, ResourceRequirements, Toleration
+from topo_scheduler.api.process import PendingPods
 from topo_scheduler.api.selectors import (
     Affinity,
     LabelSelector,
@@ -20,13 +22,13 @@ from topo_scheduler.api.selectors import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from topo_scheduler.scheduling.intake import arrivals
 from topo_scheduler.scheduling.intake.outside import OutsidePods
 from topo_scheduler.scheduling.placing import views
 from topo_scheduler.scheduling.queueing import waking
 from topo_scheduler.scheduling.surveying.waiting import pending_pods
 from topo_scheduler.state.pod_caps import MOST_SPREAD_CONSTRAINTS, MOST_TERMS, excess
 from topo_scheduler.state.resources import MOST_OFFERED, MOST_UNOFFERED
+from topo_scheduler.state.trimming import memory_bytes
 from topo_scheduler.state.workloads import MOST_CLASSES
 
 
@@ -299,11 +301,15 @@ def test_classes_of_one_namespace_do_not_hold_up_those_of_another(monkeypatch: p
 # ---------------------------------------------------------------- pending pods of a namespace
 
 
-def test_pods_beyond_those_a_namespace_may_have_pending_come_in_when_there_is_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(arrivals, "MOST_PENDING_PODS", 20)
-    d = Driver([make_node("n1", gpus=8)])
+def reading(**limits: int) -> Configuration:
+    """Return a configuration with these limits of pending pods, which may be lower than administrators may set."""
+    found = configured()
+    scheduler = found.scheduler.model_copy(update={"pending_pods": PendingPods().model_copy(update=limits)})
+    return Configuration(scheduler, found.topology)
+
+
+def test_pods_beyond_those_a_namespace_may_have_pending_come_in_when_there_is_room() -> None:
+    d = Driver([make_node("n1", gpus=8)], config=reading(most_per_namespace=20, memory=1 << 30))
     filler = make_pod("filler", gpus=8)
     d.run(filler)
     many = [make_pod(f"p{n:03}", gpus=1, created=n) for n in range(100)]
@@ -329,6 +335,42 @@ def test_pods_beyond_those_a_namespace_may_have_pending_come_in_when_there_is_ro
     assert len(d.where(*many)) >= 70, "all others had their turn"
     assert not len(d.engine.arrivals.outside)
     assert not d.engine.arrivals.outside._lines
+
+
+def test_pods_beyond_the_memory_for_pending_pods_stay_outside_and_namespaces_share_it() -> None:
+    d = Driver([make_node("n1", gpus=8)], config=reading(most_per_namespace=1000, memory=500_000))
+    d.run(filler := make_pod("filler", gpus=8))
+    large = {f"word{n}": "x" * 60 for n in range(200)}
+    hostile = [make_pod(f"h{n:03}", gpus=1, created=n) for n in range(100)]
+    for pod in hostile:
+        pod.metadata.labels = dict(large)
+    d.run(*hostile)
+    outside = d.engine.arrivals.outside
+    assert 0 < 100 - len(outside) < 10, "each takes 90 kB"
+    assert d.engine.arrivals._pods._all_bytes < 2 * 500_000
+    plain = [make_pod(f"v{n}", gpus=8, namespace="other", created=200) for n in range(20)]
+    d.run(*plain)
+    assert not any(pod.metadata.uid in outside for pod in plain), "its share is free"
+    d.delete(filler)
+    d.settle()
+    assert len(d.where(*plain, *hostile)) > 0
+    for _ in range(150):
+        d.step(1)
+        d.settle()
+        d.delete(*[pod for pod in (*hostile, *plain) if pod.metadata.uid in d.pods and placed(d, pod)])
+    assert not len(outside)
+    assert not d.engine.arrivals._pods._bytes
+    assert d.engine.arrivals._pods._all_bytes == 0
+    assert not d.engine.arrivals._pods._bytes_of
+
+
+def test_pods_outside_are_kept_small() -> None:
+    outside = OutsidePods()
+    pod = make_pod("pod", gpus=1)
+    pod.metadata.labels = {f"word{n}": "x" * 60 for n in range(200)}
+    outside.put(pod)
+    assert len(outside._pods[pod.metadata.uid].data) < memory_bytes(pod) / 20
+    assert outside.take("default", 1) == [pod]
 
 
 def test_the_oldest_pod_outside_comes_in_first_and_those_that_go_are_forgotten() -> None:

@@ -17,7 +17,7 @@ from topo_scheduler.api.labels import (
     RAIL_LABELS,
 )
 from topo_scheduler.api.models import Model, Seconds
-from topo_scheduler.api.recording import AuditLog, Recording
+from topo_scheduler.api.recording import LEAST_BYTES, AuditLog, Bytes, Recording
 from topo_scheduler.api.scoring import SharedSpec
 
 API_VERSION: Final = "topology.scheduler/v1alpha1"
@@ -159,6 +159,16 @@ class Metrics(Model):
         return self
 
 
+class PendingPods(Model):
+    """How many pending pods are read at once. Others stay outside, and come in as there is room, the oldest first."""
+
+    most_per_namespace: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
+    """Of one namespace. A gang that is larger is never complete, so raise this and ``memory`` together."""
+    memory: Annotated[Bytes, Field(ge=LEAST_BYTES)] = 160 << 20
+    """For all pending pods together, such as ``320Mi``; a plain one takes about 7 KiB. Where they need more, namespaces
+    have equal shares. The memory limit of the container must leave 300 MiB beside it, and more beyond 5,000 nodes."""
+
+
 class PluginConfig(Model):
     """A plugin to load, by the name of its entry point."""
 
@@ -185,6 +195,7 @@ class SchedulerConfig(Model):
     """Pause before the second attempt of a gang whose bind failed; doubled with each failure."""
     pod_max_backoff_seconds: Seconds = 10.0
     """Longest such pause."""
+    pending_pods: PendingPods = PendingPods()
     volume_bind_timeout: Seconds = 600.0
     """How long a pod that has a node waits for its volumes to be made and bound before it is decided on anew."""
     gpu_resources: Annotated[tuple[str, ...], Field(min_length=1)] = GPU_RESOURCES

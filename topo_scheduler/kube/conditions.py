@@ -69,7 +69,7 @@ class ConditionWriter:
         self._wall = wall
         self._waiting: dict[str, _Mark] = {}
         self._doing: dict[str, _Mark] = {}
-        self._done: dict[str, tuple[str, str]] = {}  # uid: message and resourceVersion after it was written
+        self._done: dict[str, tuple[int, str]] = {}  # uid: hash of the message, resourceVersion after it was written
         self._lane: Lane[_Mark] = Lane(
             oldest=self._oldest,
             take=self._take,
@@ -128,8 +128,8 @@ class ConditionWriter:
     def _says(self, pod: Pod, observed: PodCondition | None, message: str) -> bool:
         """Whether the pod says this already, by what was written or by what is observed later than that."""
         seen = observed is not None and observed.reason == "Unschedulable" and observed.message == message
-        written, version = self._done.get(pod.metadata.uid, ("", ""))
-        return seen or (written == message and not _after(pod.metadata.resource_version, version))
+        written, version = self._done.get(pod.metadata.uid, (None, ""))
+        return seen or (written == hash(message) and not _after(pod.metadata.resource_version, version))
 
     def _oldest(self) -> float | None:
         return next((mark.since for uid, mark in self._waiting.items() if uid not in self._doing), None)
@@ -151,7 +151,7 @@ class ConditionWriter:
                 return
             self.written += 1
             if not mark.forgotten:
-                self._done[mark.uid] = (mark.message, version)
+                self._done[mark.uid] = (hash(mark.message), version)
         finally:
             del self._doing[mark.uid]
 

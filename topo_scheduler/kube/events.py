@@ -159,7 +159,7 @@ class EventRecorder:
         action: str,
     ) -> None:
         """Say this about the object, unless it was just said."""
-        message = printable(message)
+        message = _clipped(printable(message), NOTE_BYTES)
         key = (regarding.uid, reason, hash(message))
         now = self._clock()
         series = self._known.get(key)
@@ -233,7 +233,7 @@ class EventRecorder:
                 regarding=_Regarding(
                     regarding.api_version, regarding.kind, regarding.namespace, regarding.name, regarding.uid
                 ),
-                note=_clipped(occurrence.message, NOTE_BYTES),
+                note=occurrence.message,
                 type=occurrence.type,
             )
         )

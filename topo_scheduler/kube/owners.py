@@ -33,6 +33,7 @@ from topo_scheduler.kube.errors import Forbidden, KubeError, NotFound, Undecodab
 from topo_scheduler.kube.fair_slots import FairSlots
 from topo_scheduler.kube.resources import OWNER_KINDS, Object, Resource
 from topo_scheduler.kube.sinks import Deleted
+from topo_scheduler.kube.slimming import slim
 
 logger = logging.getLogger(__name__)
 
@@ -399,6 +400,7 @@ class OwnerSink:
 def _owner(resource: Resource[Any], item: Object) -> Owner:
     metadata = item.metadata
     metadata.annotations.pop(_BULKY, None)  # a copy of the whole object, kilobytes long
+    slim(metadata)
     return Owner(
         resource.kind,
         resource.api_version,

@@ -21,7 +21,7 @@ from typing import Generic, NoReturn, TypeVar
 
 import tenacity
 
-from topo_scheduler.api.objects import ListMeta, Status
+from topo_scheduler.api.objects import ListMeta, Pod, Status
 from topo_scheduler.kube.client import SILENCE_SECONDS, Client
 from topo_scheduler.kube.decoding import Bad, Codec
 from topo_scheduler.kube.errors import (
@@ -38,6 +38,7 @@ from topo_scheduler.kube.errors import (
 )
 from topo_scheduler.kube.resources import Object, Resource
 from topo_scheduler.kube.sinks import Batch, Deleted, Sink
+from topo_scheduler.kube.slimming import slim
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +90,7 @@ class Reflector(Generic[T]):
         self._client = client
         self._sink = sink
         self._codec = Codec(resource)
+        self._slims = resource.type is not Pod  # what is too much of a pod is a reason to refuse it
         self._namespace = namespace
         self._path = resource.collection(namespace)
         self._page_size = self._limit = page_size
@@ -316,6 +318,8 @@ class Reflector(Generic[T]):
             return
         self._bad.pop(key, None)
         self._known[key] = state
+        if self._slims:
+            slim(item.metadata)
         batch.apply(item)
 
     def _delete(self, item: T | Bad, batch: Batch[T]) -> None:

@@ -96,6 +96,7 @@ class Engine:
             self.attempts,
             self._told,
             resolve,
+            config.scheduler.pending_pods,
         )
         self._aside = SettingAside(self.queue, self.outcomes, self._told, config.scheduler)
         self.barrier = Barrier()

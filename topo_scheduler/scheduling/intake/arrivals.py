@@ -14,6 +14,7 @@ from topo_scheduler.api.annotations import (
 )
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.process import PendingPods as Limits
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of
@@ -21,7 +22,7 @@ from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed
 from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, PodRef, Tell, reference
 from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
 from topo_scheduler.scheduling.intake.leaving import Leaving
-from topo_scheduler.scheduling.intake.outside import ENTERING_PODS, MOST_PENDING_PODS, OutsidePods, said_outside
+from topo_scheduler.scheduling.intake.outside import ENTERING_PODS, OutsidePods, said_outside
 from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
 from topo_scheduler.scheduling.intake.understand import Lineage, Understood, seconds, understand, waits_since
 from topo_scheduler.scheduling.placing.second_tree import seen_fabric
@@ -50,6 +51,7 @@ class Arrivals:
         attempts: Attempts,
         told: Told,
         resolve: Resolve,
+        limits: Limits,
     ) -> None:
         self.siblings = Siblings()
         self._scheduler_name = scheduler_name
@@ -59,7 +61,7 @@ class Arrivals:
         self._attempts = attempts
         self._told = told
         self._resolve = resolve
-        self._pods = PendingPods()
+        self._pods = PendingPods(limits)
         self._unresolved: dict[str, Pod] = {}
         self.outside = OutsidePods()
         self.deciding = False
@@ -94,7 +96,7 @@ class Arrivals:
     def _entering(self) -> bool:
         """Whether pods outside may come in."""
         outside = self.outside.namespaces() if self.outside else ()
-        return any(self._pods.count(namespace) < MOST_PENDING_PODS for namespace in outside)
+        return any(self._pods.has_room(namespace) for namespace in outside)
 
     def pending(self, uid: str) -> Pod | None:
         """Return a pod that is to be placed."""
@@ -288,21 +290,24 @@ class Arrivals:
     def _stays_outside(self, pod: Pod) -> bool:
         """Keep a pod outside while its namespace has too many that are pending."""
         namespace, uid = pod.metadata.namespace, pod.metadata.uid
-        full = self._pods.count(namespace) >= MOST_PENDING_PODS and self._pods.get(uid) is None
+        full = self._pods.get(uid) is None and not self._pods.has_room(namespace)
         # A half-bound gang is completed first of all.
-        if not full or self.has_bound_siblings(pod):
+        if not full or (self.has_bound_siblings(pod) and self._pods.has_room(namespace, 2.0)):
             self.outside.drop(uid)
             return False
         if self.outside.put(pod):
             ref = PodRef(namespace, pod.metadata.name, uid)
-            self._out.append(Tell(ref, True, Reason.FAILED_SCHEDULING, said_outside(namespace)))
+            said = said_outside(namespace, self._pods.count(namespace), self._pods.limits)
+            self._out.append(Tell(ref, True, Reason.FAILED_SCHEDULING, said))
         return True
 
     def _let_in(self, now: float) -> None:
         for namespace in self.outside.namespaces() if self.outside else ():
-            room = min(ENTERING_PODS, MOST_PENDING_PODS - self._pods.count(namespace))
-            for pod in self.outside.take(namespace, room):
-                self.understand(pod, now)
+            for _ in range(ENTERING_PODS):
+                if not self._pods.has_room(namespace):
+                    break
+                for pod in self.outside.take(namespace, 1):
+                    self.understand(pod, now)
 
     def _leave_out(self, pod: Pod, above: Sequence[str], why: str, now: float) -> None:
         """Schedule a pod no more that is about to be deleted, but go on to look at what is above it."""

@@ -7,19 +7,32 @@ from functools import lru_cache
 from typing import Final
 
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.process import PendingPods as Limits
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.state.trimming import memory_bytes
 
 _NUMBER: Final = re.compile(r"\d+")
+
+
+OVERHEAD_BYTES: Final = 4_500
+"""Memory that the scheduler needs for a pending pod beside the pod: measured 7 KiB for a plain one, with itself."""
+FULL: Final = 1.5
+"""Times the memory for pending pods that there is for namespaces which have less than their share."""
 
 
 class PendingPods:
     """Pods to be placed, found again by the owners that say what they want."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
         self._pods: dict[str, Pod] = {}
         self._owners: dict[str, tuple[str, ...]] = {}
         self._below: dict[str, set[str]] = {}
         self._counts: Counter[str] = Counter()
+        self._bytes: dict[str, int] = {}
+        self._bytes_of: Counter[str] = Counter()
+        """Memory of the pods of each namespace, roughly."""
+        self._all_bytes = 0
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -30,10 +43,14 @@ class PendingPods:
 
     def put(self, pod: Pod, owners: Iterable[str]) -> None:
         """Remember a pod and the uids of the owners known so far."""
-        uid = pod.metadata.uid
+        uid, namespace = pod.metadata.uid, pod.metadata.namespace
+        size = self._bytes[uid] if self._pods.get(uid) is pod else memory_bytes(pod) + OVERHEAD_BYTES
         self.drop(uid)
         self._pods[uid] = pod
-        self._counts[pod.metadata.namespace] += 1
+        self._counts[namespace] += 1
+        self._bytes[uid] = size
+        self._bytes_of[namespace] += size
+        self._all_bytes += size
         self._owners[uid] = tuple(owners)
         for owner in self._owners[uid]:
             self._below.setdefault(owner, set()).add(uid)
@@ -44,9 +61,12 @@ class PendingPods:
         if pod is None:
             return
         namespace = pod.metadata.namespace
+        size = self._bytes.pop(uid)
+        self._all_bytes -= size
         self._counts[namespace] -= 1
+        self._bytes_of[namespace] -= size
         if not self._counts[namespace]:
-            del self._counts[namespace]
+            del self._counts[namespace], self._bytes_of[namespace]
         for owner in self._owners.pop(uid):
             below = self._below[owner]
             below.discard(uid)
@@ -56,6 +76,21 @@ class PendingPods:
     def count(self, namespace: str) -> int:
         """Return how many pending pods a namespace has."""
         return self._counts[namespace]
+
+    def has_room(self, namespace: str, factor: float = 1.0) -> bool:
+        """Return whether one more pod of a namespace may be read.
+
+        Args:
+            namespace: its namespace.
+            factor: times the usual limits.
+        """
+        memory = factor * self.limits.memory
+        if self._counts[namespace] >= factor * self.limits.most_per_namespace:
+            return False
+        if self._all_bytes < memory:
+            return True
+        namespaces = len(self._counts) + (namespace not in self._counts)
+        return self._all_bytes < FULL * memory and self._bytes_of[namespace] < memory / namespaces
 
     def all(self) -> list[Pod]:
         """Return all pending pods, in order of uid."""
@@ -102,18 +137,21 @@ class Siblings:
 
 
 class Told:
-    """What was told about each pod, so that it is told once: one event per pod and changed reason."""
+    """What was told about each pod, so that it is told once: one event per pod and changed reason.
+
+    Of each text its hash is kept: thousands of pending pods have as many different ones.
+    """
 
     def __init__(self) -> None:
-        self._warned: dict[str, set[tuple[Reason, str]]] = {}
-        self._failed: dict[str, str] = {}
+        self._warned: dict[str, set[int]] = {}
+        self._failed: dict[str, int] = {}
 
     def is_new(self, uid: str, reason: Reason, message: str) -> bool:
         """Return whether a warning was not told of this pod yet, and note that it is now."""
-        told = self._warned.setdefault(uid, set())
-        if (reason, message) in told:
+        told, warning = self._warned.setdefault(uid, set()), hash((reason, message))
+        if warning in told:
             return False
-        told.add((reason, message))
+        told.add(warning)
         return True
 
     def changed(self, uid: str, message: str, *, exact: bool = False) -> bool:
@@ -122,7 +160,7 @@ class Told:
         Unless ``exact``, numbers do not count: on a busy cluster they differ with every attempt, and the reason is the
         same.
         """
-        reason = message if exact else worded(message)
+        reason = hash(message if exact else worded(message))
         if self._failed.get(uid) == reason:
             return False
         self._failed[uid] = reason
