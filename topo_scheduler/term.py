@@ -28,7 +28,8 @@ from topo_scheduler.kube.events import EventRecorder
 from topo_scheduler.kube.evictions import Evictor
 from topo_scheduler.kube.group_conditions import GroupConditionWriter
 from topo_scheduler.kube.groups import GroupDirectory
-from topo_scheduler.kube.owners import Missing, OwnerDirectory
+from topo_scheduler.kube.owner_chains import Missing
+from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS

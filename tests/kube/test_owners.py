@@ -9,7 +9,8 @@ import pytest
 from topo_scheduler.api.objects import ObjectMeta, OwnerReference
 from topo_scheduler.kube.discovery import Discovery
 from topo_scheduler.kube.errors import Unreachable
-from topo_scheduler.kube.owners import Chain, Missing, OwnerDirectory
+from topo_scheduler.kube.owner_chains import Chain, Missing
+from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.kube.resources import CRONJOBS, JOBS
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault

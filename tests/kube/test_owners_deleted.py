@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
-from topo_scheduler.kube.owners import NEEDED_SECONDS, TICK_SECONDS, Chain, OwnerDirectory
+from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.kube.discovery import KEPT_SECONDS
+from topo_scheduler.kube.owner_chains import Chain
+from topo_scheduler.kube.owners import NEEDED_SECONDS, TICK_SECONDS, UNANSWERED_MOST_SECONDS, OwnerDirectory
 from topo_scheduler.kube.resources import JOBS
+from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 
 from .test_owners import TEMPLATE, create, of, ray_cluster, reference
 from .virtual import now, virtual_time
-from .world import World, running, world
+from .world import World, eventually, running, world
+
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 @asynccontextmanager
@@ -31,6 +37,11 @@ async def following(
 
 def delete(w: World, kind: str, name: str, propagation: Any = "Background") -> None:
     w.server.store.delete(kind, name, "default", DeleteOptions(propagation=propagation))
+
+
+def known_gone(owners: OwnerDirectory, pod: ObjectMeta) -> str:
+    chain = owners.resolve(pod)
+    return chain.gone if isinstance(chain, Chain) else ""
 
 
 @virtual_time
@@ -111,3 +122,158 @@ async def test_what_nothing_waits_below_is_forgotten_when_it_is_deleted() -> Non
             delete(w, "jobs.batch", "train")
             await asyncio.sleep(1)
             assert len(owners) == 0
+
+
+@virtual_time
+async def test_owners_that_hang_delay_no_other_namespace() -> None:
+    async with world() as w:
+        w.server.store.create("namespaces", {"metadata": {"name": "hostile"}})
+        ray = ray_cluster(w)
+        hung = []
+        for number in range(50):
+            obj = {"metadata": {"name": f"hung-{number}"}}
+            hung.append(w.server.store.create("rayclusters.ray.io", obj, "hostile").obj)
+        async with following(w) as owners:
+            for item in hung:
+                await owners.complete(of(reference(item), namespace="hostile"))
+            pod = of(reference(ray))
+            assert not (await owners.complete(pod)).gone
+            w.server.faults.add(Delay(600.0), where=lambda info: "/namespaces/hostile/" in info.path)
+            await asyncio.sleep(3 * NEEDED_SECONDS)
+            delete(w, "rayclusters.ray.io", "ray")
+            began = now()
+            await eventually(lambda: known_gone(owners, pod), NEEDED_SECONDS + TICK_SECONDS + 1)
+            assert now() > began, "not known before it was asked for"
+            # Asked again less and less often, and 4 at once at most: 12 s each.
+            w.server.requests.clear()
+            await asyncio.sleep(600)
+            assert 0 < len([entry for entry in w.server.requests.entries if "/hostile/" in entry.path]) <= 4 * 600 / 10
+            w.server.faults.clear()
+            w.server.store.delete("rayclusters.ray.io", "hung-49", "hostile", DeleteOptions())
+            await asyncio.sleep(UNANSWERED_MOST_SECONDS + 2 * TICK_SECONDS)
+            chain = await owners.complete(of(reference(hung[49]), namespace="hostile"))
+            assert chain.gone == "RayCluster hung-49 does not exist"
+
+
+@virtual_time
+async def test_an_owner_whose_definition_is_deleted_is_gone_with_it() -> None:
+    async with world() as w:
+        ray = ray_cluster(w)
+        changed: list[str] = []
+        async with following(w, changed) as owners:
+            pod = of(reference(ray))
+            assert not (await owners.complete(pod)).gone
+            w.server.store.delete(DEFINITIONS, "rayclusters.ray.io", "", DeleteOptions())
+            await asyncio.sleep(NEEDED_SECONDS + TICK_SECONDS + 1)
+            chain = owners.resolve(pod)
+            assert isinstance(chain, Chain)
+            text = "RayCluster ray: ray.io/v1 has no such kind any more, so it was deleted"
+            assert (chain.owners, chain.gone) == ((), text)
+            assert ray["metadata"]["uid"] in changed
+
+
+@virtual_time
+async def test_a_kind_that_was_never_served_is_not_gone_and_unconfirmed() -> None:
+    """Its CustomResourceDefinition may come yet."""
+    async with world() as w, following(w) as owners:
+        thing = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray", "uid": "u", "controller": True}
+        chain = await owners.complete(of(thing))
+        assert not chain.gone and chain.unconfirmed
+        await asyncio.sleep(100)
+        ray = ray_cluster(w)
+        await asyncio.sleep(100)
+        assert (await owners.complete(of(reference(ray)))).owners
+
+
+@pytest.mark.parametrize("where", ["/apis/ray.io/v1", "rayclusters/ray"])
+@virtual_time
+async def test_an_aggregated_api_that_is_down_is_no_answer(where: str) -> None:
+    async with world() as w:
+        ray = ray_cluster(w)
+        async with following(w) as owners:
+            pod = of(reference(ray))
+            before = await owners.complete(pod)
+            w.server.faults.add(Refuse(503), where=lambda info: info.path.endswith(where))
+            await asyncio.sleep(KEPT_SECONDS + 200)
+            assert owners.resolve(pod) == before
+            assert await owners.confirm(pod, age=1, within=5) is None
+
+
+@virtual_time
+async def test_a_version_that_is_served_no_more_hides_no_owner() -> None:
+    """The reference names the version that the pod's controller knew; the object is read as another."""
+    async with world() as w:
+        ray = ray_cluster(w)
+        async with following(w) as owners:
+            earlier = {**reference(ray), "apiVersion": "ray.io/v1alpha1"}
+            chain = await owners.complete(of(earlier))
+            assert [owner.name for owner in chain.owners] == ["ray"] and not chain.unconfirmed
+
+
+# ---------------------------------------------------------------- confirmed
+
+
+@virtual_time
+async def test_confirming_asks_again_for_owners_that_are_watched_and_for_those_that_are_not() -> None:
+    async with world() as w:
+        ray = ray_cluster(w)
+        job = create(w, "jobs.batch", "part-0", spec={"template": TEMPLATE}, owner=ray)
+        async with following(w) as owners:
+            pod = of(reference(job))
+            before = await owners.complete(pod)
+            w.server.requests.clear()
+            confirmed = await asyncio.gather(*[owners.confirm(pod, age=1, within=5) for _ in range(64)])
+            assert all(chain == before for chain in confirmed)
+            assert w.asked("get", "rayclusters") == w.asked("get", "jobs") == 1
+            delete(w, "rayclusters.ray.io", "ray")
+            assert (await owners.confirm(pod, age=1, within=5)) == before, "answered less than a second ago"
+            await asyncio.sleep(1.1)
+            chain = await owners.confirm(pod, age=1, within=5)
+            assert chain is not None and chain.gone == "RayCluster ray does not exist"
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+@virtual_time
+async def test_confirming_is_ahead_of_a_watch_that_is_late(propagation: str) -> None:
+    async with world() as w:
+        job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
+        changed: list[str] = []
+        async with following(w, changed) as owners:
+            pod = of(reference(job))
+            await owners.complete(pod)
+            w.server.faults.add(BreakWatch("silence"), verb="watch", resource="jobs")
+            await asyncio.sleep(400)  # until the watch that was begun before has ended
+            delete(w, "jobs.batch", "train", propagation)
+            await asyncio.sleep(1)
+            chain = owners.resolve(pod)
+            assert isinstance(chain, Chain) and not chain.gone, "the watch is late"
+            confirmed = await owners.confirm(pod, age=1, within=5)
+            assert confirmed is not None and confirmed.gone and confirmed == owners.resolve(pod)
+            assert changed == [job["metadata"]["uid"]]
+
+
+@virtual_time
+async def test_an_owner_that_hangs_is_not_confirmed_and_delays_no_other() -> None:
+    async with world() as w:
+        rays = [ray_cluster(w, name) for name in ("hung", "ray")]
+        async with following(w) as owners:
+            for ray in rays:
+                await owners.complete(of(reference(ray)))
+            w.server.faults.add(Delay(600.0), where=lambda info: info.path.endswith("/hung"))
+            began = now()
+            hung = [asyncio.create_task(owners.confirm(of(reference(rays[0])), age=1, within=5)) for _ in range(40)]
+            assert await owners.confirm(of(reference(rays[1])), age=1, within=5) is not None
+            assert now() - began < 1
+            assert await asyncio.gather(*hung) == [None] * 40
+            assert now() - began == pytest.approx(5, abs=0.5)
+
+
+@virtual_time
+async def test_a_borrowed_uid_is_not_confirmed_and_ends_no_owner() -> None:
+    async with world() as w:
+        job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
+        async with following(w) as owners:
+            borrowed = of({**reference(job), "name": "other"})
+            chain = await owners.confirm(borrowed, age=0, within=5)
+            assert chain is not None and chain.unconfirmed
+            assert not (await owners.complete(of(reference(job)))).gone

@@ -17,7 +17,8 @@ from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.errors import ApiError, Forbidden, KubeError, Misconfigured
 from topo_scheduler.kube.groups import served_groups
 from topo_scheduler.kube.listing import list_all
-from topo_scheduler.kube.owners import Missing, OwnerDirectory
+from topo_scheduler.kube.owner_chains import Missing
+from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.kube.resources import NAMESPACES, NODES, PODS
 from topo_scheduler.kube.storage import storage_sinks
 from topo_scheduler.scheduling.intake.understand import Lineage

@@ -72,13 +72,24 @@ class Discovery:
         self._groups: dict[str, tuple[float, dict[str, Resource[PartialObject]]]] = {}
 
     async def find(self, api_version: str, kind: str) -> Resource[PartialObject] | None:
-        """The resource, or None if that kind is not served.
+        """The resource, or None if that kind is not served in any version of its group.
 
+        References outlive versions: an object that was created as one version is read as another that is served still.
         Raises ``ValueError`` for what cannot be an apiVersion, and what the request raises.
         """
+        group_version_path(api_version)
+        served = api_version == CORE or await self._is_served(api_version)
+        if served and (found := await self._find(api_version, kind)) is not None:
+            return found
+        group = api_version.rpartition("/")[0]
+        others = sorted(one for one in self._versions - {api_version} if one.rpartition("/")[0] == group)
+        for other in others:
+            if (found := await self._find(other, kind)) is not None:
+                return found
+        return None
+
+    async def _find(self, api_version: str, kind: str) -> Resource[PartialObject] | None:
         path = group_version_path(api_version)
-        if api_version != CORE and not await self._is_served(api_version):
-            return None
         # Not one lock for all groups: one whose server hangs must not delay the others.
         async with self._locks.setdefault(api_version, asyncio.Lock()):
             learnt, kinds = self._groups.get(api_version, (float("-inf"), {}))
@@ -87,6 +98,12 @@ class Discovery:
                 kinds = await self._ask(api_version, path)
                 self._groups[api_version] = (self._clock(), kinds)
         return kinds.get(kind)
+
+    def forget(self, api_version: str) -> None:
+        """Ask again for the kinds of a group and version: one that was served is not any more."""
+        self._groups.pop(api_version, None)
+        self._versions -= {api_version}
+        self._listed = float("-inf")
 
     async def _is_served(self, api_version: str) -> bool:
         async with self._locks.setdefault("", asyncio.Lock()):

@@ -5,35 +5,46 @@ along the controller references. Two sources answer: reflectors for the kinds th
 all others, whose answer is kept and refreshed for as long as somebody asks.
 
 What always holds: ``resolve`` never waits, and says ``Missing`` as long as the API server has not answered
-for an owner. "Not there" is an answer only if the server gave it: 404, another uid under the name, a kind
-that is not served, or 403, which is also reported. A reference counts only if the object it leads to has
-the kind, the name and the namespace it says: uids alone could be borrowed from another namespace.
+for an owner. A reference counts only if the object it leads to has the kind, the name and the namespace it says:
+uids alone could be borrowed from another namespace.
 
 An owner that was deleted, or is being deleted, is reported by ``Chain.gone``: the garbage collector deletes its
 pods next. A watched owner is known to be gone from its watch. One that is not watched is asked for again every
 ``NEEDED_SECONDS`` as long as pods below it are pending, and at once when a watched owner below it is deleted.
+An owner that was there and whose kind the API server serves no more is gone with its CustomResourceDefinition.
+``confirm`` asks for all owners of an object again, before something is done for it that can't be undone.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 from weakref import WeakValueDictionary
 
-import msgspec
-
-from topo_scheduler.api.objects import Job, ObjectMeta, OwnerReference
+from topo_scheduler.api.objects import ObjectMeta, OwnerReference
 from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.decoding import Codec
-from topo_scheduler.kube.discovery import Discovery
-from topo_scheduler.kube.errors import Forbidden, KubeError, NotFound, Undecodable, lacks_rights, passes, retried
+from topo_scheduler.kube.errors import KubeError
 from topo_scheduler.kube.fair_slots import FairSlots
+from topo_scheduler.kube.owner_chains import (
+    Absent,
+    Chain,
+    Key,
+    Missing,
+    Owner,
+    changed,
+    described,
+    is_meant,
+    key_of,
+    named,
+    owner_of,
+)
+from topo_scheduler.kube.owner_reader import OwnerReader
+from topo_scheduler.kube.owner_refresh import Refreshes
 from topo_scheduler.kube.resources import OWNER_KINDS, Object, Resource
 from topo_scheduler.kube.sinks import Deleted
-from topo_scheduler.kube.slimming import slim
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +57,12 @@ REFRESH_SECONDS = 60.0
 NEEDED_SECONDS = 15.0
 """The same while pods below it are pending: they must not be scheduled once it is deleted."""
 
+UNANSWERED_MOST_SECONDS = 120.0
+"""The same for owners of which the API server gave no answer: the age doubles each time, up to this."""
+
+REFRESH_TIMEOUT_SECONDS = 12.0
+"""Longest time that one refresh holds its slot."""
+
 IDLE_SECONDS = 600.0
 """An owner nobody resolved or needed for this long is dropped, and not asked for again."""
 
@@ -54,82 +71,14 @@ TICK_SECONDS = 5.0
 ARRIVAL_SECONDS = 0.3
 """How long a watched owner is waited for: the watch of pods is often a little ahead of that of Jobs."""
 
-RIGHTS_SECONDS = 10.0
-"""For so long the first refusal by RBAC of a kind is not believed: a server that has just started has no roles yet."""
-
-TIMEOUT_SECONDS = 10.0
 CONCURRENCY = 8
+CONFIRMATIONS = 16
+"""Requests at once before evictions, beside the others."""
 EACH = 4
 """Requests at once for pods of one namespace, so that no namespace holds up all others."""
 
 MOST_FETCHED = 20_000
 """Owners kept that are not watched; beyond them those that no pending pod needs go, the least recently used first."""
-
-MOST_REPORTED = 1_024
-"""Kinds of which it is logged that they may not be read."""
-
-_BULKY = "kubectl.kubernetes.io/last-applied-configuration"
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """A link of a chain. ``job`` is set for Jobs, whose size is part of what is asked for."""
-
-    kind: str
-    api_version: str
-    namespace: str
-    name: str
-    uid: str
-    labels: Mapping[str, str] = field(repr=False)
-    annotations: Mapping[str, str] = field(repr=False)
-    controller: OwnerReference | None = None
-    job: Job | None = field(default=None, repr=False)
-    deleting: bool = False
-    """Whether it has a deletionTimestamp."""
-
-    def differs(self, other: "Owner") -> bool:
-        """Whether something a placement may depend on has changed."""
-        return (
-            self.annotations != other.annotations
-            or self.labels != other.labels
-            or self.controller != other.controller
-            or self.deleting != other.deleting
-            or _size(self.job) != _size(other.job)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """All owners there are, nearest first. ``broken`` says why the last one's own owner is not among them."""
-
-    owners: tuple[Owner, ...] = ()
-    broken: str = ""
-    forbidden: bool = False
-    """Whether it is broken for want of a permission, which deserves a Warning to the user."""
-    gone: str = ""
-    """Which owner was deleted, or is being deleted; the garbage collector deletes what is below it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """An owner of which nothing is known yet: ``fetch`` it."""
-
-    namespace: str
-    reference: OwnerReference
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """The server's answer for an owner that is not there, or not for us."""
-
-    reason: str
-    forbidden: bool = False
-    gone: bool = False
-    """Whether it was deleted. A uid never comes back, so this answer is final."""
-
-
-_Key = tuple[str, str, str, str, str]
-"""Namespace, group, kind, name and uid."""
 
 
 @dataclass(slots=True)
@@ -139,6 +88,8 @@ class _Fetched:
     answer: Owner | Absent
     asked: float
     used: float
+    unanswered: int = 0
+    """Refreshes in a row without an answer."""
 
 
 class OwnerDirectory:
@@ -161,16 +112,17 @@ class OwnerDirectory:
         self._on_change = on_change
         self._needed = needed
         self._clock = clock
-        self._discovery = Discovery(client, clock=clock)
-        self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
+        self._reader = OwnerReader(client, kinds, clock=clock)
         self._watched: dict[str, Owner] = {}
-        self._fetched: dict[_Key, _Fetched] = {}
+        self._fetched: dict[Key, _Fetched] = {}
         """By all that a reference says: the answer for one that borrows a uid must not be that for the uid's owner."""
         self._arrivals: dict[str, asyncio.Event] = {}
-        self._locks: WeakValueDictionary[_Key, asyncio.Lock] = WeakValueDictionary()
+        self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._slots = FairSlots(CONCURRENCY, EACH)
-        self._codecs: dict[Resource[Any], Codec[Any]] = {}
-        self._reported: set[str] = set()
+        self._confirmations = FairSlots(CONFIRMATIONS, EACH)
+        self._confirmed: dict[Key, float] = {}
+        """When the last confirmation that was answered was asked for."""
+        self._refreshes = Refreshes(self._refresh, EACH)
         self._outdated = asyncio.Event()
 
     def __len__(self) -> int:
@@ -189,15 +141,17 @@ class OwnerDirectory:
         namespace, reference = metadata.namespace, metadata.controller
         while reference is not None:
             if len(owners) == DEPTH or any(owner.uid == reference.uid for owner in owners):
-                return Chain(tuple(owners), f"{_say(reference)} closes a circle, or is owner {DEPTH + 1}", gone=gone)
+                broken = f"{described(reference)} closes a circle, or is owner {DEPTH + 1}"
+                return Chain(tuple(owners), broken, gone=gone)
             found = self._find(namespace, reference)
             if found is None:
                 return Missing(namespace, reference)
             if isinstance(found, Absent):
                 gone = gone or (found.reason if found.gone else "")
-                return Chain(tuple(owners), found.reason, found.forbidden, gone)
+                unconfirmed = not (found.gone or found.forbidden)
+                return Chain(tuple(owners), found.reason, found.forbidden, gone, unconfirmed)
             if found.deleting and not gone:
-                gone = f"{_say(reference)} is being deleted"
+                gone = f"{described(reference)} is being deleted"
             owners.append(found)
             namespace, reference = found.namespace, found.controller
         return Chain(tuple(owners), gone=gone)
@@ -205,13 +159,13 @@ class OwnerDirectory:
     def _find(self, namespace: str, reference: OwnerReference) -> Owner | Absent | None:
         found: Owner | Absent | None = self._watched.get(reference.uid)
         if found is None:
-            fetched = self._fetched.get(_key(namespace, reference))
+            fetched = self._fetched.get(key_of(namespace, reference))
             if fetched is None:
                 return None
             fetched.used = self._clock()
             found = fetched.answer
-        if isinstance(found, Owner) and not _meant(found, namespace, reference):
-            return Absent(f"{_say(reference)} is not what its uid belongs to")
+        if isinstance(found, Owner) and not is_meant(found, namespace, reference):
+            return Absent(f"{described(reference)} is not what its uid belongs to")
         return found
 
     # ------------------------------------------------------------ ask the server
@@ -228,39 +182,112 @@ class OwnerDirectory:
         Many may ask for one owner at once: the server is asked by the first. Raises ``KubeError`` if there
         is no answer after some attempts; then nothing is remembered.
         """
-        lock = self._locks.setdefault(_key(namespace, reference), asyncio.Lock())
+        lock = self._locks.setdefault(key_of(namespace, reference), asyncio.Lock())
         async with lock:
             known = self._find(namespace, reference) or await self._arrival(namespace, reference)
             if known is not None:
                 return known
             async with self._slots.slot(namespace):
-                answer = await self._ask(namespace, reference)
+                answer = await self._reader.read(namespace, reference)
             now = self._clock()
             if reference.uid not in self._watched:
-                self._fetched[_key(namespace, reference)] = _Fetched(namespace, reference, answer, now, now)
+                self._fetched[key_of(namespace, reference)] = _Fetched(namespace, reference, answer, now, now)
                 self._make_room()
             return self._find(namespace, reference) or answer
 
+    async def confirm(self, metadata: ObjectMeta, *, age: float, within: float) -> Chain | None:
+        """The owners of an object, none known from an answer that was asked for more than ``age`` seconds ago.
+
+        Watched kinds are asked for, too: their watch may be behind. None where the server has not answered for all of
+        them ``within`` so many seconds.
+        """
+        try:
+            async with asyncio.timeout(within):
+                known = await self.complete(metadata)
+                asking = [self._confirm(*link, age) for link in _links(metadata, known)]
+                failed = [one for one in await asyncio.gather(*asking, return_exceptions=True) if one is not None]
+                if failed:
+                    raise failed[0]
+        except (TimeoutError, KubeError) as error:
+            logger.warning("owners of %s/%s are not confirmed: %r", metadata.namespace, metadata.name, error)
+            return None
+        confirmed = self.resolve(metadata)
+        return None if isinstance(confirmed, Missing) else confirmed
+
+    async def _confirm(self, namespace: str, reference: OwnerReference, age: float) -> None:
+        key = key_of(namespace, reference)
+        async with self._locks.setdefault(key, asyncio.Lock()):
+            if self._clock() - self._confirmed.get(key, -inf) <= age:
+                return
+            async with self._confirmations.slot(namespace):
+                asked = self._clock()
+                answer = await self._reader.read(namespace, reference)
+            self._confirmed[key] = asked
+            self._answered(namespace, reference, answer)
+
+    def _answered(self, namespace: str, reference: OwnerReference, answer: Owner | Absent) -> None:
+        """Take over a newer answer for an owner that was known."""
+        watched, fetched = self._watched.get(reference.uid), self._fetched.get(key_of(namespace, reference))
+        if watched is not None and is_meant(watched, namespace, reference):
+            # Whatever else changed is reported by its watch.
+            if isinstance(answer, Absent) and answer.gone:
+                self._watched.pop(reference.uid)
+                now = self._clock()
+                self._fetched[key_of(namespace, reference)] = _Fetched(namespace, reference, answer, now, now)
+                self._on_change(reference.uid)
+            elif isinstance(answer, Owner) and answer.deleting and not watched.deleting:
+                self._watched[reference.uid] = answer
+                self._on_change(reference.uid)
+        elif fetched is not None:
+            before, fetched.answer = fetched.answer, _after(fetched.answer, answer)
+            if changed(before, fetched.answer):
+                self._on_change(reference.uid)
+
+    # ------------------------------------------------------------ keep it fresh
+
     async def run(self) -> None:
         """Keep fetched owners fresh while they are in use, and forget the others; until cancelled."""
-        while True:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                try:
+                    async with asyncio.timeout(TICK_SECONDS):
+                        await self._outdated.wait()
+                except TimeoutError:
+                    pass
+                self._outdated.clear()
+                self._start_refreshes(group)
+
+    def _start_refreshes(self, group: asyncio.TaskGroup) -> None:
+        now = self._clock()
+        self._confirmed = {key: at for key, at in self._confirmed.items() if now - at < REFRESH_SECONDS}
+        for key, fetched in list(self._fetched.items()):
+            needed = self._needed(fetched.reference.uid)
+            if needed:
+                fetched.used = now
+            if now - fetched.used >= IDLE_SECONDS:
+                self._fetched.pop(key, None)
+            elif isinstance(fetched.answer, Absent) and fetched.answer.gone and not fetched.answer.unserved:
+                continue
+            elif now - fetched.asked >= _refresh_age(fetched, needed=needed):
+                self._refreshes.start(key, group)
+
+    async def _refresh(self, key: Key) -> None:
+        fetched = self._fetched.get(key)
+        if fetched is None:
+            return
+        namespace, reference = fetched.namespace, fetched.reference
+        async with self._slots.slot(namespace):
+            fetched.asked = self._clock()
             try:
-                async with asyncio.timeout(TICK_SECONDS):
-                    await self._outdated.wait()
-            except TimeoutError:
-                pass
-            self._outdated.clear()
-            for key, fetched in list(self._fetched.items()):
-                now = self._clock()
-                needed = self._needed(fetched.reference.uid)
-                if needed:
-                    fetched.used = now
-                if now - fetched.used >= IDLE_SECONDS:
-                    self._fetched.pop(key, None)
-                elif isinstance(fetched.answer, Absent) and fetched.answer.gone:
-                    continue
-                elif now - fetched.asked >= (NEEDED_SECONDS if needed else REFRESH_SECONDS):
-                    await self._refresh(key, fetched)
+                async with asyncio.timeout(REFRESH_TIMEOUT_SECONDS):
+                    answer = await self._reader.read(namespace, reference, attempts=1)
+            except (TimeoutError, KubeError) as error:
+                fetched.unanswered += 1
+                logger.debug("%s is not refreshed: %r", described(reference), error)
+                return
+        fetched.unanswered = 0
+        if self._fetched.get(key) is fetched:
+            self._answered(namespace, reference, answer)
 
     def _make_room(self) -> None:
         """Drop a tenth of the owners that no pending pod needs where there are too many."""
@@ -270,20 +297,8 @@ class OwnerDirectory:
             for key in unneeded[: max(1, MOST_FETCHED // 10)]:
                 del self._fetched[key]
 
-    async def _refresh(self, key: _Key, fetched: _Fetched) -> None:
-        fetched.asked = self._clock()
-        try:
-            async with self._slots.slot(fetched.namespace):
-                answer = await self._ask(fetched.namespace, fetched.reference)
-        except KubeError as error:
-            logger.debug("%s is not refreshed: %s", _say(fetched.reference), error)
-            return
-        before, fetched.answer = fetched.answer, answer
-        if self._fetched.get(key) is fetched and _changed(before, answer):
-            self._on_change(fetched.reference.uid)
-
     async def _arrival(self, namespace: str, reference: OwnerReference) -> Owner | Absent | None:
-        if _group_kind(reference) not in self._kinds:
+        if not self._reader.knows(reference):
             return None
         event = self._arrivals.setdefault(reference.uid, asyncio.Event())
         try:
@@ -295,86 +310,34 @@ class OwnerDirectory:
             self._arrivals.pop(reference.uid, None)
         return self._find(namespace, reference)
 
-    async def _ask(self, namespace: str, reference: OwnerReference) -> Owner | Absent:
-        resource: Resource[Any] | None = self._kinds.get(_group_kind(reference))
-        try:
-            resource = resource or await self._discovery.find(reference.api_version, reference.kind)
-            if resource is None:
-                return Absent(f"{_say(reference)}: {reference.api_version} has no such kind")
-            if resource.namespaced and not namespace:
-                return Absent(f"{_say(reference)} is in a namespace, its dependent is not")
-            return await self._allowed(resource, namespace, reference)
-        except NotFound:
-            return Absent(f"{_say(reference)} does not exist", gone=True)
-        except Forbidden as error:
-            return self._forbidden(reference, resource, error)
-        except ValueError as error:  # the reference does not name anything
-            return Absent(f"{_say(reference)}: {error}")
-
-    async def _allowed(self, resource: Resource[Any], namespace: str, reference: OwnerReference) -> Owner | Absent:
-        """Get it; the first refusal by RBAC of a kind is only believed when it is repeated for a while."""
-        return await retried(
-            lambda: self._get(resource, namespace, reference),
-            seconds=RIGHTS_SECONDS,
-            longest=2.0,
-            passing=lambda error: lacks_rights(error) and resource.described not in self._reported,
-        )
-
-    async def _get(self, resource: Resource[Any], namespace: str, reference: OwnerReference) -> Owner | Absent:
-        path = resource.path(namespace, reference.name)
-        codec = self._codecs.setdefault(resource, Codec(resource))
-
-        async def get() -> Object:
-            accept = resource.accept(listing=False)
-            found: Object = codec.one(await self._client.request("GET", path, accept=accept, timeout=TIMEOUT_SECONDS))
-            return found
-
-        try:
-            found = await retried(get, attempts=4, longest=5.0, passing=_passes)
-        except Undecodable as error:
-            if not isinstance(error.__cause__, msgspec.ValidationError):
-                raise
-            logger.error("%s in namespace %s is left out: %s", _say(reference), namespace, error)
-            return Absent(f"{_say(reference)} does not decode: {error}")
-        if found.metadata.uid != reference.uid:
-            return Absent(f"{_say(reference)} was deleted, and another of this name was created", gone=True)
-        return _owner(resource, found)
-
-    def _forbidden(self, reference: OwnerReference, resource: Resource[Any] | None, error: Forbidden) -> Absent:
-        what = resource.described if resource else reference.api_version
-        reason = f"{_say(reference)} cannot be read: grant the verb get on {what} ({error.message})"
-        if what not in self._reported and len(self._reported) < MOST_REPORTED:
-            self._reported.add(what)
-            logger.warning("%s; its annotations are not seen", reason)
-        return Absent(reason, forbidden=True)
-
     # ------------------------------------------------------------ what reflectors tell
 
     def _applied(self, resource: Resource[Any], objects: Sequence[Object]) -> None:
         for item in objects:
-            owner = _owner(resource, item)
-            fetched = self._fetched.pop((owner.namespace, *_named(owner), owner.uid), None)
+            owner = owner_of(resource, item)
+            fetched = self._fetched.pop((owner.namespace, *named(owner), owner.uid), None)
             before = self._watched.get(owner.uid) or (fetched.answer if fetched else None)
             self._watched[owner.uid] = owner
             if (arrival := self._arrivals.get(owner.uid)) is not None:
                 arrival.set()
-            if before is not None and _changed(before, owner):
+            if before is not None and changed(before, owner):
                 self._on_change(owner.uid)
 
     def _deleted(self, references: Sequence[Deleted]) -> None:
         now = self._clock()
-        for reference in references:
-            owner = self._watched.pop(reference.uid, None)
+        for deleted in references:
+            owner = self._watched.pop(deleted.uid, None)
             if owner is None:
                 continue
             controller = owner.controller
-            if controller is not None and (above := self._fetched.get(_key(owner.namespace, controller))) is not None:
+            if controller is not None and (above := self._fetched.get(key_of(owner.namespace, controller))) is not None:
                 above.asked = -inf  # it may have gone because that one did
                 self._outdated.set()
             if self._needed(owner.uid):
-                named = OwnerReference(api_version=owner.api_version, kind=owner.kind, name=owner.name, uid=owner.uid)
-                answer = Absent(f"{_say(named)} was deleted", gone=True)
-                self._fetched[_key(owner.namespace, named)] = _Fetched(owner.namespace, named, answer, now, now)
+                reference = OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
+                answer = Absent(f"{described(reference)} was deleted", gone=True)
+                key = key_of(owner.namespace, reference)
+                self._fetched[key] = _Fetched(owner.namespace, reference, answer, now, now)
                 self._on_change(owner.uid)
 
 
@@ -397,64 +360,22 @@ class OwnerSink:
         """Nothing waits for this: what is missing is asked for."""
 
 
-def _owner(resource: Resource[Any], item: Object) -> Owner:
-    metadata = item.metadata
-    metadata.annotations.pop(_BULKY, None)  # a copy of the whole object, kilobytes long
-    slim(metadata)
-    return Owner(
-        resource.kind,
-        resource.api_version,
-        metadata.namespace,
-        metadata.name,
-        metadata.uid,
-        metadata.labels,
-        metadata.annotations,
-        metadata.controller,
-        item if isinstance(item, Job) else None,
-        metadata.deletion_timestamp is not None,
-    )
+def _links(metadata: ObjectMeta, chain: Chain) -> list[tuple[str, OwnerReference]]:
+    """The references that lead up a chain, each with the namespace that it is read in."""
+    above = [(owner.namespace, owner.controller) for owner in chain.owners]
+    links = [(metadata.namespace, metadata.controller), *above]
+    return [(namespace, reference) for namespace, reference in links if reference is not None][:DEPTH]
 
 
-def _meant(owner: Owner, namespace: str, reference: OwnerReference) -> bool:
-    return (
-        owner.kind == reference.kind
-        and owner.name == reference.name
-        and owner.namespace in ("", namespace)
-        and owner.api_version.rpartition("/")[0] == _group_kind(reference)[0]
-    )
+def _refresh_age(fetched: _Fetched, *, needed: bool) -> float:
+    """Seconds after which an owner is asked for again."""
+    usual = NEEDED_SECONDS if needed else REFRESH_SECONDS
+    return min(UNANSWERED_MOST_SECONDS, usual * 2.0 ** min(fetched.unanswered, 8))
 
 
-def _key(namespace: str, reference: OwnerReference) -> _Key:
-    return namespace, *_named(reference), reference.uid
-
-
-def _named(item: OwnerReference | Owner) -> tuple[str, str, str]:
-    return item.api_version.rpartition("/")[0], item.kind, item.name
-
-
-def _changed(before: Owner | Absent, after: Owner | Absent) -> bool:
-    if isinstance(before, Owner) and isinstance(after, Owner):
-        return before.differs(after)
-    if isinstance(before, Absent) and isinstance(after, Absent):
-        return before.gone != after.gone
-    return True
-
-
-def _size(job: Job | None) -> tuple[object, ...] | None:
-    if job is None:
-        return None
-    deadline = job.spec.active_deadline_seconds
-    limit = () if deadline is None else (deadline, job.status.start_time)
-    return (job.spec.parallelism, job.spec.completions, job.status.succeeded, *limit)
-
-
-def _group_kind(reference: OwnerReference) -> tuple[str, str]:
-    return reference.api_version.rpartition("/")[0], reference.kind
-
-
-def _say(reference: OwnerReference) -> str:
-    return f"{reference.kind} {reference.name}"
-
-
-def _passes(error: BaseException) -> bool:
-    return passes(error) or isinstance(error, Undecodable)
+def _after(before: Owner | Absent, answer: Owner | Absent) -> Owner | Absent:
+    """What is known after an answer: an owner whose kind is served no more was deleted with that."""
+    was_there = isinstance(before, Owner) or before.gone
+    if isinstance(answer, Absent) and answer.unserved and was_there:
+        return Absent(f"{answer.reason} any more, so it was deleted", gone=True, unserved=True)
+    return answer

@@ -1,0 +1,142 @@
+"""Owners of pods as values: links of a chain, answers about them, and how references are compared with objects."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from topo_scheduler.api.objects import Job, OwnerReference
+from topo_scheduler.kube.resources import Object, Resource
+from topo_scheduler.kube.slimming import slim
+
+_BULKY = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A link of a chain. ``job`` is set for Jobs, whose size is part of what is asked for."""
+
+    kind: str
+    api_version: str
+    namespace: str
+    name: str
+    uid: str
+    labels: Mapping[str, str] = field(repr=False)
+    annotations: Mapping[str, str] = field(repr=False)
+    controller: OwnerReference | None = None
+    job: Job | None = field(default=None, repr=False)
+    deleting: bool = False
+    """Whether it has a deletionTimestamp."""
+
+    def differs(self, other: "Owner") -> bool:
+        """Whether something a placement may depend on has changed."""
+        return (
+            self.annotations != other.annotations
+            or self.labels != other.labels
+            or self.controller != other.controller
+            or self.deleting != other.deleting
+            or _size(self.job) != _size(other.job)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """All owners there are, nearest first. ``broken`` says why the last one's own owner is not among them."""
+
+    owners: tuple[Owner, ...] = ()
+    broken: str = ""
+    forbidden: bool = False
+    """Whether it is broken for want of a permission, which deserves a Warning to the user."""
+    gone: str = ""
+    """Which owner was deleted, or is being deleted; the garbage collector deletes what is below it."""
+    unconfirmed: bool = False
+    """Whether it is broken because nothing shows that an owner exists, as where the API server serves no such kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """An owner of which nothing is known yet: ``fetch`` it."""
+
+    namespace: str
+    reference: OwnerReference
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The server's answer for an owner that is not there, or not for us."""
+
+    reason: str
+    forbidden: bool = False
+    gone: bool = False
+    """Whether it was deleted. A uid never comes back, so this answer is final, but where its kind is not served."""
+    unserved: bool = False
+    """Whether the API server does not serve its kind: not yet, or no more."""
+
+
+Key = tuple[str, str, str, str, str]
+"""Namespace, group, kind, name and uid."""
+
+
+def owner_of(resource: Resource[Any], item: Object) -> Owner:
+    """The owner that an object of the API server is."""
+    metadata = item.metadata
+    metadata.annotations.pop(_BULKY, None)  # a copy of the whole object, kilobytes long
+    slim(metadata)
+    return Owner(
+        resource.kind,
+        resource.api_version,
+        metadata.namespace,
+        metadata.name,
+        metadata.uid,
+        metadata.labels,
+        metadata.annotations,
+        metadata.controller,
+        item if isinstance(item, Job) else None,
+        metadata.deletion_timestamp is not None,
+    )
+
+
+def is_meant(owner: Owner, namespace: str, reference: OwnerReference) -> bool:
+    """Whether an owner is what a reference from this namespace says, beside the uid."""
+    return (
+        owner.kind == reference.kind
+        and owner.name == reference.name
+        and owner.namespace in ("", namespace)
+        and owner.api_version.rpartition("/")[0] == group_kind(reference)[0]
+    )
+
+
+def key_of(namespace: str, reference: OwnerReference) -> Key:
+    """All that a reference says: the answer for one that borrows a uid must not be that for the uid's owner."""
+    return namespace, *named(reference), reference.uid
+
+
+def named(item: OwnerReference | Owner) -> tuple[str, str, str]:
+    """Group, kind and name."""
+    return item.api_version.rpartition("/")[0], item.kind, item.name
+
+
+def changed(before: Owner | Absent, after: Owner | Absent) -> bool:
+    """Whether two answers for one reference differ in what a placement may depend on."""
+    if isinstance(before, Owner) and isinstance(after, Owner):
+        return before.differs(after)
+    if isinstance(before, Absent) and isinstance(after, Absent):
+        return before.gone != after.gone
+    return True
+
+
+def _size(job: Job | None) -> tuple[object, ...] | None:
+    if job is None:
+        return None
+    deadline = job.spec.active_deadline_seconds
+    limit = () if deadline is None else (deadline, job.status.start_time)
+    return (job.spec.parallelism, job.spec.completions, job.status.succeeded, *limit)
+
+
+def group_kind(reference: OwnerReference) -> tuple[str, str]:
+    """Group and kind."""
+    return reference.api_version.rpartition("/")[0], reference.kind
+
+
+def described(reference: OwnerReference) -> str:
+    """Kind and name, as messages have them."""
+    return f"{reference.kind} {reference.name}"
