@@ -11,7 +11,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -24,21 +24,31 @@ from . import hostile
 
 CHURNING_GANGS: Final = 12
 """Gangs of the ninth attack that exist at a time."""
+CREATORS: Final = 4
+"""Requests under way at once for one attack."""
 MIGRATIONS: Final = 300
 """Migrations of the ninth attack that exist at a time."""
+
+
+SHARES: Final = {6: 6.0, 7: 3.0, 2: 1.5, 9: 1.5}
+"""How many times the requests of other attacks those get that need more objects."""
 
 
 class Tenant:
     """Creates objects in its namespace, each attack at a rate of its own."""
 
-    def __init__(self, api: Api, rate: float) -> None:
+    def __init__(self, api: Api, rate: float, only: Sequence[int]) -> None:
         self._api = api
-        self._pause = 1.0 / rate
+        shares = {str(number): SHARES.get(number, 1.0) for number in only}
+        self._pauses = {attack: sum(shares.values()) / (share * rate) for attack, share in shares.items()}
+        """Seconds between two requests of an attack."""
+        self._turns: dict[str, float] = {}
         self.created: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
 
     async def create(self, attack: str, plural: str, item: Json) -> bool:
         """Create an object; return whether the API server took it."""
+        await self._turn(attack)
         try:
             await self._api.create(plural, item, hostile.NAMESPACE)
         except ApiError as error:
@@ -49,27 +59,36 @@ class Tenant:
         except (aiohttp.ClientError, OSError, TimeoutError):
             self.refused[f"{attack} connection"] += 1
             return False
-        finally:
-            await asyncio.sleep(self._pause)
         self.created[attack] += 1
         return True
 
-    async def delete(self, plural: str, name: str) -> None:
+    async def _turn(self, attack: str) -> None:
+        """Wait until the attack may make its next request; time that a slow answer took is made up for."""
+        now = time.monotonic()
+        turn = max(self._turns.get(attack, now), now - 1.0)
+        self._turns[attack] = turn + self._pauses[attack]
+        await asyncio.sleep(max(0.0, turn - now))
+
+    async def delete(self, attack: str, plural: str, name: str) -> None:
         """Delete an object, if it exists."""
+        await self._turn(attack)
         with suppress(ApiError, aiohttp.ClientError, OSError, TimeoutError):
             await self._api.delete(plural, name, hostile.NAMESPACE, grace=0)
-        await asyncio.sleep(self._pause)
 
     async def keep(self, attack: str, pods: Callable[[], Iterator[Json]]) -> None:
         """Create the pods of an attack, and then replace one after the other for ever."""
-        names = []
-        for item in pods():
-            await self.create(attack, "pods", item)
-            names.append(item["metadata"]["name"])
+        items = pods()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CREATORS):
+                group.create_task(self._create_all(attack, items))
         for item in itertools.chain.from_iterable(pods() for _ in itertools.count()):
-            await self.delete("pods", item["metadata"]["name"])
+            await self.delete(attack, "pods", item["metadata"]["name"])
             await self.create(attack, "pods", item)
-            await asyncio.sleep(10 * self._pause)
+            await asyncio.sleep(10 * self._pauses[attack])
+
+    async def _create_all(self, attack: str, items: Iterator[Json]) -> None:
+        for item in items:
+            await self.create(attack, "pods", item)
 
     async def churn(self, attack: str) -> None:
         """Create and delete gangs that ask for whole nodes, and Migrations of their pods."""
@@ -84,16 +103,18 @@ class Tenant:
                 moved = random.sample(names, min(8, len(names)))
                 await self.create(attack, "migrations.topology.scheduler", hostile.migration(5 * number + part, moved))
                 if 5 * number + part >= MIGRATIONS:
-                    await self.delete("migrations.topology.scheduler", f"churn-{5 * number + part - MIGRATIONS}")
+                    await self.delete(
+                        attack, "migrations.topology.scheduler", f"churn-{5 * number + part - MIGRATIONS}"
+                    )
             if len(alive) > CHURNING_GANGS:
                 for name in alive.pop(random.randrange(len(alive))):
-                    await self.delete("pods", name)
+                    await self.delete(attack, "pods", name)
 
 
 async def attack(api: Api, options: argparse.Namespace) -> Json:
     """Run the attacks for a time; return how much was created and refused."""
     only, scale, uid = options.only, options.scale, options.borrowed_uid
-    tenant = Tenant(api, options.rate / max(1, len(only)))
+    tenant = Tenant(api, options.rate, only)
     nodes = [f"n{number}" for number in range(options.nodes)]
     attacks: dict[int, Callable[[str], Awaitable[None]]] = {
         1: lambda name: tenant.keep(name, lambda: hostile.numbers(max(2, round(100 * scale)))),

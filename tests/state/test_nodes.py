@@ -9,7 +9,7 @@ from tests.helpers import MODEL, NVIDIA, make_node
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Taint
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.state.nodes import UNKNOWN, NodeLabels, NodeTable
+from topo_scheduler.state.nodes import FEW_TAINT_SETS, UNKNOWN, NodeLabels, NodeTable
 from topo_scheduler.state.resources import CPU, GPU, MEMORY, PODS, ResourceTable
 
 DEFAULTS = SchedulerConfig()
@@ -198,3 +198,18 @@ def test_a_label_column_is_always_what_the_labels_say(steps: list[tuple[str, str
         free[list(nodes.row_of.values())] = False
         assert (column[free] == UNKNOWN).all()
         assert not nodes.exists[free].any()
+
+
+def test_sets_of_taints_that_no_node_has_any_more_are_forgotten() -> None:
+    nodes = table()
+    stays = Taint("dedicated", "ml", "NoSchedule")
+    kept, _, _ = nodes.put(make_node("kept", taints=[stays]))
+    for moment in range(1000):
+        taint = Taint("DeletionCandidateOfClusterAutoscaler", str(moment), "PreferNoSchedule")
+        row, _, _ = nodes.put(make_node("other", taints=[taint]))
+        assert nodes.taint_sets[nodes.taint_set[row]] == (taint,)
+        assert nodes.taint_sets[nodes.taint_set[kept]] == (stays,)
+        assert nodes.taint_sets[0] == ()
+    assert len(nodes.taint_sets) <= FEW_TAINT_SETS + 2 * 2 + 1
+    plain, _, _ = nodes.put(make_node("plain"))
+    assert nodes.taint_sets[nodes.taint_set[plain]] == ()

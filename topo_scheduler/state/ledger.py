@@ -136,7 +136,10 @@ class Ledger:
             return None
         self.changes += 1
         self._count(entry.occupant, -1)
-        self.sizes[entry.amount(GPU)] -= 1
+        size = entry.amount(GPU)
+        self.sizes[size] -= 1
+        if not self.sizes[size]:
+            del self.sizes[size]
         self.assumed -= entry.assumed
         pods = self._by_node[entry.node]
         pods.discard(uid)

@@ -26,6 +26,9 @@ UNKNOWN = -1
 AWAY = frozenset(f"node.kubernetes.io/{name}" for name in ("unschedulable", "not-ready", "unreachable"))
 """Keys of the taints that Kubernetes puts on nodes that are cordoned or not ready."""
 
+FEW_TAINT_SETS = 64
+"""Sets of taints that are kept whether nodes have them or not, beside two for each node."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeLabels:
@@ -137,6 +140,7 @@ class NodeTable:
         self.unschedulable[row] = node.spec.unschedulable
         self.features[row] = frozenset(node.status.declared_features)
         self._put_labels(row, node.metadata.labels, problems)
+        self._forget_taints()
         self._put_taints(row, tuple(node.spec.taints))
         self._put_allocatable(row, node, problems)
         self._put_sharing(row, node.metadata.labels, problems)
@@ -398,6 +402,18 @@ class NodeTable:
             found = self._taint_set_id[taints] = len(self.taint_sets)
             self.taint_sets.append(taints)
         self.taint_set[row] = found
+
+    def _forget_taints(self) -> None:
+        """Forget the sets of taints that no node has any more, once they are many: every class is compared with each.
+
+        Autoscalers write times into taints. Tables that were copied from this one keep the lists they have.
+        """
+        if len(self.taint_sets) <= FEW_TAINT_SETS + 2 * len(self.row_of):
+            return
+        used = np.union1d(np.unique(self.taint_set), np.zeros(1, np.int64))
+        self.taint_set = np.searchsorted(used, self.taint_set).astype(np.int64)
+        self.taint_sets = [self.taint_sets[id_] for id_ in used.tolist()]
+        self._taint_set_id = {taints: id_ for id_, taints in enumerate(self.taint_sets)}
 
     def _put_allocatable(self, row: int, node: Node, problems: list[str]) -> None:
         quantities = dict(node.status.allocatable or node.status.capacity)
