@@ -20,6 +20,7 @@ from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.observability.logs import log_decision
 from topo_scheduler.observability.metrics import Metrics
+from topo_scheduler.owner_confirmation import CONFIRMED_SECONDS, Confirm
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
@@ -66,6 +67,12 @@ _OUTCOMES: Final = {
     Outcome.UNKNOWN: BindOutcome.UNKNOWN,
 }
 
+_ENDED: Final = {
+    EvictionOutcome.EVICTED: Ended.GOING,
+    EvictionOutcome.GONE: Ended.GOING,
+    EvictionOutcome.WITHDRAWN: Ended.WITHDRAWN,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Writers:
@@ -93,6 +100,7 @@ class Executor:
         wall: seconds since the epoch.
         start: runs something that ends by itself as part of the term.
         changed: called when the engine was told something.
+        confirm: asked right before pods are evicted for others.
     """
 
     def __init__(
@@ -106,6 +114,7 @@ class Executor:
         wall: Callable[[], float],
         start: Callable[[Coroutine[Any, Any, None], str], None],
         changed: Callable[[], None],
+        confirm: Confirm,
     ) -> None:
         self._engine = engine
         self._to = writers
@@ -115,6 +124,7 @@ class Executor:
         self._wall = wall
         self._start = start
         self._changed = changed
+        self._confirm = confirm
         self._evictions = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
         self._binds: deque[Bind | Rehearse] = deque()
         self._bind_ready = asyncio.Semaphore(0)
@@ -302,26 +312,37 @@ class Executor:
 
     async def _preempt(self, preempt: Preempt) -> None:
         pod = preempt.pod
+        # Outside of the slots: owners that do not answer must not delay evictions for other workloads.
+        why, confirmed = await self._confirm(preempt.preemptor), self._clock()
         async with self._evictions:
-            if not self._engine.may_evict(pod.uid):
-                log.info("pod %s/%s is not preempted: nothing waits for its room any more", pod.namespace, pod.name)
-                self._engine.eviction_finished(pod.uid, Ended.WITHDRAWN, "", self._clock())
-                self._changed()
+            if not why and self._clock() - confirmed > CONFIRMED_SECONDS:
+                why = await self._confirm(preempt.preemptor)
+            if why and self._engine.may_evict(pod.uid):
+                log.warning("pod %s/%s is not preempted: %s", pod.namespace, pod.name, why)
+                self._eviction_ended(pod, Ended.UNCONFIRMED, why)
                 return
-            result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid)
-            goes = result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE)
-            self._metrics.preempted.labels(result.outcome.value).inc()
-            log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
-            self._engine.eviction_finished(
-                pod.uid, Ended.GOING if goes else Ended.REFUSED, result.message, self._clock()
-            )
-            self._changed()
-            if result.outcome is EvictionOutcome.EVICTED:
-                # Only now: the condition must not stand on a pod that stays, and the Eviction API writes one of its
-                # own over it.
-                self._to.events.record(_regarding(pod), "Normal", Reason.PREEMPTED, preempt.note, "Preempting")
-                text = f"{self._name}: preempting to accommodate a higher priority pod"
-                await self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, self._wall())
+            await self._evict_victim(preempt)
+
+    async def _evict_victim(self, preempt: Preempt) -> None:
+        pod = preempt.pod
+        recheck = partial(self._why_not_evict, pod)
+        result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck)
+        self._metrics.preempted.labels(result.outcome.value).inc()
+        log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
+        self._eviction_ended(pod, _ENDED.get(result.outcome, Ended.REFUSED), result.message)
+        if result.outcome is EvictionOutcome.EVICTED:
+            # Only now: the condition must not stand on a pod that stays, and the Eviction API writes one of its own
+            # over it.
+            self._to.events.record(_regarding(pod), "Normal", Reason.PREEMPTED, preempt.note, "Preempting")
+            text = f"{self._name}: preempting to accommodate a higher priority pod"
+            await self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, self._wall())
+
+    def _why_not_evict(self, pod: PodRef) -> str:
+        return "" if self._engine.may_evict(pod.uid) else "no workload waits for its room any more"
+
+    def _eviction_ended(self, pod: PodRef, outcome: Ended, message: str) -> None:
+        self._engine.eviction_finished(pod.uid, outcome, message, self._clock())
+        self._changed()
 
 
 def _regarding(pod: PodRef) -> ObjectReference:

@@ -5,6 +5,7 @@ harmless: a pod that is already on its way out is evicted again without effect.
 """
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,16 @@ import msgspec
 
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.errors import ApiError, Conflict, KubeError, NotFound, TooManyRequests, passes, retried
+from topo_scheduler.kube.errors import (
+    ApiError,
+    Conflict,
+    KubeError,
+    NotFound,
+    TooManyRequests,
+    Withdrawn,
+    passes,
+    retried,
+)
 from topo_scheduler.kube.resources import PODS
 
 RETRY_SECONDS = 30.0
@@ -31,6 +41,8 @@ class EvictionOutcome(enum.Enum):
     """A disruption budget does not allow it now."""
     GONE = "gone"
     """There is no such pod any more."""
+    WITHDRAWN = "withdrawn"
+    """Not sent: who asked does not want it any more."""
     FAILED = "failed"
     """Refused, or not answered in time; the message says which."""
 
@@ -50,12 +62,20 @@ class Evictor:
         self._client = client
 
     async def evict(
-        self, namespace: str, name: str, uid: str, *, grace: int | None = None, dry_run: bool = False
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        grace: int | None = None,
+        dry_run: bool = False,
+        recheck: Callable[[], str] | None = None,
     ) -> EvictionResult:
         """Evict the pod with this uid, with ``grace`` seconds instead of its own if given.
 
         A busy or absent server is tried again for half a minute, a disruption budget is not: who asked
-        may rather choose another pod.
+        may rather choose another pod. ``recheck`` is asked right before the bytes of each attempt leave: it returns
+        why the pod is to stay after all, or an empty string.
         """
         path = PODS.path(namespace, name, "eviction")
         options: dict[str, Any] = {"preconditions": {"uid": uid}}
@@ -74,7 +94,7 @@ class Evictor:
 
         async def send() -> None:
             try:
-                await self._client.request("POST", path, body=body, timeout=TIMEOUT_SECONDS)
+                await self._client.request("POST", path, body=body, timeout=TIMEOUT_SECONDS, recheck=recheck)
             except Conflict:
                 if await self._is_another(namespace, name, uid):
                     raise NotFound(404, "NotFound", "the name belongs to another pod now") from None
@@ -87,6 +107,8 @@ class Evictor:
         except TooManyRequests as error:
             blocked = _is_budget(error)
             return EvictionResult(EvictionOutcome.BLOCKED if blocked else EvictionOutcome.FAILED, error.message)
+        except Withdrawn as error:
+            return EvictionResult(EvictionOutcome.WITHDRAWN, str(error))
         except KubeError as error:
             return EvictionResult(EvictionOutcome.FAILED, error.message if isinstance(error, ApiError) else str(error))
         return EvictionResult(EvictionOutcome.EVICTED)

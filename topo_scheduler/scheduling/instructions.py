@@ -185,4 +185,6 @@ class EvictionOutcome(StrEnum):
     """It is being deleted, or gone already."""
     WITHDRAWN = "withdrawn"
     """Not asked for: what it should have made room for needs none any more."""
+    UNCONFIRMED = "unconfirmed"
+    """Not asked for: an owner of what it should have made room for is gone, or the API server did not confirm it."""
     REFUSED = "refused"

@@ -78,8 +78,10 @@ class Claims:
         return [uid for uid in claim.victims if self._world.ledger.get(uid) is not None]
 
     def awaits(self, uid: str) -> bool:
-        """Return whether a pod is a victim of a claim that still stands."""
-        return self._victim_of.get(uid) in self._claims
+        """Return whether a pod is a victim of a claim that still stands, of pods that are still to be placed."""
+        claim = self._claims.get(self._victim_of.get(uid, ""))
+        # Pods that were left out since then end their claim with the next step only.
+        return claim is not None and any(self._workloads.of_pod(pod) is not None for pod in claim.nodes)
 
     def take_victim(self, uid: str) -> Claim | None:
         """Return the claim a pod was to give way to; it does no longer."""

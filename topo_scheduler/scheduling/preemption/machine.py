@@ -252,11 +252,21 @@ class Preempting:
         self._claims.going.pop(uid, None)
         if outcome is EvictionOutcome.WITHDRAWN:
             return [], ""
+        if outcome is EvictionOutcome.UNCONFIRMED:
+            return self._unconfirmed(uid, message, now)
         victim = self._claims.leave_alone(uid, now)
         claim = self._claims.take_victim(uid)
         if claim is None:
             return [], ""
         text = f"Evicting pod {victim} to make room was refused, others are looked for: {message}"
+        return [*self._claims.tell(claim, text), *self._claims.end(claim, now)], claim.workload
+
+    def _unconfirmed(self, uid: str, message: str, now: float) -> tuple[list[Instruction], str]:
+        """End the claim that a pod was to give way to; the pod may be chosen for other workloads at once."""
+        claim = self._claims.take_victim(uid)
+        if claim is None:
+            return [], ""
+        text = f"No pod is evicted to make room: {message}. It is tried again after a pause."
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now)], claim.workload
 
     def due(self, now: float) -> tuple[list[Instruction], list[str]]:

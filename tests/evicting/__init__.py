@@ -1,0 +1,1 @@
+"""The last moment before an eviction leaves."""
