@@ -126,3 +126,21 @@ def test_a_search_by_choice_that_raises_pauses_and_failures_are_healed(
     assert 1 <= len(kinds(world)) <= 4
     warned = [one.message for one in world.told if isinstance(one, Warn) and "recovery goes on" in one.message]
     assert warned[0].startswith("Defragmenting of recovery: IndexError: no such row")
+
+
+def test_thousands_of_migrations_are_tried_a_few_in_a_step_and_all_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = iter(range(1_000_000))
+    world = World(RecoverySpec(enabled=True), LEAVES, clock=lambda: 0.004 * next(seconds))
+    world.gang("sound", 1)
+    world.run()
+    tried: list[list[str]] = []
+    monkeypatch.setattr(Migrations, "_advance", lambda self, known, now: tried[-1].append(known.migration.key))
+    for number in range(50):
+        world.request(f"m{number:02}", "sound-0")
+    for _ in range(40):
+        tried.append([])
+        world.recovery.step(world.now)
+    assert max(map(len, tried)) <= 4
+    assert world.recovery.next_due() is not None
+    first = [key for keys in tried for key in keys][:50]
+    assert len(set(first)) == 50, "each once before the first is tried again"

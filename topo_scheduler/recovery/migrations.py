@@ -5,6 +5,7 @@ goes on from the object alone. Seats are held from Reserving on, by what the obj
 object says Evicting.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
@@ -20,6 +21,7 @@ from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.interference import Interference
 from topo_scheduler.recovery.planning import LOOK_AGAIN, Planning
+from topo_scheduler.recovery.searching import NEXT
 from topo_scheduler.recovery.tracked import Eviction, Tracked
 from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
 from topo_scheduler.scheduling.engine import Engine
@@ -32,6 +34,8 @@ NO_RIGHTS: Final = 300.0
 """Seconds after which it is tried again at most what RBAC does not allow."""
 WAITS: Final = 10.0
 """Seconds after which it is looked again at those that have not evicted all, as the time for it may have come."""
+STEP_SECONDS: Final = 0.01
+"""Seconds from which on a step tries no further Migration that holds no seats: users may create thousands."""
 BELIEVED: Final = 4
 """Refusals by RBAC in a row until that is told: a server that has just started refuses everybody for a moment."""
 
@@ -48,6 +52,9 @@ class Migrations:
         self._execution = Execution(self._ground)
         self._gang_room = GangRoom(self._ground)
         self.interference = Interference(engine, detection)
+        self._clock = clock
+        self._left: deque[str] = deque()
+        """Those without seats that are still to be tried before the first of them is tried again."""
         self._over: dict[str, tuple[str, str]] = {}
         """Uid and version of those that are over, so that no older view brings them back."""
 
@@ -189,11 +196,24 @@ class Migrations:
     # ------------------------------------------------------------ the step
 
     def step(self, now: float) -> list[Instruction]:
-        """Do what is to be done now; return what is to be carried out."""
-        for _, known in sorted(self._ground.tracked.items(), key=lambda item: _order(item[1].migration)):
+        """Do what is to be done now; return what is to be carried out.
+
+        Those that hold seats are carried on in each step, the others as far as there is time, all of them in turn.
+        """
+        ground, began = self._ground, self._clock()
+        running = [known for known in ground.tracked.values() if _runs(known.migration)]
+        for known in sorted(running, key=lambda one: _order(one.migration)):
             if not known.writing and now >= known.not_before:
                 self._try(known, now)
-        ground = self._ground
+        if not self._left:
+            due = [one for one in ground.tracked.values() if not _runs(one.migration) and now >= one.not_before]
+            self._left.extend(one.migration.key for one in sorted(due, key=lambda one: _order(one.migration)))
+        while self._left:
+            waiting = ground.tracked.get(self._left.popleft())
+            if waiting is not None and not waiting.writing and now >= waiting.not_before:
+                self._try(waiting, now)
+                if self._clock() - began > STEP_SECONDS:
+                    break
         ground.out += ground.finished.due(ground.spec, now, ground.epoch + now)
         out, self._ground.out = self._ground.out, []
         return out
@@ -202,6 +222,8 @@ class Migrations:
         """Return when `step` must be called next, if nothing happens before."""
         times: list[float] = []
         ground = self._ground
+        if self._left:
+            times.append(now + NEXT)
         if (at := ground.finished.next_due(ground.spec, now, ground.epoch + now)) is not None:
             times.append(at)
         for known in self._ground.tracked.values():
@@ -255,9 +277,14 @@ class Migrations:
 def _order(migration: Migration) -> tuple[int, int, str, str]:
     """Those under way first, then those of highest priority, then the largest, then in order of their names."""
     moves = migration.status.moves
-    running = migration.phase is not None and migration.phase.running
+    running = _runs(migration)
     priority = max((move.priority for move in moves), default=0)
     return 0 if running else 1, -priority, f"{10_000 - len(migration.spec.pods):05}", migration.key
+
+
+def _runs(migration: Migration) -> bool:
+    """Return whether a Migration holds seats."""
+    return migration.phase is not None and migration.phase.running
 
 
 def _clock_of(migration: Migration) -> Phase | None:
