@@ -265,3 +265,21 @@ async def test_events_about_what_has_no_namespace_go_to_the_default_one() -> Non
             record(r, pod=ObjectReference("v1", "Node", "", "node-1", "uid"))
             assert await r.flush(5)
         assert (await posted(w))[0]["metadata"]["namespace"] == "default"
+
+
+@virtual_time
+async def test_events_of_one_namespace_do_not_push_out_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUEUED_OF_NAMESPACE", 5)
+    async with world() as w:
+        r = recorder(w)
+        for number in range(20):
+            record(r, pod=ObjectReference("v1", "Pod", "hostile", f"pod-{number}", f"hostile-{number}"))
+        record(r)
+        assert (len(r), r.dropped) == (6, 15)
+        w.server.store.create("namespaces", {"metadata": {"name": "hostile"}})
+        async with running(r.run()):
+            assert await r.flush(5)
+        assert len(await posted(w)) == 6
+        assert not r._queued
+        record(r, "anew", pod=ObjectReference("v1", "Pod", "hostile", "pod-19", "hostile-19"))
+        assert len(r) == 1

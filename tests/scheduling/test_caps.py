@@ -29,7 +29,7 @@ from topo_scheduler.scheduling.surveying.waiting import pending_pods
 from topo_scheduler.state.pod_caps import MOST_SPREAD_CONSTRAINTS, MOST_TERMS, excess
 from topo_scheduler.state.resources import MOST_OFFERED, MOST_UNOFFERED
 from topo_scheduler.state.trimming import memory_bytes
-from topo_scheduler.state.workloads import MOST_CLASSES
+from topo_scheduler.state.workloads import MOST_CLASSES, Workload
 
 
 def asking(name: str, requests: dict[str, Any], **spec: Any) -> Pod:
@@ -346,7 +346,7 @@ def test_pods_beyond_the_memory_for_pending_pods_stay_outside_and_namespaces_sha
         pod.metadata.labels = dict(large)
     d.run(*hostile)
     outside = d.engine.arrivals.outside
-    assert 0 < 100 - len(outside) < 10, "each takes 90 kB"
+    assert 0 < 100 - len(outside) < 10, "each counts 90 kB"
     assert d.engine.arrivals._pods._all_bytes < 2 * 500_000
     plain = [make_pod(f"v{n}", gpus=8, namespace="other", created=200) for n in range(20)]
     d.run(*plain)
@@ -387,3 +387,21 @@ def test_the_oldest_pod_outside_comes_in_first_and_those_that_go_are_forgotten()
     assert not len(outside)
     assert not outside._lines
     assert not outside._counts
+
+
+def test_a_gang_of_too_many_classes_that_grows_is_not_told_again_of_each_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s/l": 4}))
+    pods = in_gang("many", [asking(f"m{n}", {"cpu": f"{n + 1}m"}) for n in range(2 * MOST_CLASSES)])
+    looked: list[int] = []
+    original = vars(Workload)["problem"].fget
+
+    def problem(workload: Workload) -> Any:
+        looked.append(1)
+        return original(workload)
+
+    monkeypatch.setattr(Workload, "problem", property(problem))
+    for pod in pods:
+        looked.clear()
+        d.run(pod)
+        assert len(looked) <= 8, "whether it can be placed is not asked once for each member"
+    assert sum("different classes, a gang may have" in told for told in d.told()) == len(pods), "each is told once"

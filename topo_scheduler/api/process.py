@@ -164,8 +164,8 @@ class PendingPods(Model):
 
     most_per_namespace: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
     """Of one namespace. A gang that is larger is never complete, so raise this and ``memory`` together."""
-    memory: Annotated[Bytes, Field(ge=LEAST_BYTES)] = 160 << 20
-    """For all pending pods together, such as ``320Mi``; a plain one takes about 7 KiB. Where they need more, namespaces
+    memory: Annotated[Bytes, Field(ge=LEAST_BYTES)] = 128 << 20
+    """For all pending pods together, such as ``320Mi``; a plain one counts 10 KiB. Where they need more, namespaces
     have equal shares. The memory limit of the container must leave 300 MiB beside it, and more beyond 5,000 nodes."""
 
 

@@ -9,7 +9,7 @@ is a courtesy, and never stops a placement.
 import itertools
 import logging
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NoReturn
@@ -42,6 +42,9 @@ RIGHTS_SECONDS = 15.0
 TIMEOUT_SECONDS = 10.0
 NOTE_BYTES = 1024
 """The API's limit for the message; reasons and actions have 128."""
+
+QUEUED_OF_NAMESPACE = 10_000
+"""Events of one namespace that are to be posted: the next are dropped, not those of others."""
 
 REMEMBERED = 32_768
 """Messages of which is known that they were posted; about 300 bytes each."""
@@ -136,10 +139,12 @@ class EventRecorder:
         self._wall = wall
         self._numbers = itertools.count(time.time_ns())
         self._queue: deque[_Series] = deque()
+        self._queued: Counter[str] = Counter()
+        """Events in the queue by namespace."""
         self._known: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
         self._lane: Lane[_Series] = Lane(
             oldest=self._oldest,
-            take=self._queue.popleft,
+            take=self._take,
             do=self._write,
             busy=busy,
             concurrency=concurrency,
@@ -174,9 +179,13 @@ class EventRecorder:
                 return
         series.occurrence = _Occurrence(regarding, type, reason, message, action, self._wall())
         series.queued = now
+        if self._queued[regarding.namespace] >= QUEUED_OF_NAMESPACE:
+            self._drop(series)
+            return
         if len(self._queue) >= self._capacity:
-            self._drop(self._queue.popleft())
+            self._drop(self._take())
         self._queue.append(series)
+        self._queued[regarding.namespace] += 1
         self._lane.wake()
 
     async def run(self) -> NoReturn:
@@ -190,11 +199,26 @@ class EventRecorder:
     def _oldest(self) -> float | None:
         return self._queue[0].queued if self._queue else None
 
+    def _take(self) -> _Series:
+        """Return the oldest event, no longer in the queue."""
+        series = self._queue.popleft()
+        assert series.occurrence is not None
+        namespace = series.occurrence.regarding.namespace
+        self._queued[namespace] -= 1
+        if not self._queued[namespace]:
+            del self._queued[namespace]
+        return series
+
     def _drop(self, series: _Series) -> None:
         self._forget(series)
         self.dropped += 1
         if self.dropped & (self.dropped - 1) == 0:  # 1, 2, 4, 8, …: seen, and not a flood of its own
-            logger.warning("%d events dropped so far: more than %d are waiting", self.dropped, self._capacity)
+            logger.warning(
+                "%d events dropped so far: more than %d are queued, or %d of one namespace",
+                self.dropped,
+                self._capacity,
+                QUEUED_OF_NAMESPACE,
+            )
 
     def _forget(self, series: _Series) -> None:
         """The next repetition is posted as if it were new."""

@@ -14,8 +14,11 @@ from topo_scheduler.state.trimming import memory_bytes
 _NUMBER: Final = re.compile(r"\d+")
 
 
-OVERHEAD_BYTES: Final = 4_500
-"""Memory that the scheduler needs for a pending pod beside the pod: measured 7 KiB for a plain one, with itself."""
+OVERHEAD_BYTES: Final = 7_000
+"""Memory that the scheduler needs for a pending pod beside the pod.
+
+Measured: 7 KiB for one of many alike, itself included, and up to 13 KiB for one that no other is like.
+"""
 FULL: Final = 1.5
 """Times the memory for pending pods that there is for namespaces which have less than their share."""
 

@@ -34,8 +34,8 @@ from topo_scheduler.state.resources import GPU
 
 KEEP: Final = 1024
 """Views kept at most; the least recently used goes first."""
-KEEP_BYTES: Final = 64 * 2**20
-"""Memory of the views kept at most: fewer than `KEEP` from 1,024 nodes on."""
+KEEP_BYTES: Final = 40 * 2**20
+"""Memory of the views kept at most: fewer than `KEEP` where there are more than 640 nodes."""
 KEEP_LEAST: Final = 64
 """Views kept whatever their size: the classes of one gang."""
 BYTES_PER_ROW: Final = 64

@@ -111,10 +111,13 @@ class SettingAside:
         self.queue.park(order_of(workload))
         workload.set_aside = SetAside(refused=True)
         self.outcomes.hindered(workload, now)
-        out = mark_group(workload, GroupReason.ERROR, f"Refused: {workload.problem}")
+        problem = workload.problem  # of all members: not once for each of them
+        out = mark_group(workload, GroupReason.ERROR, f"Refused: {problem}")
         for member in pending:
-            text = f"Refused: {member.problem}" if member.problem else f"Refused with its gang: {workload.problem}"
-            if self._told.changed(member.uid, text, exact=True):
+            own = bool(member.problem)
+            text = f"Refused: {member.problem}" if own else f"Refused with its gang: {problem}"
+            # Each pod that a gang has too many changes a number: all of the others were told already.
+            if self._told.changed(member.uid, text, exact=own):
                 out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
         return out
 
