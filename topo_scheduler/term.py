@@ -364,10 +364,11 @@ class Term:
 
     def _owner_changed(self, uid: str) -> None:
         self.engine.owner_changed(uid, self._clock())
+        self.recovery.owner_changed(uid)
         self._wake.set()
 
     def _awaited(self, uid: str) -> bool:
-        return self.engine.arrivals.below(uid)
+        return self.engine.arrivals.below(uid) or self.recovery.needs_owner(uid)
 
     def _resolve(self, pod: Pod) -> Lineage | None:
         if pod.metadata.controller is None:

@@ -321,3 +321,31 @@ def migration(name: str, *pods: str) -> Json:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"cause": "a test asks for it", "pods": [{"name": pod} for pod in pods]},
     }
+
+
+async def test_a_migration_ends_when_the_job_that_it_moves_is_deleted(
+    cluster: Cluster, migrations: None, start_replica: StartReplica
+) -> None:
+    await start_replica(recovering())
+    await cluster.add_fabric({"s1": [4, 4]})
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guard", "namespace": "default"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"batch.kubernetes.io/job-name": "team"}}},
+    }
+    await cluster.apply(objects.gang("team", 2))
+    pods = await cluster.wait_bound("team", 2)
+    await cluster.apply(budget)
+    await asyncio.sleep(1)
+    await cluster.api.create("migrations", migration("move", pods[0]["metadata"]["name"]))
+    held = await wait_phase(cluster, "Evicting")
+    seat = held["status"]["moves"][0]["to"]
+    assert seat and seat not in nodes_of(pods)
+    await cluster.api.delete("jobs", "team", propagation="Background")
+    ended = await wait_phase(cluster, "Cancelled")
+    (placed,) = [one for one in ended["status"]["conditions"] if one["type"] == "Placed"]
+    assert placed["reason"] == "OwnerDeleted" and "Job team" in ended["status"]["message"]
+    # The seat is free: a gang takes all eight nodes.
+    await cluster.apply(objects.gang("next", 8))
+    await cluster.wait_bound("next", 8)

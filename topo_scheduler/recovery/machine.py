@@ -127,6 +127,14 @@ class Recovery:
         """An EvictPod ended. ``reason`` why the pod does not go, for machines."""
         self.migrations.evicted(migration, uid, goes=goes, reason=reason, message=message, now=now)
 
+    def owner_gone(self, migration: str, why: str) -> None:
+        """The topmost owner of a Migration's pods was deleted, or is being deleted."""
+        self.migrations.owner_gone(migration, why)
+
+    def under_way(self) -> list[Migration]:
+        """Return the Migrations that are not over."""
+        return [known.migration for known in self.migrations.ground.tracked.values()]
+
     def let_go(self) -> None:
         """Give back all seats, as recovery is turned off. The objects stay as they are."""
         self.migrations.let_go()

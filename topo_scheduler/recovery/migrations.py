@@ -185,6 +185,13 @@ class Migrations:
         if eviction.times == (BELIEVED if forbidden else 1):
             self._ground.tell(known, warning=True, reason=reason, message=message)
 
+    def owner_gone(self, key: str, why: str) -> None:
+        """Give back the seats of a Migration whose pods have lost their owner: it ends with the next step."""
+        known = self._ground.tracked.get(key)
+        if known is not None and not known.owner_gone:
+            known.owner_gone, known.not_before = why, -inf
+            self._ground.release(key)
+
     def moves_pod(self, uid: str) -> bool:
         """Return whether a Migration that is not over moves a pod, and would not end if its node failed."""
         return any(
@@ -253,6 +260,10 @@ class Migrations:
             known.backoff.times = 0
 
     def _advance(self, known: Tracked, now: float) -> None:
+        if known.owner_gone:
+            text = f"{known.owner_gone}; nothing is moved for it, and its seats are free again"
+            self._ground.end(known, Phase.CANCELLED, "OwnerDeleted", text, now)
+            return
         if known.migration.cause is Cause.PENDING_GANG:
             self._gang_room.advance(known, now)
             return

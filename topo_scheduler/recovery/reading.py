@@ -131,6 +131,8 @@ def check_comes_back(one: Leaver) -> None:
 def _check(one: Leaver, migration: Migration) -> None:
     name = one.member.name
     check_comes_back(one)
+    if one.member.withdrawn:
+        raise Refused(Phase.CANCELLED, "OwnerDeleted", f"{one.member.withdrawn}: pod {name} is about to be deleted")
     if not one.workload.request.movable and not migration.cause.dead:
         text = f'pod {name} says topology.scheduler/movable: "false"; only a dead node is a reason to move it'
         raise Refused(Phase.FAILED, "NotMovable", text)

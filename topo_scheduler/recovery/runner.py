@@ -7,22 +7,25 @@ so, and looks again from time to time.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final, NoReturn, Protocol
+from functools import partial
+from typing import Any, Final, NoReturn
 
 import msgspec
 
 from topo_scheduler.api.migrations import DEFINITION, GROUP, KIND, VERSION, Phase
-from topo_scheduler.api.objects import ObjectMeta, Pod
+from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import KubeError, NotFound, retried
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
 from topo_scheduler.kube.migrations import MigrationWriter, Unreadable, Written
+from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.resources import PODS
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recovery.disabled import Answer, malformed, without_recovery
+from topo_scheduler.recovery.eviction_guard import EvictionGuard
 from topo_scheduler.recovery.handlers import (
     MigrationGone,
     MigrationSeen,
@@ -45,6 +48,7 @@ from topo_scheduler.recovery.instructions import (
     WriteStatus,
 )
 from topo_scheduler.recovery.machine import Recovery
+from topo_scheduler.recovery.moved_owners import MovedOwners
 from topo_scheduler.recovery.troubles import PodTroubles
 from topo_scheduler.scheduling.barrier import Activity, kind_of
 from topo_scheduler.scheduling.engine import Engine
@@ -74,17 +78,6 @@ _OUTCOMES: Final = {
 _pod = msgspec.json.Decoder(Pod)
 
 
-class Owners(Protocol):
-    """Who knows the controllers above a pod."""
-
-    async def complete(self, metadata: ObjectMeta) -> Any:
-        """Ask for those that are not known yet.
-
-        Raises:
-            KubeError: no answer.
-        """
-
-
 class RecoveryRunner:
     """Recovery of one term of leadership.
 
@@ -111,7 +104,7 @@ class RecoveryRunner:
         gpu_resources: Sequence[str],
         events: EventRecorder,
         metrics: Metrics,
-        owners: Owners,
+        owners: OwnerDirectory,
         clock: Callable[[], float],
         epoch: float,
         start: Callable[[Coroutine[Any, Any, None], str], None],
@@ -136,6 +129,8 @@ class RecoveryRunner:
             engine.config.scheduler.scheduler_name, spec.pod_failures, epoch, engine.workloads.decided
         )
         self._wake = asyncio.Event()
+        self._moved_owners = MovedOwners(owners, self._read, start, self._wake.set)
+        self._guard = EvictionGuard(self._moved_owners, lambda: self._machine)
         self._reconfigured = asyncio.Event()
         self._watcher: Watcher | None = None
         self._machine: Recovery | None = None
@@ -179,6 +174,15 @@ class RecoveryRunner:
     def pods_deleted(self, uids: Iterable[str]) -> None:
         """Pods vanished."""
         self._troubles.deleted(uids)
+
+    def owner_changed(self, uid: str) -> None:
+        """An owner changed, or was deleted."""
+        if self.needs_owner(uid):
+            self._wake.set()
+
+    def needs_owner(self, uid: str) -> bool:
+        """Return whether pods below an owner are moved."""
+        return self._moved_owners.needs(uid)
 
     def facts_changed(self) -> None:
         """Pods or nodes changed."""
@@ -343,7 +347,9 @@ class RecoveryRunner:
     def _step(self) -> None:
         if self._machine is None:
             return
+        self._guard.end_ownerless()
         out = self._machine.step(self._clock())
+        self._moved_owners.follow(self._machine.under_way())
         for instruction in out:
             self._carry_out(instruction)
         if out:
@@ -402,22 +408,25 @@ class RecoveryRunner:
 
     async def _evict(self, evict: EvictPod) -> None:
         pod = evict.pod
+        if why := await self._guard.why_not_evict(evict.migration):
+            self._evicted(evict, goes=False, reason="OwnerNotConfirmed", message=why)
+            return
         async with self._slots:
-            result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, grace=0 if evict.force else None)
+            recheck = partial(self._guard.why_over, evict.migration)
+            grace = 0 if evict.force else None
+            result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, grace=grace, recheck=recheck)
         if evict.force and result.outcome is EvictionOutcome.EVICTED:
             await self._statuses.mark_failed(pod.namespace, pod.name, pod.uid)
         self._metrics.recovery_evictions.labels(result.outcome.value).inc()
         goes = result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE)
         level = logging.INFO if goes else logging.WARNING
         log.log(level, "moving %s/%s: %s %s", pod.namespace, pod.name, result.outcome.value, result.message)
+        self._evicted(evict, goes=goes, reason=_why_not(result.outcome, result.message), message=result.message)
+
+    def _evicted(self, evict: EvictPod, *, goes: bool, reason: str, message: str) -> None:
         if self._machine is not None:
             self._machine.evicted(
-                evict.migration,
-                pod.uid,
-                goes=goes,
-                reason=_why_not(result.outcome, result.message),
-                message=result.message,
-                now=self._clock(),
+                evict.migration, evict.pod.uid, goes=goes, reason=reason, message=message, now=self._clock()
             )
             self._wake.set()
 
@@ -454,6 +463,8 @@ class RecoveryRunner:
 
 
 def _why_not(outcome: EvictionOutcome, message: str) -> str:
+    if outcome is EvictionOutcome.WITHDRAWN:
+        return "OwnerNotConfirmed"
     if outcome is EvictionOutcome.BLOCKED:
         return "DisruptionBudget"
     if outcome is EvictionOutcome.FAILED:

@@ -37,7 +37,8 @@ class Tracked:
     ``stamps`` what the object says of when each phase began, with when this process saw that first. ``beside`` uids of
     the members of the gang when nobody had gone yet, None where this process has not seen that. ``heals`` whether it
     was made for a failed node, whatever it says by now; ``wrote`` the status that this process wrote last; ``ending``
-    whether that ends it; ``edited`` whether someone else changed its spec, or which pods it moves.
+    whether that ends it; ``edited`` whether someone else changed its spec, or which pods it moves; ``owner_gone`` why
+    nothing is moved any more: an owner of its pods was deleted.
     """
 
     migration: Migration
@@ -53,6 +54,7 @@ class Tracked:
     wrote: MigrationStatus | None = None
     ending: bool = False
     edited: bool = False
+    owner_gone: str = ""
     backoff: Backoff = field(default_factory=Backoff)
     """How often carrying it on raised or took too much."""
 

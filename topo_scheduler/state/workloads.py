@@ -76,7 +76,7 @@ class Member:
     problem: str = ""
     """Why this pod can't be placed whatever is free; empty when it can."""
     withdrawn: str = ""
-    """Why it must not be bound though that was decided: it is about to be deleted."""
+    """Why it must not be bound though that was decided, or not be moved: it is about to be deleted."""
 
     @property
     def key(self) -> str:

@@ -380,7 +380,11 @@ class Arrivals:
         uid, entry = pod.metadata.uid, self._world.ledger.get(pod.metadata.uid)
         found = self._workloads.of_pod(uid)
         ours = pod.spec.scheduler_name == self._scheduler_name
-        if not ours or entry is None or entry.assumed or (found is not None and found[1].cls.amounts):
+        if not ours or entry is None or entry.assumed:
+            return
+        if found is not None and found[1].cls.amounts:
+            if (lineage := self._resolve(pod)) is not None:
+                found[1].withdrawn = self.leaving.why(pod.metadata.namespace, lineage.gone)
             return
         try:
             self._learn(pod, found, entry, now)
@@ -398,6 +402,7 @@ class Arrivals:
         member.rank, member.bandwidth, member.profile = made_up.rank, made_up.bandwidth, entry.profile
         member.marked, member.told_size = made_up.marked, made_up.told_size
         member.leaving = pod.metadata.deletion_timestamp is not None
+        member.withdrawn = self.leaving.why(pod.metadata.namespace, lineage.gone)
         if found is not None and found[0].id != wanted.id:
             # What it was placed with is what it belongs to, whatever its annotations say by now.
             wanted.id, wanted.gang = found[0].id, found[0].gang

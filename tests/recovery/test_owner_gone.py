@@ -1,0 +1,176 @@
+"""A Migration ends, and gives its seats back, when the workload that it moves is deleted."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.kube.test_owners import TEMPLATE, create, ray_cluster
+from tests.kube.virtual import now, virtual_time
+from tests.kube.world import World as Server
+from tests.kube.world import running, world
+from tests.recovery.test_phases import ON, WIDE, _gang
+from tests.recovery.world import World
+from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec, MigrationStatus, Move, Phase
+from topo_scheduler.api.objects import ObjectMeta, Pod
+from topo_scheduler.kube.errors import Unreachable
+from topo_scheduler.kube.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
+from topo_scheduler.kube.resources import JOBS
+from topo_scheduler.recovery.moved_owners import ANSWER_SECONDS, MovedOwners
+from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.simulation.apiserver import Delay
+from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
+
+WHY = "Job g was deleted"
+KEY = "default/please"
+
+
+# ---------------------------------------------------------------- the machine
+
+
+@pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.RESERVING, Phase.EVICTING, Phase.PLACING])
+def test_a_migration_whose_owner_is_gone_ends_and_evicts_nothing_more(phase: Phase) -> None:
+    held = World(ON, WIDE)
+    held.controllers_stand = True  # so that nothing takes the seats
+    before = _gang(held, "g")
+    held.request("please", "g-0")
+    for _ in range(40):
+        if next(iter(held.migrations.values())).status.phase == phase:
+            break
+        for one in held.recovery.step(held.now):
+            held.carry_out(one)
+        held.d.step()
+    assert held.phases() == [phase]
+    replacements = held.d.engine.preempting.replacements
+    held_before, evictions = replacements.knows(KEY), list(held.evictions)
+    assert held_before == (phase is not Phase.PLANNED)
+    held.recovery.owner_gone(KEY, WHY)
+    assert not replacements.knows(KEY), "at once, whatever is being written"
+    held.run(5)
+    assert held.phases() == [Phase.CANCELLED] and held.condition("Placed")[1] == "OwnerDeleted"
+    assert WHY in next(iter(held.migrations.values())).status.message
+    assert held.evictions == evictions and not replacements.knows(KEY)
+    assert set(before) >= set(held.nodes_of("g"))
+
+
+def test_no_migration_is_planned_for_pods_that_were_learned_after_their_owner_was_deleted() -> None:
+    world_ = World(ON, WIDE)
+    _gang(world_, "g")
+    world_.start()  # a new daemon, for which all pods were bound by an earlier one
+    for pod in world_.pods.values():
+        controller = pod.metadata.controller
+        assert controller is not None
+        world_.d.gone[controller.uid] = WHY
+    world_.request("please", "g-0")
+    world_.run(5)
+    assert world_.phases() == [Phase.CANCELLED] and world_.condition("Placed")[1] == "OwnerDeleted"
+    assert world_.evictions == []
+
+
+# ---------------------------------------------------------------- what follows the owners
+
+
+class Moves:
+    """One Migration of one pod, whose topmost owner is followed."""
+
+    def __init__(self, server: Server, pod: Pod | None, owners: OwnerDirectory) -> None:
+        self.reads = 0
+        self.tasks: list[asyncio.Task[None]] = []
+        self.pod = pod
+        self.owners = owners
+        self.moved = MovedOwners(owners, self._read, self._start, lambda: None)
+        move = Move(pod="g-0", uid="uid-g-0", workload="default/g", controller="Job g", gang=True)
+        self.migration = Migration(
+            metadata=ObjectMeta(name="please", namespace="default", uid="m"),
+            spec=MigrationSpec(pods=[MigrationPod("g-0", "uid-g-0")]),
+            status=MigrationStatus(phase=Phase.RESERVING, moves=[move]),
+        )
+
+    async def _read(self, pod: PodRef) -> Pod | None:
+        self.reads += 1
+        if self.reads == 1:
+            raise Unreachable("once")
+        return self.pod
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self.tasks.append(asyncio.create_task(work, name=name))
+
+    async def follow(self) -> None:
+        for _ in range(3):
+            self.moved.follow([self.migration])
+            await asyncio.gather(*self.tasks)
+
+
+@asynccontextmanager
+async def following(server: Server, owner: dict[str, Any]) -> AsyncIterator[Moves]:
+    pod = Pod(metadata=ObjectMeta(name="g-0", namespace="default", uid="uid-g-0"))
+    made = server.create_pod("g-0", ownerReferences=[_controlled_by(owner)])
+    pod.metadata.owner_references = made.metadata.owner_references
+    found: list[Moves] = []
+    owners = OwnerDirectory(server.client, needed=lambda uid: found[0].moved.needs(uid), clock=now)
+    found.append(Moves(server, pod, owners))
+    jobs = server.reflector(JOBS, owners.sink(JOBS))  # type: ignore[arg-type]
+    async with running(jobs.run(), owners.run()):
+        await jobs.synced.wait()
+        await found[0].follow()
+        yield found[0]
+
+
+def _controlled_by(owner: dict[str, Any]) -> dict[str, Any]:
+    meta = owner["metadata"]
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+    }
+
+
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+@virtual_time
+async def test_a_job_that_is_deleted_is_known_at_once(propagation: Any) -> None:
+    async with world() as server:
+        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE})
+        async with following(server, job) as moves:
+            assert not list(moves.moved.gone()) and moves.moved.needs(job["metadata"]["uid"])
+            server.server.store.delete("jobs.batch", "g", "default", DeleteOptions(propagation=propagation))
+            await asyncio.sleep(1)
+            ((key, why),) = moves.moved.gone()
+            assert key == KEY and why.startswith("Job g ")
+            moves.moved.follow([])
+            assert not len(moves.moved) and not moves.moved.needs(job["metadata"]["uid"])
+
+
+@virtual_time
+async def test_a_job_that_its_owner_makes_anew_ends_nothing_and_the_end_of_that_owner_does() -> None:
+    async with world() as server:
+        ray = ray_cluster(server, "whole")
+        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE}, owner=ray)
+        async with following(server, job) as moves:
+            server.server.store.delete("jobs.batch", "g", "default", DeleteOptions())
+            await asyncio.sleep(2 * NEEDED_SECONDS)
+            assert not list(moves.moved.gone()) and moves.moved.needs(ray["metadata"]["uid"])
+            server.server.store.delete("rayclusters.ray.io", "whole", "default", DeleteOptions())
+            assert await moves.moved.confirm(KEY)
+            assert list(moves.moved.gone()) == [(KEY, "RayCluster whole does not exist")], "asked right now"
+
+
+@virtual_time
+async def test_an_owner_that_is_not_watched_is_known_to_be_gone_within_seconds() -> None:
+    async with world() as server, following(server, ray_cluster(server, "g")) as moves:
+        server.server.store.delete("rayclusters.ray.io", "g", "default", DeleteOptions())
+        await asyncio.sleep(NEEDED_SECONDS + TICK_SECONDS + 1)
+        assert [key for key, _ in moves.moved.gone()] == [KEY]
+
+
+@virtual_time
+async def test_an_owner_that_does_not_answer_is_not_gone_and_not_confirmed() -> None:
+    async with world() as server, following(server, ray_cluster(server, "g")) as moves:
+        server.server.faults.add(Delay(600.0), where=lambda info: "/rayclusters/" in info.path)
+        began = now()
+        assert not await moves.moved.confirm(KEY)
+        assert now() - began <= ANSWER_SECONDS + 1
+        assert not list(moves.moved.gone())

@@ -1,0 +1,48 @@
+"""Whether pods may still be moved, right before they are evicted: not for workloads that were deleted meanwhile."""
+
+from collections.abc import Callable
+
+from topo_scheduler.recovery.machine import Recovery
+from topo_scheduler.recovery.moved_owners import MovedOwners
+from topo_scheduler.recovery.tracked import Tracked
+
+
+class EvictionGuard:
+    """Ends Migrations whose pods have lost their topmost owner. ``machine`` returns what decides, if anything does."""
+
+    def __init__(self, moved_owners: MovedOwners, machine: Callable[[], Recovery | None]) -> None:
+        self._moved_owners = moved_owners
+        self._machine = machine
+
+    def end_ownerless(self) -> None:
+        """Tell the machine of which Migrations it is known that an owner of their pods was deleted."""
+        machine = self._machine()
+        for key, why in self._moved_owners.gone() if machine is not None else ():
+            assert machine is not None
+            machine.owner_gone(key, why)
+
+    async def why_not_evict(self, key: str) -> str:
+        """Return why no pod is evicted for a Migration: an owner of what it moves, or makes room for, is gone.
+
+        Where the API server does not answer for an owner, pods are moved off failed nodes all the same.
+        """
+        known = self._tracked(key)
+        if known is None:
+            return self.why_over(key)
+        waiting = known.migration.spec.makes_room_for
+        answered = [await self._moved_owners.confirm(one) for one in (key, waiting) if one]
+        self.end_ownerless()
+        if why := self.why_over(key) or (self.why_over(waiting) if waiting else ""):
+            return why
+        if all(answered) or known.migration.cause.of_node:
+            return ""
+        return "the API server does not answer whether the owners of what is moved exist"
+
+    def why_over(self, key: str) -> str:
+        """Return why nothing is evicted for a Migration any more, or an empty string."""
+        known = self._tracked(key)
+        return f"Migration {key} is over" if known is None else known.owner_gone
+
+    def _tracked(self, key: str) -> Tracked | None:
+        machine = self._machine()
+        return machine.migrations.ground.tracked.get(key) if machine is not None else None
