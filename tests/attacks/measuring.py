@@ -204,7 +204,7 @@ def _faults(log: Path) -> list[str]:
             entry = json.loads(line)
         except ValueError:
             continue
-        if entry.get("level") in ("error", "critical"):
+        if entry.get("level") in ("ERROR", "CRITICAL"):
             found.append(f"{entry.get('message', '')}"[:300])
     return found[:20]
 

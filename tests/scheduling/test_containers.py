@@ -1,17 +1,14 @@
 """Every container of the engine has a row in the table of caps, and keeps to it while hostile pods come and go."""
 
 import random
-import re
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from tests.bounds import check_containers
 from tests.helpers import controlled_by, make_pod
 from tests.scheduling.driver import Driver, fabric
-from tests.soak.census import census
 from topo_scheduler.api.objects import Container, ContainerPort, Pod, PodSpec, ResourceRequirements, Toleration
 from topo_scheduler.api.selectors import (
     Affinity,
@@ -28,68 +25,11 @@ from topo_scheduler.api.selectors import (
 )
 from topo_scheduler.scheduling.intake.understand import Lineage
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "caps.md"
-NESTED_ENTRIES: Final = 1024
-"""Entries on average of tables within tables: terms of a pod, rows of a view."""
-SLACK_ENTRIES: Final = 64
-COLUMNS: Final = 128
-"""Columns of an array of nodes."""
-ROWS: Final = 256
-"""Rows of the table of nodes at least."""
 POPULATION: Final = 60
 
 
-def bounds() -> dict[str, str]:
-    """Return the bound of each container by its path, as the page says it."""
-    found: dict[str, str] = {}
-    for line in PAGE.read_text(encoding="utf-8").splitlines():
-        cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) == 5 and cells[1].startswith("`engine"):
-            root = cells[1].strip("`")
-            for name in re.findall(r"`([\w.<>\[\]]+)`", cells[3]):
-                assert f"{root}.{name}" not in found, f"{root}.{name} has two rows"
-                found[f"{root}.{name}"] = cells[2]
-    return found
-
-
-def most(bound: str, pods: int, nodes: int) -> int:
-    """Return how many entries a container may have."""
-    number = re.match(r"([\d,]+) entries", bound)
-    if number:
-        return int(number[1].replace(",", ""))
-    match bound.split(",")[0]:
-        case "pods":
-            return 2 * pods + SLACK_ENTRIES
-        case "nodes":
-            return 4 * max(nodes, ROWS) + SLACK_ENTRIES
-        case "nodes × resources":
-            return COLUMNS * max(nodes, ROWS)
-        case "namespaces":
-            return SLACK_ENTRIES
-        case "configuration":
-            return 4 * SLACK_ENTRIES
-        case "objects of storage" | "PodGroups" | "budgets" | "Migrations":
-            return SLACK_ENTRIES
-    raise AssertionError(f"{bound}: a bound of no kind that is known")
-
-
-def container(path: str) -> str:
-    """Return the container of a path of the census: tables within it count as its entries."""
-    return re.split(r"\[\]|<>", path.replace("daemon.", "engine.", 1))[0]
-
-
-def sizes(d: Driver) -> Counter[str]:
-    return census(d.engine)
-
-
 def check(d: Driver, pods: int) -> None:
-    named = bounds()
-    for path, entries in sizes(d).items():
-        name = container(path)
-        assert name in named, f"{name} has no row in {PAGE.name}: what bounds it?"
-        nested = "[" in path or "<" in path
-        allowed = most(named[name], pods, len(d.engine.world.nodes)) * (NESTED_ENTRIES if nested else 1)
-        assert entries <= allowed, f"{path} has {entries} entries, by {PAGE.name} at most {allowed} ({named[name]})"
+    check_containers(d.engine, "engine", pods, len(d.engine.world.nodes))
 
 
 def hostile(chance: random.Random, name: str) -> Pod:

@@ -23,6 +23,8 @@ from topo_scheduler.recovery.health import Problem
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS
 
 CRASHES: Final = "CrashLoopBackOff"
+MOST_TROUBLES: Final = 10_000
+"""Pods of which it is remembered that they were refused or crash; beyond them the oldest are forgotten."""
 NAMED: Final = 3
 """Pods that are named at most."""
 
@@ -102,6 +104,8 @@ class PodTroubles:
             at = min(now, self._begun(pod) - self._epoch) if refused else now
             if at + self._spec.window > now:
                 self._troubles[uid] = _Trouble(pod.spec.node_name, workload_of(pod), refused, pod.key, reason, at)
+                if len(self._troubles) > MOST_TROUBLES:
+                    del self._troubles[next(iter(self._troubles))]
                 self._stale = True
         elif _runs_well(pod):
             if self._troubles.pop(uid, None) is not None:

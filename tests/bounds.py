@@ -1,0 +1,82 @@
+"""What docs/reference/caps.md says of containers, and whether those that hang at an object keep to it."""
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from pathlib import Path
+from typing import Final
+
+from tests.soak.census import census
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "caps.md"
+NESTED_ENTRIES: Final = 1024
+"""Entries on average of tables within tables: terms of a pod, rows of a view."""
+SLACK_ENTRIES: Final = 64
+COLUMNS: Final = 128
+"""Columns of an array of nodes."""
+ROWS: Final = 256
+"""Rows of the table of nodes at least."""
+WORDS: Final = ("pods", "nodes", "nodes × resources", "namespaces", "configuration", "objects of storage", "PodGroups")
+FEW: Final = ("budgets", "Migrations", "owners", "events")
+
+
+def bounds(root: str) -> dict[str, str]:
+    """Return the bound of each container below a root by its path, as the page says it."""
+    found: dict[str, str] = {}
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 5 and re.match(rf"`{root}[`.]", cells[1]):
+            path = cells[1].strip("`")
+            for name in re.findall(r"`([\w.<>\[\]]+)`", cells[3]):
+                assert f"{path}.{name}" not in found, f"{path}.{name} has two rows"
+                found[f"{path}.{name}"] = cells[2]
+    return found
+
+
+def most(bound: str, pods: int, nodes: int, objects: int = 0) -> int:
+    """Return how many entries a container may have. ``objects`` other than pods and nodes that there are."""
+    number = re.match(r"([\d,]+) entries", bound)
+    if number:
+        return int(number[1].replace(",", ""))
+    word = bound.split(",")[0]
+    match word:
+        case "pods":
+            return 2 * pods + SLACK_ENTRIES
+        case "nodes":
+            return 4 * max(nodes, ROWS) + SLACK_ENTRIES
+        case "nodes × resources":
+            return COLUMNS * max(nodes, ROWS)
+        case "configuration":
+            return 4 * SLACK_ENTRIES
+    assert word in (*WORDS, *FEW), f"{bound}: a bound of no kind that is known"
+    return 2 * objects + SLACK_ENTRIES
+
+
+def container(path: str, root: str) -> str:
+    """Return the container of a path of the census: tables within it count as its entries."""
+    return re.split(r"\[\]|<>", path.replace("daemon", root, 1))[0]
+
+
+def check_containers(
+    one: object, root: str, pods: int, nodes: int, objects: int = 0, others: Collection[str] = ()
+) -> None:
+    """Fail where a container below an object has no row, or more entries than its row allows.
+
+    Args:
+        one: the object.
+        root: what the page calls it.
+        pods: how many pods there are.
+        nodes: how many nodes.
+        objects: how many other objects.
+        others: beginnings of paths that are not looked at, as other objects own them.
+    """
+    named = bounds(root)
+    sizes: Counter[str] = census(one)
+    for path, entries in sizes.items():
+        name = container(path, root)
+        if name.startswith(tuple(others)):
+            continue
+        assert name in named, f"{name} has no row in {PAGE.name}: what bounds it?"
+        nested = "[" in path or "<" in path
+        allowed = most(named[name], pods, nodes, objects) * (NESTED_ENTRIES if nested else 1)
+        assert entries <= allowed, f"{path} has {entries} entries, by {PAGE.name} at most {allowed} ({named[name]})"
