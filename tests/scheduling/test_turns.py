@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from topo_scheduler.scheduling.queueing.queue import Queue
-from topo_scheduler.scheduling.queueing.turns import BY_SHARE, MISSES, Fairness, Order, Turns
+from topo_scheduler.scheduling.queueing.turns import BY_SHARE, MISS_OPERATIONS, MISSES, Fairness, Order, Turns
 
 NEVER = Fairness(overdue_after=1e12)
 
@@ -200,6 +200,20 @@ def test_attempts_without_a_place_do_not_keep_the_turn(others: int) -> None:
     turns.put(Order(0, 1e6, "b", "b"))
     found = names(turns, MISSES + others + 1, placed=False)
     assert "b" in found
+
+
+def test_attempts_that_cost_much_end_the_turn_at_once() -> None:
+    turns = Turns(Held(b=999), NEVER)
+    for number in range(100):
+        turns.put(Order(0, number, f"x{number}", "a"))
+        turns.put(Order(0, number, f"b{number}", "b"))
+    order = []
+    for _ in range(40):
+        id_ = turns.take(0)
+        assert id_ is not None
+        order.append(id_[0])
+        turns.tried(placed=id_[0] == "b", operations=MISSES * MISS_OPERATIONS)
+    assert order == ["x", "b"] * 20, "one of theirs for one of ours, not ten"
 
 
 def test_a_new_wave_of_attempts_begins_with_the_smallest_share() -> None:

@@ -102,6 +102,8 @@ class Engine:
         self.barrier = Barrier()
         self._phase = Activity.DECISION
         """What the attempt under way does, for what is said where it fails."""
+        self._spent = 0
+        """Operations of the last attempt."""
         self.why = Why(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
         self._rechecks = Rechecks(
             self.world, self.attempts, self._aside, self.preempting, self.reserving, self.moving, self.why
@@ -325,7 +327,8 @@ class Engine:
         while not self.contested.pauses(now, self.outcomes.decided_since) and (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)
             if workload is not None:
-                self.queue.tried(placed=self._try(workload, now, clock))
+                placed = self._try(workload, now, clock)
+                self.queue.tried(placed=placed, operations=self._spent)
                 if clock() - started > budget:
                     break
         self._shorten_waits(now, lambda: clock() - started <= budget)
@@ -406,8 +409,9 @@ class Engine:
     def _try(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload within its budget; one that fails or exceeds it is set aside. Return whether it was placed."""
         self._phase = Activity.DECISION
+        budget = self.barrier.budget(workload.namespace, now, clock)
         try:
-            with limited(self.barrier.budget(workload.namespace, now, clock)):
+            with limited(budget):
                 placed = self._attempt(workload, now, clock)
         except Exception as error:
             self.reserving.holds.count_nobody()
@@ -417,6 +421,8 @@ class Engine:
             self._out += failure_of(f"workload {workload.namespace}/{workload.name}", error, self._phase)
             self._out += self._aside.failed(workload, error, self._phase, now)
             return False
+        finally:
+            self._spent = budget.spent
         workload.failures = 0
         return placed
 

@@ -98,9 +98,9 @@ class Queue:
             self.remove(id_)
         return id_
 
-    def tried(self, *, placed: bool) -> None:
-        """Note how the attempt ended on the workload that was popped last."""
-        self._turns.tried(placed=placed)
+    def tried(self, *, placed: bool, operations: int = 0) -> None:
+        """Note how the attempt ended on the workload that was popped last, and how many operations it took."""
+        self._turns.tried(placed=placed, operations=operations)
 
     def configure(self, fairness: Fairness) -> None:
         """Take over a new configuration."""

@@ -6,7 +6,8 @@ Three things keep one namespace from holding up another of the same priority:
   Once one of them was placed, the next `BY_SHARE` places are given by share again: an old backlog can't shut out who
   holds little. So between two placements of overdue workloads there are at most so many of others.
 - An attempt that finds no place costs its namespace nothing of its share. After `MISSES` such attempts in a row,
-  namespaces take turns until a place is found, the one first whose last turn is longest ago.
+  namespaces take turns until a place is found, the one first whose last turn is longest ago. An attempt that takes many
+  operations counts as several.
 - A limit on decisions per second and namespace, a token bucket, where one is configured: a namespace that has none
   left is passed over until it has, whatever its priority.
 
@@ -22,6 +23,8 @@ from typing import Final, Protocol
 
 MISSES: Final = 10
 """Attempts without a place in a row after which namespaces take turns."""
+MISS_OPERATIONS: Final = 2_000
+"""Operations for which an attempt without a place counts once more, some milliseconds. Ordinary ones stay below."""
 BY_SHARE: Final = 3
 """Places given by share after one that was given to an overdue workload."""
 KEEP: Final = 4096
@@ -193,8 +196,8 @@ class Turns:
                 return id_
         return None
 
-    def tried(self, *, placed: bool) -> None:
-        """Note how the attempt ended on the workload that was taken last."""
+    def tried(self, *, placed: bool, operations: int = 0) -> None:
+        """Note how the attempt ended on the workload that was taken last, and how many operations it took."""
         if self._current is None:
             return
         (level, overdue), self._current = self._current, None
@@ -202,7 +205,7 @@ class Turns:
             level.misses = 0
             level.by_share_next = BY_SHARE if overdue else max(0, level.by_share_next - 1)
         elif level.live:
-            level.misses += 1
+            level.misses += 1 + operations // MISS_OPERATIONS
 
     @property
     def any_ready(self) -> bool:
