@@ -39,6 +39,8 @@ class Churn:
     world: World
     pods: int
     seed: int = 1
+    calm: float = 1.0
+    """How many times as rare as in a soak failures, disturbances and moves are."""
     heard: int = 0
     """Changes of nodes, pods, Jobs, ReplicaSets and Migrations so far."""
     begun: dict[str, int] = field(default_factory=dict)
@@ -110,7 +112,7 @@ class Churn:
         """Nodes fall silent for a while, some of them for a moment only; once in a while a whole leaf."""
         names = sorted(self.world.node_names())
         while True:
-            await asyncio.sleep(self.random.expovariate(1 / 20.0))
+            await asyncio.sleep(self.random.expovariate(1 / (20.0 * self.calm)))
             if self.random.random() < 0.02:
                 first = self.random.choice(names)
                 leaf = [name for name in names if name.rpartition("-")[0] == first.rpartition("-")[0]]
@@ -139,7 +141,7 @@ class Churn:
     async def _disturb(self) -> None:
         """Watches break, pods of another scheduler come."""
         while True:
-            await asyncio.sleep(self.random.expovariate(1 / 30.0))
+            await asyncio.sleep(self.random.expovariate(1 / (30.0 * self.calm)))
             if self.random.random() < 0.3:
                 expires = self.random.random() < 0.1
                 self._count("watches that broke")
@@ -154,7 +156,7 @@ class Churn:
     async def _drain(self) -> None:
         """Somebody asks for a move now and then."""
         while True:
-            await asyncio.sleep(self.random.expovariate(1 / 45.0))
+            await asyncio.sleep(self.random.expovariate(1 / (45.0 * self.calm)))
             bound = self.world.pods(bound=True)
             ours = [pod for pod in bound if pod["metadata"].get("ownerReferences")]
             if ours:

@@ -1,0 +1,78 @@
+"""Half an hour with more hostile pods than in the long form, which is ``python -m tests.churn``; and that it sees."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.breaking.running import run as virtually
+from tests.breaking.world import cluster
+from tests.soak.churn import fabric
+from topo_scheduler.simulation.apiserver import Delay, RequestInfo
+from topo_scheduler.state.workloads import Workload
+
+from .day import run
+from .watch import PASSED_OVER_SECONDS, Watch
+
+
+@pytest.mark.timeout(600)
+def test_half_an_hour_with_hostile_pods_has_no_violation() -> None:
+    day = run(0.5, 130, 0.1, 1)
+    assert not day.violations
+    assert day.hostile_pods > 30
+    assert len(day.waits) > 30
+
+
+def test_a_workload_that_is_passed_over_is_seen() -> None:
+    async def live() -> list[str]:
+        async with cluster(fabric(100)) as world:
+            process = world.start()
+            await world.leading()
+            watch = Watch(world)
+            tried = process.engine._try
+
+            def ignoring(workload: Workload, *arguments: Any) -> bool:
+                return workload.name != "ignored" and tried(workload, *arguments)
+
+            vars(process.engine)["_try"] = ignoring
+            world.gang("ignored", 2)
+            world.gang("other", 2)
+            await world.run(PASSED_OVER_SECONDS + 5)
+            watch.look(process)
+            watch.passed_over(process)
+            return watch.violations
+
+    found: list[str] = []
+
+    async def main() -> None:
+        found.extend(await live())
+
+    virtually(main())
+    assert len(found) == 1 and "pending though there is room: {'ignored': 2}" in found[0]
+
+
+def test_a_gang_that_stays_half_bound_and_a_leader_that_ends_are_seen() -> None:
+    found: list[str] = []
+
+    async def main() -> None:
+        async with cluster(fabric(100)) as world:
+            process = world.start()
+            await world.leading()
+            watch = Watch(world)
+            sent: list[str] = []
+
+            def refused(info: RequestInfo) -> bool:
+                sent.append(info.name)
+                return info.name != sent[0]
+
+            world.server.faults.add(Delay(10_000.0), verb="create", resource="pods/binding", where=refused)
+            world.gang("half", 2)
+            await world.run(2.0)
+            await process.kill()
+            await asyncio.sleep(30.0)
+            watch.look(process)
+            found.extend(watch.violations)
+
+    virtually(main())
+    assert any("half bound for" in one for one in found)
+    assert any("does not lead" in one for one in found)
