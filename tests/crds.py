@@ -1,4 +1,4 @@
-"""Definitions of the PodGroups of other schedulers, cut down to what their own say of the fields that are read."""
+"""Definitions of kinds of other projects, cut down to what their own say of the fields that are read."""
 
 from typing import Any, Final
 
@@ -58,4 +58,23 @@ def native_pod_group(name: str, minimum: int, namespace: str = "default", **spec
         "kind": "PodGroup",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}, **spec},
+    }
+
+
+def job_set_definition() -> Json:
+    """Return the CustomResourceDefinition of a JobSet, whose fields are not checked."""
+    schema = {"type": "object", "properties": {"spec": _FREE, "status": _FREE}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "jobsets.jobset.x-k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/jobset"},
+        },
+        "spec": {
+            "group": "jobset.x-k8s.io",
+            "scope": "Namespaced",
+            "names": {"plural": "jobsets", "singular": "jobset", "kind": "JobSet", "listKind": "JobSetList"},
+            "versions": [{"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
     }

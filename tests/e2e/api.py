@@ -27,6 +27,7 @@ ROOTS: Final = {
     "customresourcedefinitions": "/apis/apiextensions.k8s.io/v1",
     "podgroups.scheduling.x-k8s.io": "/apis/scheduling.x-k8s.io/v1alpha1",
     "podgroups.scheduling.volcano.sh": "/apis/scheduling.volcano.sh/v1beta1",
+    "jobsets.jobset.x-k8s.io": "/apis/jobset.x-k8s.io/v1alpha2",
     "migrations": "/apis/topology.scheduler/v1alpha1",
     "migrations.topology.scheduler": "/apis/topology.scheduler/v1alpha1",
     "leases": "/apis/coordination.k8s.io/v1",

@@ -60,7 +60,13 @@ def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane | None]:
 
 
 @pytest.fixture
-async def cluster(plane: ControlPlane | None, tmp_path: Path) -> AsyncIterator[Cluster]:
+def garbage_pause_seconds() -> float:
+    """How long the embedded server's garbage collector pauses between two dependents of one owner."""
+    return 0.0
+
+
+@pytest.fixture
+async def cluster(plane: ControlPlane | None, tmp_path: Path, garbage_pause_seconds: float) -> AsyncIterator[Cluster]:
     """An empty cluster with controllers, simulated kubelets and the manifests' ServiceAccount and RBAC."""
     if plane is not None:
         async with Api(plane.kubeconfig) as api:
@@ -77,7 +83,8 @@ async def cluster(plane: ControlPlane | None, tmp_path: Path) -> AsyncIterator[C
         return
     async with EmbeddedAPIServer(rbac=True, bookmark_seconds=1.0) as server:
         kubelet = Kubelet(server.store, run_seconds=2.0)
-        async with controllers(server.store), kubelet, Api(server.write_kubeconfig(tmp_path / "admin")) as api:
+        running = controllers(server.store, garbage_pause_seconds=garbage_pause_seconds)
+        async with running, kubelet, Api(server.write_kubeconfig(tmp_path / "admin")) as api:
             cluster = Cluster(api, scheduler_kubeconfig=tmp_path / "scheduler", embedded=server, kubelet=kubelet)
             await cluster.install()
             answer = await api.request(

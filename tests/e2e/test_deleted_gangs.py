@@ -1,22 +1,37 @@
 """A gang that is deleted while it waits: garbage collection takes its pods one by one, and nothing gives way to them.
 
-On the real control plane kube-controller-manager has the client limits it has by default, 20 requests a second.
+On the real control plane kube-controller-manager has its default limits, 20 requests a second among them; on the
+embedded server the garbage collector pauses between two pods.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.controlplane import ControlPlane
+from tests.crds import job_set_definition
 
 from . import objects
-from .cluster import Cluster, nodes_of
+from .cluster import ROOT, Cluster, nodes_of
 from .conftest import ALPHA, GATES
 from .replica import Replica
 from .test_preemption import classes
 
-DEFAULT_LIMITS = {"kube-controller-manager": ["--kube-api-qps=20", "--kube-api-burst=30"]}
+DEFAULTS = (
+    "--kube-api-qps=20",
+    "--kube-api-burst=30",
+    "--concurrent-gc-syncs=20",
+    "--concurrent-job-syncs=5",
+    "--concurrent-replicaset-syncs=5",
+    "--concurrent-deployment-syncs=5",
+    "--concurrent-statefulset-syncs=5",
+    "--concurrent-namespace-syncs=10",
+)
+"""Of kube-controller-manager, which the tests' control plane raises otherwise."""
+JOB_SETS = "jobsets.jobset.x-k8s.io"
 
 
 @pytest.fixture(scope="module")
@@ -25,40 +40,131 @@ def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane | None]:
     if request.config.getoption("--apiserver") == "embedded":
         yield None
         return
-    with ControlPlane(with_kwok=True, feature_gates=GATES, runtime_config=ALPHA, arguments=DEFAULT_LIMITS) as plane:
+    with ControlPlane(
+        with_kwok=True, feature_gates=GATES, runtime_config=ALPHA, arguments={"kube-controller-manager": DEFAULTS}
+    ) as plane:
         yield plane
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    ("nodes", "size", "propagation"), [(64, 100, "Background"), (16, 20, "Foreground")], ids=["100", "20-foreground"]
-)
-async def test_a_deleted_gang_evicts_nothing(
-    cluster: Cluster, daemon: Replica, nodes: int, size: int, propagation: str
-) -> None:
-    """The gang is larger than the cluster, so it waits although all others would give way."""
+@pytest.fixture
+def garbage_pause_seconds() -> float:
+    return 0.02
+
+
+@pytest.fixture
+async def job_sets(cluster: Cluster) -> AsyncIterator[None]:
+    """JobSets are served, and this scheduler may read them."""
+    await cluster.define(job_set_definition())
+    owner_kinds = (ROOT / "manifests" / "owner-kinds.yaml").read_text()
+    for item in yaml.safe_load_all(owner_kinds):
+        if item and item["metadata"]["name"].endswith("-jobset"):
+            await cluster.api.create("clusterroles", item)
+            await cluster.install()
+    try:
+        yield
+    finally:
+        await cluster.api.delete("clusterroles", "topology-scheduler-owners-jobset")
+        if await cluster.api.find("customresourcedefinitions", JOB_SETS) is not None:
+            await cluster.undefine(JOB_SETS)
+
+
+async def job_set(cluster: Cluster, name: str, jobs: int, each: int, **spec: Any) -> None:
+    """Make a JobSet that is a gang, and its Jobs as its controller would."""
+    annotations = objects.ours({"gang-size": str(jobs * each)})
+    item = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
+    }
+    made = await cluster.api.create(JOB_SETS, item)
+    owner = {
+        "apiVersion": made["apiVersion"],
+        "kind": made["kind"],
+        "name": name,
+        "uid": made["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    for number in range(jobs):
+        job = objects.job(f"{name}-{number}", each, 8, **spec)
+        job["metadata"]["ownerReferences"] = [owner]
+        job["spec"]["template"]["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": name}
+        await cluster.apply(job)
+
+
+async def full_cluster(cluster: Cluster, nodes: int) -> set[str]:
+    """A Deployment of low priority on all nodes; return the uids of its pods."""
     await classes(cluster)
     await cluster.add_fabric({f"s{n}": [16] for n in range(1, nodes // 16 + 1)})
     await cluster.apply(objects.replicated("Deployment", "served", nodes, 8, priorityClassName="e2e-low"))
-    running = {pod["metadata"]["uid"] for pod in await cluster.wait_bound("served", nodes, 90)}
-    await cluster.apply(objects.gang("train", size, 8, priorityClassName="e2e-high"))
-    waiting = await cluster.wait_pods("train", size, 60)
-    await cluster.wait_unschedulable(waiting[0])
-    await cluster.api.delete("jobs", "train", propagation=propagation)
+    return {pod["metadata"]["uid"] for pod in await cluster.wait_bound("served", nodes, 90)}
+
+
+async def goes_without_harm(cluster: Cluster, running: set[str], names: Sequence[str]) -> None:
+    """Watch the pods of Jobs until they are gone: none is bound, and no running pod is evicted."""
 
     async def untouched() -> None:
-        alive = {
-            p["metadata"]["uid"] for p in await cluster.pods_of("served") if not p["metadata"].get("deletionTimestamp")
-        }
+        pods = await cluster.pods_of("served")
+        alive = {pod["metadata"]["uid"] for pod in pods if not pod["metadata"].get("deletionTimestamp")}
         assert alive == running, f"{len(running - alive)} of {len(running)} running pods were evicted"
 
     async with asyncio.timeout(120):
-        while pods := await cluster.pods_of("train"):
+        while pods := [pod for name in names for pod in await cluster.pods_of(name)]:
             assert not any(nodes_of(pods)), "a pod that is about to be deleted was bound"
             await untouched()
             await asyncio.sleep(0.2)
     await asyncio.sleep(1)
     await untouched()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("nodes", "size", "propagation"),
+    [
+        (64, 100, "Background"),
+        (16, 20, "Foreground"),
+        pytest.param(16, 256, "Background", marks=pytest.mark.only("embedded")),
+    ],
+    ids=["100", "20-foreground", "256"],
+)
+async def test_a_deleted_gang_evicts_nothing(
+    cluster: Cluster, daemon: Replica, nodes: int, size: int, propagation: str
+) -> None:
+    """The gang is larger than the cluster, so it waits although all others would give way."""
+    running = await full_cluster(cluster, nodes)
+    await cluster.apply(objects.gang("train", size, 8, priorityClassName="e2e-high"))
+    waiting = await cluster.wait_pods("train", size, 60)
+    await cluster.wait_unschedulable(waiting[0])
+    await cluster.api.delete("jobs", "train", propagation=propagation)
+    await goes_without_harm(cluster, running, ["train"])
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("propagation", ["Background", "Foreground"])
+async def test_a_deleted_job_set_evicts_nothing(
+    cluster: Cluster, job_sets: None, daemon: Replica, propagation: str
+) -> None:
+    """Its kind is not watched, and its Jobs are deleted one after the other."""
+    running = await full_cluster(cluster, 16)
+    await job_set(cluster, "train", 4, 6, priorityClassName="e2e-high")
+    names = [f"train-{number}" for number in range(4)]
+    waiting = [pod for name in names for pod in await cluster.wait_pods(name, 6, 60)]
+    await cluster.wait_unschedulable(waiting[0])
+    await cluster.api.delete(JOB_SETS, "train", propagation=propagation)
+    await goes_without_harm(cluster, running, names)
+
+
+async def test_pods_of_a_kind_whose_definition_is_deleted_evict_nothing(
+    cluster: Cluster, job_sets: None, daemon: Replica
+) -> None:
+    """All JobSets go with the definition, and what is below them."""
+    running = await full_cluster(cluster, 16)
+    await job_set(cluster, "train", 2, 10, priorityClassName="e2e-high")
+    names = ["train-0", "train-1"]
+    waiting = [pod for name in names for pod in await cluster.wait_pods(name, 10, 60)]
+    await cluster.wait_unschedulable(waiting[0])
+    await cluster.undefine(JOB_SETS)
+    await goes_without_harm(cluster, running, names)
 
 
 async def test_orphans_are_bare_pods_and_no_gang(cluster: Cluster, daemon: Replica) -> None:
@@ -74,6 +180,28 @@ async def test_orphans_are_bare_pods_and_no_gang(cluster: Cluster, daemon: Repli
 
     await cluster.wait_until(two_bound, 20, "two bare pods bound")
     assert len(await cluster.pods_of("train")) == 3
+
+
+async def test_orphans_with_a_gang_of_their_own_are_a_gang(cluster: Cluster, daemon: Replica) -> None:
+    await cluster.add_fabric({"s1": [2]})
+    own = {"gang-name": "train", "gang-size": "3"}
+    await cluster.apply(objects.job("train", 3, 8, pod_annotations=objects.ours(own)))
+    waiting = await cluster.wait_pods("train", 3)
+    await cluster.wait_unschedulable(waiting[0])
+    await cluster.api.delete("jobs", "train", propagation="Orphan")
+
+    async def orphaned() -> bool:
+        return not any(pod["metadata"].get("ownerReferences") for pod in await cluster.pods_of("train"))
+
+    await cluster.wait_until(orphaned, 20, "the pods have no owner")
+    await asyncio.sleep(2)
+    assert not any(nodes_of(await cluster.pods_of("train"))), "two of a gang of three"
+    await cluster.add_fabric({"s2": [1]})
+    await cluster.wait_until(lambda: all_bound(cluster), 20, "all three bound")
+
+
+async def all_bound(cluster: Cluster) -> bool:
+    return all(nodes_of(await cluster.pods_of("train")))
 
 
 async def test_a_namespace_that_is_deleted_takes_no_room(cluster: Cluster, daemon: Replica) -> None:

@@ -27,13 +27,13 @@ ALL: Final[tuple[Controller, ...]] = (
     volumes.CLAIM_CONTROLLER,
     volumes.VOLUME_CONTROLLER,
     volumes.EPHEMERAL,
-    garbage.COLLECTOR,
+    garbage.collector(),
 )
 
 
-def controllers(store: Store) -> Runner:
-    """All controllers, ready to be started."""
-    return Runner(store, ALL)
+def controllers(store: Store, *, garbage_pause_seconds: float = 0.0) -> Runner:
+    """All controllers, ready to be started; the garbage collector pauses between two dependents of one owner."""
+    return Runner(store, [*ALL[:-1], garbage.collector(garbage_pause_seconds)])
 
 
 __all__ = ["ALL", "Controller", "Plan", "Runner", "controllers"]

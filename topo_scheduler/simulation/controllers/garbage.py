@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from topo_scheduler.simulation.apiserver import Event, Json, Key, Record, Store
@@ -45,15 +46,17 @@ def _waits(owner: tuple[str, Record] | None) -> bool:
     return not {_FOREGROUND, _ORPHAN}.isdisjoint(owner[1]["metadata"].get("finalizers") or ())
 
 
-def _collect(store: Store, key: Key) -> float | None:
+def _collect(pause_seconds: float, store: Store, key: Key) -> float | None:
     uid, owner = key.name, store.by_uid(key.name)
     if owner is not None and not _waits(owner):
         return None
     dependents = [(table, found) for table, k in store.dependents(uid) if (found := store.find(table, *k.address))]
     if owner is None:
-        for table, record in dependents:
+        left = [(table, record) for table, record in dependents if not is_deleting(record.obj)]
+        for table, record in left[:1] if pause_seconds else left:
             _leave_or_go(store, table, record, uid)
-    elif _ORPHAN in owner[1]["metadata"]["finalizers"]:
+        return pause_seconds if pause_seconds and len(left) > 1 else None
+    if _ORPHAN in owner[1]["metadata"]["finalizers"]:
         for table, record in dependents:
             _disown(store, table, record, uid)
         _drop_finalizer(store, *owner, _ORPHAN)
@@ -77,7 +80,9 @@ def _blocks(dependent: Record, uid: str) -> bool:
 
 def _leave_or_go(store: Store, table: str, record: Record, uid: str) -> None:
     """An object goes with the last of its owners."""
-    others = [ref for ref in record["metadata"].get("ownerReferences") or () if not _absent(store, ref)]
+    refs = record["metadata"].get("ownerReferences") or ()
+    # The one that has gone is known to have, though its kind may have gone with it.
+    others = [ref for ref in refs if ref["uid"] != uid and not _absent(store, ref)]
     if others:
         _disown(store, table, record, uid)
     elif not is_deleting(record.obj):
@@ -94,7 +99,9 @@ def _drop_finalizer(store: Store, table: str, record: Record, finalizer: str) ->
     store.modify(table, *record.key.address, lambda obj: changed(obj, "metadata", finalizers=left or None))
 
 
-COLLECTOR: Final = Controller("garbage-collector", _orphaned, _collect)
+def collector(pause_seconds: float = 0.0) -> Controller:
+    """A garbage collector that pauses between two dependents of one owner: one with much to do is as slow."""
+    return Controller("garbage-collector", _orphaned, partial(_collect, pause_seconds))
 
 
 def _namespaces(store: Store, table: str, event: Event) -> Iterable[Key]:
