@@ -32,14 +32,14 @@ class Watching:
         self.unanswered = 0
         self.api_seconds: list[float] = []
         self.died = False
-        self._cpu = 0.0
+        self._cpu = self._queued = 0.0
         self._began = 0.0
 
     async def start(self) -> None:
         """Begin a phase."""
         self.livez, self.api_seconds, self.unanswered = [], [], 0
         self.rss_mib = self.anonymous_mib = 0.0
-        self._cpu, self._began = self._cpu_seconds(), time.monotonic()
+        self._cpu, self._queued, self._began = self._cpu_seconds(), self._queued_seconds(), time.monotonic()
         self._tasks = [asyncio.create_task(one) for one in (self._memory(), self._probe(), self._ask())]
 
     async def stop(self) -> Json:
@@ -53,6 +53,7 @@ class Watching:
             "rss_mib": round(self.rss_mib),
             "anonymous_mib": round(self.anonymous_mib),
             "cpus": round((self._cpu_seconds() - self._cpu) / took, 2),
+            "waited_for_cpu": round((self._queued_seconds() - self._queued) / took, 2),
             "livez": {**spread(self.livez), "unanswered": self.unanswered},
             "api_server": spread(self.api_seconds),
             "died": self.died,
@@ -70,6 +71,14 @@ class Watching:
             self.died = True
             return self._cpu
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def _queued_seconds(self) -> float:
+        """Return for how long all its threads were ready to run and others ran."""
+        total = 0.0
+        with suppress(OSError):
+            for thread in Path(f"/proc/{self._pid}/task").iterdir():
+                total += int((thread / "schedstat").read_text().split()[1]) / 1e9
+        return total
 
     async def _memory(self) -> None:
         while True:

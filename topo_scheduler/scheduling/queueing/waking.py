@@ -24,7 +24,7 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.workloads import Stage, Workload, Workloads
 
-FRESH_CLASSES: Final = 256
+FRESH_CLASSES: Final = 32
 """Classes without a view that are looked at in one step; a view of each is made, of all nodes."""
 LATE_CLASSES: Final = 32
 """Workloads looked at together of those that were left for later, by changed nodes only."""
