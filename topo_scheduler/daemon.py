@@ -18,7 +18,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from topo_scheduler.api.config import ConfigError, Configuration, load_configuration
+from topo_scheduler.api.config import ConfigError, Configuration
+from topo_scheduler.config_files import read_configuration
 from topo_scheduler.handover import Handover
 from topo_scheduler.isolation import Isolated
 from topo_scheduler.kernels.warm import OF_PLUGINS, Warmth, warm
@@ -57,28 +58,6 @@ _ANSWERS: Final = {
 }
 CONFIG_POLL_SECONDS: Final = 2.0
 """How often configuration files are looked at: a ConfigMap reaches its pod within a minute anyway."""
-
-
-def read_configuration(path: Path | None) -> Configuration:
-    """Read a configuration file, or every ``*.yaml`` and ``*.yml`` of a folder, as a mounted ConfigMap is.
-
-    Raises:
-        ConfigError: what is wrong, with file and field; a file that can't be read too.
-    """
-    if path is None:
-        return Configuration()
-    try:
-        if path.is_dir():
-            files = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml") and file.is_file())
-            if not files:
-                raise ConfigError(f"{path}: no .yaml file in this folder")
-        else:
-            files = [path]
-        return load_configuration({str(file): file.read_text(encoding="utf-8") for file in files})
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text: {error}") from error
 
 
 class Daemon:

@@ -14,7 +14,8 @@ from topo_scheduler.api.process import ClientConnection, LeaderElection, Metrics
 from topo_scheduler.api.recording import Recording
 from topo_scheduler.api.scoring import TopologyConstraints
 from topo_scheduler.api.sharing import GpusByAnnotation
-from topo_scheduler.daemon import Daemon, read_configuration
+from topo_scheduler.config_files import read_configuration
+from topo_scheduler.daemon import Daemon
 from topo_scheduler.kube.client import Client
 from topo_scheduler.recording.replay import Report, replay
 

@@ -1,10 +1,14 @@
 """``topo-scheduler check-config``: whether a configuration would be taken over."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from topo_scheduler.cli.common import Failure
+from topo_scheduler.cli.common import Failure, say
+
+if TYPE_CHECKING:
+    from topo_scheduler.api.config import Configuration
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,15 +22,23 @@ def command(file: Path) -> None:
     ignore is told on standard error. Plugins that it names are loaded, so they must be installed here too.
     """
     from topo_scheduler.api.config import ConfigError
-    from topo_scheduler.daemon import read_configuration
-    from topo_scheduler.loading import load_extensions
-    from topo_scheduler.scheduling.settings import unknown_scores
+    from topo_scheduler.config_files import read_configuration
 
     try:
         configuration = read_configuration(file)
-        extensions = load_extensions(configuration.scheduler)
+        for text in _about_plugins(configuration):
+            say(f"{file}: {text}", err=True)
     except ConfigError as error:
         raise Failure(str(error)) from error
-    for text in unknown_scores(configuration, extensions):
-        click.echo(f"{file}: {text}", err=True)
-    click.echo(f"{file}: ok")
+    say(f"{file}: ok")
+
+
+def _about_plugins(configuration: "Configuration") -> list[str]:
+    """Load the plugins that are named, and return what to say of scores; without names nothing is imported."""
+    from topo_scheduler.scheduling.unknown_scores import names_scores, unknown_scores
+
+    if not configuration.scheduler.plugins and not names_scores(configuration):
+        return []
+    from topo_scheduler.loading import load_extensions
+
+    return unknown_scores(configuration, load_extensions(configuration.scheduler))

@@ -1,7 +1,10 @@
 """What commands share: how they fail, how they run, and the options that say which cluster is meant."""
 
 import asyncio
+import codecs
+import io
 import json
+import sys
 from collections.abc import Callable, Coroutine
 from math import isnan
 from pathlib import Path
@@ -9,18 +12,59 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from topo_scheduler.api.printable import printable
+
 T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_UNLIMITED: Final = sys.maxsize
+"""A command prints what was asked for in full length."""
+
 USAGE: Final = 2
 """Exit code when what was given can't be used; 1 is for an answer that is no."""
+
+
+_PLAIN: Final = {"\u2192": "->", "\u25a0": "#", "\u25a1": ".", "\u2026": "...", "\u2013": "-", "\u2014": "-"}
+"""Characters of this program's own that the locale may lack, and what stands for them."""
+
+
+def _in_plain_characters(error: UnicodeError) -> tuple[str, int]:
+    """Replace what an encoding lacks: handles errors of a codec."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    found = "".join(_PLAIN.get(one) or one.encode("ascii", "backslashreplace").decode() for one in lacking)
+    return found, error.end
+
+
+def use_plain_characters() -> None:
+    """Have standard output and standard error replace the characters that their encoding lacks."""
+    codecs.register_error("plain-characters", _in_plain_characters)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="plain-characters")
+
+
+def visible(text: str) -> str:
+    """Return a text of several lines with codes for all characters that are not visible; line breaks stay."""
+    return "\n".join(printable(line, _UNLIMITED) for line in text.split("\n"))
+
+
+def say(line: str, *, err: bool = False) -> None:
+    """Print one line, with codes for what is not visible in it: a name can neither forge a line nor move a cursor.
+
+    Args:
+        line: what is printed; a line break in it came from outside, and is printed as a code.
+        err: print it to standard error.
+    """
+    click.echo(printable(line, _UNLIMITED), err=err)
 
 
 class Failure(click.ClickException):
     """Ends the command with one message on standard error and an exit code; no traceback."""
 
     def __init__(self, message: str, code: int = 1) -> None:
-        super().__init__(message)
+        super().__init__(visible(message))
         vars(self)["exit_code"] = code  # click declares it for the class and reads it from the instance
 
 
@@ -85,7 +129,7 @@ def as_document(found: Any, output: str) -> str:
         return json.dumps(found, indent=2)
     import yaml
 
-    return str(yaml.safe_dump(found, sort_keys=False, allow_unicode=True)).rstrip("\n")
+    return str(yaml.safe_dump(found, sort_keys=False)).rstrip("\n")
 
 
 def first_cause(error: BaseException) -> BaseException:

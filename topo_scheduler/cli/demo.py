@@ -112,7 +112,7 @@ def _stop_event() -> asyncio.Event:
 def _configuration(path: Path | None, kubeconfig: Path) -> "Configuration":
     """The configuration of the examples, for this cluster and any free port."""
     from topo_scheduler.cli.run import with_flags
-    from topo_scheduler.daemon import read_configuration
+    from topo_scheduler.config_files import read_configuration
 
     flags = {"kubeconfig": str(kubeconfig), "bind_address": "127.0.0.1", "metrics_port": 0}
     return with_flags(read_configuration(path), flags)

@@ -19,6 +19,7 @@ from topo_scheduler.cli.common import (
     config_map_option,
     config_option,
     run_async,
+    say,
 )
 from topo_scheduler.cli.run import Duration
 
@@ -117,7 +118,7 @@ async def _drain(
         listed = await list_cluster(client)
         world = build_world(listed, live.configuration)
         for problem in render.problems(listed.problems):
-            click.echo(f"warning: {problem}", err=True)
+            say(f"warning: {problem}", err=True)
         nodes = _nodes(world, target)
         wanted, stays = migrations_for(listed.pods, nodes, target, scheduler.scheduler_name)
         if output == "text":
@@ -130,7 +131,7 @@ async def _drain(
         if dry_run:
             return
         created = await _write(client, nodes, wanted, target, cause)
-        click.echo(f"{counted(len(nodes), 'node')} cordoned, {counted(len(created), 'Migration')} created", err=True)
+        say(f"{counted(len(nodes), 'node')} cordoned, {counted(len(created), 'Migration')} created", err=True)
         if wait:
             await wait_for_migrations(client, created, timeout)
 
@@ -154,7 +155,7 @@ def _check_recovery(live: "Live", *, refuse: bool) -> None:
         )
         if refuse:
             raise Failure(f"{text}. Nothing was changed")
-    click.echo(f"warning: {text}", err=True)
+    say(f"warning: {text}", err=True)
 
 
 def _nodes(world: "World", target: str) -> list[str]:
@@ -222,14 +223,12 @@ def counted(number: int, noun: str) -> str:
 
 def _report(target: str, nodes: Sequence[str], wanted: Sequence[Wanted], stays: Sequence[Stays]) -> None:
     pods = counted(sum(len(one.pods) for one in wanted), "pod")
-    click.echo(
-        f"{target}: {counted(len(nodes), 'node')} to cordon, {pods} of {counted(len(wanted), 'workload')} to move"
-    )
+    say(f"{target}: {counted(len(nodes), 'node')} to cordon, {pods} of {counted(len(wanted), 'workload')} to move")
     for one in wanted:
         names = few_of([name for name, _ in one.pods])
-        click.echo(f"  {one.namespace}/{one.name}  {one.workload}: {names}")
+        say(f"  {one.namespace}/{one.name}  {one.workload}: {names}")
     for stay in stays:
-        click.echo(f"  stays: pod {stay.pod} on {stay.node}: {stay.why}")
+        say(f"  stays: pod {stay.pod} on {stay.node}: {stay.why}")
 
 
 def _plan(
@@ -296,7 +295,7 @@ async def _write(
             name = f"{one.name}-{times}"
         if times > 1:
             phase = over[f"{one.namespace}/{one.name}"]
-            click.echo(f"  {one.namespace}/{one.name} is over ({phase}): again as {name}", err=True)
+            say(f"  {one.namespace}/{one.name} is over ({phase}): again as {name}", err=True)
         result = await writer.create(one.namespace, name, spec)
         # A Migration of this name is for the same pods: another drain is under way.
         if result.outcome not in (Written.WRITTEN, Written.STALE):

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-import click
 import msgspec
 
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.process import LeaderElection
-from topo_scheduler.cli.common import Failure
+from topo_scheduler.cli.common import Failure, say
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import ApiError, NotFound, Unreachable
 from topo_scheduler.kube.migrations import MIGRATIONS
@@ -59,7 +58,7 @@ async def check_leader(client: Client, election: LeaderElection) -> None:
     else:
         why = _without_leader(lease.spec)
     if why:
-        click.echo(
+        say(
             f"warning: Lease {namespace}/{name} {why}: no scheduler is running, and Migrations wait until one leads",
             err=True,
         )
@@ -181,15 +180,13 @@ class _Lines:
             if self._before.get(key) != now:
                 self._before[key] = now
                 phase, message = now
-                click.echo(
-                    f"{ended} of {len(found)} ended; {key}: {phase}{f': {message}' if message else ''}", err=True
-                )
+                say(f"{ended} of {len(found)} ended; {key}: {phase}{f': {message}' if message else ''}", err=True)
 
     def note(self, text: str) -> None:
         """Print a remark, once."""
         if text not in self._noted:
             self._noted.add(text)
-            click.echo(f"warning: {text}", err=True)
+            say(f"warning: {text}", err=True)
 
 
 class _Table:

@@ -12,6 +12,7 @@ from topo_scheduler.cli.common import (
     config_map_option,
     config_option,
     run_async,
+    say,
 )
 
 
@@ -67,7 +68,7 @@ async def _explain(
     output: str,
 ) -> None:
     from topo_scheduler.api.config import ConfigError
-    from topo_scheduler.cli import explanation, explanation_text, render
+    from topo_scheduler.cli import explanation, explanation_text
     from topo_scheduler.cli.finding import wanted
     from topo_scheduler.cli.live_config import live_configuration
     from topo_scheduler.cli.snapshot import connected
@@ -80,8 +81,7 @@ async def _explain(
         except ConfigError as error:
             raise Failure(str(error), USAGE) from error
     if output == "text":
-        screen = render.console()
         for line in explanation_text.lines(told):
-            screen.print(line, markup=False, soft_wrap=True)
+            say(line)
     else:
         click.echo(as_document(told, output))

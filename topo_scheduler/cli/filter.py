@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from topo_scheduler.cli.common import USAGE, Failure
+from topo_scheduler.cli.common import USAGE, Failure, say
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,8 +34,8 @@ def command(path: Path, output: str) -> None:
         click.echo(json.dumps({"feasible": answer.feasible, "reasons": answer.reasons}, indent=2))
         return
     for pod, nodes in answer.feasible.items():
-        click.echo(f"{pod}: {len(nodes)} of {len(nodes) + len(answer.reasons[pod])} nodes")
+        say(f"{pod}: {len(nodes)} of {len(nodes) + len(answer.reasons[pod])} nodes")
         for node in nodes:
-            click.echo(f"  {node}")
+            say(f"  {node}")
         for node, reason in answer.reasons[pod].items():
-            click.echo(f"  {node}  {reason}")
+            say(f"  {node}  {reason}")

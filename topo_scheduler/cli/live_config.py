@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-import click
 import msgspec
 
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.config import ConfigError, Configuration, load_configuration
 from topo_scheduler.api.objects import ObjectMeta
-from topo_scheduler.cli.common import USAGE, Failure
+from topo_scheduler.cli.common import USAGE, Failure, say
 from topo_scheduler.cli.run import with_flags
-from topo_scheduler.daemon import read_configuration
+from topo_scheduler.config_files import read_configuration
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import ApiError, NotFound
 from topo_scheduler.kube.resources import segment
@@ -137,7 +136,7 @@ async def _read(client: Client, config_path: Path | None, config_map: str | None
         live = await _from_map(client, namespace, name)
     except ApiError as error:
         why = "does not exist" if isinstance(error, NotFound) else f"can't be read ({error.message})"
-        click.echo(
+        say(
             f"warning: ConfigMap {namespace}/{name} {why}: defaults are assumed;"
             " --config-map NAMESPACE/NAME or --config FILE names the scheduler's own",
             err=True,

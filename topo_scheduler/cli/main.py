@@ -4,11 +4,12 @@
 """
 
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from topo_scheduler import __version__
+from topo_scheduler.cli.common import use_plain_characters
 
 COMMANDS: Final = {
     "run": "Run the scheduler: in a cluster, or with a kubeconfig.",
@@ -26,6 +27,11 @@ COMMANDS: Final = {
 
 class LazyCommands(click.Group):
     """A group that knows its commands by name and imports the one that is called."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command that was asked for; in a locale without the characters of its output, with others."""
+        use_plain_characters()
+        return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which they are met."""

@@ -26,10 +26,11 @@ class Shown:
 @contextmanager
 def progress(runs: int) -> Iterator[Silent | Shown]:
     """Show a bar on a terminal, nothing elsewhere."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    screen = Console(stderr=True)
+    from topo_scheduler.cli.render import VisibleConsole
+
+    screen = VisibleConsole(stderr=True)
     if not screen.is_terminal:
         yield Silent()
         return

@@ -1,15 +1,15 @@
 """The fabric on a terminal: spine, leaf, node and the GPUs of each, with who sits on them."""
 
-import io
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 from rich.tree import Tree
 
 from topo_scheduler.api.words import few_of
+from topo_scheduler.cli.common import visible
 from topo_scheduler.cli.views import DomainView, NodeView, Tenant
 from topo_scheduler.scheduling.surveying.link_survey import LinkState
 from topo_scheduler.state.wiring import readable
@@ -21,13 +21,26 @@ MOST_GPUS: Final = 16
 COLOURS: Final = ("green", "cyan", "magenta", "yellow", "blue", "bright_red", "bright_green", "bright_cyan")
 
 
+class VisibleConsole(Console):
+    """A console that takes nothing in a text for markup, and prints codes for characters that are not visible."""
+
+    def __init__(self, *, width: int | None = None, stderr: bool = False) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, width=width, stderr=stderr)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield what is printed, in pieces."""
+        for piece in super().render(renderable, options):
+            if piece.control or piece.text.isprintable():
+                yield piece
+            else:
+                yield Segment(visible(piece.text), piece.style)
+
+
 def console() -> Console:
     """Return a console on standard output."""
-    if isinstance(sys.stdout, io.TextIOWrapper):  # names may have letters that the locale has not
-        sys.stdout.reconfigure(errors="backslashreplace")
-    found = Console(highlight=False)
+    found = VisibleConsole()
     # What a pipe is read by does not care for columns: nothing may be cut off.
-    return found if found.is_terminal else Console(highlight=False, width=PIPE_WIDTH)
+    return found if found.is_terminal else VisibleConsole(width=PIPE_WIDTH)
 
 
 def fabric(root: DomainView, *, wide: bool = False, tenants: bool = False, colours: "Palette | None" = None) -> Tree:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topo_scheduler.cli.common import USAGE, Failure
+from topo_scheduler.cli.common import USAGE, Failure, say
 
 if TYPE_CHECKING:
     from topo_scheduler.recording.replay import Report
@@ -30,7 +30,11 @@ def command(directory: Path, output: str) -> None:
         report = replay(directory)
     except RecordError as error:
         raise Failure(str(error), USAGE) from error
-    click.echo(_as_json(report) if output == "json" else _as_text(report))
+    if output == "json":
+        click.echo(_as_json(report))
+    else:
+        for line in _as_text(report):
+            say(line)
     if report.first is not None:
         raise SystemExit(1)
     if not report.files:
@@ -48,7 +52,7 @@ def _as_json(report: "Report") -> str:
     return json.dumps({"schema": SCHEMA, "version": __version__, "differences": int(report.first is not None), **found})
 
 
-def _as_text(report: "Report") -> str:
+def _as_text(report: "Report") -> list[str]:
     from topo_scheduler import __version__
 
     lines = list(report.notes)
@@ -59,7 +63,7 @@ def _as_text(report: "Report") -> str:
     decisions = f"{report.decisions:,} {'decision' if report.decisions == 1 else 'decisions'} in {files}"
     if report.first is None:
         told = "0 differences" if report.files else "nothing could be repeated"
-        return "\n".join([*lines, f"{decisions} repeated, {told}, {rate}"])
+        return [*lines, f"{decisions} repeated, {told}, {rate}"]
     first = report.first
     lines += [
         f"{decisions} repeated, then the first difference:",
@@ -70,4 +74,4 @@ def _as_text(report: "Report") -> str:
         f"  recorded  {first.recorded}",
         f"  replayed  {first.replayed}",
     ]
-    return "\n".join(lines)
+    return lines

@@ -10,6 +10,7 @@ from rich.text import Text
 from topo_scheduler.api.annotations import SCORE
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.printable import printable
 from topo_scheduler.cli import render, views
 from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
 from topo_scheduler.scheduling.world import World
@@ -82,7 +83,7 @@ def messages(store: Store) -> dict[str, list[str]]:
     """Return what was told about each pod by uid, as ``kubectl describe`` shows it."""
     told: dict[str, list[str]] = {}
     for event in store.list("events"):
-        told.setdefault(event["involvedObject"].get("uid", ""), []).append(str(event.obj.get("message", "")))
+        told.setdefault(event["involvedObject"].get("uid", ""), []).append(printable(str(event.obj.get("message", ""))))
     return told
 
 

@@ -96,7 +96,7 @@ def command(config_path: Path | None, **flags: Any) -> None:
 
     warm_beside()
     from topo_scheduler.api.config import ConfigError
-    from topo_scheduler.daemon import read_configuration
+    from topo_scheduler.config_files import read_configuration
     from topo_scheduler.kube.errors import Misconfigured
     from topo_scheduler.observability import logs
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topo_scheduler.cli.common import USAGE, Failure, Number, cluster_options, config_option
+from topo_scheduler.cli.common import USAGE, Failure, Number, cluster_options, config_option, say
 from topo_scheduler.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class _Asked:
 
 def _tasks(asked: _Asked, cluster: "str | ClusterCase") -> "list[Task]":
     from topo_scheduler.api.config import ConfigError
-    from topo_scheduler.daemon import read_configuration
+    from topo_scheduler.config_files import read_configuration
     from topo_scheduler.simulation.cases.what_if import changes_of
     from topo_scheduler.simulation.policies.names import read_policies, seeds_of
     from topo_scheduler.simulation.slowdown import Assumed
@@ -199,10 +199,10 @@ def _simulate(asked: _Asked, tasks: "Sequence[Task]") -> int:
         write_result(asked.out, runs, files, [lost_run(one.task, one.why) for one in lost])
     _show(runs)
     for gone in lost:
-        click.echo(f"lost: {_name(gone.task)}, seed {gone.task.seed}: {gone.why}", err=True)
+        say(f"lost: {_name(gone.task)}, seed {gone.task.seed}: {gone.why}", err=True)
     if asked.out is not None:
-        click.echo(f"{asked.out / 'result.json'}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}")
-        click.echo(f"{asked.out / 'report.html'}: what happened, in pictures")
+        say(f"{asked.out / 'result.json'}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}")
+        say(f"{asked.out / 'report.html'}: what happened, in pictures")
     return len(lost)
 
 
@@ -246,4 +246,4 @@ def _show(runs: "Sequence[Run]") -> None:
     for after in groups.values():
         screen.print(*differences(before, after, screen.width), sep="")
     for complaint in dict.fromkeys(one for run in runs for one in run.complaints):
-        click.echo(f"warning: {complaint}", err=True)
+        say(f"warning: {complaint}", err=True)

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topo_scheduler.cli.common import Failure, as_document, cluster_options, config_map_option, config_option, run_async
+from topo_scheduler.cli.common import (
+    Failure,
+    as_document,
+    cluster_options,
+    config_map_option,
+    config_option,
+    run_async,
+    say,
+)
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -74,12 +82,12 @@ async def _show(
         listed = await list_cluster(client)
     world = build_world(listed, configuration)
     for problem in render.problems(listed.problems):
-        click.echo(f"warning: {problem}", err=True)
+        say(f"warning: {problem}", err=True)
     if not len(world.nodes):
         raise Failure("the cluster has no nodes")
     root = views.tree(world, listed.pods)
     if root is not None and output in ("json", "yaml") and render.unlabelled_gpus(root):
-        click.echo(f"warning: {render.unlabelled_note(root)}", err=True)
+        say(f"warning: {render.unlabelled_note(root)}", err=True)
     if output in ("json", "yaml"):
         click.echo(as_document(_json(world, listed.pods), output))
     else:

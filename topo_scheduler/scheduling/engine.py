@@ -41,7 +41,8 @@ from topo_scheduler.scheduling.queueing.waking import Waking
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.reserving.spares import Spares
-from topo_scheduler.scheduling.settings import FabricWarnings, fairness_of, policy_of, repair_of, unknown_scores
+from topo_scheduler.scheduling.settings import FabricWarnings, fairness_of, policy_of, repair_of
+from topo_scheduler.scheduling.unknown_scores import unknown_scores
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving

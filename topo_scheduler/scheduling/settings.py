@@ -10,7 +10,7 @@ from topo_scheduler.api.waiting import RepairSpec
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.placing.ask import Limits
 from topo_scheduler.scheduling.placing.policy import Policy, configured_rules
-from topo_scheduler.scheduling.placing.small_pods import configured_kinds, scoring_of, unknown_scoring
+from topo_scheduler.scheduling.placing.small_pods import configured_kinds, scoring_of
 from topo_scheduler.scheduling.queueing.turns import Fairness
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import NodeTable
@@ -43,18 +43,6 @@ def repair_of(config: Configuration) -> RepairSpec:
     spec = config.topology.spec
     makes = spec.recovery.enabled and spec.recovery.defragmentation.enabled
     return spec.repair.model_copy(update={"enabled": spec.repair.enabled or makes})
-
-
-def unknown_scores(config: Configuration, extensions: Extensions) -> list[str]:
-    """Return what to say about weights of scores that no plugin has."""
-    known = {score.name for score in extensions.added_scores}
-    told = ", ".join(sorted(known)) or "none"
-    return [
-        f"TopologySchedulerConfig: spec.scoringWeights.plugins.{name}: no plugin that is loaded has a score of this"
-        f" name; there are {told}. It is ignored"
-        for name in config.topology.spec.scoring_weights.plugins
-        if name not in known
-    ] + unknown_scoring(config.topology.spec.small_pods, extensions)
 
 
 class FabricWarnings:

@@ -144,14 +144,3 @@ def scoring_of(spec: TopologySpec, extensions: Extensions) -> str:
     # What a plugin scores was meant for every pod: it goes on to be.
     added = {score.name: score.weight for score in extensions.added_scores}
     return OFF if any(spec.scoring_weights.added_milli(added)) else FRAGMENTATION
-
-
-def unknown_scoring(config: SmallPods, extensions: Extensions) -> list[str]:
-    """Return what to say about a score for pods placed alone that no plugin has."""
-    if config.scoring in (None, OFF, *extensions.alone):
-        return []
-    known = ", ".join((OFF, *sorted(extensions.alone)))
-    return [
-        "TopologySchedulerConfig: spec.smallPods.scoring: no plugin that is loaded has a score called"
-        f" {config.scoring}; there are {known}. Pods placed alone are scored as gangs"
-    ]

@@ -1,0 +1,38 @@
+"""What to say of scores that the configuration names and no plugin has."""
+
+from typing import TYPE_CHECKING
+
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.small_pods import OFF, SmallPods
+
+if TYPE_CHECKING:
+    from topo_scheduler.scheduling.extensions.registry import Extensions
+
+
+def unknown_scores(config: Configuration, extensions: "Extensions") -> list[str]:
+    """Return what to say about weights of scores that no plugin has."""
+    known = {score.name for score in extensions.added_scores}
+    told = ", ".join(sorted(known)) or "none"
+    return [
+        f"TopologySchedulerConfig: spec.scoringWeights.plugins.{name}: no plugin that is loaded has a score of this"
+        f" name; there are {told}. It is ignored"
+        for name in config.topology.spec.scoring_weights.plugins
+        if name not in known
+    ] + _unknown_scoring(config.topology.spec.small_pods, extensions)
+
+
+def _unknown_scoring(config: SmallPods, extensions: "Extensions") -> list[str]:
+    """Return what to say about a score for pods placed alone that no plugin has."""
+    if config.scoring in (None, OFF, *extensions.alone):
+        return []
+    known = ", ".join((OFF, *sorted(extensions.alone)))
+    return [
+        "TopologySchedulerConfig: spec.smallPods.scoring: no plugin that is loaded has a score called"
+        f" {config.scoring}; there are {known}. Pods placed alone are scored as gangs"
+    ]
+
+
+def names_scores(config: Configuration) -> bool:
+    """Whether a score is named, so that only the plugins can tell whether it exists."""
+    spec = config.topology.spec
+    return bool(spec.scoring_weights.plugins) or spec.small_pods.scoring not in (None, OFF)
