@@ -93,9 +93,9 @@ async def job_set(cluster: Cluster, name: str, jobs: int, each: int, **spec: Any
 
 
 async def full_cluster(cluster: Cluster, nodes: int) -> set[str]:
-    """A Deployment of low priority on all nodes; return the uids of its pods."""
+    """A Deployment of low priority on all nodes but two; return the uids of its pods."""
     await classes(cluster)
-    await cluster.add_fabric({f"s{n}": [16] for n in range(1, nodes // 16 + 1)})
+    await cluster.add_fabric({f"s{n}": [16] for n in range(1, nodes // 16 + 1)} | {"free": [2]})
     await cluster.apply(objects.replicated("Deployment", "served", nodes, 8, priorityClassName="e2e-low"))
     return {pod["metadata"]["uid"] for pod in await cluster.wait_bound("served", nodes, 90)}
 
