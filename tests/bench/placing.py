@@ -15,6 +15,7 @@ import msgspec
 from topo_scheduler.api.config import Configuration, load_configuration
 from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.objects import Job, Node, Pod
+from topo_scheduler.api.process import PendingPods, SchedulerConfig
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import Announce
 from topo_scheduler.scheduling.intake.understand import Lineage
@@ -33,13 +34,17 @@ spec: {links: [{level: node, capacity: 400Gb}, {level: leaf, oversubscription: 2
 """
 
 
+BACKLOG = Configuration(SchedulerConfig(pending_pods=PendingPods(most_per_namespace=1_000_000, memory=1 << 40)))
+"""Benchmarks of backlogs are of all their pods."""
+
+
 class Cluster:
     """An engine on nodes of 8 GPUs in leaves of one size, and the Jobs of its pods."""
 
     def __init__(self, nodes: int, per_leaf: int, per_rack: int = 0, *, links: bool = False) -> None:
         """``per_rack`` nodes of an accelerator domain, 0 for none; ``links``: their bandwidth is known."""
         self._jobs: dict[str, Job] = {}
-        self.engine = Engine(load_configuration({"bench": LINKS}) if links else Configuration(), self._resolve)
+        self.engine = Engine(load_configuration({"bench": LINKS}) if links else BACKLOG, self._resolve)
         self.engine.contested.config = Contention(pods=0)  # who fills nodes here places nothing more
         self.engine.budgets_known()
         self.engine.nodes_applied([node(number, per_leaf, per_rack) for number in range(nodes)], 0.0)

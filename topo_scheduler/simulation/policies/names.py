@@ -25,7 +25,7 @@ from topo_scheduler.api.config import (
 )
 from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.labels import PREFIX
-from topo_scheduler.api.process import Fabric, Level
+from topo_scheduler.api.process import Fabric, Level, PendingPods
 from topo_scheduler.api.sharing import GpusByAnnotation
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.engine import Engine
@@ -97,6 +97,7 @@ def _read(name: str) -> Policy:
 
 
 _EVERY_NAMESPACE: Final = GpusByAnnotation(namespaces=("*",))
+_EVERY_POD: Final = PendingPods(most_per_namespace=1_000_000, memory=1 << 50)
 
 
 def configuration_of(policy: Policy, topology: TopologySpec | None, base: Configuration) -> Configuration:
@@ -113,6 +114,8 @@ def configuration_of(policy: Policy, topology: TopologySpec | None, base: Config
         config = Configuration(scheduler, config.topology)
     else:
         config = base
+    # The memory of a daemon is no part of what is simulated: no pod stays outside.
+    config = Configuration(config.scheduler.model_copy(update={"pending_pods": _EVERY_POD}), config.topology)
     if policy.kind == TOPO:
         spec = config.topology.spec
         told = {"links": topology.links} if topology is not None and not spec.links else {}
