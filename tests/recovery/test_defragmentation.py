@@ -26,6 +26,23 @@ def _scattered(spec: RecoverySpec = ON, said: Mapping[str, str] | None = None) -
     return world
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_causes_name_no_pod_and_no_migration_of_another_namespace(named: bool) -> None:
+    said = f"{CONFIG[:-1]}, events: {{nameOtherNamespaces: true}}}}" if named else CONFIG
+    world = World(ON, {"s1/l1": 2, "s1/l2": 2}, said)
+    for name, node in (("a", "s1-l1-1"), ("b", "s1-l2-1"), ("c", "s1-l2-2")):
+        world.put(name, node, 2, namespace="theirs")
+    world.gang("g", 2)
+    world.run(79)
+    migration, (helper,) = _of_gang(world), _helpers(world)
+    assert helper.metadata.namespace == "theirs"
+    assert ("theirs/" in migration.spec.cause) is named, migration.spec.cause
+    assert ("default/" in helper.spec.cause) is named, helper.spec.cause
+    if not named:
+        assert "Moving 1 pod (a pod of another namespace) would make room" in migration.spec.cause
+        assert helper.spec.cause == "makes room for a Migration of another namespace"
+
+
 def _of_gang(world: World) -> Migration:
     (found,) = (one for one in world.migrations.values() if one.cause is Cause.PENDING_GANG)
     return found

@@ -323,10 +323,12 @@ class World:
         ran: float = 0.0,
         priority: int = 0,
         said: Mapping[str, str] | None = None,
+        namespace: str = "default",
     ) -> Pod:
         """A pod of a controller of its own, where it runs already."""
         pod = make_pod(
             name,
+            namespace=namespace,
             gpus=gpus,
             uid=name,
             owner=controlled_by("ReplicaSet", name),

@@ -94,8 +94,9 @@ class Defragmenting:
         since = stamp(ground.epoch + order_of(workload).since)
         name = name_of(workload, [*(one.uid for one in members), *(one.member.uid for one in others), stamp(wall)])
         named = [OtherPod(one.member.namespace, one.member.name, one.member.uid) for one in others]
+        reader = ground.engine.world.reader(workload.namespace)
         spec = MigrationSpec(
-            cause=f"gang {workload.namespace}/{workload.name} waits. {ground.engine.moving.sentence(plan)}",
+            cause=f"gang {workload.namespace}/{workload.name} waits. {ground.engine.moving.sentence(plan, reader)}",
             reason=Cause.PENDING_GANG.value,
             since=since,
             pods=[MigrationPod(one.name, one.uid) for one in members],

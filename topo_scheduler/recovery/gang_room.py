@@ -16,7 +16,7 @@ from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, Migrat
 from topo_scheduler.recovery.by_choice import gang_seats, together, unread
 from topo_scheduler.recovery.ground import Ground
 from topo_scheduler.recovery.instructions import CreateMigration
-from topo_scheduler.recovery.naming import name_for
+from topo_scheduler.recovery.naming import makes_room_for, name_for
 from topo_scheduler.recovery.reading import may_move, rest_of_gang, restarts
 from topo_scheduler.recovery.seating import Leaver, leaver, move_of, vacant, who
 from topo_scheduler.recovery.tracked import Condition, Tracked
@@ -154,14 +154,15 @@ class GangRoom:
         return ""
 
     def _create(self, migration: Migration, some: Sequence[Leaver]) -> None:
+        namespace = some[0].workload.namespace
         spec = MigrationSpec(
-            cause=f"makes room for Migration {migration.key}",
+            cause=makes_room_for(migration.key, self._ground.engine.world.reader(namespace)),
             reason=Cause.DEFRAGMENTATION.value,
             makes_room_for=migration.key,
             pods=[MigrationPod(one.member.name, one.member.uid) for one in some],
         )
         name = name_for(some, migration.metadata.uid)
-        self._ground.out.append(CreateMigration(some[0].workload.namespace, name, spec))
+        self._ground.out.append(CreateMigration(namespace, name, spec))
 
     # ------------------------------------------------------------ placing
 

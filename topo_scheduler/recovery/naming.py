@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from topo_scheduler.api.words import few_for
 from topo_scheduler.recovery.seating import Leaver
 from topo_scheduler.state.workloads import Workload
 
@@ -23,3 +24,9 @@ def name_of(workload: Workload, told_by: Sequence[str]) -> str:
     plain = workload.name if workload.gang else workload.controller.rpartition(" ")[2]
     name = _NAME.sub("-", plain.lower()).strip("-")[:50].strip("-")
     return f"{name or 'pods'}-{digest}"
+
+
+def makes_room_for(key: str, reader: str) -> str:
+    """Return the cause of a Migration that makes room for the one called ``key``; ``reader`` see `few_for`."""
+    told = few_for([key], reader, "Migration")
+    return f"makes room for Migration {key}" if told == key else f"makes room for {told}"

@@ -229,7 +229,9 @@ class Planning:
         now: float,
     ) -> _Looked:
         """Have others leave seats."""
-        self._ground.out += helpers_of(known.migration, others, self._ground.finished.fresh_name)
+        self._ground.out += helpers_of(
+            known.migration, others, self._ground.finished.fresh_name, self._ground.engine.world.reader
+        )
         text = f"{len(leavers)} seats are held, which {who(others)} leave first"
         return _Looked(state, now + LOOK_AGAIN, dict(seats), text)
 

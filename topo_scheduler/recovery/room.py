@@ -18,7 +18,7 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
 from topo_scheduler.recovery.instructions import CreateMigration
-from topo_scheduler.recovery.naming import name_for
+from topo_scheduler.recovery.naming import makes_room_for, name_for
 from topo_scheduler.recovery.seating import Groups, Leaver, asked_again, leaver, place_members, trial_without
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
@@ -278,19 +278,29 @@ def key_of(others: Sequence[Leaver], wall: float) -> Key:
 
 
 def helpers_of(
-    migration: Migration, others: Sequence[Leaver], fresh_name: Callable[[str, str], str]
+    migration: Migration,
+    others: Sequence[Leaver],
+    fresh_name: Callable[[str, str], str],
+    reader: Callable[[str], str],
 ) -> list[CreateMigration]:
-    """Return the Migrations of those who make room: one for each gang, and each pod alone."""
+    """Return the Migrations of those who make room: one for each gang, and each pod alone.
+
+    Args:
+        migration: for what they make room.
+        others: the pods that leave.
+        fresh_name: gives a name that no Migration of a namespace has had, from a proposal.
+        reader: gives the reader of what is written in a namespace; see `few_for`.
+    """
     by_workload: dict[str, list[Leaver]] = {}
     for one in others:
         by_workload.setdefault(one.workload.id, []).append(one)
     out = []
     for some in by_workload.values():
+        namespace = some[0].workload.namespace
         spec = MigrationSpec(
-            cause=f"makes room for Migration {migration.key}",
+            cause=makes_room_for(migration.key, reader(namespace)),
             makes_room_for=migration.key,
             pods=[MigrationPod(one.member.name, one.member.uid) for one in some],
         )
-        namespace = some[0].workload.namespace
         out.append(CreateMigration(namespace, fresh_name(namespace, name_for(some)), spec))
     return out
