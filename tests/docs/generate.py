@@ -278,10 +278,12 @@ a job. Label values:
 - `model`, `member`: a GPU model as nodes tell it, empty where they don't; `node` for members of whole nodes, `typical`
   for those of [the usual size](../explanation/why-not.md#fragmentation).
 - `verdict`: `placed` or `unschedulable`.
-- `outcome` in `topology_scheduler_bind_duration_seconds`: `bound`, `rejected`, `taken`, `gone`, `unbound` or `unknown`;
-  what each means is told in [reliability](../explanation/reliability.md#a-bind-whose-end-is-not-known).
+- `outcome` in `topology_scheduler_bind_duration_seconds`: `bound`, `rejected`, `taken`, `gone`, `withdrawn`,
+  `unbound` or `unknown`; what each means is told in
+  [reliability](../explanation/reliability.md#a-bind-whose-end-is-not-known).
 - `outcome` in `topology_scheduler_preemption_victims_total` and `topology_scheduler_recovery_evictions_total`:
-  `evicted`, `blocked` (a disruption budget does not allow it now), `gone` (there was no such pod any more) or `failed`.
+  `evicted`, `blocked` (a disruption budget does not allow it now), `gone` (there was no such pod any more), `withdrawn`
+  (not sent, as it is not wanted any more) or `failed`.
   An eviction that is tried again counts each time.
 - `outcome` in `topology_recovery_duration_seconds`: the last [phase](migrations.md#status) of the Migration, `Done`,
   `Failed` or `Cancelled`; `cause`: its [cause](../explanation/recovery.md#what-counts-as-a-failure), such as
