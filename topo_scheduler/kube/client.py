@@ -35,6 +35,7 @@ from topo_scheduler.kube.errors import (
     api_error,
 )
 from topo_scheduler.kube.fence import Fence, FencedBody
+from topo_scheduler.kube.outage import Outage
 from topo_scheduler.kube.transport import Connection, Transport
 
 T = TypeVar("T")
@@ -118,6 +119,8 @@ class Client:
         # Uncompressed: next to the API server, gzip costs both sides more than the bytes it saves.
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self.traffic = Traffic()
+        self.outage = Outage()
+        """The times without an answer from the API server, as its reflectors report them."""
         self._fence: Fence | None = None
 
     @classmethod

@@ -36,6 +36,7 @@ from topo_scheduler.kube.errors import (
     pause,
     retried,
 )
+from topo_scheduler.kube.outage import Outage
 from topo_scheduler.kube.resources import Object, Resource
 from topo_scheduler.kube.sinks import Batch, Deleted, Sink
 from topo_scheduler.kube.slimming import slim
@@ -105,6 +106,8 @@ class Reflector(Generic[T]):
         self._heard = 0
         self._last_heard = clock()
         self._stumbled = False
+        self._refusals = Outage()
+        """The times in which the API server answers, but not with what is wanted of it."""
         self._waiting: list[asyncio.Future[None]] = []  # callers of relist() …
         self._interruptible: asyncio.Timeout | None = None  # … and what they interrupt
 
@@ -160,7 +163,9 @@ class Reflector(Generic[T]):
         if self._heard == heard and self._clock() - began < HEALTHY_SECONDS:
             raise failure or Unreachable(f"WATCH {self._path}: ended at once, without an event")
         if failure is not None:
-            logger.info("%s; watching again from %s", failure, self.resource_version or "a new list")
+            # A watch without events ends by its timeout, and an outage is reported when the next turn fails.
+            level = logging.DEBUG if isinstance(failure, Unreachable) else logging.INFO
+            logger.log(level, "%s; watching again from %s", failure, self.resource_version or "a new list")
             await self._pause(random.uniform(0, FIRST_PAUSE))
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
@@ -187,11 +192,21 @@ class Reflector(Generic[T]):
     def _warn(self, state: tenacity.RetryCallState) -> None:
         self.tried.set()
         error = state.outcome.exception() if state.outcome else None
+        trouble = self._client.outage if isinstance(error, Unreachable) else self._refusals
+        level = logging.WARNING if trouble.failed(self._clock()) else logging.DEBUG
         advice = ""
         if isinstance(error, Forbidden):
             where = f"in namespace {self._namespace}" if self._namespace else "in the cluster"
             advice = f" (grant get, list and watch on {self.resource.described} {where})"
-        logger.warning("%s%s; trying again in %.1f s", error, advice, state.upcoming_sleep)
+        logger.log(level, "%s%s; trying again in %.1f s", error, advice, state.upcoming_sleep)
+
+    def _answered(self) -> None:
+        """Report the end of an outage, once for all kinds, and of refusals of this kind."""
+        now = self._clock()
+        if (seconds := self._client.outage.over(now)) is not None:
+            logger.warning("the API server answers again after %.0f s", seconds)
+        if (seconds := self._refusals.over(now)) is not None:
+            logger.warning("%s can be followed again after %.0f s", self.resource.described, seconds)
 
     # ------------------------------------------------------------ list
 
@@ -213,13 +228,15 @@ class Reflector(Generic[T]):
         self.resource_version, self._revision = version, _revision(version)
         self._limit = self._page_size
         self.lists += 1
+        self._answered()
         self._sink.synced()
         self.synced.set()
         self.tried.set()
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
-        logger.info("listed %d %s, %d vanished", len(seen), self.resource.described, len(vanished))
+        level = logging.INFO if seen or vanished else logging.DEBUG
+        logger.log(level, "listed %d %s, %d vanished", len(seen), self.resource.described, len(vanished))
 
     async def _pages(self, seen: set[Key]) -> str:
         """Hand over all pages; the resourceVersion of the list. No version is asked for: the newest."""
@@ -283,6 +300,7 @@ class Reflector(Generic[T]):
                 except KubeError:
                     batch.flush()  # what came before the line that failed is good
                     raise
+                self._answered()
                 batch.flush()
 
     def _event(self, line: bytes, batch: Batch[T]) -> None:
