@@ -113,12 +113,11 @@ config_map_option = click.option(
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end, on uvloop where there is one."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None
     try:
-        import uvloop
+        from topo_scheduler.cli.event_loop import EventLoop as factory
     except ImportError:
         factory = None
-    else:
-        factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(work)
 
