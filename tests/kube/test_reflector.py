@@ -379,3 +379,19 @@ def test_large_pages_are_decoded_a_few_objects_at_a_time(monkeypatch: pytest.Mon
     sizes = [len(one) for one in slices]
     assert sum(sizes) == 10
     assert max(sizes) <= 3
+
+
+@virtual_time
+async def test_a_burst_of_large_objects_is_handed_over_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that whoever else wants the loop gets it between them."""
+    monkeypatch.setattr(reflector_module, "BURST_BYTES", 1)
+    async with world() as w:
+        view: View[Pod] = View()
+        reflector = w.reflector(PODS, view)
+        async with running(reflector.run()):
+            await reflector.synced.wait()
+            await eventually(lambda: w.server.streams)
+            for name in "abc":
+                w.create_pod(name)
+            await eventually(lambda: view.versions == w.versions())
+            assert view.calls == [("applied", [name]) for name in "abc"]

@@ -62,6 +62,12 @@ HURRY_SECONDS, HURRIED_PAUSE = 10.0, 2.0
 """For how long after the start, and until the first list, that window stays small: a server that has just started
 answers 403 until it has read its roles, and the slowest of twenty lists holds up the first decision."""
 
+BURST_BYTES = 64 * 1024
+"""Bytes of events that are handed over at once: pods that take long to understand are large, others are not to wait."""
+
+LISTED_AT_ONCE = 100
+"""Objects of a page that are handed over at once, for the same reason."""
+
 HEALTHY_SECONDS = 10.0
 """A watch that lived this long, or delivered anything, starts the backoff over."""
 
@@ -256,13 +262,14 @@ class Reflector(Generic[T]):
                 logger.info("%s; asking for pages of %d", error, self._limit)
                 continue
             for objects in slices:
-                batch = Batch(self._sink)
-                for item in objects:
-                    seen.add(_key(item))
-                    self._apply(item, batch)
-                batch.flush()
-                self._last_heard = self._clock()
-                await asyncio.sleep(0)
+                for begin in range(0, len(objects), LISTED_AT_ONCE):
+                    batch = Batch(self._sink)
+                    for item in objects[begin : begin + LISTED_AT_ONCE]:
+                        seen.add(_key(item))
+                        self._apply(item, batch)
+                    batch.flush()
+                    self._last_heard = self._clock()
+                    await asyncio.sleep(0)
             token = metadata.continue_
             if not token:
                 return metadata.resource_version
@@ -292,16 +299,15 @@ class Reflector(Generic[T]):
         accept = self.resource.accept(listing=False)
         async with self._client.stream(self._path, query=query, accept=accept, silence=self._silence) as burst:
             async for lines in burst:
-                batch = Batch(self._sink)
-                try:
-                    for line in lines:
-                        if line:
-                            self._event(line, batch)
-                except KubeError:
-                    batch.flush()  # what came before the line that failed is good
-                    raise
                 self._answered()
-                batch.flush()
+                for part in _parts(lines):
+                    batch = Batch(self._sink)
+                    try:
+                        for line in part:
+                            self._event(line, batch)
+                    finally:
+                        batch.flush()  # what came before a line that failed is good
+                    await asyncio.sleep(0)
 
     def _event(self, line: bytes, batch: Batch[T]) -> None:
         kind, item = self._codec.event(line)
@@ -366,3 +372,17 @@ def _revision(version: str) -> int | None:
 
 def _passes(error: BaseException) -> bool:
     return passes(error) or isinstance(error, Undecodable)
+
+
+def _parts(lines: list[bytes]) -> Iterator[list[bytes]]:
+    """Yield the lines that are not empty in parts of about `BURST_BYTES`."""
+    part: list[bytes] = []
+    size = 0
+    for line in filter(None, lines):
+        part.append(line)
+        size += len(line)
+        if size >= BURST_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
