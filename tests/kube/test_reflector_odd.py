@@ -13,7 +13,7 @@ from aiohttp import web
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.kube.decoding import LARGE, Codec
 from topo_scheduler.kube.errors import Undecodable
-from topo_scheduler.kube.reflector import Reflector
+from topo_scheduler.kube.reflector import LISTED_AT_ONCE, Reflector
 from topo_scheduler.kube.resources import CSI_NODES, NODES, PODS
 
 from .stub import stubbed
@@ -255,7 +255,7 @@ async def test_a_server_that_ignores_the_limit_is_read_in_slices() -> None:
     filler = "x" * (LARGE // 1000)
     items = [pod(f"pod-{number}", "1", spec={"filler": filler}) for number in range(1100)]
     await follow(Script([listing("10", *items)], []), view, lambda r: r.synced.is_set())
-    assert [len(names) for _, names in view.calls] == [500, 500, 100]
+    assert [len(names) for _, names in view.calls] == [LISTED_AT_ONCE] * 11
 
 
 @virtual_time
