@@ -2,11 +2,12 @@
 
 import logging
 import sys
+from itertools import islice
 from typing import Any, Final, Literal
 
 from pythonjsonlogger.json import JsonFormatter
 
-from topo_scheduler.api.printable import printable
+from topo_scheduler.api.printable import LONGEST_CHARACTERS, printable
 from topo_scheduler.state.decision import Decision, Verdict
 
 decisions: Final = logging.getLogger("topo_scheduler.decisions")
@@ -14,6 +15,9 @@ decisions: Final = logging.getLogger("topo_scheduler.decisions")
 
 SHOWN: Final = 16
 """Nodes named in the line of a decision; a gang of a thousand would fill the screen."""
+
+MOST_ITEMS: Final = 256
+"""Items of a list, or keys of an object, in one field of a line of JSON."""
 
 CONTINUED: Final = "    | "
 """Begins the lines of a traceback, so that none can be taken for a message."""
@@ -36,12 +40,34 @@ class _TextFormatter(logging.Formatter):
         return "\n".join(CONTINUED + printable(line) for line in stack_info.splitlines())
 
 
+class _Json(JsonFormatter):
+    """JSON for machines; a text from outside makes no line longer than people and collectors can read."""
+
+    def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
+        return {key: _cut(value) for key, value in super().process_log_record(log_data).items()}
+
+
+def _cut(value: Any) -> Any:
+    """Return a value of which texts and sequences are cut; of a long text, such as a traceback, both ends stay."""
+    match value:
+        case str() if len(value) > 2 * LONGEST_CHARACTERS:
+            left = len(value) - 2 * LONGEST_CHARACTERS
+            return f"{value[:LONGEST_CHARACTERS]}... ({left} more characters) ...{value[-LONGEST_CHARACTERS:]}"
+        case list() | tuple():
+            some = [_cut(one) for one in value[:MOST_ITEMS]]
+            return [*some, f"and {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else some
+        case dict():
+            cut = {_cut(str(key)): _cut(one) for key, one in islice(value.items(), MOST_ITEMS)}
+            return cut | ({"...": f"and {len(value) - MOST_ITEMS} more"} if len(value) > MOST_ITEMS else {})
+    return value
+
+
 def configure(level: str, format: Literal["json", "text"]) -> None:
     """Send all logs to standard error in the given form, replacing what was configured before."""
     handler = logging.StreamHandler(sys.stderr)
     if format == "json":
         handler.setFormatter(
-            JsonFormatter(
+            _Json(
                 "{asctime}{levelname}{name}{message}",
                 style="{",
                 rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},

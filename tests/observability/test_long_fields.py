@@ -1,0 +1,37 @@
+"""Lines of JSON logs have a bounded length, whatever objects of tenants hold."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from topo_scheduler.observability import logs
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.mark.usefixtures("restored")
+def test_long_fields_are_cut_and_short_ones_kept(capfd: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "json")
+    long = "\u202e" + "x" * 1_000_000 + "end"
+    extra = {"text": long, "items": [long] * 10, "keys": {f"{n}": n for n in range(10_000)}, "spec": {"a": [1, None]}}
+    try:
+        raise ValueError(long)
+    except ValueError:
+        logging.getLogger("test").info("a message %s", long, extra=extra, exc_info=True)
+    line = capfd.readouterr().err
+    assert line.count("\n") == 1 and line.isascii() and len(line) < 300_000
+    told = json.loads(line)
+    assert told["spec"] == {"a": [1, None]} and told["level"] == "INFO"
+    assert told["text"].endswith("end") and "983620 more characters" in told["text"]
+    assert told["exc_info"].startswith("Traceback") and told["exc_info"].endswith("end")
+    assert told["keys"]["..."] == "and 9744 more"
+    assert told["message"].startswith("a message ")
