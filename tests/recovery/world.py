@@ -64,6 +64,10 @@ class World:
     kubelets_dead: set[str] = field(default_factory=set)
     blocked: set[str] = field(default_factory=set)
     """Uids of pods that a disruption budget keeps."""
+    unreadable: set[str] = field(default_factory=set)
+    """Uids of pods that the API server does not give out."""
+    unlearned: list[LearnPods] = field(default_factory=list)
+    """What could not be read."""
     clock: Callable[[], float] = lambda: 0.0
     """Tells recovery how long a step takes."""
     controllers_stand: bool = False
@@ -182,6 +186,11 @@ class World:
                 )
                 self.tell_pod(pod.uid)
             case LearnPods(pods):
+                if unread := [pod for pod in pods if pod.uid in self.unreadable]:
+                    self.unlearned.append(one)
+                    for pod in unread:
+                        self.recovery.unread(pod, "503 Service Unavailable", self.now)
+                    return
                 there = [self.pods[pod.uid] for pod in pods if pod.uid in self.pods]
                 self.d.engine.pods_told(copies(there), self.now)
                 self.recovery.learned([pod.uid for pod in pods])

@@ -5,22 +5,13 @@ from typing import Final
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.kube.migrations import Unreadable
 from topo_scheduler.recovery.instructions import TellMigration, WriteStatus
-from topo_scheduler.recovery.tracked import Condition, changed_status, write
+from topo_scheduler.recovery.tracked import NEXT_CONDITION, Condition, changed_status, write
 
 REASON: Final = "RecoveryDisabled"
 MESSAGE: Final = (
     "recovery is off in the scheduler's configuration: no pod is moved; set recovery.enabled to true in"
     " TopologySchedulerConfig, or delete this Migration"
 )
-_NEXT: Final = {
-    None: "Reserved",
-    Phase.PLANNED: "Reserved",
-    Phase.RESERVING: "Evicted",
-    Phase.EVICTING: "Evicted",
-    Phase.PLACING: "Placed",
-}
-"""The condition that a Migration would reach next, by its phase; the next leader with recovery writes it anew."""
-
 
 Answer = tuple[WriteStatus, TellMigration]
 """The status to write, and the event beside it."""
@@ -34,7 +25,7 @@ def without_recovery(migration: Migration, wall: float) -> Answer | None:
     phase = migration.phase
     if phase is not None and phase.over:
         return None
-    told = Condition(_NEXT[phase], status=False, reason=REASON, message=MESSAGE)
+    told = Condition(NEXT_CONDITION[phase], status=False, reason=REASON, message=MESSAGE)
     status = changed_status(migration, wall, message=MESSAGE if phase is None else None, conditions=[told])
     if status is None:
         return None

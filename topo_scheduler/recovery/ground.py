@@ -235,5 +235,5 @@ class Ground:
     def learn(self, known: Tracked, pods: Sequence[PodRef]) -> None:
         """Have pods read that an earlier process placed, unless that is under way."""
         if known.state != LEARNING:
-            known.state = LEARNING
+            known.state, known.learning = LEARNING, frozenset(pod.uid for pod in pods)
             self.out.append(LearnPods(tuple(pods)))

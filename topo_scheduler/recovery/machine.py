@@ -20,6 +20,7 @@ from topo_scheduler.recovery.lost_gpus import LostGPUs
 from topo_scheduler.recovery.migrations import Migrations
 from topo_scheduler.recovery.troubles import PodTroubles
 from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import PodRef
 
 
 class Recovery:
@@ -122,6 +123,10 @@ class Recovery:
         """A LearnPods ended: the engine knows of these pods what there is to know."""
         self.migrations.learned(uids)
         self.healing.learned(uids)
+
+    def unread(self, pod: PodRef, why: str, now: float) -> None:
+        """A pod of a LearnPods can't be read at the moment; it is tried again."""
+        self.migrations.unread(pod, why, now)
 
     def evicted(self, migration: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
         """An EvictPod ended. ``reason`` why the pod does not go, for machines."""

@@ -13,18 +13,20 @@ from typing import Final
 from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.api.words import few_for
 from topo_scheduler.recovery.barrier import STEP_OPERATIONS, failure_of
 from topo_scheduler.recovery.detection import Detection
 from topo_scheduler.recovery.execution import Execution
 from topo_scheduler.recovery.gang_room import GangRoom
-from topo_scheduler.recovery.ground import Ground
+from topo_scheduler.recovery.ground import LEARNING, Ground
 from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.interference import Interference
 from topo_scheduler.recovery.planning import LOOK_AGAIN, Planning
 from topo_scheduler.recovery.searching import NEXT
-from topo_scheduler.recovery.tracked import Eviction, Tracked
+from topo_scheduler.recovery.tracked import NEXT_CONDITION, Condition, Eviction, Tracked
 from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
 from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
 RETRY: Final = 10.0
@@ -165,6 +167,19 @@ class Migrations:
         for known in self._ground.tracked.values():
             known.learned.update(uids)
             known.state = None
+
+    def unread(self, pod: PodRef, why: str, now: float) -> None:
+        """Write to the status of the Migrations that wait for a pod to be read that it can't be, and why."""
+        key = f"{pod.namespace}/{pod.name}"
+        for known in self._ground.tracked.values():
+            if known.state != LEARNING or pod.uid not in known.learning or known.writing:
+                continue
+            told = few_for([key], self._ground.engine.world.reader(known.migration.metadata.namespace), "pod")
+            named = f"pod {key} can't be read: {why}" if told == key else f"{told} can't be read"
+            text = f"{named}; it is tried again every few seconds, and nothing is moved before"
+            phase = known.migration.phase
+            condition = Condition(NEXT_CONDITION[phase], status=False, reason="PodNotRead", message=text)
+            self._ground.write(known, now, None, None, condition, message=text if phase is None else None)
 
     def evicted(self, key: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
         """Take over how an eviction ended. ``reason`` why not: for machines."""

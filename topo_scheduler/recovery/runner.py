@@ -14,6 +14,7 @@ import msgspec
 
 from topo_scheduler.api.migrations import DEFINITION, GROUP, KIND, VERSION, Phase
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.printable import printable
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import KubeError, NotFound, retried
@@ -67,6 +68,7 @@ MOST_DEATHS: Final = 5
 DEATHS_WITHIN: Final = 600.0
 READ_SECONDS: Final = 10.0
 READ_AGAIN: Final = 5.0
+LONGEST_REASON_CHARACTERS: Final = 512
 """Seconds after which a pod is read again that could not be."""
 IN_FLIGHT: Final = 16
 _OUTCOMES: Final = {
@@ -448,6 +450,9 @@ class RecoveryRunner:
                 return found
             except KubeError as error:
                 log.warning("pod %s/%s can't be moved, as it can't be read: %s", pod.namespace, pod.name, error)
+                if self._machine is not None:
+                    self._machine.unread(pod, printable(str(error), LONGEST_REASON_CHARACTERS), self._clock())
+                    self._wake.set()
             await asyncio.sleep(READ_AGAIN)
 
     async def _read(self, pod: PodRef) -> Pod | None:

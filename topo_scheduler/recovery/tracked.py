@@ -30,6 +30,16 @@ class Eviction:
     message: str = ""
 
 
+NEXT_CONDITION: Final[Mapping[Phase | None, str]] = {
+    None: "Reserved",
+    Phase.PLANNED: "Reserved",
+    Phase.RESERVING: "Evicted",
+    Phase.EVICTING: "Evicted",
+    Phase.PLACING: "Placed",
+}
+"""The condition that a Migration would reach next, by its phase."""
+
+
 @dataclass(slots=True)
 class Tracked:
     """What is known of a Migration beyond the object. ``state`` of the engine when it was planned in vain last.
@@ -46,6 +56,8 @@ class Tracked:
     failures: int = 0
     not_before: float = -inf
     learned: set[str] = field(default_factory=set)
+    learning: frozenset[str] = frozenset()
+    """Uids of the pods that are being read for it."""
     evictions: dict[str, Eviction] = field(default_factory=dict)
     state: object = None
     stamps: dict[str, tuple[str, float]] = field(default_factory=dict)

@@ -1,0 +1,41 @@
+"""A pod that an earlier process placed can't be read: the Migrations that wait for it report that."""
+
+from tests.recovery.world import World
+from topo_scheduler.api.migrations import Phase
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.kube.migrations import Unreadable
+from topo_scheduler.recovery.disabled import malformed
+
+
+def _restarted() -> World:
+    world = World(RecoverySpec(enabled=True), {"s1/l1": 2, "s1/l2": 2})
+    world.put("a", "s1-l1-1", 2)
+    world.start()
+    world.unreadable = {"a"}
+    world.request("asked", "a")
+    world.run(20)
+    return world
+
+
+def test_a_migration_reports_that_its_pod_can_not_be_read_and_goes_on_once_it_can() -> None:
+    world = _restarted()
+    assert world.unlearned, "a new process reads the pod"
+    (migration,) = world.migrations.values()
+    (condition,) = migration.status.conditions
+    assert (condition.type, condition.status, condition.reason) == ("Reserved", "False", "PodNotRead")
+    assert "pod default/a can't be read: 503 Service Unavailable" in condition.message
+    assert migration.status.message == condition.message and migration.phase is None
+    world.unreadable = set()
+    for one in world.unlearned:
+        world.carry_out(one)
+    world.run(60)
+    assert world.phases() == [Phase.DONE]
+
+
+def test_what_can_not_be_read_as_a_migration_gets_a_status_and_an_event() -> None:
+    status, event = malformed(Unreadable("default", "odd", "u", "7", "", "spec.pods: expected array"), 0.0)
+    assert (status.name, status.version, status.status.phase) == ("odd", "7", "Failed")
+    (condition,) = status.status.conditions
+    assert (condition.status, condition.reason) == ("False", "Malformed")
+    assert "spec.pods: expected array; delete it and create a valid one" in condition.message
+    assert event.warning and event.message == condition.message
