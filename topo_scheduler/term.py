@@ -216,7 +216,6 @@ class Term:
         await self.recovery.prepare()
         self._filled.set()
         # What is known by now stays. To walk it again and again holds up decisions, half a second at 100,000 nodes.
-        gc.unfreeze()
         gc.collect()
         gc.freeze()
         world = self.engine.world

@@ -257,3 +257,15 @@ async def test_a_lease_that_was_lost_for_a_minute_is_followed_at_once_when_the_s
         world.gang("h", 3)
         world.server.down = False
         await world.until(lambda: world.whole("h"), 6.0)
+
+
+@virtually
+async def test_the_first_leader_binds_at_once() -> None:
+    """No sleep stands between a start and the first bind, where pods show no trace of an earlier leader."""
+    async with cluster() as world:
+        world.gang("g", 3)
+        await world.run(1.0)  # the Job controller creates the pods
+        began = world.loop.time()
+        world.start(configured(ELECTED))
+        await world.until(lambda: world.whole("g"), step=0.01)
+        assert world.loop.time() - began < 0.5

@@ -62,6 +62,7 @@ def _without_system() -> Any:
         patch.object(daemon_module, "listening", _unserved),
         patch.object(runner, "Watcher", LoopWatcher),
         patch.object(term_module, "gc"),
+        patch.object(daemon_module, "gc"),
         patch.object(term_module, "STEP_SECONDS", float("inf")),
         patch.object(term_module, "EXPLAIN_SECONDS", float("inf")),
     ):

@@ -2,9 +2,11 @@
 
 import asyncio
 import errno
+import gc
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +76,14 @@ def _metavar(kind: object) -> str:
     return "DURATION" if isinstance(kind, Duration) else "NAME"
 
 
+@contextmanager
+def _collections_enabled_at_end() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @cluster_options
 @config_option
@@ -86,15 +96,20 @@ def _metavar(kind: object) -> str:
 @click.option("--audit-log", metavar="FILE", help="Append what was asked, decided and done here; - for stdout.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least severity logged.")
 @click.option("--log-format", type=click.Choice(["json", "text"]), help="JSON lines, or text for people.")
+@_collections_enabled_at_end()
 def command(config_path: Path | None, **flags: Any) -> None:
     """Run the scheduler.
 
     Flags override the file given with --config. SIGTERM and SIGINT end it orderly: binds in flight are waited for and
     the Lease is given back.
     """
+    from topo_scheduler import kernels
     from topo_scheduler.kernels.warm import warm_beside
 
     warm_beside()
+    if kernels.CACHE.whole:
+        # Imports leave hardly any garbage, compilation much. The daemon enables collections once all is imported.
+        gc.disable()
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.config_files import read_configuration
     from topo_scheduler.kube.errors import Misconfigured
