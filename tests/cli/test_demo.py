@@ -1,14 +1,19 @@
 """The demo from one end to the other, and the cluster it serves."""
 
+import fcntl
 import json
 import os
+import pty
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +143,23 @@ def test_what_is_not_bound_in_time_ends_it_with_a_clear_error(monkeypatch: pytes
     answer = run("demo")
     assert answer.exit_code == 1, answer.output
     assert "Error: 01-single-gpu.yaml: 1 of its pods are not bound within 0 s: " in answer.output
+
+
+def test_at_80_columns_no_line_of_the_demo_is_cut_or_longer() -> None:
+    """The table of workloads stays a table; their reasons are wrapped beside their names."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp(sys.executable, [sys.executable, "-m", "topo_scheduler", "demo"])
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
+    shown = b""
+    with suppress(OSError):  # the other end was closed
+        while part := os.read(terminal, 65_536):
+            shown += part
+    _, code = os.waitpid(pid, 0)
+    assert code == 0
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).splitlines()
+    assert max(map(len, lines)) <= 80
+    (head,) = [line for line in lines if line.startswith("WORKLOAD") and "SCORE" in line]
+    assert head.split() == ["WORKLOAD", "PODS", "LEAVES", "SCORE"]
+    assert any(re.match(r"Job training +4/4 +spine-1/leaf-1 +0\.\d+$", line.rstrip()) for line in lines)
+    assert "Every pod of every workload has a node." in lines

@@ -47,7 +47,9 @@ async def show(screen: Console, server: EmbeddedAPIServer, configuration: Config
     of_pod = {(pod.metadata.namespace, pod.metadata.name): group.title for group in groups for pod in group.pods}
     screen.print(render.fabric(root, tenants=True, colours=render.Palette(of_pod)))
     screen.print()
-    screen.print(table(groups, world, messages(server.store)))
+    screen.print(table(groups, world))
+    screen.print()
+    screen.print(reasons(groups, messages(server.store)))
     waiting = [pod for group in groups for pod in group.pods if not pod.spec.node_name]
     if not waiting:
         screen.print("Every pod of every workload has a node.")
@@ -87,10 +89,10 @@ def messages(store: Store) -> dict[str, list[str]]:
     return told
 
 
-def table(groups: list[Group], world: World, told: dict[str, list[str]]) -> Table:
-    """Return the table of workloads: pods, leaves, score, and the reason in the words of an event."""
+def table(groups: list[Group], world: World) -> Table:
+    """Return the table of workloads: pods, leaves and score. It fits into 80 columns."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("WORKLOAD", "PODS", "LEAVES", "SCORE", "WHY (events of its pods)"):
+    for title in ("WORKLOAD", "PODS", "LEAVES", "SCORE"):
         shown.add_column(title, overflow="fold", justify="right" if title in ("PODS", "SCORE") else "left")
     for group in groups:
         bound = [pod for pod in group.pods if pod.spec.node_name]
@@ -101,10 +103,18 @@ def table(groups: list[Group], world: World, told: dict[str, list[str]]) -> Tabl
             }
         )
         leaves, scores = [leaf for leaf, _ in placed], [score for _, score in placed]
+        shown.add_row(group.title, f"{len(bound)}/{len(group.pods)}", "\n".join(leaves), "\n".join(scores))
+    return shown
+
+
+def reasons(groups: list[Group], told: dict[str, list[str]]) -> Table:
+    """Return why each workload is where it is, or why not, in the words of its pods' events."""
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    shown.add_column("WORKLOAD", no_wrap=True)
+    shown.add_column("WHY (events of its pods)", overflow="fold")
+    for group in groups:
         why = [line for pod in group.pods for line in told.get(pod.metadata.uid, ())]
         if len(why) > MOST_LINES:
             why[MOST_LINES - 1 :] = [f"and {len(why) - MOST_LINES + 1} more like these"]
-        shown.add_row(
-            group.title, f"{len(bound)}/{len(group.pods)}", "\n".join(leaves), "\n".join(scores), Text("\n".join(why))
-        )
+        shown.add_row(group.title, Text("\n".join(why)))
     return shown
