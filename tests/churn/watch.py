@@ -1,6 +1,7 @@
 """What is looked at while a cluster lives: from the API's objects, and what the daemon believes of them."""
 
 import logging
+import traceback
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Final
@@ -154,4 +155,6 @@ class _Errors(logging.Handler):
         if record.levelno >= logging.ERROR or "internal error" in text or record.exc_info:
             self._times[record.msg] += 1
             if self._times[record.msg] <= 3:
-                self._found.append(f"logged: {text[:300]}")
+                error = record.exc_info[1] if record.exc_info else None
+                why = "".join(traceback.format_exception(error)[-4:]) if error is not None else ""
+                self._found.append(f"logged by {record.name}: {text[:300]} {why}")
