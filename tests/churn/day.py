@@ -60,12 +60,15 @@ async def live(hours: float, pods: int, share: float, seed: int, tell: Callable[
         quiet = len(world.loop.tasks_of(process.name))
         working = asyncio.create_task(churn.run())
         end = world.loop.time() + 3600 * hours
-        told = world.loop.time()
+        told, told_violations = world.loop.time(), 0
         while world.loop.time() < end:
             await world.run(LOOKS_SECONDS)
             if working.done():
                 working.result()
             watch.look(process)
+            for violation in day.violations[told_violations:]:
+                tell(violation)
+            told_violations = len(day.violations)
             if watch.looks % PASSED_OVER_EVERY == 0:
                 watch.passed_over(process)
                 day.most_mib = max(day.most_mib, psutil.Process().memory_info().rss >> 20)

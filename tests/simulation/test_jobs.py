@@ -196,3 +196,21 @@ def test_indexes_as_text(indexes: set[int]) -> None:
 @pytest.mark.parametrize(("indexes", "text"), [(set(), ""), ({3}, "3"), ({0, 1}, "0,1"), ({1, 3, 4, 5, 7}, "1,3-5,7")])
 def test_indexes_are_written_as_the_api_does(indexes: set[int], text: str) -> None:
     assert format_indexes(indexes) == text
+
+
+async def test_pods_of_another_namespace_that_name_a_job_as_their_controller_are_not_its_pods(cluster: Cluster) -> None:
+    owner = cluster.store.create("jobs.batch", job("train", parallelism=1, completions=2, completionMode="Indexed"))
+    await cluster.settle()
+    cluster.store.create("namespaces", {"metadata": {"name": "elsewhere"}})
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": owner["metadata"]["uid"]}
+    metadata = {"name": "borrowed", "ownerReferences": [{**reference, "controller": True}]}
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+    cluster.store.create("pods", pod, "elsewhere")
+    await cluster.settle()
+    (own,) = (pod for pod in cluster.pods() if pod.key.namespace != "elsewhere")
+    cluster.store.delete("pods", own.key.name, own.key.namespace, DeleteOptions(grace=0))
+    await _work(cluster)
+    assert cluster.status("jobs.batch", "train")["active"] == 1
+    assert [pod["metadata"]["uid"] for pod in cluster.pods() if pod.key.namespace != "elsewhere"] != [
+        own["metadata"]["uid"]
+    ]

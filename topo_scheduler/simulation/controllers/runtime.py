@@ -66,7 +66,9 @@ def owner_and_owned(owner_table: str, owned_table: str = "pods") -> Concerns:
 def owned(store: Store, owner: Record, table: str = "pods") -> list[Record]:
     """What an object controls, in the order of creation."""
     uid = owner["metadata"]["uid"]
-    found = (store.find(t, *key.address) for t, key in store.dependents(uid) if t == table)
+    # Whoever names an owner of another namespace belongs to nobody: anybody can write any uid.
+    near = (key for t, key in store.dependents(uid) if t == table and key.namespace == owner.key.namespace)
+    found = (store.find(table, *key.address) for key in near)
     return [record for record in found if record and (controller_of(record.obj) or {}).get("uid") == uid]
 
 
