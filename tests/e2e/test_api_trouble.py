@@ -7,8 +7,9 @@ from typing import Any, Literal
 import pytest
 
 from topo_scheduler import term
+from topo_scheduler.api.process import LeaderElection
 from topo_scheduler.kube.reflector import Reflector
-from topo_scheduler.simulation.apiserver import BreakWatch, Disconnect, Refuse, Truncate
+from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Disconnect, Refuse, Truncate
 
 from . import objects
 from .cluster import Cluster, leaves_of
@@ -59,6 +60,19 @@ async def test_binds_that_fail_for_a_while(
     await submit(cluster)
     await all_placed(cluster)
     assert rule.struck == 12
+    assert daemon.alive
+
+
+async def test_every_request_is_slow(cluster: Cluster, trouble: Trouble, start_replica: StartReplica) -> None:
+    """Lists, watches, renewals, Bindings and events alike: all is placed once, and the Lease is not lost."""
+    rule = trouble.faults.add(Delay(0.3))
+    daemon = await start_replica(configured(election=LeaderElection()))
+    await cluster.add_fabric(ROOM)
+    await submit(cluster)
+    await all_placed(cluster)
+    assert rule.struck > GANGS * MEMBERS + SINGLES
+    lease = await cluster.api.get("leases", "topology-scheduler", "kube-system")
+    assert lease["spec"]["leaseTransitions"] == 0
     assert daemon.alive
 
 
