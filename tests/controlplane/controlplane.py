@@ -131,6 +131,16 @@ class ControlPlane:
         return self._directory
 
     @property
+    def oldest(self) -> bool:
+        """Whether it is the oldest supported version."""
+        return self._oldest
+
+    @property
+    def controllers(self) -> bool:
+        """Whether there is a kube-controller-manager."""
+        return self._with_controller_manager
+
+    @property
     def kubeconfig(self) -> Path:
         """The kubeconfig of the administrator."""
         return self.directory / "admin.kubeconfig"
@@ -152,12 +162,20 @@ class ControlPlane:
         """
         return client.request(method, self.url + path, body, token=self.token, ca_file=self.ca_file)
 
-    def kubeconfig_for_service_account(self, namespace: str, name: str, *, seconds: int = 86_400) -> Path:
-        """Write a kubeconfig with a fresh token of an existing ServiceAccount, by TokenRequest."""
+    def kubeconfig_for_service_account(
+        self, namespace: str, name: str, *, seconds: int = 86_400, pod: str = ""
+    ) -> Path:
+        """Write a kubeconfig with a fresh token of an existing ServiceAccount, by TokenRequest.
+
+        With ``pod``, which runs as that account, the token is valid while the pod exists, and audit logs name the pod.
+        """
+        spec: Json = {"expirationSeconds": seconds}
+        if pod:
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod}
         answer = self.request(
             "POST",
             f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token",
-            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": seconds}},
+            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec},
         )
         path = self.directory / f"{namespace}-{name}.kubeconfig"
         self._write_kubeconfig(path, answer["status"]["token"])

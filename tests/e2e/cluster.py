@@ -301,7 +301,7 @@ class Cluster:
                 except ApiError as error:
                     if error.status != 409:
                         raise
-        if self.embedded:
+        if self.embedded or not self.plane.controllers:
             await self._aggregate()
         else:
 
@@ -319,7 +319,7 @@ class Cluster:
                 wanted = selector["matchLabels"].items()
                 for other in roles:
                     if wanted <= (other["metadata"].get("labels") or {}).items():
-                        rules += other["rules"]
+                        rules += other.get("rules") or []
             if rules:
                 await self.api.patch("clusterroles", role["metadata"]["name"], {"rules": rules})
 
@@ -328,7 +328,7 @@ class Cluster:
         if await self.api.find("namespaces", name) is None:
             metadata = {"name": name, "labels": labels}
             await self.api.create("namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        if not self.embedded:
+        if not self.embedded and self.plane.controllers:
 
             async def account() -> Json | None:
                 return await self.api.find("serviceaccounts", "default", name)
@@ -373,6 +373,8 @@ class Cluster:
 
     async def _clear_groups(self, namespaces: Iterable[str]) -> None:
         """Delete PodGroups, and the definitions of those that are not Kubernetes' own."""
+        if self._plane is not None and self._plane.oldest:
+            return  # it has none
         for namespace in namespaces:
             await self.api.delete_all("podgroups", namespace)
         for item in await self.api.list("customresourcedefinitions", None):

@@ -1,4 +1,4 @@
-"""The cluster and the daemon: on the embedded server, or with ``--apiserver=real`` on a real control plane."""
+"""The cluster and the daemon: on the embedded server, or with ``--apiserver=real`` or ``oldest`` on a real one."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -35,15 +35,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         only = item.get_closest_marker("only")
         mine = here in item.path.parents
-        (left_out if mine and only is not None and only.args[0] != wanted else kept).append(item)
+        elsewhere = only is not None and only.args[0] != wanted
+        if wanted == "oldest":
+            elsewhere = item.get_closest_marker("on_oldest") is None
+        (left_out if mine and elsewhere else kept).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker that says a test is for one server."""
+    """Declare the markers that say which servers a test is for."""
     config.addinivalue_line("markers", "only(server): the test is for this --apiserver only")
+    config.addinivalue_line("markers", "on_oldest: the test is also for --apiserver=oldest, which has no controllers")
 
 
 @pytest.fixture(scope="session")
@@ -53,9 +57,12 @@ def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane | None]:
     if wanted == "embedded":
         yield None
         return
-    if wanted != "real":
-        pytest.fail(f"these tests run on embedded and real, not on {wanted}")
-    with ControlPlane(with_kwok=True, feature_gates=GATES, runtime_config=ALPHA) as plane:
+    oldest = ControlPlane(version="oldest", with_kwok=True)
+    with (
+        oldest
+        if wanted == "oldest"
+        else ControlPlane(with_kwok=True, feature_gates=GATES, runtime_config=ALPHA) as plane
+    ):
         yield plane
 
 

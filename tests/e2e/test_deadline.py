@@ -13,6 +13,8 @@ from . import objects
 from .cluster import Cluster
 from .hanging import slow_bindings
 
+pytestmark = pytest.mark.on_oldest
+
 
 @pytest.mark.parametrize("left", [2.0, 60.0], ids=["within the lease", "control"])
 async def test_a_binding_that_admission_holds_up_is_not_written_after_its_deadline(

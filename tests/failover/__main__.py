@@ -5,6 +5,7 @@ import asyncio
 import sys
 import time
 
+from tests.controlplane.binaries import Version
 from topo_scheduler.api.process import LeaderElection
 
 from .scene import scene
@@ -14,8 +15,8 @@ from .zombies import cycles
 DEFAULT = LeaderElection()
 
 
-async def _zombies(count: int, stop_seconds: float) -> bool:
-    async with scene(DEFAULT, {"s1": [8, 8]}) as it:
+async def _zombies(count: int, stop_seconds: float, version: Version) -> bool:
+    async with scene(DEFAULT, {"s1": [8, 8]}, version) as it:
         found = await cycles(it, count, stop_seconds)
         print(f"{found.cycles} cycles of {stop_seconds:g} s, {found.takeovers} takeovers, {found.binds} binds")
         for problem in (*found.zombies, *found.overbooked):
@@ -45,13 +46,16 @@ def main() -> int:
     zombies = commands.add_parser("zombies", help="stop the leader and wake it up, again and again")
     zombies.add_argument("--cycles", type=int, default=12)
     zombies.add_argument("--stop", type=float, default=45.0, help="seconds for which the leader is stopped")
+    zombies.add_argument("--oldest", action="store_true", help="on the oldest supported kube-apiserver")
     times = commands.add_parser("times", help="measure how long it takes until the next bind")
     times.add_argument("--repeat", type=int, default=5)
     times.add_argument("--nodes", type=int, default=64)
     times.add_argument("--only", nargs="*", default=list(MEASURED), choices=list(MEASURED))
     options = parser.parse_args()
     if options.command == "zombies":
-        return 0 if asyncio.run(_zombies(options.cycles, options.stop)) else 1
+        return (
+            0 if asyncio.run(_zombies(options.cycles, options.stop, "oldest" if options.oldest else "current")) else 1
+        )
     return 0 if asyncio.run(_times(options.repeat, options.nodes, options.only)) else 1
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import yaml
 
-CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
+CREDENTIAL: Final = "authentication.kubernetes.io/pod-name"
 WRITES: Final = ("create", "update", "patch", "delete")
 UNFENCED: Final = ("leases", "events")
 """What no lease protects: see `topo_scheduler.kube.fence`."""
@@ -49,12 +49,11 @@ def writes(folder: Path) -> list[Write]:
         about = event.get("objectRef") or {}
         if event.get("stage") != "ResponseComplete" or event["responseStatus"].get("code", 500) >= 300:
             continue
-        extra = event["user"].get("extra") or {}
         what = about["resource"] + (f"/{about['subresource']}" if about.get("subresource") else "")
         name = f"{about.get('namespace', '')}/{about.get('name', '')}"
         found.append(
             Write(
-                (extra.get(CREDENTIAL) or ["?"])[0],
+                event["user"]["extra"][CREDENTIAL][0],
                 _seconds(event["stageTimestamp"]),
                 _seconds(event["requestReceivedTimestamp"]),
                 f"{event['verb']} {what}",

@@ -14,13 +14,17 @@ ACCOUNT = ("kube-system", "topology-scheduler")
 
 
 class ReplicaProcess:
-    """`topo-scheduler run`, with leader election. Its token tells its requests from another's in the audit log."""
+    """`topo-scheduler run`, with leader election. Its token is bound to a pod, which the audit log names."""
 
     def __init__(self, plane: ControlPlane, number: int, folder: Path, flags: list[str]) -> None:
-        issued = plane.kubeconfig_for_service_account(*ACCOUNT)
-        kubeconfig = folder / f"replica-{number}.kubeconfig"
-        kubeconfig.write_bytes(issued.read_bytes())
         self.name = f"replica-{number}"
+        namespace, account = ACCOUNT
+        containers = [{"name": "scheduler", "image": "scheduler"}]
+        pod = {"metadata": {"name": self.name}, "spec": {"serviceAccountName": account, "containers": containers}}
+        plane.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+        issued = plane.kubeconfig_for_service_account(namespace, account, pod=self.name)
+        kubeconfig = folder / f"{self.name}.kubeconfig"
+        kubeconfig.write_bytes(issued.read_bytes())
         self.log = folder / f"{self.name}.log"
         self.started = time.time()
         self._output = self.log.open("wb")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.controlplane import ControlPlane
+from tests.controlplane.binaries import Version
 from tests.e2e import objects
 from tests.e2e.api import Api
 from tests.e2e.cluster import Cluster
@@ -99,11 +100,13 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(election: LeaderElection, shape: dict[str, list[int]]) -> AsyncIterator[Scene]:
+async def scene(
+    election: LeaderElection, shape: dict[str, list[int]], version: Version = "current"
+) -> AsyncIterator[Scene]:
     """A control plane of its own, with nodes, and no replica yet."""
     folder = Path(tempfile.mkdtemp(prefix="topo-failover-"))
     arguments = {"kube-apiserver": audit.flags(folder)}
-    plane = ControlPlane(with_kwok=True, arguments=arguments)
+    plane = ControlPlane(version=version, with_kwok=True, arguments=arguments)
     try:
         await asyncio.to_thread(plane.start)
         async with Api(plane.kubeconfig) as api:
