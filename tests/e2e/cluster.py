@@ -86,7 +86,7 @@ class Cluster:
             found = [item for item in await self.api.list("nodes", None) if item["metadata"]["name"] in names]
             return len(found) == len(names) and all(_usable(item) for item in found)
 
-        await self.wait_until(usable, 60, "all nodes usable")
+        await self.wait_until(usable, 60 + len(nodes) / 20, "all nodes usable")
 
     async def add_fabric(
         self, shape: Mapping[str, Sequence[int]], *, gpus: int = 8, model: str = "H100", bandwidth: str = "400Gb"

@@ -17,6 +17,7 @@ async def first_start(scene: Scene) -> float:
     began = time.monotonic()
     replica = await scene.start()
     seconds = await scene.bound(name) - began
+    print(f"  first bind after {replica.cpu_seconds():.2f} s of CPU time", flush=True)
     await asyncio.to_thread(replica.end)
     return seconds
 
