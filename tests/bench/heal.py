@@ -1,4 +1,7 @@
-"""A thousand nodes full of gangs on a real control plane: eight nodes die, then a leaf, then a spine.
+"""A thousand nodes with gangs on a real control plane: eight nodes die, then a leaf, then a spine.
+
+`heal`: gangs leave a spine and one node of each leaf free. `heal_full`: no GPU is free, as all these nodes are lent to
+pods of a lower priority; those in other leaves than a lent spare's wait for room.
 
 What is real: etcd, kube-apiserver, kube-controller-manager (Jobs, leases of nodes, garbage), and the daemon as a
 process with the manifests' rights; KWOK plays the kubelets. A kubelet that dies renews its lease no more, and its pods
@@ -38,12 +41,21 @@ kind: TopologySchedulerConfig
 spec:
   recovery: {enabled: true, forceDelete: true}
 """
+FULL_CONFIG = f"""\
+{CONFIG.rstrip()}
+  spares: {{perLeaf: 1}}
+"""
 
 
-async def heal(layout: Layout = THOUSAND, seed: int = SEED) -> dict[str, object]:
+async def heal_full(layout: Layout = THOUSAND, seed: int = SEED) -> dict[str, object]:
+    """Break it where no GPU is free: one node of each leaf is a spare, and all that gangs leave is lent to others."""
+    return await heal(layout, seed, lend=True)
+
+
+async def heal(layout: Layout = THOUSAND, seed: int = SEED, *, lend: bool = False) -> dict[str, object]:
     """Break it step by step; return what each step cost."""
     async with _cluster() as cluster:
-        command = await _daemon(cluster)
+        command = await _daemon(cluster, FULL_CONFIG if lend else CONFIG)
         gangs = layout.gangs()
         patient = {gang.key: not gang.plain for gang in gangs}
         timeline = Timeline(cluster.api, lambda key: patient.get(key, False))
@@ -53,7 +65,8 @@ async def heal(layout: Layout = THOUSAND, seed: int = SEED) -> dict[str, object]
             await breaking.build(cluster, layout)
             async with running(command) as process:
                 began = time.monotonic()
-                await breaking.fill(cluster, layout, timeline)
+                await breaking.fill(cluster, layout, timeline, lend=lend)
+                result["free_nodes"] = len(layout.nodes()) - len(timeline.used())
                 _say(f"full after {time.monotonic() - began:.0f} s")
                 for name, nodes in breaking.steps(layout, seed).items():
                     result[name] = await _step(cluster, timeline, layout, nodes, process)
@@ -104,10 +117,10 @@ async def _cluster() -> AsyncIterator[Cluster]:
         await asyncio.to_thread(plane.stop)
 
 
-async def _daemon(cluster: Cluster) -> list[str]:
-    """Our scheduler as it is run in a cluster, recovery on, everything else as by default."""
+async def _daemon(cluster: Cluster, text: str) -> list[str]:
+    """Our scheduler as it is run in a cluster, with a configuration."""
     config = cluster.plane.directory / "scheduler.yaml"
-    await asyncio.to_thread(config.write_text, CONFIG)
+    await asyncio.to_thread(config.write_text, text)
     return [
         *(sys.executable, "-m", "topo_scheduler", "run", "--config", str(config)),
         *("--kubeconfig", str(cluster.scheduler_kubeconfig), "--leader-elect=false"),
@@ -120,4 +133,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asyncio.run(heal()), indent=2) + "\n")
+    sys.stdout.write(json.dumps(asyncio.run(heal(lend="full" in sys.argv[1:])), indent=2) + "\n")

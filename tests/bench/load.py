@@ -1,4 +1,7 @@
-"""Memory with many pods, and CPU and traffic at rest and at a steady rate of decisions, on a real API server."""
+"""Memory with many pods, and CPU and traffic at rest and at a steady rate of decisions, on a real API server.
+
+Kubelets report as real ones do, see `kubelets`.
+"""
 
 import asyncio
 import time
@@ -7,6 +10,7 @@ from typing import Any
 import psutil
 
 from . import objects
+from .kubelets import Kubelets, reporting
 from .memory import SETTLE_SECONDS, START_SECONDS
 from .objects import Json
 from .race import PODS, cluster, ours, running
@@ -14,14 +18,17 @@ from .race import PODS, cluster, ours, running
 
 async def load(nodes: int = 5000, bound: int = 20_000, rate: int = 100, seconds: int = 20) -> Json:
     """Start on a cluster of bound pods, look at it at rest, then submit plain pods at a rate."""
-    async with cluster(nodes) as (plane, server):
-        await server.create(PODS, (objects.bound_pod(i, nodes) for i in range(bound)))
+    async with cluster(nodes, reporting) as (plane, server):
+        running_pods = await server.create(PODS, (objects.bound_pod(i, nodes) for i in range(bound)))
+        kubelets = Kubelets(server, (f"node-{number}" for number in range(nodes)))
+        await kubelets.run_already(running_pods)
         (first,) = await server.create(PODS, (objects.pod("first", 1, objects.OURS),))
         version = first["metadata"]["resourceVersion"]
-        async with running(ours(plane)) as process:
+        async with kubelets.reporting(version), running(ours(plane)) as process:
             # From then on it has listed everything and loaded its kernels, which counts as read too.
             await server.binds(version, 1, START_SECONDS)
             await asyncio.sleep(SETTLE_SECONDS)
+            kubelets.statuses = kubelets.heartbeats = 0
             after_list = process.memory_info().rss
             meter = Meter(process)
             await asyncio.sleep(10)
@@ -40,6 +47,8 @@ async def load(nodes: int = 5000, bound: int = 20_000, rate: int = 100, seconds:
                 "pods_bound_before": bound,
                 "rss_mb_after_list": round(after_list / 2**20, 1),
                 "rss_mb_after_load": round(process.memory_info().rss / 2**20, 1),
+                "statuses_of_pods_written": kubelets.statuses,
+                "statuses_of_nodes_written": kubelets.heartbeats,
                 "at_rest": rest,
                 "at_work": work,
             }

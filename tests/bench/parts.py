@@ -66,6 +66,7 @@ PARTS: Final = {
         Part("gap", "gangs of different pods beside an integer solver", "gap_tied:gaps"),
         Part("recovery", "planning for failures, and the thread of kopf", "recovery:recovery"),
         Part("heal", "nodes, a leaf and a spine that die on a real control plane of 1,000 nodes", "heal:heal", REAL),
+        Part("heal_full", "the same where no GPU is free, and spares are lent to others", "heal:heal_full", REAL),
         Part("embedded", "plain pods on the embedded API server", "race:all_on_embedded"),
         Part("plain", "plain pods on a real API server, beside kube-scheduler", "race:all_plain", REAL),
         Part("gangs", "gangs on it, beside kube-scheduler", "race:all_gangs", REAL),

@@ -86,6 +86,12 @@ PROMISES: Final = (
         )
         for what, name in (("eight nodes", "eight_nodes"), ("a leaf", "leaf"), ("a spine", "spine"))
     ),
+    Promise(
+        "eight nodes of 1,000, no GPU free, spares lent: the same",
+        "heal_full.eight_nodes.s_from_not_ready.last_bound_less_the_job_controller",
+        30,
+        "s",
+    ),
     *(
         Promise(
             f"gang of {members} on {nodes:,} nodes, 99th percentile",
@@ -131,6 +137,7 @@ PROMISES: Final = (
         512,
         "MiB",
     ),
+    Promise("the same while kubelets report, at 100 decisions a second", "load.rss_mb_after_load", 512, "MiB"),
     Promise("CPU at 100 decisions a second, 5,000 nodes", "load.at_work.cpu_cores", 1, "core"),
     Promise("received at 100 decisions a second, 5,000 nodes", "load.at_work.received_mb_per_s", 1, "MB/s"),
     Promise("sent at 100 decisions a second, 5,000 nodes", "load.at_work.sent_mb_per_s", 1, "MB/s"),

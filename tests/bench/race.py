@@ -5,7 +5,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -38,8 +38,10 @@ clientConnection: {kubeconfig: "%s", qps: 5000, burst: 10000}
 
 
 @asynccontextmanager
-async def cluster(nodes: int) -> AsyncIterator[tuple[ControlPlane, Server]]:
-    """A real API server with nodes and nobody else."""
+async def cluster(
+    nodes: int, made: Callable[[Json], Json] = lambda node: node
+) -> AsyncIterator[tuple[ControlPlane, Server]]:
+    """A real API server with nodes, each ``made`` of a plain one, and nobody else."""
     plane = ControlPlane(
         binaries=await asyncio.to_thread(build, modules=MODULES),
         with_controller_manager=False,
@@ -50,7 +52,7 @@ async def cluster(nodes: int) -> AsyncIterator[tuple[ControlPlane, Server]]:
     await asyncio.to_thread(plane.start)
     try:
         async with connected(plane) as server:
-            await server.create("/api/v1/nodes", (objects.node(number) for number in range(nodes)))
+            await server.create("/api/v1/nodes", (made(objects.node(number)) for number in range(nodes)))
             yield plane, server
     finally:
         await asyncio.to_thread(plane.stop)

@@ -4,16 +4,17 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import aiohttp
 
 from .objects import Json
 
 IN_FLIGHT = 64
+T = TypeVar("T")
 
 
 class Plane(Protocol):
@@ -38,16 +39,28 @@ class Server:
 
     async def create(self, path: str, objects: Iterable[Json]) -> list[Json]:
         """Create objects, many at once; return them as created, in order."""
-        slots = asyncio.Semaphore(IN_FLIGHT)
 
         async def one(body: Json) -> Json:
-            async with slots, self._session.post(self._url + path, json=body) as response:
-                answer: Json = await response.json()
-                if response.status >= 300:
-                    raise RuntimeError(f"POST {path}: {response.status} {answer.get('message')}")
-                return answer
+            async with self._session.post(self._url + path, json=body) as response:
+                return await _answer(f"POST {path}", response)
 
-        return list(await asyncio.gather(*(one(body) for body in objects)))
+        return await self.each(objects, one)
+
+    async def each(self, items: Iterable[Json], do: Callable[[Json], Awaitable[T]]) -> list[T]:
+        """Do something with each item, some at once; return the results in order."""
+        slots = asyncio.Semaphore(IN_FLIGHT)
+
+        async def one(item: Json) -> T:
+            async with slots:
+                return await do(item)
+
+        return list(await asyncio.gather(*(one(item) for item in items)))
+
+    async def patch(self, path: str, body: Json, kind: str) -> None:
+        """Patch an object by a patch of some kind, a media type."""
+        headers = {"Content-Type": kind}
+        async with self._session.patch(self._url + path, data=json.dumps(body), headers=headers) as response:
+            await _answer(f"PATCH {path}", response)
 
     async def get(self, path: str, **query: str) -> Json:
         """Read one object or list."""
@@ -73,24 +86,45 @@ class Server:
             pass
         return sorted(seen.values())
 
+    async def bound(self, version: str) -> AsyncIterator[tuple[str, str]]:
+        """Yield name and uid of pods that have a node, with each of their changes after a version, without an end."""
+        while True:
+            async for lines in self._lines(version):
+                for line in lines:
+                    if b'"nodeName":"' in line:
+                        yield _value(line, b'"name":"').decode(), _value(line, b'"uid":"').decode()
+                version = _value(lines[-1], b'"resourceVersion":"').decode()
+
     async def _watch(self, version: str, wanted: int, seen: dict[bytes, float]) -> str:
+        async with aclosing(self._lines(version)) as batches:
+            async for lines in batches:
+                now = time.monotonic()
+                for line in lines:
+                    if b'"nodeName":"' in line:
+                        seen.setdefault(_value(line, b'"uid":"'), now)
+                version = _value(lines[-1], b'"resourceVersion":"').decode()
+                if len(seen) >= wanted:
+                    break
+        return version
+
+    async def _lines(self, version: str) -> AsyncGenerator[list[bytes]]:
+        """Yield the events of one watch, as they come."""
         query = {"watch": "true", "resourceVersion": version}
         limits = aiohttp.ClientTimeout(total=None)
         path = f"{self._url}/api/v1/namespaces/default/pods"
         async with self._session.get(path, params=query, timeout=limits) as response:
             rest = b""
-            while len(seen) < wanted:
-                chunk = await response.content.readany()
-                if not chunk:
-                    break
+            while chunk := await response.content.readany():
                 *lines, rest = (rest + chunk).split(b"\n")
-                now = time.monotonic()
-                for line in lines:
-                    if b'"nodeName":"' in line:
-                        seen.setdefault(_value(line, b'"uid":"'), now)
                 if lines:
-                    version = _value(lines[-1], b'"resourceVersion":"').decode()
-        return version
+                    yield lines
+
+
+async def _answer(request: str, response: aiohttp.ClientResponse) -> Json:
+    answer: Json = await response.json()
+    if response.status >= 300:
+        raise RuntimeError(f"{request}: {response.status} {answer.get('message')}")
+    return answer
 
 
 def _value(line: bytes, key: bytes) -> bytes:

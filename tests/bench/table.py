@@ -357,8 +357,12 @@ def _healing(parts: Mapping[str, Json]) -> Rows:
         "all bound after s",
         "without the Job controller s",
     )
-    told = {"eight_nodes": "eight nodes", "leaf": "a leaf", "spine": "a spine"}
-    figures = _figures(parts, "heal")
+    steps = {"eight_nodes": "eight nodes", "leaf": "a leaf", "spine": "a spine"}
+    for part, lead in (("heal", ""), ("heal_full", "no GPU is free: ")):
+        yield from _healing_steps(_figures(parts, part), {name: f"{lead}{what}" for name, what in steps.items()})
+
+
+def _healing_steps(figures: Json, told: Mapping[str, str]) -> Rows:
     for name in (one for one in told if one in figures):
         one = figures[name]
         times = one["s_from_not_ready"]

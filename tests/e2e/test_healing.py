@@ -10,6 +10,8 @@ from tests.healing import breaking
 from tests.healing.figures import Break, begin, figures, waiting, whole
 from tests.healing.layout import SMALL, leaf_of
 from tests.healing.timeline import Timeline
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.spares import SparesSpec
 
 from .api import Json
 from .cluster import Cluster
@@ -52,6 +54,35 @@ async def test_a_cluster_full_of_gangs_heals(
             print(f"\n{step}: {json.dumps(found)}")
         _judge(timeline, broken, found)
         assert await breaking.problems(cluster, timeline, gangs) == []
+
+
+@pytest.mark.timeout(900)
+async def test_a_cluster_without_a_free_gpu_heals_by_the_spares_that_were_lent(
+    cluster: Cluster, timeline: Timeline, start_replica: StartReplica
+) -> None:
+    gangs = SMALL.gangs()
+    await breaking.build(cluster, SMALL)
+    base = recovering(force_delete=True, debounce=DEBOUNCE)
+    kept = base.topology.spec.model_copy(update={"spares": SparesSpec(per_leaf=1)})
+    await start_replica(Configuration(base.scheduler, base.topology.model_copy(update={"spec": kept})))
+    await breaking.fill(cluster, SMALL, timeline, lend=True)
+    nodes = breaking.steps(SMALL, SEED)["eight_nodes"]
+    broken = begin(timeline, gangs, nodes)
+    await breaking.each(nodes, cluster.kill_kubelet)
+    await breaking.each(nodes, cluster.give_up_node)
+    assert await breaking.settled(timeline, broken, LONGEST), await cluster.describe()
+    lost = Counter(leaf_of(pod.node) for pod in broken.lost())
+    for gang in broken.hit():
+        gone = [pod for pod in broken.before[gang].values() if pod.node in broken.nodes]
+        spares = {f"{leaf_of(pod.node)}-0" for pod in gone}
+        if spares.isdisjoint(broken.nodes) and all(lost[leaf_of(pod.node)] == 1 for pod in gone):
+            assert whole(timeline, broken, gang)
+            assert {timeline.running(gang)[pod.index].node for pod in gone} == spares
+        else:
+            assert whole(timeline, broken, gang) or gang in waiting(timeline, broken)
+        assert {pod.uid for pod in broken.before[gang].values() if pod.released is not None} <= {p.uid for p in gone}
+    assert sum(whole(timeline, broken, gang) for gang in broken.hit()) >= 5
+    assert await breaking.problems(cluster, timeline, gangs) == []
 
 
 def _judge(timeline: Timeline, broken: Break, found: Json) -> None:

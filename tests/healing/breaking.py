@@ -5,12 +5,12 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 
-from tests.e2e.api import Json
+from tests.e2e.api import ApiError, Json
 from tests.e2e.cluster import Cluster
 from tests.e2e.verifier import verify_capacity, verify_gang
 
 from .figures import Break, waiting, whole
-from .layout import NAMESPACES, Gang, Layout, leaf_of, spine_of
+from .layout import LENT, NAMESPACES, Gang, Layout, leaf_of, spine_of
 from .timeline import Timeline
 
 QUIET = 15.0
@@ -25,10 +25,15 @@ async def build(cluster: Cluster, layout: Layout) -> None:
         await cluster.add_namespace(name)
 
 
-async def fill(cluster: Cluster, layout: Layout, timeline: Timeline) -> None:
-    """Fill block by block, so that it is full as it was meant; in the end no node is cordoned."""
+async def fill(cluster: Cluster, layout: Layout, timeline: Timeline, *, lend: bool = False) -> None:
+    """Fill block by block, so that it is full as it was meant; in the end no node is cordoned.
+
+    ``lend``: one node of each leaf is a spare, and all that gangs leave free is lent to pods of a lower priority.
+    """
+    free = set(layout.free()) if lend else set()
     for nodes, gangs in layout.blocks():
-        await _cordon(cluster, nodes, None)
+        spares = {f"{leaf_of(node)}-0" for node in nodes} & free
+        await _cordon(cluster, [*sorted(spares), *nodes], None)
         for gang in gangs:
             await cluster.api.create("jobs", gang.job(), gang.namespace)
 
@@ -37,6 +42,26 @@ async def fill(cluster: Cluster, layout: Layout, timeline: Timeline) -> None:
 
         await cluster.wait_for(bound, 60, f"{', '.join(gang.key for gang in gangs)} bound")
     await _cordon(cluster, layout.free(), None)
+    if lend:
+        await _lend(cluster, layout, timeline)
+
+
+async def _lend(cluster: Cluster, layout: Layout, timeline: Timeline) -> None:
+    await cluster.add_namespace(LENT)
+    name, root = {"name": LENT}, "scheduling.k8s.io/v1"
+    lent: Json = {"apiVersion": root, "kind": "PriorityClass", "metadata": name, "value": -10}
+    try:
+        await cluster.api.create("priorityclasses", lent)
+    except ApiError as error:
+        if error.status != 409:  # it has no namespace, and stays
+            raise
+    jobs = layout.lent()
+    await each(jobs, lambda job: cluster.api.create("jobs", job, LENT))
+
+    def full() -> bool:
+        return len(timeline.used()) == len(layout.nodes())
+
+    await cluster.wait_for(full, 120, f"a pod on each of {len(layout.nodes())} nodes")
 
 
 async def _cordon(cluster: Cluster, names: Iterable[str], wanted: bool | None) -> None:
@@ -85,7 +110,7 @@ async def settled(timeline: Timeline, broken: Break, timeout: float) -> bool:
 async def problems(cluster: Cluster, timeline: Timeline, gangs: Iterable[Gang]) -> list[str]:
     """Return what no placement may be: GPUs used twice, now or at any time before, or a gang against its rules."""
     nodes = await cluster.api.list("nodes", None)
-    pods = [pod for name in NAMESPACES for pod in await cluster.api.list("pods", name)]
+    pods = [pod for name in (*NAMESPACES, LENT) for pod in await cluster.api.list("pods", name)]
     found = [*verify_capacity(nodes, pods), *cluster.recorder.problems]
     by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
     for gang in gangs:

@@ -47,7 +47,8 @@ def waiting(timeline: Timeline, broken: Break) -> dict[str, str]:
         conditions = {one["type"]: one for one in status.get("conditions") or []}
         reserved = conditions.get("Reserved", {})
         if status.get("phase") == "Planned" and reserved.get("reason") == "NoRoom":
-            said |= {pod.gang: reserved["message"] for pod in pods if pod.node in broken.nodes}
+            hit = [pod.gang for pod in pods if pod.node in broken.nodes and pod.gang in broken.before]
+            said |= dict.fromkeys(hit, reserved["message"])
     return {gang: text for gang, text in said.items() if not whole(timeline, broken, gang)}
 
 

@@ -13,6 +13,8 @@ LEAVES = 4
 """Leaves of a spine."""
 GPUS = 8
 NAMESPACES = tuple(f"e2e-team-{number}" for number in range(4))
+LENT = "e2e-lent"
+"""Namespace and PriorityClass of pods that use the nodes which are left free, until recovery needs them."""
 IGNORE_DISRUPTIONS = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
 
 
@@ -81,6 +83,11 @@ class Layout:
         first = self.free_spine * LEAVES * IN_LEAF
         spine = range(first, first + LEAVES * IN_LEAF)
         return [_name(n) for n in range(count) if n % IN_LEAF == 0 or n in spine]
+
+    def lent(self) -> list[Json]:
+        """Jobs of one pod each, of a priority below all gangs, that fill the nodes which are left free."""
+        names = (f"lent-{number}" for number in range(len(self.free())))
+        return [objects.job(name, 1, GPUS, namespace=LENT, cpu="4", priorityClassName=LENT) for name in names]
 
     def blocks(self) -> list[tuple[list[str], list[Gang]]]:
         """Nodes with the gangs that fill them: those of one recipe each, the largest first."""

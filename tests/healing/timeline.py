@@ -72,6 +72,12 @@ class Timeline:
             if pod.gang == gang and pod.bound is not None and pod.released is None and not pod.over
         }
 
+    def used(self) -> set[str]:
+        """Return the nodes of bound pods that are not on their way out."""
+        return {
+            pod.node for pod in self.pods.values() if pod.bound is not None and pod.released is None and not pod.over
+        }
+
     # ------------------------------------------------------------ inside
 
     async def _follow(self, plural: str, see: Callable[[Json, bool], None], listed: asyncio.Event) -> None:
