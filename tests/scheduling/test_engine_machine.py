@@ -552,7 +552,8 @@ class Cluster(RuleBasedStateMachine):
     @invariant()
     def residents_are_the_pods_of_the_ledger(self) -> None:
         world = self.engine.world
-        wanted = Counter((entry.row, entry.profile) for _, entry in world.ledger.items() if entry.row >= 0)
+        entries = [entry for _, entry in world.ledger.items() if entry.row >= 0 and entry.profile is not None]
+        wanted = Counter((entry.row, entry.profile) for entry in entries)
         assert {(row, profile): count for row, profile, count in world.residents.all()} == dict(wanted)
 
     @invariant()

@@ -46,6 +46,7 @@ class Activity(StrEnum):
     EXPLANATION = "explanation"
     RESERVATION = "reservation"
     MOVES = "moves"
+    OUTCOME = "outcome"
     RECOVERY = "recovery"
     OBJECT = "object"
 

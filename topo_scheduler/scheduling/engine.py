@@ -27,6 +27,7 @@ from topo_scheduler.scheduling.instructions import (
 )
 from topo_scheduler.scheduling.intake.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.intake.pending import Told
+from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.parts import More
 from topo_scheduler.scheduling.placing.levels import next_loosening
@@ -121,6 +122,10 @@ class Engine:
         )
         self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._fabric_warnings = FabricWarnings(config)
+        self._unread_nodes: Unread[Node] = Unread()
+        """Nodes that raised; nothing is placed there until they are read."""
+        self._unread_nominations: Unread[Pod] = Unread()
+        """Pods whose nomination raised."""
         self._permits = False
         """Whether it changed which namespaces may have what."""
 
@@ -160,22 +165,28 @@ class Engine:
             except Exception as error:
                 # Half of it may be taken over: nothing is placed there until it can be read.
                 self._out += failure_of(f"node {name}", error, Activity.OBJECT)
+                self._unread_nodes.fail(name, node, now)
                 with guard(f"node {name}", self._out):
                     self.world.remove_node(name)
+            else:
+                self._unread_nodes.drop(name)
         if offers != self.world.resources.offers:
             self.arrivals.resources_offered(now)
 
     def node_deleted(self, name: str, uid: str) -> None:
         """Forget a node that was deleted."""
         self.world.remove_node(name, uid)
+        unread = self._unread_nodes.get(name)
+        if unread is not None and uid in ("", unread.metadata.uid):
+            self._unread_nodes.drop(name)
 
     def namespaces_applied(self, namespaces: Iterable[PartialObject]) -> None:
         """Take over the labels of namespaces that appeared or changed."""
         for namespace in namespaces:
-            with guard(f"namespace {namespace.metadata.name}", self._out):
-                metadata = namespace.metadata
-            self.world.around.put_namespace(metadata.name, metadata.labels)
-            self.arrivals.leaving.namespace_applied(metadata.name, deleting=metadata.deletion_timestamp is not None)
+            metadata = namespace.metadata
+            with guard(f"namespace {metadata.name}", self._out):
+                self.world.around.put_namespace(metadata.name, metadata.labels)
+                self.arrivals.leaving.namespace_applied(metadata.name, deleting=metadata.deletion_timestamp is not None)
 
     def namespace_deleted(self, name: str) -> None:
         """Forget a namespace that was deleted."""
@@ -204,19 +215,29 @@ class Engine:
 
     def pods_applied(self, pods: Collection[Pod], now: float) -> None:
         """Take over pods that appeared or changed, whoever schedules them."""
-        with guard("pods of other schedulers", self._out):
-            self.contested.applied(pods, now)
+        for pod in pods:
+            try:
+                self.contested.applied((pod,), now)
+            except Exception as error:
+                self._out += failure_of(f"pod {pod.key} beside those of this scheduler", error, Activity.OBJECT)
         self.arrivals.applied(pods, now)
+        self._read_nominations(pods, now)
+
+    def _read_nominations(self, pods: Iterable[Pod], now: float) -> None:
         for pod in pods:
             try:
                 self.preempting.pods_applied((pod,))
             except Exception as error:
                 self._out += failure_of(f"nomination of pod {pod.key}", error, Activity.OBJECT)
+                self._unread_nominations.fail(pod.metadata.uid, pod, now)
+            else:
+                self._unread_nominations.drop(pod.metadata.uid)
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or no longer to be placed."""
         self.contested.deleted(uid)
         self.arrivals.deleted(uid, now)
+        self._unread_nominations.drop(uid)
         self.preempting.pod_deleted(uid)
 
     def pods_told(self, pods: Collection[Pod], now: float) -> None:
@@ -254,12 +275,25 @@ class Engine:
         self.arrivals.owner_changed(uid, now)
 
     def bind_finished(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
-        """Take over how a bind ended."""
+        """Take over how a bind ended. Where that raises, only what the ledger holds for the pod follows it."""
         found = self.workloads.of_pod(uid)
         if found is None or not self.outcomes.awaits(uid):
             return  # the watch told how it ended before the answer came
+        workload, member = found
+        try:
+            self._bind_finished(workload, uid, outcome, message, now)
+        except Exception as error:
+            self._out += failure_of(f"bind of pod {member.key}", error, Activity.OUTCOME)
+            with guard(f"bind of pod {member.key}", self._out, Activity.OUTCOME):
+                self.outcomes.settle(workload, member, outcome, now)
+            if outcome in (BindOutcome.BOUND, BindOutcome.GONE):
+                self.arrivals.bound_at_last(uid)
+            elif outcome is not BindOutcome.UNKNOWN:
+                self.arrivals.not_bound(uid, now)
+            self.arrivals.touch(workload)
+
+    def _bind_finished(self, workload: Workload, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         self._out += self.outcomes.bind_finished(uid, outcome, message, now)
-        workload, _ = found
         if outcome is BindOutcome.BOUND:
             self.contested.answered(uid, now)
         if outcome in (BindOutcome.BOUND, BindOutcome.GONE):
@@ -271,19 +305,25 @@ class Engine:
             self.arrivals.touch(workload)
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
-        """Take over how a Rehearse ended."""
-        self.outcomes.rehearsed(uid, outcome, message, now)
+        """Take over how a Rehearse ended. Where that raises it told nothing: the binds will."""
+        try:
+            self.outcomes.rehearsed(uid, outcome, message, now)
+        except Exception as error:
+            self._out += failure_of(f"rehearsed bind of pod {uid}", error, Activity.OUTCOME)
+            self.outcomes.held_back.answered(uid, "")
 
     def volumes_written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:
         """Take over what became of a PrepareVolumes: `VolumeBinding.written`."""
-        self.outcomes.volumes.written(uid, done, problem)
+        with guard(f"volumes of pod {uid}", self._out, Activity.OUTCOME):
+            self.outcomes.volumes.written(uid, done, problem)
 
     def eviction_finished(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> None:
-        """Take over how the eviction of a victim ended."""
-        out, again = self.preempting.evicted(uid, outcome, message, now)
-        self._out += out
-        if (workload := self.workloads.get(again)) is not None:
-            self.arrivals.touch(workload)
+        """Take over how the eviction of a victim ended. Where that raises, the claim ends when its time is up."""
+        with guard(f"eviction of pod {uid}", self._out, Activity.OUTCOME):
+            out, again = self.preempting.evicted(uid, outcome, message, now)
+            self._out += out
+            if (workload := self.workloads.get(again)) is not None:
+                self.arrivals.touch(workload)
 
     def may_evict(self, uid: str) -> bool:
         """Return whether the eviction of a victim still makes room for a workload that waits for it."""
@@ -291,8 +331,9 @@ class Engine:
 
     def rollback_refused(self, uid: str, message: str, now: float) -> None:
         """Take over that a member of a gang that is rolled back was not evicted."""
-        if (found := self.workloads.of_pod(uid)) is not None:
-            self._out += self.outcomes.half.eviction_refused(*found, message, now)
+        with guard(f"eviction of pod {uid}", self._out, Activity.OUTCOME):
+            if (found := self.workloads.of_pod(uid)) is not None:
+                self._out += self.outcomes.half.eviction_refused(*found, message, now)
 
     def bind_hangs(self, uid: str, now: float) -> None:
         """Take over that the API server has not answered to a bind for a while, though it answers otherwise."""
@@ -312,6 +353,7 @@ class Engine:
             clock: measures what decisions cost, for metrics and the budget; it decides nothing.
             budget: seconds after which the step ends; `pending_work` tells whether anything is left.
         """
+        self._read_again(now)
         self.world.fade(now)
         self.contested.settle(now)
         if self._permits:
@@ -363,6 +405,15 @@ class Engine:
             self.why.reworded(workload, text, now)
             self._rechecks.forget(workload.id)
 
+    def _read_again(self, now: float) -> None:
+        """Read what raised once more, after its pause."""
+        if self._unread_nodes and (nodes := self._unread_nodes.take_due(now)):
+            self.nodes_applied(nodes, now)
+        if self.arrivals.unread and (pods := self.arrivals.unread.take_due(now)):
+            self.pods_applied(pods, now)
+        if self._unread_nominations and (pods := self._unread_nominations.take_due(now)):
+            self._read_nominations(pods, now)
+
     def _leave_out(self, now: float) -> None:
         """Forget what was planned for pods that are about to be deleted."""
         self.arrivals.settle(now)
@@ -378,6 +429,9 @@ class Engine:
             self.waking.next_due(),
             self.outcomes.next_due(),
             self.arrivals.leaving.next_due(),
+            self.arrivals.unread.next_due(),
+            self._unread_nodes.next_due(),
+            self._unread_nominations.next_due(),
             self.world.penalties.next_change(),
             self.preempting.next_due(),
             self.contested.next_due(),

@@ -5,7 +5,7 @@ asked.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -163,8 +163,7 @@ class World:
         before = known.row if known is not None else -1
         if known is not None and known.assumed and here and (known.amounts, known.devices) != (amounts, devices):
             self.ledger.release(uid)  # bound by somebody else to the very node, without our annotations
-        controller = pod.metadata.controller
-        daemon = controller is not None and controller.kind == "DaemonSet"
+        daemon = _is_daemon(pod)
         changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, profile=profile, devices=devices)
         occupant = occupant_of(pod)
         self.ledger.occupy(occupant)
@@ -185,12 +184,14 @@ class World:
         uid, node = pod.metadata.uid, pod.spec.node_name
         known = self.ledger.get(uid)
         if known is not None and known.node == node:
+            self.ledger.confirm(uid, node, known.amounts, profile=known.profile, devices=known.devices)
             return
-        try:
+        charged: Mapping[int, int] = {PODS: 1}
+        devices: tuple[int, ...] = ()
+        with suppress(Exception):
             charged = self.claims.amounts(pod)
-        except Exception:
-            charged = {PODS: 1}
-        self.ledger.confirm(uid, node, as_amounts(charged))
+            devices = self.claims.devices(pod, charged)
+        self.ledger.confirm(uid, node, as_amounts(charged), daemon=_is_daemon(pod), devices=devices)
 
     def wanted(self, pod: Pod, amounts: Mapping[int, int]) -> None:
         """Count a pod that waits or runs among those that are typical of this cluster."""
@@ -377,3 +378,8 @@ class World:
     def _improve(self, row: int) -> None:
         self.improvements += 1
         self._improved.add(row)
+
+
+def _is_daemon(pod: Pod) -> bool:
+    controller = pod.metadata.controller
+    return controller is not None and controller.kind == "DaemonSet"

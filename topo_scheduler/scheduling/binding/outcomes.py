@@ -235,6 +235,21 @@ class Outcomes:
             return [*marks, Tell(reference(member), False, Reason.SCHEDULED, text), *late]
         return self._failed(workload, member, outcome, message, now)
 
+    def settle(self, workload: Workload, member: Member, outcome: BindOutcome, now: float) -> None:
+        """Bring stage and ledger in line with the end of a bind, and do nothing else: taking it over raised."""
+        if outcome is BindOutcome.BOUND:
+            self.forget(member.uid)
+            member.stage = Stage.BOUND
+        elif outcome is BindOutcome.UNKNOWN:
+            heapq.heappush(self._again, (now + WRITE_AGAIN_AFTER, member.uid))
+            self._unsettled.add(member.uid)
+        else:
+            self._take_back(member)
+            workload.failing = True
+            self.hindered(workload, now)
+            if outcome is BindOutcome.GONE:
+                self._workloads.leave(member.uid)
+
     def hangs(self, uid: str) -> None:
         """Note that the API server answers, but not to this bind."""
         found = self._workloads.of_pod(uid)

@@ -212,7 +212,11 @@ class Why:
         out: list[Instruction] = []
         began = clock()
         while self.waiting:
-            out += self._step(now, wall, clock)
+            try:
+                out += self._step(now, wall, clock)
+            except Exception as error:  # the part was not begun, or had ended: it is explained when it is tried again
+                self._work = None
+                out += failure_of("explanations", error, Activity.EXPLANATION)
             if clock() - began >= budget:
                 break
         return out

@@ -25,6 +25,7 @@ from topo_scheduler.scheduling.intake.leaving import Leaving
 from topo_scheduler.scheduling.intake.outside import ENTERING_PODS, OutsidePods, said_outside
 from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
 from topo_scheduler.scheduling.intake.understand import Lineage, Understood, seconds, understand, waits_since
+from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.placing.second_tree import seen_fabric
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
@@ -67,6 +68,8 @@ class Arrivals:
         self.deciding = False
         """Whether decisions are made: who is found bound before that was bound by an earlier process."""
         self.leaving = Leaving()
+        self.unread: Unread[Pod] = Unread()
+        """Pods that raised; they are read again after a pause."""
         self._speechless: dict[str, None] = {}
         self._touched: dict[str, None] = {}
         self._out: list[Instruction] = []
@@ -152,6 +155,7 @@ class Arrivals:
 
     def _drop(self, uid: str) -> Workload | None:
         """Forget a pod; return the workload that it was a member of."""
+        self.unread.drop(uid)
         self.leaving.drop(uid)
         self._world.release(uid)
         self._outcomes.forget(uid)
@@ -203,10 +207,13 @@ class Arrivals:
             self._understand(pod, now)
         except Exception as error:
             self._not_understood(pod, error, now)
+        else:
+            self.unread.drop(pod.metadata.uid)
 
     def _not_understood(self, pod: Pod, error: Exception, now: float) -> None:
         """Set aside a pod that raised, and only that: a pending pod is refused, one that has a node holds it."""
         uid, why = pod.metadata.uid, described(error)
+        self.unread.fail(uid, pod, now)
         if self._told.is_new(uid, Reason.SCHEDULER_ERROR, why):
             self._out += failure_of(f"pod {pod.key}", error, Activity.UNDERSTANDING)
         found = self._workloads.of_pod(uid)
@@ -222,7 +229,7 @@ class Arrivals:
             self._unresolved.pop(uid, None)
             if found is not None:
                 self.touch(found[0])
-            problem = f"internal error while its specification was read, please report it: {why}"
+            problem = f"internal error while its specification was read, please report it: {why}. It is read again"
             self.touch(self._workloads.join(*not_understood(pod, problem, now)))
 
     def _understand(self, pod: Pod, now: float) -> None:
@@ -345,6 +352,7 @@ class Arrivals:
                 self.touch(workload)
         if changed:
             self._out += self._outcomes.check_overdrawn(pod)
+        self.unread.drop(pod.metadata.uid)
 
     def _bound_ours(self, pod: Pod, now: float) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name

@@ -1,0 +1,78 @@
+"""Objects that raised when they were read: each is read again after a pause that doubles.
+
+The API server need not send them again: a pod that is refused, or a node that is left out, would stay so. As many are
+kept as have been let in, see `PendingPods`.
+"""
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from topo_scheduler.scheduling.barrier import Backoff
+
+T = TypeVar("T")
+READ_AT_ONCE: Final = 32
+"""Objects read again in one step: a tenant with thousands of them delays no decision for long."""
+
+
+@dataclass(slots=True)
+class _Failed(Generic[T]):
+    item: T
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+class Unread(Generic[T]):
+    """All of one kind, by uid or name.
+
+    Invariant: each object has an entry in the heap for the moment at which it is read again; entries that say anything
+    else are void.
+    """
+
+    def __init__(self) -> None:
+        self._failed: dict[str, _Failed[T]] = {}
+        self._due: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._failed)
+
+    def fail(self, key: str, item: T, now: float) -> None:
+        """Note that an object raised, as it is now."""
+        failed = self._failed.get(key)
+        if failed is None:
+            failed = self._failed[key] = _Failed(item)
+        failed.item = item
+        failed.backoff.fail(now)
+        heapq.heappush(self._due, (failed.backoff.until, key))
+        if len(self._due) > 2 * len(self._failed) + 64:
+            self._due = [(failed.backoff.until, key) for key, failed in self._failed.items()]
+            heapq.heapify(self._due)
+
+    def get(self, key: str) -> T | None:
+        """Return an object as it was when it raised last; None where it was read since."""
+        failed = self._failed.get(key)
+        return failed.item if failed is not None else None
+
+    def drop(self, key: str) -> None:
+        """Forget an object: it was read, or is gone."""
+        self._failed.pop(key, None)
+
+    def take_due(self, now: float) -> list[T]:
+        """Return at most `READ_AT_ONCE` objects that are to be read again now.
+
+        The caller passes each to `fail` or `drop` before the next call.
+        """
+        found: list[T] = []
+        while len(found) < READ_AT_ONCE and (at := self.next_due()) is not None and at <= now:
+            _, key = heapq.heappop(self._due)
+            found.append(self._failed[key].item)
+        return found
+
+    def next_due(self) -> float | None:
+        """Return when `take_due` has something to return, in seconds; None where nothing failed."""
+        while self._due:
+            at, key = self._due[0]
+            failed = self._failed.get(key)
+            if failed is not None and failed.backoff.until == at:
+                return at
+            heapq.heappop(self._due)
+        return None
