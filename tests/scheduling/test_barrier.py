@@ -18,7 +18,7 @@ from topo_scheduler.api.selectors import (
     Requirement,
 )
 from topo_scheduler.scheduling.barrier import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, pause_of
-from topo_scheduler.scheduling.instructions import CountFailure
+from topo_scheduler.scheduling.instructions import Bind, BindOutcome, CountFailure, EvictionOutcome
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.state.selectors import as_int64
 from topo_scheduler.state.workloads import Stage
@@ -215,3 +215,65 @@ def test_a_node_that_can_not_be_read_is_left_out_and_the_others_are_used(monkeyp
     pod = make_pod("pod", gpus=8)
     assert d.run(pod) == {"pod": "sound"}
     assert any("node odd: failed" in text for text in d.complaints())
+
+
+def test_what_could_not_be_read_is_read_again_without_a_new_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver()
+    failing(monkeypatch, d.engine.world, "put_node", RuntimeError("struck"), "odd")
+    failing(monkeypatch, Arrivals, "_understand", RuntimeError("struck"), "evil")
+    d.nodes(make_node("odd", gpus=8))
+    evil = make_pod("evil", gpus=8)
+    assert d.run(evil) == {}
+    due = d.engine.next_due()
+    assert due is not None
+    assert due <= d.now + FIRST_PAUSE_SECONDS
+    monkeypatch.undo()
+    d.settle(2 * FIRST_PAUSE_SECONDS)
+    assert d.where(evil) == {"evil": "odd"}
+
+
+def struck(*_: Any, **__: Any) -> None:
+    raise RuntimeError("struck")
+
+
+@pytest.mark.parametrize("outcome", [one for one in BindOutcome if one is not BindOutcome.UNKNOWN])
+def test_where_taking_over_the_end_of_a_bind_raises_the_ledger_follows_it(
+    monkeypatch: pytest.MonkeyPatch, outcome: BindOutcome
+) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("pod", gpus=8)
+    d.apply(pod)
+    d.step()
+    monkeypatch.setattr(d.engine.outcomes, "bind_finished", struck)
+    d.engine.bind_finished(pod.metadata.uid, outcome, "so it ended", d.now)
+    assert d.engine.outcomes.in_flight == 0
+    assert held(d, "s1-l1-1") == (8 if outcome is BindOutcome.BOUND else 0)
+    again = [one for one in d.step() if isinstance(one, Bind)]
+    assert ("outcome", "fault") in counted(d)
+    assert bool(again) is (outcome not in (BindOutcome.BOUND, BindOutcome.GONE))
+
+
+@pytest.mark.parametrize("method", ["rehearsed", "volumes_written", "eviction_finished", "rollback_refused"])
+def test_an_outcome_that_raises_harms_nobody_else(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    outcomes, preempting = d.engine.outcomes, d.engine.preempting
+    monkeypatch.setattr(outcomes, "rehearsed", struck)
+    monkeypatch.setattr(outcomes.volumes, "written", struck)
+    monkeypatch.setattr(outcomes.half, "eviction_refused", struck)
+    monkeypatch.setattr(preempting, "evicted", struck)
+    pod = make_pod("pod", gpus=8)
+    d.apply(pod)
+    d.step()
+    uid = pod.metadata.uid
+    match method:
+        case "rehearsed":
+            d.engine.rehearsed(uid, BindOutcome.BOUND, "", d.now)
+        case "volumes_written":
+            d.engine.volumes_written(uid, [], "")
+        case "eviction_finished":
+            d.engine.eviction_finished(uid, EvictionOutcome.GOING, "", d.now)
+        case _:
+            d.engine.rollback_refused(uid, "no", d.now)
+    d.settle()
+    assert ("outcome", "fault") in counted(d)
+    assert d.where(pod) == {"pod": "s1-l1-1"}

@@ -6,6 +6,7 @@ kept as have been let in, see `PendingPods`.
 
 import heapq
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, Generic, TypeVar
 
 from topo_scheduler.scheduling.barrier import Backoff
@@ -63,8 +64,9 @@ class Unread(Generic[T]):
         """
         found: list[T] = []
         while len(found) < READ_AT_ONCE and (at := self.next_due()) is not None and at <= now:
-            _, key = heapq.heappop(self._due)
-            found.append(self._failed[key].item)
+            failed = self._failed[heapq.heappop(self._due)[1]]
+            failed.backoff.until = inf  # an entry for the same moment, made before it was dropped, is void too
+            found.append(failed.item)
         return found
 
     def next_due(self) -> float | None:
