@@ -36,7 +36,7 @@ from topo_scheduler.kube.resources import BUDGETS, NAMESPACES, NODES, OWNER_KIND
 from topo_scheduler.kube.sinks import Calls, Deleted
 from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.observability.metrics import Metrics
-from topo_scheduler.owner_confirmation import OwnerConfirmation
+from topo_scheduler.owner_confirmation import NamespaceDirectory, OwnerConfirmation
 from topo_scheduler.recording.ear import Listener, new_engine, sinks_of_storage
 from topo_scheduler.recovery.runner import RecoveryRunner
 from topo_scheduler.scheduling.extensions.registry import Extensions
@@ -124,7 +124,7 @@ class Term:
             wall=wall,
             start=self._start,
             changed=self._wake.set,
-            confirm=OwnerConfirmation(self.engine, self._owners).of_pending,
+            confirm=OwnerConfirmation(self.engine, self._owners, NamespaceDirectory(client, clock)).of_pending,
         )
         self.recovery = RecoveryRunner(
             client,

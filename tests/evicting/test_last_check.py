@@ -20,7 +20,7 @@ from topo_scheduler.kube.evictions import Evictor
 from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.observability.metrics import Metrics, Snapshot
-from topo_scheduler.owner_confirmation import ANSWER_SECONDS, OwnerConfirmation
+from topo_scheduler.owner_confirmation import ANSWER_SECONDS, NamespaceDirectory, OwnerConfirmation
 from topo_scheduler.scheduling.instructions import Preempt
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
@@ -113,6 +113,7 @@ async def evicting(w: World, owner: Json, size: int = 2, confirm: bool = True) -
         PodStatusWriter(w.client),
         *cast("tuple[Any, Any, Any]", (events, None, None)),
     )
+    asked = OwnerConfirmation(d.engine, owners, NamespaceDirectory(w.client, now))
     executor = Executor(
         d.engine,
         writers,
@@ -122,7 +123,7 @@ async def evicting(w: World, owner: Json, size: int = 2, confirm: bool = True) -
         wall=now,
         start=start,
         changed=lambda: None,
-        confirm=OwnerConfirmation(d.engine, owners).of_pending if confirm else nothing,
+        confirm=asked.of_pending if confirm else nothing,
     )
     try:
         yield Evicting(w, d, executor, events, tasks)
@@ -202,6 +203,39 @@ async def test_nothing_is_evicted_for_a_gang_whose_owner_was_deleted_a_moment_ag
             await e.settled()
             assert (e.evictions, e.running) == (0, 2)
             assert e.decide() == 0, "its pods are left out"
+
+
+def with_finalizers(obj: Json, finalizers: list[str]) -> Json:
+    return {**obj, "metadata": {**obj["metadata"], "finalizers": finalizers}}
+
+
+@pytest.mark.parametrize("finalizers", [["kubernetes"], []], ids=["being deleted", "gone"])
+@virtual_time
+async def test_nothing_is_evicted_for_a_gang_whose_namespace_was_deleted_a_moment_ago(finalizers: list[str]) -> None:
+    """Its owner is still there, and the watch of namespaces has not reported it yet."""
+    async with world() as w, evicting(w, ray_cluster(w)) as e:
+        store = w.server.store
+        if finalizers:
+            store.modify("namespaces", "default", "", lambda obj: with_finalizers(obj, finalizers))
+        assert e.decide() == 2
+        store.delete("namespaces", "default", "", DeleteOptions())
+        await e.settled()
+        assert (e.evictions, e.running) == (0, 2)
+        assert e.decide() == 0, "its pods are left out"
+
+
+@virtual_time
+async def test_nothing_is_evicted_while_nobody_answers_for_the_namespace() -> None:
+    async with world() as w, evicting(w, ray_cluster(w)) as e:
+        w.server.faults.add(Delay(600.0), where=lambda info: info.path.endswith("/namespaces/default"))
+        assert e.decide() == 2
+        await e.settled()
+        assert (e.evictions, e.running) == (0, 2)
+        w.server.faults.clear()
+        await asyncio.sleep(100)
+        assert e.decide() == 2
+        await e.settled()
+        assert (e.evictions, e.running) == (2, 0)
 
 
 @virtual_time
