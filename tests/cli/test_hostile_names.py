@@ -107,12 +107,33 @@ def test_a_failure_keeps_its_lines_and_shows_the_rest_as_codes() -> None:
     assert Failure("these failed:\n  a\x1b[2J").message == "these failed:\n  a\\x1b[2J"
 
 
-def test_a_locale_of_ascii_gets_other_characters(served: Served) -> None:
+ONE_LEAF: Final = "leaf-spine:spines=1,leaves=1,nodes=2,gpus=8"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topology", "-o", "wide"),
+        ("explain", "bound"),
+        ("explain", "pending"),
+        ("drain", "node-1", "--dry-run"),
+        ("simulate", "--cluster", ONE_LEAF, "--workload", "examples"),
+    ],
+    ids=lambda command: command[0] + command[1],
+)
+def test_a_locale_of_ascii_gets_other_characters(served: Served, command: tuple[str, ...]) -> None:
+    served.configure(RECOVERS)
+    served.create_pod("bound")
+    served.bind("bound", "node-1")
+    served.create_pod("pending", annotations={"topology.scheduler/gpu-count": "64"})
     environment = {**os.environ, "LC_ALL": "C", "PYTHONIOENCODING": "ascii"}
+    where = () if command[0] == "simulate" else ("--kubeconfig", served.kubeconfig)
     answer = subprocess.run(
-        [sys.executable, "-m", "topo_scheduler", "topology", "--kubeconfig", served.kubeconfig],
+        [sys.executable, "-m", "topo_scheduler", *command, *where],
         capture_output=True, cwd=ROOT, env=environment, timeout=60,
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr
     told = answer.stdout.decode("ascii")
-    assert "........" in told and "\\u" not in told
+    assert "\\u" not in told and "\\x" not in told
+    if command[0] == "topology":
+        assert "........" in told

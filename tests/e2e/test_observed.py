@@ -74,6 +74,24 @@ async def test_it_is_not_ready_before_its_caches_are_filled(cluster: Cluster, st
     assert (await replica.get("/readyz"))[0] == 200
 
 
+MOST_LINES_AT_START = 8
+
+
+async def test_a_start_is_told_in_few_lines(
+    cluster: Cluster, start_replica: StartReplica, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "topo_scheduler")
+    await cluster.add_fabric({"s1": [4]})
+    await start_replica()
+    await cluster.apply(objects.pod("first", 1))
+    await cluster.wait_bound("first", 1)
+    told = [one.getMessage() for one in caplog.records if one.name.startswith("topo_scheduler")]
+    told = told[: next(n for n, line in enumerate(told) if "default/first" in line)]
+    assert 1 <= len(told) <= MOST_LINES_AT_START, told
+    assert len(set(told)) == len(told), "nothing is said twice"
+    assert not any("broke off" in line or "listed 0" in line for line in told), told
+
+
 async def test_one_log_line_a_decision(cluster: Cluster, daemon: Replica, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "topo_scheduler.decisions")
     await cluster.add_fabric({"s1": [4]})

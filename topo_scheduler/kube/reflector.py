@@ -242,7 +242,8 @@ class Reflector(Generic[T]):
             if not waiter.done():
                 waiter.set_result(None)
         level = logging.INFO if seen or vanished else logging.DEBUG
-        logger.log(level, "listed %d %s, %d vanished", len(seen), self.resource.described, len(vanished))
+        lost = f", {len(vanished)} were deleted meanwhile" if vanished else ""
+        logger.log(level, "listed %d %s%s", len(seen), self.resource.described, lost)
 
     async def _pages(self, seen: set[Key]) -> str:
         """Hand over all pages; the resourceVersion of the list. No version is asked for: the newest."""
