@@ -17,8 +17,6 @@ from tests.scheduling.hostname_spread import PREFERRED, Case, Json, Place, drawn
 from .oracle import Oracle
 
 ALIKE, MIXED = 300, 200
-MISSED = 4
-"""Mixed gangs of these that are not placed though a way exists: the search for them is not exhaustive."""
 Held = tuple[int, ...]
 """Members of one GPU on each node, then those of two."""
 
@@ -91,11 +89,11 @@ def _running(member: Json, name: str, node: str) -> Json:
 
 @pytest.mark.real
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("count", "missed"), [(ALIKE, 0), (MIXED, MISSED)], ids=["alike", "different"])
-def test_gangs_are_placed_where_the_plugins_let_all_members_run(oracle: Oracle, count: int, missed: int) -> None:
-    placed, not_placed = 0, []
+@pytest.mark.parametrize(("count", "mixed"), [(ALIKE, False), (MIXED, True)], ids=["alike", "different"])
+def test_gangs_are_placed_where_the_plugins_let_all_members_run(oracle: Oracle, count: int, mixed: bool) -> None:
+    placed = 0
     for seed in range(count):
-        case = drawn(seed, 6, 5, mixed=bool(missed))
+        case = drawn(seed, 6, 5, mixed=mixed)
         judge = Judge(oracle, case)
         ends = judge.ends()
         nearest = min(map(judge.place, ends), default=None)
@@ -104,11 +102,7 @@ def test_gangs_are_placed_where_the_plugins_let_all_members_run(oracle: Oracle, 
         if nearest is None or case.best(empty=True) is None:
             assert not where, seed
             continue
-        if not where:
-            not_placed.append(seed)
-            continue
         assert judge.held(where) in ends, f"{seed}: what was chosen"
         assert judge.place(judge.held(where)) == nearest, seed
         placed += 1
-    assert len(not_placed) <= missed, not_placed
     assert placed >= count / 4

@@ -59,16 +59,17 @@ class Ground:
             most = min(most, len(set(column.tolist()) - {UNKNOWN}) + free)
         for constraint in cls.constraints.spread if all_here else ():
             if constraint.self_match:
-                most = min(most, self._by_skew(cls, constraint, usable, fit[fit > 0]))
+                reached = rows[np.max([fit[rows] for fit in self.fit], axis=0) > 0]
+                most = min(most, self._by_skew(cls, constraint, usable, fit[fit > 0], reached))
         return most
 
-    def _by_skew(self, cls: PodClass, constraint: Spread, rows: Int64, fit: Int64) -> int:
-        """Each domain may have so many more than the emptiest outside these rows, which stays as it is."""
+    def _by_skew(self, cls: PodClass, constraint: Spread, rows: Int64, fit: Int64, reached: Int64) -> int:
+        """Each domain may have so many more than the emptiest that no member can reach: that one stays as it is."""
         skew = skew_of(self.around, cls, constraint)
         column = self.around.nodes.label_column(constraint.topology_key)[rows]
         labelled = column != UNKNOWN
         room = np.bincount(column[labelled], weights=fit[labelled], minlength=len(skew.sums)).astype(np.int64)
-        outside = np.setdiff1d(skew.domains, column)
+        outside = np.setdiff1d(skew.domains, self.around.nodes.label_column(constraint.topology_key)[reached])
         if len(skew.domains) < constraint.min_domains:
             least = 0
         elif len(outside):
@@ -99,8 +100,12 @@ NO_SPOTS: Final = Spots((), ())
 
 @dataclass(slots=True)
 class Turn:
-    """A member that was seated: its group, leaf and zone it must be in, where, and where else it could have been."""
+    """A member that was seated: its group, leaf and zone it must be in, where, and where else it could have been.
 
+    ``rank`` of what it was chosen by, among the groups that are not seated yet.
+    """
+
+    rank: int
     group: int
     place: int
     zone: int
@@ -149,6 +154,10 @@ class Seating:
         self._extra: list[tuple[int, Profile]] = []
         self._turns: list[Turn] = []
         self._alike = np.stack([self._leaf, *self._domains_of_ties(nodes)], axis=1)
+        constraints = [cls.constraints for cls in ground.classes if cls.constraints is not None]
+        self._in_any_order = (
+            len(ground.classes) > 1 and spots.zone_of is None and any(one.spread for one in constraints)
+        )
 
     def _domains_of_ties(self, nodes: NodeTable) -> list[Int64]:
         """The values of the labels over which members look at each other; each node is a domain of its own anyway."""
@@ -171,6 +180,8 @@ class Seating:
                 self._undo(left)
                 if back.others:
                     turn = replace(back, at=back.others[0], others=back.others[1:])
+                elif self._in_any_order:
+                    turn = self._next(left, back.rank + 1)
             self._do(turn, left)
         return [(turn.group, int(self._rows[turn.at]), turn.position) for turn in self._turns]
 
@@ -183,21 +194,22 @@ class Seating:
                 left.setdefault((group, place, zone), []).append(position)
         return left
 
-    def _next(self, left: Left) -> Turn | None:
+    def _next(self, left: Left, first: int = 0) -> Turn | None:
         """Return where the next member may go; of the first group, and leaf it must be in, where one may go now.
 
-        Where zones are settled, one of the emptiest is next: that breaks no spread.
+        Where zones are settled, one of the emptiest is next: that breaks no spread. Otherwise a spread may need a
+        member of a later group first: where nothing came of the others those of ranks from ``first`` on are tried.
         """
         order = list(left.items())
         if (filled := self._filled) is not None:
             order.sort(key=lambda item: int(filled[item[0][2]]))
         charge(len(order) // 4)
-        for (group, place, zone), positions in order:
-            if positions:
+        for rank, ((group, place, zone), positions) in enumerate(order):
+            if positions and rank >= first:
                 profile = self._ask.profiles[group][positions[-1]] if self._ask.profiles else None
                 options = self._options(group, profile, place, zone)
                 if options:
-                    return Turn(group, place, zone, positions[-1], options[0], options[1:], profile)
+                    return Turn(rank, group, place, zone, positions[-1], options[0], options[1:], profile)
         return None
 
     def _do(self, turn: Turn, left: Left) -> None:
