@@ -1,6 +1,7 @@
 """A record repeats, bit for bit; what was changed is found; what can't be read is named with a remedy."""
 
 import inspect
+import io
 import json
 import logging
 import os
@@ -40,6 +41,7 @@ from topo_scheduler.scheduling.extensions.extension import Demand, Filter, Plugi
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.storage import ReserveVolume, SelectNode
+from topo_scheduler.state.workloads import Stage
 
 # ---------------------------------------------------------------- what repeats
 
@@ -625,3 +627,12 @@ def test_the_command_names_what_can_not_be_read(tmp_path: Path) -> None:
     done = run("replay", str(tmp_path))
     assert done.exit_code == 2
     assert "00000001.jsonl.zst: byte 0: not a segment" in done.output
+
+
+def test_members_of_enumerations_are_read_back_whatever_python_names_them_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python 3.11.2 pickles them by ``getattr``, which a checkpoint may not name."""
+    monkeypatch.setattr(Stage, "__reduce_ex__", lambda self, _: (getattr, (Stage, self.name)))
+    file = io.BytesIO()
+    checkpoint._Pickler(file, {}).dump([Stage.BOUND, Stage.BOUND])
+    found = checkpoint._Unpickler(io.BytesIO(file.getvalue()), {}).load()
+    assert found[0] is found[1] is Stage.BOUND

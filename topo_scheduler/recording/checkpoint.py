@@ -8,6 +8,7 @@ import gc
 import io
 import pickle
 from collections.abc import Mapping
+from enum import Enum
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -85,6 +86,8 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, WeakKeyDictionary | WeakValueDictionary):
             return type(obj), (dict(obj),)
+        if isinstance(obj, Enum):
+            return type(obj), (obj.value,)  # some releases of Python 3.11 would name getattr, which is not read back
         return NotImplemented
 
 

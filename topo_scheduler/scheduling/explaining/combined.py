@@ -143,7 +143,7 @@ def _keep(scene: Scene, running: Running, first: Way, second: Way, found: dict[f
         second = replace(second, nodes=(), level="")
     parts = yield from _without_a_demand_too_many(scene, running, (first, second))
     if (yield from _seated(scene, running, parts)):
-        way = Way(Kind.COMBINE, first.cost + second.cost, parts=parts)
+        way = Way(Kind.COMBINE, parts[0].cost + parts[1].cost, parts=parts)
         found.setdefault(frozenset(replace(part, cost=Cost(), nodes=()) for part in parts), way)
 
 
