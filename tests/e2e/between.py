@@ -42,8 +42,8 @@ async def caught_between(
     return second, seats[second]
 
 
-async def left_half_bound(cluster: Cluster, trouble: Trouble, start_replica: StartReplica, gang: Json) -> None:
-    """Have a leader bind one member of a Job's gang and be killed while the other binds are on their way.
+async def left_half_bound(cluster: Cluster, trouble: Trouble, start_replica: StartReplica, *gang: Json) -> None:
+    """Have a leader bind one member of a gang (a Job, or its pods), and be killed before it binds the others.
 
     These never take effect: what a successor finds is one bound member.
     """
@@ -55,9 +55,9 @@ async def left_half_bound(cluster: Cluster, trouble: Trouble, start_replica: Sta
 
     rule = trouble.faults.add(Delay(600.0), verb="create", resource="pods/binding", where=later)
     first = await start_replica(configured(max_binds_in_flight=1))
-    await cluster.apply(gang)
+    await cluster.apply(*gang)
     await cluster.wait_for(lambda: rule.struck > 0, 10, "a second bind on its way")
     await first.kill()
     trouble.faults.remove(rule)
-    pods = await cluster.pods_of(gang["metadata"]["name"])
+    pods = [pod for one in gang for pod in await cluster.pods_of(one["metadata"]["name"])]
     assert sum(map(bool, nodes_of(pods))) == 1, "one bound, not all"

@@ -93,6 +93,28 @@ async def test_a_half_bound_gang_without_room_is_rolled_back_by_a_successor(
     await cluster.wait_bound("team", 4, 30)
 
 
+async def test_a_half_bound_gang_whose_other_pods_are_gone_gives_its_gpus_back(
+    cluster: Cluster, trouble: Trouble, start_replica: StartReplica
+) -> None:
+    """No controller makes them again, so the successor never has a pod of it to place."""
+    await cluster.add_fabric({"s1": [4]})
+    said = {"gang-name": "crew", "gang-size": "4"}
+    names = [f"crew-{number}" for number in range(4)]
+    await left_half_bound(cluster, trouble, start_replica, *(objects.pod(name, WHOLE_NODE, said) for name in names))
+    for pod in await cluster.pods_of("crew"):
+        if not pod["spec"].get("nodeName"):
+            await cluster.api.delete("pods", pod["metadata"]["name"], grace=0)
+    assert len(await cluster.pods_of("crew")) == 1
+    await start_replica()
+
+    async def gone() -> bool:
+        return not await cluster.pods_of("crew")
+
+    await cluster.wait_until(gone, 20, "the bound member evicted")
+    await cluster.apply(objects.pod("single", WHOLE_NODE))
+    await cluster.wait_bound("single", 1)
+
+
 async def _none(cluster: Cluster, name: str) -> bool:
     return len(await cluster.pods_of(name)) == 4 and await none_bound(cluster, name)
 

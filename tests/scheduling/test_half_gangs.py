@@ -178,3 +178,64 @@ def test_after_a_rollback_every_member_is_tried_before_one_is_bound() -> None:
         d.rehearsed(uid)
     d.step()
     assert d.flight == {}
+
+
+def test_a_half_bound_gang_whose_missing_members_have_no_pods_is_rolled_back_by_a_successor() -> None:
+    first = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    half(first, pods)
+    bound = [pod for pod in pods if pod.spec.node_name]
+    second = again(bound)
+    second.settle()
+    second.step(SOON - 1.0)
+    assert second.evicted() == []
+    second.step(1.0)
+    assert len(second.evicted()) == 2
+
+
+def test_a_half_bound_gang_whose_missing_members_are_deleted_is_rolled_back() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    rest = half(d, gang(4))
+    for uid in rest:
+        d.flight.pop(uid)
+        d.delete(d.pods[uid])
+    d.step()
+    assert d.evicted() == []
+    d.step(SOON)
+    assert len(d.evicted()) == 2
+
+
+def test_pods_that_come_again_in_time_complete_the_gang() -> None:
+    first = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    half(first, pods)
+    second = again([pod for pod in pods if pod.spec.node_name])
+    second.settle()
+    second.step(SOON - 1.0)
+    missing = [pod for pod in pods if not pod.spec.node_name]
+    second.apply(*missing)
+    second.settle()
+    second.step(60.0)
+    assert second.evicted() == []
+    assert len(second.where(*pods)) == 4
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_gang_of_which_a_member_has_succeeded_is_not_rolled_back(late: bool) -> None:
+    """It ran complete: the members that said so may be those that ended."""
+    first = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    first.run(*pods)
+    for pod in pods:
+        pod.status.conditions = []
+    pods[0].status.phase = "Succeeded"
+    listed = [*pods[1:], pods[0]] if late else pods
+    second = again(listed[1:] if late else listed)
+    if late:
+        second.apply(listed[0])
+    second.settle()
+    second.step(SOON)
+    assert second.evicted() == []
+    second.delete(pods[1])
+    second.step(SOON)
+    assert second.evicted() == []

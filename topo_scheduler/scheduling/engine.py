@@ -119,6 +119,7 @@ class Engine:
             self.preempting,
             self.contested,
             self._rechecks,
+            self.outcomes.half,
         )
         self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._fabric_warnings = FabricWarnings(config)
@@ -362,6 +363,8 @@ class Engine:
         self._check_outcomes(now)
         self._leave_out(now)
         self.spares.settle()
+        if not self.arrivals.deciding:
+            self.outcomes.half.begin()
         self.waking.settle(now)
         self.waking.wake(now)
         self._out += [Complain(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_fabric())]

@@ -1,9 +1,10 @@
 """Gangs of which some members are bound and others are not: each is completed before long, or rolled back.
 
 The clock of a gang starts when something keeps it from being completed: a member finds no room, its bind fails or is
-not answered, or a plugin fails. Every member that is bound starts it anew. When it has run out, all bound members are
-evicted, binds that are not settled are withdrawn, and the gang pauses, longer each time. A gang that ran complete once
-is left as it is: some of its members bear a condition that says so, so that the next leader knows it too.
+not answered, a plugin fails, or the pods of the missing members do not exist. Every member that is bound starts it
+anew. When it has run out, all bound members are evicted, binds that are not settled are withdrawn, and the gang pauses,
+longer each time. A gang that ran complete once is left as it is: some of its members bear a condition that says so, so
+that the next leader knows it too.
 
 Until then the nodes that members had, whose binds failed, are kept from other workloads of the same or lower priority.
 """
@@ -32,6 +33,8 @@ class HalfGangs:
     def __init__(self, world: World, workloads: Workloads) -> None:
         self._workloads = workloads
         self._clocks: dict[str, None] = {}
+        self._succeeded: dict[str, None] = {}
+        """Gangs of which a member had succeeded before the first decision, by id."""
         self._hanging: set[str] = set()
         self._withdrawn: set[str] = set()
         self._seats: dict[str, str] = {}
@@ -58,6 +61,23 @@ class HalfGangs:
         """Note that the API server answers, but not to the bind of a member."""
         self._hanging.add(member.uid)
         self.hindered(workload, max(workload.progressed, decided))
+
+    def lacks_pods(self, workload: Workload, now: float) -> None:
+        """Start the clock of a half-bound gang whose missing members have no pods: no attempt comes that would."""
+        if workload.gang and all(member.stage is Stage.BOUND for member in workload.members.values()):
+            self.hindered(workload, now)
+
+    def succeeded(self, gang: str) -> None:
+        """Note before the first decision that a member of a gang has succeeded."""
+        self._succeeded[gang] = None
+
+    def begin(self) -> None:
+        """Take gangs of which a member has succeeded for complete: what marked them may have been that member."""
+        for id_ in self._succeeded:
+            workload = self._workloads.get(id_)
+            if workload is not None and workload.found:
+                workload.complete = True
+        self._succeeded.clear()
 
     def complete(self, workload: Workload) -> None:
         """Note that all of a gang is bound."""

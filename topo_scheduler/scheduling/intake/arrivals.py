@@ -371,11 +371,7 @@ class Arrivals:
                 self.touch(workload)
             self._out += self._outcomes.note_complete(workload)
             return
-        gang = pod.metadata.annotations.get(GANG_ID, "")
-        if controller is not None and gang == controller.uid:
-            gang = controller_id(pod, controller)  # as earlier versions wrote it
-        # A tenant can write any annotation: only gangs of the pod's own namespace can be joined.
-        if gang.startswith(f"{pod.metadata.namespace}/"):
+        if gang := _gang_of(pod):
             workload = self._workloads.join(*found_bound(pod, gang), describes=False)
             workload.found = True
             workload.resumed |= not self.deciding
@@ -440,6 +436,8 @@ class Arrivals:
             cls = found[1].cls if found and found[1].decided else None
             size = size_of(found[0]) if found else 0
             self._world.ended(pod, entry, cls, now, size)
+            if not self.deciding and pod.status.phase == "Succeeded" and (gang := _gang_of(pod)):
+                self._outcomes.half.succeeded(gang)
             self.deleted(uid, now)
 
     def _warn(self, member: Member, warnings: Sequence[tuple[Reason, str]], workload: Workload) -> None:
@@ -494,6 +492,15 @@ def not_understood(pod: Pod, problem: str, now: float) -> tuple[Workload, Member
 def ran_complete(pod: Pod) -> bool:
     """Return whether a pod bears the condition that its gang ran complete. Whoever may write its status may lie."""
     return any(one.type == GANG_COMPLETE and one.status == "True" for one in pod.status.conditions)
+
+
+def _gang_of(pod: Pod) -> str:
+    """Return the id of the gang that a pod was bound with, as it says itself; empty for none."""
+    gang, controller = pod.metadata.annotations.get(GANG_ID, ""), pod.metadata.controller
+    if controller is not None and gang == controller.uid:
+        gang = controller_id(pod, controller)  # as earlier versions wrote it
+    # A tenant can write any annotation: only gangs of the pod's own namespace can be joined.
+    return gang if gang.startswith(f"{pod.metadata.namespace}/") else ""
 
 
 def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:

@@ -9,6 +9,7 @@ import numpy as np
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import WAKE_OPERATIONS
 from topo_scheduler.scheduling.binding.contested import Contested
+from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
 from topo_scheduler.scheduling.instructions import Instruction
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.scheduling.preemption.machine import Preempting
@@ -45,6 +46,7 @@ class Waking:
         preempting: Preempting,
         contested: Contested,
         rechecks: Rechecks,
+        half: HalfGangs,
     ) -> None:
         self._queue = queue
         self._world = world
@@ -54,6 +56,7 @@ class Waking:
         self._preempting = preempting
         self._contested = contested
         self._rechecks = rechecks
+        self._half = half
         self._guard = attempts.planner.extensions.guard
         self._late: dict[str, deque[str]] = {}
         """Workloads left for later, by namespace."""
@@ -78,6 +81,7 @@ class Waking:
         pending = workload.at(Stage.PENDING)
         if not pending:
             self._queue.remove(workload.id)
+            self._half.lacks_pods(workload, now)
         elif self._queue.place(workload.id) is not Place.BACKOFF:
             if lacking(workload, pending) and not workload.problem:
                 until, soon = self._queue.until(workload.id), now + WAIT_BEFORE_TELLING
