@@ -18,9 +18,9 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import Complain, CountFailure, Instruction
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 
-ATTEMPT_OPERATIONS: Final = 10_000_000
+ATTEMPT_OPERATIONS: Final = 3_000_000
 """Operations of one attempt. Gangs of one class without spread constraints need some thousand on 5,000 nodes; 256
-members spread over zones or nodes need 5 to 8 million there."""
+members spread over zones and nodes need up to 3 million there."""
 ATTEMPT_SECONDS: Final = 5.0
 """Seconds of one attempt, half of what a leader has to renew its Lease; only work that is not counted takes so long."""
 LEAST_OPERATIONS: Final = 20_000

@@ -19,6 +19,8 @@ from topo_scheduler.state.selectors import NOTHING, Selector
 
 Int64 = npt.NDArray[np.int64]
 ANY_ADDRESS: Final = "0.0.0.0"
+MOST_REPELS: Final = 256
+"""Different anti-affinity that is kept as one object; beyond it all is forgotten."""
 KEEP: Final = 8192
 """Entries of the log kept at least; a tally that is further behind counts anew, which takes little longer.
 
@@ -181,6 +183,8 @@ class Residents:
         self.claimed: dict[tuple[str, str], int] = {}
         """How many residents name each claim, by namespace and name."""
         self._profiles: WeakValueDictionary[tuple[object, ...], Profile] = WeakValueDictionary()
+        self._repels: dict[tuple[Term, ...], tuple[Term, ...]] = {}
+        """Equal anti-affinity as one object, so that pods whose labels alone tell them apart are quickly compared."""
         self._here: dict[int, dict[Profile, int]] = {}
         self._log: list[Change] = []
         self._base = 0
@@ -208,6 +212,10 @@ class Residents:
         key = (namespace, tuple(sorted(labels.items())), terminating, ports, repels, claims, disks, attracts)
         found = self._profiles.get(key)
         if found is None:
+            if repels:
+                if len(self._repels) > MOST_REPELS:
+                    self._repels.clear()
+                repels = self._repels.setdefault(repels, repels)
             found = Profile(namespace, labels, terminating, ports, repels, claims, disks, attracts)
             self._profiles[key] = found
         return found
@@ -230,7 +238,7 @@ class Residents:
         """Return a copy to try changes on; profiles are shared, and it is thrown away before this changes again."""
         twin = Residents()
         twin._origin = self
-        twin._profiles = self._profiles
+        twin._profiles, twin._repels = self._profiles, self._repels
         twin.special = {row: dict(here) for row, here in self.special.items()}
         twin.repelling = {term: dict(rows) for term, rows in self.repelling.items()}
         twin.claimed = dict(self.claimed)

@@ -1,7 +1,7 @@
 """Seating the members of one gang in turn, each with those before it counted as if they ran."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -24,6 +24,9 @@ from topo_scheduler.state.residents import Profile
 CHOICES: Final = 6
 """Nodes tried at most for one member."""
 
+SORTED_FIRST: Final = 128
+"""Nodes that are put in order first: the nearest, with all others that are as near."""
+
 Step = tuple[int, int, int]
 """Group, row, and position in the group of one member."""
 Left = dict[tuple[int, int, int], list[int]]
@@ -42,6 +45,11 @@ class Ground:
     classes: list[PodClass]
     views: list[ClassView]
     fit: list[Int64]
+    reach: Bool = field(init=False)
+    """bool[rows], whether a row takes anybody of the gang."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reach", np.max(self.fit, axis=0) > 0)
 
     def ceiling(self, group: int, rows: Int64, *, all_here: bool) -> int:
         """Return how many of a group these rows hold at most; ``all_here``: nobody of the gang goes elsewhere."""
@@ -52,15 +60,14 @@ class Ground:
         if cls.constraints is None or not most:
             return most
         nodes = self.around.nodes
-        usable = rows[fit > 0]
+        usable, fit = rows[fit > 0], fit[fit > 0]
         for key in cls.constraints.apart:
             column = nodes.label_column(key)[usable]
-            free = int(fit[fit > 0][column == UNKNOWN].sum())  # nodes without the label keep nobody apart
+            free = int(fit[column == UNKNOWN].sum())  # nodes without the label keep nobody apart
             most = min(most, len(set(column.tolist()) - {UNKNOWN}) + free)
         for constraint in cls.constraints.spread if all_here else ():
             if constraint.self_match:
-                reached = rows[np.max([fit[rows] for fit in self.fit], axis=0) > 0]
-                most = min(most, self._by_skew(cls, constraint, usable, fit[fit > 0], reached))
+                most = min(most, self._by_skew(cls, constraint, usable, fit, rows[self.reach[rows]]))
         return most
 
     def _by_skew(self, cls: PodClass, constraint: Spread, rows: Int64, fit: Int64, reached: Int64) -> int:
@@ -69,7 +76,9 @@ class Ground:
         column = self.around.nodes.label_column(constraint.topology_key)[rows]
         labelled = column != UNKNOWN
         room = np.bincount(column[labelled], weights=fit[labelled], minlength=len(skew.sums)).astype(np.int64)
-        outside = np.setdiff1d(skew.domains, self.around.nodes.label_column(constraint.topology_key)[reached])
+        inside = np.zeros(len(skew.sums), np.bool_)
+        inside[self.around.nodes.label_column(constraint.topology_key)[reached]] = True
+        outside = skew.domains[~inside[skew.domains]]
         if len(skew.domains) < constraint.min_domains:
             least = 0
         elif len(outside):
@@ -270,9 +279,18 @@ class Seating:
 
     def _best_first(self, group: int, candidates: Int64, used: Int64) -> list[int]:
         """Return the candidates in order of preference; of those that are alike only the first."""
+        distance = _nearest(self._leaf[candidates], used)
+        # The nearest come first in any case, and sorting all of them takes long.
+        upto = np.cumsum(np.bincount(distance))
+        near = distance <= np.searchsorted(upto, min(len(candidates), SORTED_FIRST))
+        found = self._in_order(group, candidates[near], distance[near])
+        if len(found) < self._choices and not near.all():
+            found = self._in_order(group, candidates, distance)
+        return found
+
+    def _in_order(self, group: int, candidates: Int64, distance: Int64) -> list[int]:
         view = self._ground.views[group]
         rows, members = self._rows[candidates], self._members[candidates]
-        distance = np.abs(self._leaf[candidates][:, None] - used[None, :]).min(axis=1)
         free = self._free[candidates, view.cls.scarce]
         order = np.arange(len(rows), dtype=np.int64)
         if self._ask.strategy is Strategy.DISTRIBUTED:
@@ -287,3 +305,11 @@ class Seating:
             if len(found) >= self._choices:
                 break
         return list(found.values())
+
+
+def _nearest(leaves: Int64, used: Int64) -> Int64:
+    """Return how far each leaf is from the nearest one that is used (ascending)."""
+    after = np.searchsorted(used, leaves)
+    above, below = used[np.minimum(after, len(used) - 1)], used[np.maximum(after - 1, 0)]
+    nearest: Int64 = np.minimum(np.abs(above - leaves), np.abs(leaves - below))
+    return nearest

@@ -119,7 +119,7 @@ def _now(site: Site, ask: Ask, layout: Layout, *, labelled: bool) -> Iterator[Gr
                 usable = usable & ~shut
             fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, everything, fit)
             fits.append(_labelled(layout, ask.within_links(fit)) if labelled else ask.within_links(fit))
-        yield Ground(site.around, nodes.requested, [cls for cls, _ in ask.groups], views, fits)
+        yield Ground(site.around.remembering(), nodes.requested, [cls for cls, _ in ask.groups], views, fits)
 
 
 def _labelled(layout: Layout, fit: Int64) -> Int64:
@@ -129,7 +129,7 @@ def _labelled(layout: Layout, fit: Int64) -> Int64:
 
 def _empty(site: Site, ask: Ask, layout: Layout, *, labelled: bool) -> Iterator[Ground]:
     """The cluster with nobody in it but what DaemonSets hold."""
-    around = replace(site.around, residents=site.nobody)
+    around = replace(site.around, residents=site.nobody).remembering()
     for views in variants(site, ask):
         classes = [_among_themselves(cls, ask) for cls, _ in ask.groups]
         fits = [ask.within_links(view.empty_fit) for view in views]
@@ -195,14 +195,15 @@ def _in_order(
     return rows, seated
 
 
-def _close(ground: Ground) -> None:
+def _closed(ground: Ground) -> Ground:
     """Take away the rows that pods which are there keep the members from, whoever of them comes first."""
     everything = np.arange(ground.around.nodes.rows, dtype=np.int64)
+    fits = list(ground.fit)
     for group, cls in enumerate(ground.classes):
         for rule in NEIGHBOUR_FILTERS if looks_around(cls) else ():
             if rule.reason not in MET_LATER:
-                accepted = rule.accepts(ground.around, cls, everything, ())
-                ground.fit[group] = np.where(accepted, ground.fit[group], 0)
+                fits[group] = np.where(rule.accepts(ground.around, cls, everything, ()), fits[group], 0)
+    return replace(ground, fit=fits)
 
 
 def most_held(site: Site, ask: Ask, layout: Layout, depth: int, leaves: int) -> Int64:
@@ -213,8 +214,7 @@ def most_held(site: Site, ask: Ask, layout: Layout, depth: int, leaves: int) -> 
     """
     offsets = layout.domains[depth]
     best = np.zeros(len(offsets) - 1, np.int64)
-    for ground in _now(site, ask, layout, labelled=False):
-        _close(ground)
+    for ground in map(_closed, _now(site, ask, layout, labelled=False)):
         by_group = np.zeros((len(ask.groups), len(best)), np.int64)
         for group, ((_, count), ceiling) in enumerate(zip(ask.groups, ceilings_of(ground, ask, layout), strict=True)):
             for at, (first, last) in enumerate(pairwise(offsets.tolist())):

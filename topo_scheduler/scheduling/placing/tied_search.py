@@ -25,7 +25,8 @@ from topo_scheduler.scheduling.placing.size_rule import named_at
 from topo_scheduler.scheduling.placing.tied_zones import Zones, zones_of
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.operation_budget import charge_rows
 
 LOOKS: Final = 400
 """Looks around that may lead nowhere in one search."""
@@ -205,12 +206,24 @@ def ceilings_of(ground: Ground, ask: Ask, layout: Layout) -> list[Int64]:
     """How many of each group a leaf holds at most (int64[leaves] each)."""
     found = []
     for group, (_, count) in enumerate(ask.groups):
+        constraints = ground.classes[group].constraints
         ceiling = np.minimum(_by_leaf(layout, ground.fit[group]), count)
-        for leaf in np.flatnonzero(ceiling).tolist():
-            rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
-            ceiling[leaf] = min(int(ceiling[leaf]), ground.ceiling(group, rows, all_here=False))
+        for key in constraints.apart if constraints is not None else ():
+            ceiling = np.minimum(ceiling, _apart_by_leaf(ground, layout, group, key))
         found.append(ceiling * named_at(layout, ask.within) if ask.within else ceiling)
     return found
+
+
+def _apart_by_leaf(ground: Ground, layout: Layout, group: int, key: str) -> Int64:
+    """How many of a group that keep apart over a label a leaf holds: one for each value, and all without the label."""
+    charge_rows(len(layout.leaf_of_row), 20)
+    leaves, fit, column = layout.leaf_of_row, ground.fit[group], ground.around.nodes.label_column(key)
+    usable = (fit > 0) & (leaves >= 0)
+    bare, labelled = usable & (column == UNKNOWN), usable & (column != UNKNOWN)
+    values = len(ground.around.nodes.values) + 1
+    pairs = np.unique(leaves[labelled] * values + column[labelled]) // values
+    most = np.bincount(pairs, minlength=len(layout.paths))
+    return most + np.bincount(leaves[bare], weights=fit[bare], minlength=len(layout.paths)).astype(np.int64)
 
 
 def _judge(layout: Layout, depth: int, steps: list[Step], home: set[int]) -> Found:

@@ -127,6 +127,7 @@ def holds_in_turn(
 ) -> str:
     """Return which member may not be where it is with those before it, or an empty string."""
     extra: list[tuple[int, Profile]] = []
+    around = around.remembering()
     for group, position in seated:
         charge(20 + len(extra))
         cls, profile, row = ask.groups[group][0], ask.profiles[group][position], rows[group][position]

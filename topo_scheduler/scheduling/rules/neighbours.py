@@ -6,6 +6,7 @@ ran already: those nominated to a row of equal or higher priority.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -17,13 +18,14 @@ from topo_scheduler.scheduling.binding.refusals import Penalties
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import Bool, matches_affinity, tolerates
+from topo_scheduler.scheduling.rules.remembered import Remembered
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import Constraints, Spread
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.links import Links
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
-from topo_scheduler.state.operation_budget import charge, charge_rows
-from topo_scheduler.state.residents import Condition, Disk, Port, Profile, Residents, Term
+from topo_scheduler.state.operation_budget import ROWS_PER_OPERATION, charge, charge_rows
+from topo_scheduler.state.residents import Condition, Disk, Port, Profile, Residents, Tally, Term
 from topo_scheduler.state.storage import Storage
 from topo_scheduler.state.typical import Kinds
 
@@ -63,6 +65,8 @@ class Surroundings:
     extensions: Extensions = field(default_factory=Extensions)
     links: Links | None = None
     kinds: Kinds = field(default_factory=Kinds)
+    remembered: dict[tuple[object, ...], Remembered] | None = None
+    """What is counted once for a whole search, see `remembering`; None where each look counts anew."""
     _namespace_changes: int = 0
     _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
 
@@ -80,6 +84,10 @@ class Surroundings:
     def detach(self) -> None:
         """Keep what is remembered apart from here on. For a copy with nodes or residents of its own."""
         self.reach, self._towards = Reach(), WeakKeyDictionary()
+
+    def remembering(self) -> "Surroundings":
+        """Return the same for one search, during which neither nodes nor residents change."""
+        return replace(self, remembered={})
 
     def shut(self, cls: PodClass, rows: Int64, *, ever: bool = False) -> Bool | None:
         """Return which rows are shut to a class by its caps, None where it has none."""
@@ -129,7 +137,9 @@ class Surroundings:
         """Return the same with the anti-affinity of further pods that are counted as if they ran."""
         if profile is None or not extra:
             return cls
-        terms = {term for _, other in extra for term in other.repels}
+        distinct = {id(other.repels): other.repels for _, other in extra}
+        terms = {term for repels in distinct.values() for term in repels}
+        charge(len(extra) // 8 + 4 * len(terms))
         meant = frozenset(term for term in terms if self.meant(term, profile))
         return replace(cls, repelled=cls.repelled | meant) if meant else cls
 
@@ -207,19 +217,30 @@ def _affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) ->
     constraints = cls.constraints
     if constraints is None or not constraints.affinity:
         return np.ones(len(rows), np.bool_)
-    conditions = tuple(condition_of(around, term) for term in constraints.affinity)
-    counts = pods_matching(around, conditions, extra)
     labelled = np.ones(len(rows), np.bool_)
     found = np.ones(len(rows), np.bool_)
     nobody = True
     for term in constraints.affinity:
-        here, sums = by_domain(around.nodes, term.topology_key, counts)
-        labelled &= here[rows]
-        found &= sums[rows] > 0
-        nobody &= not counts[here].any()
+        key = ("affine", id(term), id(constraints))
+        known = _remembered(around, key, partial(_affine, around, constraints, term))
+        further = known.of(extra)
+        labelled &= known.column[rows] != UNKNOWN
+        found &= known.beside(rows, further) > 0
+        nobody &= not known.with_further(further).any()
     # The first of a series with affinity to itself may go anywhere.
-    first = nobody and constraints.self_affine and _own(constraints, conditions)
+    first = nobody and constraints.self_affine and _own(constraints, _conditions(around, constraints))
     return labelled if first else labelled & found
+
+
+def _conditions(around: Surroundings, constraints: Constraints) -> tuple[Condition, ...]:
+    return tuple(condition_of(around, term) for term in constraints.affinity)
+
+
+def _affine(around: Surroundings, constraints: Constraints, term: Term) -> Remembered:
+    conditions = _conditions(around, constraints)
+    charge(len(conditions))
+    tally = around.residents.tally(conditions)
+    return _summed(around, term, pods_matching(around, conditions), tally, constraints)
 
 
 def _own(constraints: Constraints, conditions: Iterable[Condition]) -> bool:
@@ -230,22 +251,62 @@ def _anti_affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extr
     """InterPodAffinity: the pod's own anti-affinity."""
     accepted = np.ones(len(rows), np.bool_)
     for term in cls.constraints.anti_affinity if cls.constraints else ():
-        counts = pods_matching(around, (condition_of(around, term),), extra)
-        _, sums = by_domain(around.nodes, term.topology_key, counts)
-        accepted &= sums[rows] == 0
+        known = _remembered(around, ("matching", id(term)), partial(_matching, around, term))
+        accepted &= known.beside(rows, known.of(extra)) == 0
     return accepted
 
 
 def _repelled(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
     """InterPodAffinity: the anti-affinity of pods that are there."""
     accepted = np.ones(len(rows), np.bool_)
+    holders = _holders(cls.repelled, extra)
     for term in cls.repelled:
-        counts = by_row(around.nodes, around.residents.repelling.get(term, {}))
-        for row, profile in extra:
-            counts[row] += term in profile.repels
-        _, sums = by_domain(around.nodes, term.topology_key, counts)
-        accepted &= sums[rows] == 0
+        known = _remembered(around, ("repelling", id(term)), partial(_repelling, around, term))
+        accepted &= known.beside(rows, holders.get(term, ())) == 0
     return accepted
+
+
+def _holders(terms: frozenset[Term], extra: Extra) -> dict[Term, list[int]]:
+    """Rows of the further pods that have each of these terms of anti-affinity."""
+    rows_of: dict[int, list[int]] = {}
+    distinct: dict[int, tuple[Term, ...]] = {}
+    for row, profile in extra if terms else ():
+        if profile.repels:
+            distinct[id(profile.repels)] = profile.repels
+            rows_of.setdefault(id(profile.repels), []).append(row)
+    holders: dict[Term, list[int]] = {}
+    for key, repels in distinct.items():
+        charge(1 + len(repels))
+        for term in terms.intersection(repels):
+            holders[term] = holders.get(term, []) + rows_of[key]
+    return holders
+
+
+def _remembered(around: Surroundings, key: tuple[object, ...], make: Callable[[], Remembered]) -> Remembered:
+    if around.remembered is None:
+        return make()
+    found = around.remembered.get(key)
+    if found is None:
+        found = around.remembered[key] = make()
+    return found
+
+
+def _matching(around: Surroundings, term: Term) -> Remembered:
+    conditions = (condition_of(around, term),)
+    tally = around.residents.tally(conditions)
+    return _summed(around, term, pods_matching(around, conditions), tally, term)
+
+
+def _repelling(around: Surroundings, term: Term) -> Remembered:
+    return _summed(around, term, by_row(around.nodes, around.residents.repelling.get(term, {})), None, term)
+
+
+def _summed(around: Surroundings, term: Term, counts: Int64, tally: Tally | None, owner: object) -> Remembered:
+    charge_rows(around.nodes.rows, 3)
+    column = around.nodes.label_column(term.topology_key)
+    here = column != UNKNOWN
+    sums = np.bincount(column[here], weights=counts[here], minlength=len(around.nodes.values) + 1).astype(np.int64)
+    return Remembered(column, sums, tally, None, sums[:0], (term, owner))
 
 
 def counts_anywhere(around: Surroundings, term: Term) -> bool:
@@ -273,11 +334,8 @@ def pods_matching(
     charge(len(extra) * len(conditions))
     tally = around.residents.tally(conditions, living=living)
     counts = tally.counts(around.nodes.rows)
-    if extra:
-        counts = counts.copy()
-        for row, profile in extra:
-            counts[row] += tally.matches(profile)
-    return counts
+    matching = [row for row, profile in extra if tally.matches(profile)]
+    return counts + np.bincount(matching, minlength=around.nodes.rows) if matching else counts
 
 
 def by_row(nodes: NodeTable, counts: Mapping[int, int]) -> Int64:
@@ -333,9 +391,17 @@ class Skew:
 
 def skew_of(around: Surroundings, cls: PodClass, constraint: Spread, extra: Extra = ()) -> Skew:
     """Return how one of a class's spread constraints stands."""
+    key = ("spread", id(constraint), id(cls.constraints), id(cls.selector), id(cls.affinity), id(cls.tolerations))
+    known = _remembered(around, key, partial(_spread_base, around, cls, constraint))
+    sums = known.with_further(known.of(extra))
+    charge(5 + (len(sums) + len(known.domains)) // ROWS_PER_OPERATION)
+    enough = len(known.domains) >= constraint.min_domains and len(known.domains)
+    return Skew(sums, known.domains, int(sums[known.domains].min()) if enough else 0)
+
+
+def _spread_base(around: Surroundings, cls: PodClass, constraint: Spread) -> Remembered:
     # Each looks at the labels of all of them.
     charge_rows(around.nodes.rows, 6 + len(cls.constraints.spread if cls.constraints else ()))
-    charge(len(extra))
     nodes = around.nodes
     everything = np.arange(nodes.rows, dtype=np.int64)
     counted = nodes.exists & _spread_labels(around, cls, everything, ())
@@ -343,28 +409,16 @@ def skew_of(around: Surroundings, cls: PodClass, constraint: Spread, extra: Extr
         counted &= matches_affinity(nodes, cls, everything)
     if constraint.honor_taints:
         counted &= tolerates(nodes, cls, everything)
-    column = nodes.label_column(constraint.topology_key)[counted]
-    counts = _living(around, cls, constraint, extra)[counted]
-    values = len(nodes.values) + 1
-    sums = np.bincount(column, weights=counts, minlength=values).astype(np.int64)
-    domains = np.flatnonzero(np.bincount(column, minlength=values)).astype(np.int64)
-    least = int(sums[domains].min()) if len(domains) >= constraint.min_domains and len(domains) else 0
-    return Skew(sums, domains, least)
-
-
-def _living(around: Surroundings, cls: PodClass, constraint: Spread, extra: Extra) -> Int64:
-    """Pods the constraint counts by row."""
-    rows = around.nodes.rows
+    column = nodes.label_column(constraint.topology_key)
     own = frozenset((cls.constraints.namespace,)) if cls.constraints else frozenset()
+    tally = around.residents.tally(((constraint.selector, own),), living=True)
     # kube-scheduler counts nobody for an empty selector, except who is nominated.
     none = constraint.selector.everything
-    tally = around.residents.tally(((constraint.selector, own),), living=True)
-    counts = np.zeros(rows, np.int64) if none else tally.counts(rows)
-    if extra:
-        counts = counts.copy()
-        for row, profile in extra:
-            counts[row] += profile.namespace in own and constraint.selector.matches(profile.labels)
-    return counts
+    counts = np.zeros(nodes.rows, np.int64) if none else tally.counts(nodes.rows)
+    values = len(nodes.values) + 1
+    sums = np.bincount(column[counted], weights=counts[counted], minlength=values).astype(np.int64)
+    domains = np.flatnonzero(np.bincount(column[counted], minlength=values)).astype(np.int64)
+    return Remembered(column, sums, tally, counted, domains, (constraint, cls))
 
 
 ON_NODE: Final = frozenset({NodeReason.PORTS, NodeReason.DISK})
