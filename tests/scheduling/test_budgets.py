@@ -1,6 +1,7 @@
 """Searches charge what they do: a workload that costs too much is stopped in the middle, and the others are placed."""
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -159,3 +160,23 @@ def test_a_namespace_that_exceeds_its_budget_gets_less_for_a_while_and_others_do
     assert left("evil", 1 + 30) <= left("evil", 1 + 180) <= left("evil", 1 + 240) == ATTEMPT_OPERATIONS
     barrier.exceeded("evil", ValueError(), 1000)
     assert left("evil", 1000) == ATTEMPT_OPERATIONS, "a fault is ours, not the namespace's"
+
+
+@pytest.mark.parametrize("keys", [("kubernetes.io/hostname", "zone"), ("kubernetes.io/hostname",), ("zone",)], ids=str)
+def test_a_large_gang_that_is_spread_over_zones_and_nodes_is_placed_within_its_budget(keys: tuple[str, ...]) -> None:
+    names = [f"n{n}" for n in range(1_000)]
+    labels = [{"kubernetes.io/hostname": name, "zone": f"z{n % 5}"} for n, name in enumerate(names)]
+    d = Driver([make_node(name, f"s1/l{n // 16}", labels=labels[n]) for n, name in enumerate(names)])
+    pods = gang(192, gpus=1)
+    for pod in pods:
+        pod.metadata.labels["app"] = "spread"
+        pod.spec.topology_spread_constraints = [
+            TopologySpreadConstraint(key, "DoNotSchedule", 1, label_selector=LabelSelector({"app": "spread"}))
+            for key in keys
+        ]
+    d.run(*pods)
+    where = d.where(*pods)
+    assert len(where) == len(pods)
+    used = Counter(tuple(labels[names.index(node)][key] for key in keys[-1:]) for node in where.values())
+    assert max(used.values()) - (0 if keys[-1] != "zone" else min(used.values())) <= 1
+    assert d.engine._spent < ATTEMPT_OPERATIONS / 4

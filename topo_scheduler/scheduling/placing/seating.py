@@ -13,7 +13,7 @@ from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.rules.feasible import allowed_rows
 from topo_scheduler.scheduling.rules.filters import Bool
-from topo_scheduler.scheduling.rules.neighbours import Surroundings, skew_of
+from topo_scheduler.scheduling.rules.neighbours import Skew, Surroundings, skew_of
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import HOSTNAME, Spread
 from topo_scheduler.state.fabric import Layout
@@ -37,7 +37,7 @@ Left = dict[tuple[int, int, int], list[int]]
 class Ground:
     """The cluster as a search takes it. ``used`` int64[rows, resources] is taken; a class of each group as it is seen.
 
-    ``fit`` int64[rows] of each group: how many a row takes whoever is there.
+    ``fit`` int64[rows] of each group: how many a row takes whoever is there. ``members`` of all groups together.
     """
 
     around: Surroundings
@@ -45,11 +45,23 @@ class Ground:
     classes: list[PodClass]
     views: list[ClassView]
     fit: list[Int64]
+    members: int
     reach: Bool = field(init=False)
     """bool[rows], whether a row takes anybody of the gang."""
 
+    _emptiest: dict[int, int] = field(init=False, repr=False, compare=False)
+    """What `most_of_emptiest` returned, by id of the constraint: those of ``classes`` live as long as this."""
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "reach", np.max(self.fit, axis=0) > 0)
+        object.__setattr__(self, "_emptiest", {})
+
+    def emptiest(self, skew: Skew, constraint: Spread) -> int:
+        """Return how many pods the emptiest domain of a spread has at most once all members are seated."""
+        known = self._emptiest.get(id(constraint))
+        if known is None:
+            known = self._emptiest[id(constraint)] = most_of_emptiest(skew, constraint, self.members)
+        return known
 
     def ceiling(self, group: int, rows: Int64, *, all_here: bool) -> int:
         """Return how many of a group these rows hold at most; ``all_here``: nobody of the gang goes elsewhere."""
@@ -71,21 +83,45 @@ class Ground:
         return most
 
     def _by_skew(self, cls: PodClass, constraint: Spread, rows: Int64, fit: Int64, reached: Int64) -> int:
-        """Each domain may have so many more than the emptiest that no member can reach: that one stays as it is."""
+        """Each domain may have so many more than the emptiest will have; one that no member reaches stays as it is."""
         skew = skew_of(self.around, cls, constraint)
+        least = self.emptiest(skew, constraint)
         column = self.around.nodes.label_column(constraint.topology_key)[rows]
         labelled = column != UNKNOWN
         room = np.bincount(column[labelled], weights=fit[labelled], minlength=len(skew.sums)).astype(np.int64)
         inside = np.zeros(len(skew.sums), np.bool_)
         inside[self.around.nodes.label_column(constraint.topology_key)[reached]] = True
         outside = skew.domains[~inside[skew.domains]]
-        if len(skew.domains) < constraint.min_domains:
-            least = 0
-        elif len(outside):
-            least = int(skew.sums[outside].min())
-        else:
-            return int(room.sum())
+        if len(outside):
+            least = min(least, int(skew.sums[outside].min()))
         return int(np.minimum(room, np.maximum(0, constraint.max_skew + least - skew.sums)).sum())
+
+
+def most_of_emptiest(skew: Skew, constraint: Spread, members: int) -> int:
+    """Return how many pods the emptiest domain of a spread has at most once so many members are seated.
+
+    That is the highest level to which they can fill all domains.
+    """
+    if not len(skew.domains) or len(skew.domains) < constraint.min_domains:
+        return 0
+    charge_rows(len(skew.domains), 5)
+    below = np.cumsum(np.sort(skew.sums[skew.domains]))
+    return int(((members + below) // np.arange(1, len(below) + 1)).min())
+
+
+def spread_over_nodes(ground: Ground) -> Ground:
+    """Return the same where a node takes no more than a spread over nodes ever lets it have."""
+    fits = list(ground.fit)
+    column = ground.around.nodes.label_column(HOSTNAME)
+    for group, cls in enumerate(ground.classes):
+        for constraint in cls.constraints.spread if cls.constraints is not None else ():
+            if constraint.topology_key == HOSTNAME and constraint.self_match:
+                skew = skew_of(ground.around, cls, constraint)
+                counted = np.zeros(len(skew.sums), np.bool_)
+                counted[skew.domains] = True
+                most = constraint.max_skew + ground.emptiest(skew, constraint) - skew.sums[column]
+                fits[group] = np.where(counted[column], np.clip(fits[group], 0, np.maximum(0, most)), fits[group])
+    return replace(ground, fit=fits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from topo_scheduler.scheduling.placing.carried import carried, links_key
 from topo_scheduler.scheduling.placing.equals import best_of_equals
 from topo_scheduler.scheduling.placing.mixed import common_score, labelled_first, variants
 from topo_scheduler.scheduling.placing.packer import Found as Placed
-from topo_scheduler.scheduling.placing.seating import Ground, Step
+from topo_scheduler.scheduling.placing.seating import Ground, Step, spread_over_nodes
 from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.size_rule import in_words, make_rule
 from topo_scheduler.scheduling.placing.tied_search import Found, Search, ceilings_of, look
@@ -119,7 +119,10 @@ def _now(site: Site, ask: Ask, layout: Layout, *, labelled: bool) -> Iterator[Gr
                 usable = usable & ~shut
             fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, everything, fit)
             fits.append(_labelled(layout, ask.within_links(fit)) if labelled else ask.within_links(fit))
-        yield Ground(site.around.remembering(), nodes.requested, [cls for cls, _ in ask.groups], views, fits)
+        ground = Ground(
+            site.around.remembering(), nodes.requested, [cls for cls, _ in ask.groups], views, fits, ask.members
+        )
+        yield spread_over_nodes(ground)
 
 
 def _labelled(layout: Layout, fit: Int64) -> Int64:
@@ -135,7 +138,7 @@ def _empty(site: Site, ask: Ask, layout: Layout, *, labelled: bool) -> Iterator[
         fits = [ask.within_links(view.empty_fit) for view in views]
         if labelled:
             fits = [_labelled(layout, fit) for fit in fits]
-        yield Ground(around, site.nodes.daemons, classes, views, fits)
+        yield spread_over_nodes(Ground(around, site.nodes.daemons, classes, views, fits, ask.members))
 
 
 def _among_themselves(cls: PodClass, ask: Ask) -> PodClass:
