@@ -29,6 +29,8 @@ SORTED_FIRST: Final = 128
 
 Step = tuple[int, int, int]
 """Group, row, and position in the group of one member."""
+State = tuple[tuple[int, int, int, int, int], ...]
+"""Group, leaf and zone it must be in, place and looks of each member that is seated."""
 Left = dict[tuple[int, int, int], list[int]]
 """Positions that are not seated yet, for each group, leaf and zone they must be in, the last one first."""
 
@@ -201,8 +203,14 @@ class Seating:
         self._alike = np.stack([self._leaf, *self._domains_of_ties(nodes)], axis=1)
         constraints = [cls.constraints for cls in ground.classes if cls.constraints is not None]
         self._in_any_order = (
-            len(ground.classes) > 1 and spots.zone_of is None and any(one.spread for one in constraints)
+            len(ground.classes) > 1 and spots.zone_of is None and any(one.spread or one.affinity for one in constraints)
         )
+        self._dead: set[State] = set()
+        """Members who were seated, as what no way led on from."""
+        terms = [term.selector for one in constraints for term in (*one.affinity, *one.anti_affinity)]
+        self._selectors = [*terms, *(spread.selector for one in constraints for spread in one.spread)]
+        self._look_of: dict[Profile, int] = {}
+        self._looks_seen: dict[object, int] = {}
 
     def _domains_of_ties(self, nodes: NodeTable) -> list[Int64]:
         """The values of the labels over which members look at each other; each node is a domain of its own anyway."""
@@ -217,10 +225,11 @@ class Seating:
         while any(left.values()):
             if self.looks >= looks:
                 return None
-            turn = self._next(left)
+            turn = None if self._dead and self._state() in self._dead else self._next(left)
             while turn is None:
                 if not self._turns:
                     return None
+                self._dead.add(self._state())
                 back = self._turns[-1]
                 self._undo(left)
                 if back.others:
@@ -229,6 +238,26 @@ class Seating:
                     turn = self._next(left, back.rank + 1)
             self._do(turn, left)
         return [(turn.group, int(self._rows[turn.at]), turn.position) for turn in self._turns]
+
+    def _state(self) -> State:
+        """Return what was seated, in whatever order: from there the same members are left, with the same choices."""
+        charge(len(self._turns))
+        return tuple(
+            sorted((turn.group, turn.place, turn.zone, turn.at, self._look(turn.profile)) for turn in self._turns)
+        )
+
+    def _look(self, profile: Profile | None) -> int:
+        """Return a number that members share which look the same to the others of the gang."""
+        if profile is None:
+            return -1
+        number = self._look_of.get(profile)
+        if number is None:
+            charge(len(self._selectors))
+            seen = tuple(selector.matches(profile.labels) for selector in self._selectors)
+            kept = (profile.ports, profile.repels, profile.claims, profile.disks)
+            number = self._looks_seen.setdefault((profile.namespace, seen, kept), len(self._looks_seen))
+            self._look_of[profile] = number
+        return number
 
     def _all(self) -> Left:
         left: Left = {}

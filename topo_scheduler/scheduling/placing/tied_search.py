@@ -31,7 +31,9 @@ from topo_scheduler.state.operation_budget import charge_rows
 LOOKS: Final = 400
 """Looks around that may lead nowhere in one search."""
 LOOKS_ON_FEW: Final = 4000
-"""The same for a gang in segments where few nodes could take a member."""
+"""The same where few nodes could take a member: for a gang in segments, and in a small cluster for any."""
+ROWS_SEEN: Final = 256_000
+"""Nodes that all looks of a search cover at most where that allows more than `LOOKS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ def look(search: "Search", *, rule: SizeRule | None = None, at: int | None = Non
     ask, layout, home = search.ask, search.layout, search.home
     search.allow()
     if rule is not None and not home:
-        return search.within(rule.depth, rule.leaves)
+        found = search.within(rule.depth, rule.leaves)
+        return found if found is None or not search.few else search.nearer(found)
     within = bound(layout, ask.within, home)
     if within >= layout.depth:
         return search.within(layout.depth - 1, 1)
@@ -59,9 +62,7 @@ def look(search: "Search", *, rule: SizeRule | None = None, at: int | None = Non
         search.allow()
         found = search.within(depth, ask.bounds.leaves or len(layout.paths))
         if found is not None:
-            search.allow()  # the first that does may use more leaves than it must
-            fewer = (search.within(depth, most) for most in range(1, found.leaves if not home else 1))
-            return next((one for one in fewer if one is not None), found)
+            return found if home else search.nearer(found)
     return None
 
 
@@ -77,13 +78,17 @@ class Search:
         self._looks = 0
         self._steps = tied_segments.Steps()
         usable = [(np.max(ground.fit, axis=0) > 0).sum() for ground in grounds]
-        self._few = max(usable, default=0) <= FEW_NODES
+        self.few = max(usable, default=0) <= FEW_NODES
+        """Whether few nodes could take a member."""
 
     def allow(self) -> None:
         """Allow so many looks from now on."""
         self._steps = tied_segments.Steps()
-        in_segments = self._few and self.ask.in_segments
-        self._looks = (LOOKS_ON_FEW if in_segments else LOOKS) + 2 * self.ask.members
+        looks = LOOKS
+        if self.few:
+            small = min(LOOKS_ON_FEW, ROWS_SEEN // max(1, self._site.nodes.rows))
+            looks = LOOKS_ON_FEW if self.ask.in_segments else max(LOOKS, small)
+        self._looks = looks + 2 * self.ask.members
 
     def within(self, depth: int, most: int) -> Found | None:
         """Return the best place in so many leaves of one domain of a level."""
@@ -98,16 +103,26 @@ class Search:
                         continue
                     found = _judge(self.layout, depth, steps, self.home)
                     best = found if best is None else min(best, found, key=lambda one: one.order)
-                    if isinstance(start, Spots) and self._few:
+                    if isinstance(start, Spots) and self.few:
                         break  # of this domain there is none that is better
                     if not found.order[0]:
                         return best  # others may be nearer to each other; looking for them is not worth the time
         return best
 
+    def nearer(self, found: Found) -> Found:
+        """Return a place in fewer leaves of the same level, ``found`` where there is none.
+
+        The first that was found may use more leaves than it must, and pods that are there may let a gang use fewer
+        than it could in an empty cluster.
+        """
+        self.allow()
+        fewer = (self.within(found.depth, most) for most in range(1, found.leaves))
+        return next((one for one in fewer if one is not None), found)
+
     def among(self, depth: int, rule: SizeRule) -> EqualSearch[Found]:
         """Return how the places of a level are compared: all of them together may take as many looks as one search."""
         self.allow()
-        self._looks = LOOKS_ON_FEW if self._few else self._looks
+        self._looks = LOOKS_ON_FEW if self.few else self._looks
         ground, _ = self._grounds[0]
         held = np.max([np.stack(ceilings) for _, ceilings in self._grounds], axis=0)
 
@@ -115,7 +130,7 @@ class Search:
             return [[row for group, row, _ in found.steps if group == at] for at in range(len(self.ask.groups))]
 
         return EqualSearch(
-            depth, rule, ground.views[0], ground.fit[0], held, self._few, partial(self._hold, depth), rows_of
+            depth, rule, ground.views[0], ground.fit[0], held, self.few, partial(self._hold, depth), rows_of
         )
 
     def _hold(self, depth: int, leaves: Sequence[int]) -> Found | None:

@@ -1,0 +1,439 @@
+"""Gangs with several constraints at once, on up to 12 nodes, and every way in which their members can be seated.
+
+Members are seated one after the other, in every order, as kube-scheduler's filters would let them: what the filters
+say is written down here once more, in plain Python. Nodes that differ in nothing are tried once.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Final
+
+import msgspec
+
+from tests.scheduling.driver import Driver
+from tests.scheduling.hostname_spread import CORDONED, TAINT, Place
+from topo_scheduler.api.labels import PREFIX
+from topo_scheduler.api.objects import Node, Pod
+
+Json = dict[str, Any]
+HOST: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
+LEAF: Final = f"{PREFIX}leaf"
+LEAVES: Final = ("s1/l1", "s1/l2", "s2/l3")
+GPUS: Final = 4
+"""Of each node."""
+
+Held = tuple[tuple[int, ...], ...]
+"""Members of each kind on each node."""
+
+
+class TooManyWaysError(Exception):
+    """More ways than the search may follow."""
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A pod of one GPU that runs already. ``away`` topology key over which it keeps pods of its own app away."""
+
+    app: str
+    rev: str = "new"
+    away: str = ""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A node, with what runs on it. Without ``zone`` it lacks the label."""
+
+    leaf: str
+    zone: str
+    pool: str = "a"
+    tainted: bool = False
+    cordoned: bool = False
+    there: tuple[Resident, ...] = ()
+
+    def value(self, key: str, at: int) -> str:
+        """Return the value of a topology key on node number ``at``, empty where there is none."""
+        return {HOST: f"n{at}", ZONE: self.zone, LEAF: self.leaf.split("/")[1], "pool": self.pool}[key]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A topologySpreadConstraint over pods of an app. ``by_rev``: matchLabelKeys names the label ``rev``."""
+
+    key: str
+    app: str
+    skew: int
+    required: bool = True
+    min_domains: int | None = None
+    affinity_policy: str = "Honor"
+    taints_policy: str = "Ignore"
+    by_rev: bool = False
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Members that are alike. ``near`` and ``away`` are required (anti-)affinity: topology key and app."""
+
+    count: int
+    gpus: int
+    app: str
+    spreads: tuple[Spread, ...] = ()
+    near: tuple[tuple[str, str], ...] = ()
+    away: tuple[tuple[str, str], ...] = ()
+    selects: bool = False
+
+    @property
+    def keys(self) -> list[str]:
+        """The topology keys of the required spreads."""
+        return [one.key for one in self.spreads if one.required]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cluster and a gang."""
+
+    machines: tuple[Machine, ...]
+    kinds: tuple[Kind, ...]
+
+    @cached_property
+    def empty(self) -> "Case":
+        """The same with no other pods, and without affinity to pods that are none of the gang."""
+        machines = tuple(replace(machine, there=()) for machine in self.machines)
+        apps = {kind.app for kind in self.kinds}
+        kinds = (replace(kind, near=tuple(one for one in kind.near if one[1] in apps)) for kind in self.kinds)
+        return Case(machines, tuple(kinds))
+
+    @property
+    def nothing(self) -> Held:
+        """No member seated."""
+        return ((0,) * len(self.machines),) * len(self.kinds)
+
+    # ------------------------------------------------------------ every way
+
+    def best(self, most: int) -> Place | None:
+        """Return the nearest place of all ways, None where there is none.
+
+        Raises:
+            TooManyWaysError: more than ``most`` partial ways had to be followed.
+        """
+        leaves = sorted({machine.leaf for machine in self.machines})
+        sets = [some for count in range(1, len(leaves) + 1) for some in combinations(leaves, count)]
+        for some in sorted(sets, key=_nearness):
+            inside = [at for at, machine in enumerate(self.machines) if machine.leaf in some]
+            if self._any_way(inside, most):
+                return _nearness(some)
+        return None
+
+    def place(self, nodes: Sequence[int]) -> Place:
+        """Return how near some nodes are."""
+        return _nearness({self.machines[at].leaf for at in nodes})
+
+    def reaches(self, held: Held) -> bool:
+        """Return whether members can come to be seated so, in some order."""
+        seen, left = {self.nothing}, [self.nothing]
+        while left:
+            state = left.pop()
+            if state == held:
+                return True
+            for kind, at in self._next(state, range(len(self.machines))):
+                after = seated_too(state, kind, at)
+                if after not in seen and after[kind][at] <= held[kind][at]:
+                    seen.add(after)
+                    left.append(after)
+        return False
+
+    def feasible(self, held: Held, number: int) -> list[int]:
+        """Return the nodes on which the filters let one more member of a kind run."""
+        kind = self.kinds[number]
+        nodes = [at for at in range(len(self.machines)) if self._usable(kind, at) and self._has_room(kind, held, at)]
+        if not nodes:
+            return []
+        for spread in kind.spreads:
+            if spread.required:
+                nodes = self._by_spread(kind, spread, held, nodes)
+        return self._by_anti_affinity(kind, held, self._by_affinity(kind, held, nodes))
+
+    def _any_way(self, inside: Sequence[int], most: int) -> bool:
+        seen: set[Held] = set()
+        left = [self.nothing]
+        while left:
+            state = left.pop()
+            if all(sum(row) == kind.count for row, kind in zip(state, self.kinds, strict=True)):
+                return True
+            for kind, at in self._next(state, inside):
+                after = self._canonical(seated_too(state, kind, at))
+                if after not in seen:
+                    seen.add(after)
+                    left.append(after)
+            if len(seen) > most:
+                raise TooManyWaysError
+        return False
+
+    def _next(self, held: Held, inside: Sequence[int]) -> Iterator[tuple[int, int]]:
+        for number, kind in enumerate(self.kinds):
+            if sum(held[number]) < kind.count:
+                for at in self.feasible(held, number):
+                    if at in inside:
+                        yield number, at
+
+    @cached_property
+    def _twins(self) -> list[list[int]]:
+        found: dict[Machine, list[int]] = {}
+        for at, machine in enumerate(self.machines):
+            found.setdefault(machine, []).append(at)
+        return list(found.values())
+
+    def _canonical(self, held: Held) -> Held:
+        columns = list(zip(*held, strict=True))
+        for twins in self._twins:
+            if len(twins) > 1:
+                for at, column in zip(twins, sorted((columns[at] for at in twins), reverse=True), strict=True):
+                    columns[at] = column
+        return tuple(zip(*columns, strict=True))
+
+    # ------------------------------------------------------------ what the filters say
+
+    def _usable(self, kind: Kind, at: int) -> bool:
+        machine = self.machines[at]
+        return (not kind.selects or machine.pool == "a") and not machine.tainted and not machine.cordoned
+
+    def _has_room(self, kind: Kind, held: Held, at: int) -> bool:
+        used = len(self.machines[at].there)
+        return used + sum(row[at] * one.gpus for row, one in zip(held, self.kinds, strict=True)) + kind.gpus <= GPUS
+
+    def _counted(self, held: Held, at: int, app: str, *, new_only: bool = False) -> int:
+        there = sum(one.app == app and (not new_only or one.rev == "new") for one in self.machines[at].there)
+        return there + sum(row[at] for row, one in zip(held, self.kinds, strict=True) if one.app == app)
+
+    def _by_spread(self, kind: Kind, spread: Spread, held: Held, nodes: Sequence[int]) -> list[int]:
+        sums: Counter[str] = Counter()
+        domains = set()
+        for at, machine in enumerate(self.machines):
+            if not all(machine.value(key, at) for key in kind.keys):
+                continue
+            if spread.affinity_policy == "Honor" and kind.selects and machine.pool != "a":
+                continue
+            if spread.taints_policy == "Honor" and (machine.tainted or machine.cordoned):
+                continue
+            value = machine.value(spread.key, at)
+            domains.add(value)
+            sums[value] += self._counted(held, at, spread.app, new_only=spread.by_rev)
+        few = spread.min_domains is not None and len(domains) < spread.min_domains
+        least = 0 if few or not domains else min(sums[value] for value in domains)
+        itself = int(kind.app == spread.app)
+        values = {at: self.machines[at].value(spread.key, at) for at in nodes}
+        return [at for at in nodes if values[at] and sums[values[at]] + itself - least <= spread.skew]
+
+    def _by_affinity(self, kind: Kind, held: Held, nodes: Sequence[int]) -> list[int]:
+        if not kind.near:
+            return list(nodes)
+        apps = {app for _, app in kind.near}
+        # Only a pod that meets all terms counts for any of them.
+        matching = [self._counted(held, at, *apps) if len(apps) == 1 else 0 for at in range(len(self.machines))]
+        with_some = {
+            (key, machine.value(key, at))
+            for at, machine in enumerate(self.machines)
+            for key, _ in kind.near
+            if matching[at] and machine.value(key, at)
+        }
+        if not with_some and apps == {kind.app}:
+            return [at for at in nodes if all(self.machines[at].value(key, at) for key, _ in kind.near)]
+        return [at for at in nodes if all((key, self.machines[at].value(key, at)) in with_some for key, _ in kind.near)]
+
+    def _by_anti_affinity(self, kind: Kind, held: Held, nodes: Sequence[int]) -> list[int]:
+        shut = set()
+        for at, machine in enumerate(self.machines):
+            keys = [key for key, app in kind.away if self._counted(held, at, app)]
+            keys += [one.away for one in machine.there if one.away and one.app == kind.app]
+            for row, one in zip(held, self.kinds, strict=True):
+                keys += [key for key, app in one.away if app == kind.app and row[at]]
+            shut |= {(key, machine.value(key, at)) for key in keys if machine.value(key, at)}
+        return [at for at in nodes if not any(self.machines[at].value(key, at) == value for key, value in shut)]
+
+    # ------------------------------------------------------------ as objects
+
+    def nodes(self) -> list[Json]:
+        """Return the nodes: n0, n1 and so on."""
+        return [_node(f"n{at}", machine) for at, machine in enumerate(self.machines)]
+
+    def others(self) -> list[Json]:
+        """Return the pods that run already."""
+        return [
+            _pod(f"there-{at}-{number}", 1, one.app, one.rev, nodeName=f"n{at}", **_anti(((one.away, one.app),)))
+            if one.away
+            else _pod(f"there-{at}-{number}", 1, one.app, one.rev, nodeName=f"n{at}")
+            for at, machine in enumerate(self.machines)
+            for number, one in enumerate(machine.there)
+        ]
+
+    def member(self, number: int, name: str) -> Json:
+        """Return a pod of the gang, of a kind."""
+        kind = self.kinds[number]
+        spec: Json = {"schedulerName": "topology-aware-scheduler", **_anti(kind.away)}
+        if kind.near:
+            terms = [_term(*one) for one in kind.near]
+            affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+            spec["affinity"] = {**spec.get("affinity", {}), **affinity}
+        if kind.spreads:
+            spec["topologySpreadConstraints"] = [_constraint(one) for one in kind.spreads]
+        if kind.selects:
+            spec["nodeSelector"] = {"pool": "a"}
+        pod = _pod(name, kind.gpus, kind.app, "new", **spec)
+        size = sum(one.count for one in self.kinds)
+        pod["metadata"]["annotations"] = {f"{PREFIX}gang-name": "g", f"{PREFIX}gang-size": str(size)}
+        return pod
+
+    def members(self) -> list[Json]:
+        """Return the pods of the gang, named after their kind."""
+        kinds = list(enumerate(self.kinds))
+        return [self.member(number, f"g-{number}-{at}") for number, kind in kinds for at in range(kind.count)]
+
+    def decided(self, driver: Driver) -> Held | None:
+        """Return the way that the engine of an empty driver chooses, None where the gang stays pending."""
+        driver.nodes(*(msgspec.convert(node, Node) for node in self.nodes()))
+        driver.apply(*(msgspec.convert(pod, Pod) for pod in self.others()))
+        members = self.members()
+        where = driver.run(*(msgspec.convert(pod, Pod) for pod in members))
+        assert len(where) in (0, len(members))
+        held = self.nothing
+        for name, node in where.items():
+            held = seated_too(held, int(name.split("-")[1]), int(node[1:]))
+        return held if where else None
+
+
+def used(held: Held) -> list[int]:
+    """Return the nodes with members."""
+    return [at for at, column in enumerate(zip(*held, strict=True)) if any(column)]
+
+
+def _nearness(leaves: Sequence[str] | set[str]) -> Place:
+    return int(len({leaf[:2] for leaf in leaves}) > 1), len(leaves)
+
+
+def seated_too(held: Held, kind: int, at: int) -> Held:
+    """Return what is held with one more member."""
+    rows = [list(row) for row in held]
+    rows[kind][at] += 1
+    return tuple(map(tuple, rows))
+
+
+def _node(name: str, machine: Machine) -> Json:
+    spine, leaf = machine.leaf.split("/")
+    labels = {HOST: name, "pool": machine.pool, f"{PREFIX}spine": spine, LEAF: leaf}
+    if machine.zone:
+        labels[ZONE] = machine.zone
+    allocatable = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(GPUS)}
+    taints = [*[TAINT] * machine.tainted, *[CORDONED] * machine.cordoned]
+    return {
+        "metadata": {"name": name, "uid": name, "labels": labels},
+        "spec": {"taints": taints, "unschedulable": machine.cordoned},
+        "status": {"allocatable": allocatable, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def _pod(name: str, gpus: int, app: str, rev: str, **spec: Any) -> Json:
+    amounts = {"nvidia.com/gpu": str(gpus), "cpu": "1"}
+    container = {"name": "main", "image": "busybox", "resources": {"requests": amounts, "limits": amounts}}
+    metadata = {"name": name, "namespace": "default", "uid": name, "labels": {"app": app, "rev": rev}}
+    spec = {"schedulerName": "other", "containers": [container], **spec}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Running" if "nodeName" in spec else "Pending"}}
+
+
+def _term(key: str, app: str) -> Json:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+
+
+def _anti(away: Sequence[tuple[str, str]]) -> Json:
+    if not away:
+        return {}
+    terms = [_term(*one) for one in away]
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+def _constraint(spread: Spread) -> Json:
+    found: Json = {
+        "topologyKey": spread.key,
+        "whenUnsatisfiable": "DoNotSchedule" if spread.required else "ScheduleAnyway",
+        "maxSkew": spread.skew,
+        "labelSelector": {"matchLabels": {"app": spread.app}},
+        "nodeAffinityPolicy": spread.affinity_policy,
+        "nodeTaintsPolicy": spread.taints_policy,
+    }
+    if spread.min_domains is not None and spread.required:
+        found["minDomains"] = spread.min_domains
+    if spread.by_rev:
+        found["matchLabelKeys"] = ["rev"]
+    return found
+
+
+# ---------------------------------------------------------------- random cases
+
+
+def drawn(seed: int, most_nodes: int, most_members: int) -> Case:
+    """Return the case of a seed."""
+    rng = random.Random(seed)
+    leaves, zones = LEAVES[: rng.randint(1, 3)], ["za", "zb", "zc"][: rng.randint(1, 3)]
+    if rng.random() < 0.3:
+        zones.append("")
+    crowd = rng.choice([0.2, 0.5, 0.8])
+    machines = tuple(_machine(rng, leaves, zones, crowd) for _ in range(rng.randint(2, most_nodes)))
+    members = rng.randint(2, most_members)
+    if rng.random() < 0.55:
+        return Case(machines, (_kind(rng, members),))
+    first = _kind(rng, rng.randint(1, members - 1))
+    count = members - first.count
+    second = replace(first, count=count, gpus=3 - first.gpus) if rng.random() < 0.5 else _kind(rng, count)
+    kinds = (first, second)
+    return Case(machines, kinds if first != replace(second, count=first.count) else (replace(first, count=members),))
+
+
+def _machine(rng: random.Random, leaves: Sequence[str], zones: Sequence[str], crowd: float) -> Machine:
+    there = []
+    for _ in range(GPUS):
+        if rng.random() < crowd:
+            app = rng.choice(["web", "db", "other", "other", "other"])
+            away = rng.choice([HOST, ZONE, LEAF]) if rng.random() < 0.04 else ""
+            there.append(Resident(app, rng.choice(["new", "old"]), away))
+    there.sort(key=repr)
+    return Machine(
+        rng.choice(leaves),
+        rng.choice(zones),
+        rng.choice("aab"),
+        rng.random() < 0.1,
+        rng.random() < 0.08,
+        tuple(there),
+    )
+
+
+def _kind(rng: random.Random, count: int) -> Kind:
+    app = rng.choice(["web", "web", "web", "db"])
+    keys = rng.sample([HOST, HOST, ZONE, LEAF], rng.choice([0, 1, 2, 2, 3]))
+    spreads = tuple(_spread(rng, key, app if rng.random() < 0.85 else "web") for key in dict.fromkeys(keys))
+    near: tuple[tuple[str, str], ...] = ()
+    away: tuple[tuple[str, str], ...] = ()
+    if rng.random() < (0.8 if not spreads else 0.3):
+        to = app if rng.random() < 0.7 else rng.choice(["web", "db"])
+        if rng.random() < 0.6:
+            away = tuple((key, to) for key in rng.choice([(HOST,), (HOST,), (ZONE,), (HOST, LEAF)]))
+        else:
+            near = tuple((key, to) for key in rng.choice([(ZONE,), (LEAF,), (HOST,), (ZONE, LEAF)]))
+            if rng.random() < 0.3:
+                away = ((HOST, app),)
+    return Kind(count, rng.choice([1, 1, 2]), app, spreads, near, away, rng.random() < 0.25)
+
+
+def _spread(rng: random.Random, key: str, app: str) -> Spread:
+    return Spread(
+        key,
+        app,
+        rng.randint(1, 3),
+        rng.random() < 0.8,
+        rng.choice([None, None, None, 2, 3, 4]),
+        rng.choice(["Honor", "Honor", "Ignore"]),
+        rng.choice(["Ignore", "Ignore", "Honor"]),
+        rng.random() < 0.25,
+    )

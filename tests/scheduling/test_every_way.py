@@ -1,0 +1,83 @@
+"""Gangs with several constraints at once are placed wherever any way exists, as near as can be.
+
+``python -m tests.scheduling.test_every_way FIRST LAST NODES MEMBERS`` compares more, and prints the seeds that differ.
+"""
+
+import sys
+from collections import Counter
+from typing import Final
+
+import pytest
+
+from tests.scheduling.driver import Driver
+from tests.scheduling.every_way import HOST, LEAF, Case, Kind, Machine, Resident, TooManyWaysError, drawn, used
+from tests.scheduling.hostname_spread import PREFERRED
+
+MOST_WAYS: Final = 6_000
+"""Partial ways that are followed of one case; those with more are left out, and counted."""
+
+
+def compared(case: Case) -> str:
+    """Return how the engine differs from the best of all ways, empty where it does not.
+
+    Raises:
+        TooManyWaysError: there are too many.
+    """
+    # What not even the empty cluster could hold is refused, though the pods that are there might make it possible.
+    best = case.best(MOST_WAYS) if case.empty.best(MOST_WAYS) is not None else None
+    held = case.decided(Driver(config=PREFERRED))
+    if held is None:
+        return "" if best is None else "not placed"
+    place = case.place(used(held))
+    if best is None or not case.reaches(held):
+        return "placed where none is"
+    return "" if place == best else "in more leaves" if place > best else "nearer than all ways"
+
+
+def counted(seeds: range, most_nodes: int, most_members: int) -> tuple[Counter[str], dict[int, str]]:
+    """Return how many cases there are of each outcome, and the seeds that differ."""
+    counts: Counter[str] = Counter()
+    different = {}
+    for seed in seeds:
+        try:
+            found = compared(drawn(seed, most_nodes, most_members))
+        except TooManyWaysError:
+            counts["left out"] += 1
+            continue
+        counts["cases"] += 1
+        if found:
+            counts[found] += 1
+            different[seed] = found
+    return counts, different
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("seeds", "most_nodes", "most_members"),
+    [
+        (range(1_600, 1_650), 8, 6),
+        (range(2_100, 2_250), 8, 6),
+        (range(2_800, 2_820), 8, 6),
+        (range(10_600, 10_660), 12, 12),
+    ],
+)
+def test_gangs_are_placed_as_near_as_any_way_allows(seeds: range, most_nodes: int, most_members: int) -> None:
+    counts, different = counted(seeds, most_nodes, most_members)
+    assert not different
+    assert counts["cases"] >= 0.9 * len(seeds)
+
+
+def test_a_member_that_avoids_others_is_seated_before_those_that_follow_it() -> None:
+    # Both kinds may only follow pods of their own; the one with its node to itself must come first, wherever it is.
+    avoiding = Kind(1, 2, "web", near=((LEAF, "web"),), away=((HOST, "web"),))
+    following = Kind(3, 1, "web", near=((HOST, "web"),))
+    machines = (Machine("s1/l1", ""), Machine("s1/l1", "", there=(Resident("web", "old"),)))
+    for kinds in ((avoiding, following), (following, avoiding)):
+        held = Case(machines, kinds).decided(Driver(config=PREFERRED))
+        assert held is not None
+
+
+if __name__ == "__main__":
+    first, last, nodes, members = map(int, sys.argv[1:5])
+    counts, different = counted(range(first, last), nodes, members)
+    print(dict(counts), different)
