@@ -101,6 +101,22 @@ async def test_a_gang_larger_than_the_cluster_waits_and_harms_nobody(cluster: Cl
     assert len(set(nodes_of(await cluster.wait_bound("huge", 6)))) == 6
 
 
+async def test_each_pod_of_a_large_gang_without_room_gets_one_event_and_so_does_its_job(
+    cluster: Cluster, daemon: Replica
+) -> None:
+    """However long the controller takes to make the pods: not first how many lack, and then that there is no room."""
+    await cluster.add_fabric({"s1": [2]})
+    await cluster.apply(objects.gang("huge", 64))
+    pods = await cluster.wait_pods("huge", 64, timeout=30)
+    for pod in pods:
+        await cluster.wait_note(pod, "0/2 nodes are available", reason="FailedScheduling", timeout=30)
+    for pod in pods:
+        assert len(await cluster.events(pod, "FailedScheduling")) == 1
+    job = await cluster.api.get("jobs", "huge")
+    (event,) = await cluster.events(job, "FailedScheduling")
+    assert "0/2 nodes are available" in event["note"]
+
+
 async def test_gangs_of_one_name_in_two_namespaces_are_two(cluster: Cluster, daemon: Replica) -> None:
     await cluster.add_namespace("e2e-other")
     await cluster.add_fabric({"s1": [2, 2]})

@@ -1,15 +1,16 @@
 """Tell users what happened to their pods: events.k8s.io/v1, one per object and changed message.
 
 Recording is a few microseconds and never waits or raises; posting happens behind the binds (see ``lane``).
-A repetition of what was already said about an object is counted, and told as the event's series at most
-every five minutes. What does not fit the queue, or is refused by the server, is counted and logged: an event
-is a courtesy, and never stops a placement.
+A ``FailedScheduling`` that follows another of the same object at once replaces it: what would help is told in the
+event that says what is lacking. A repetition of what was already said about an object is counted, and told as the
+event's series at most every five minutes. What does not fit the queue, or is refused by the server, is counted and
+logged: an event is a courtesy, and never stops a placement.
 """
 
 import itertools
 import logging
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NoReturn
@@ -18,6 +19,7 @@ import msgspec
 
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.printable import printable
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.client import MERGE_PATCH, Client
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, lacks_rights, passes, retried
 from topo_scheduler.kube.fence import UNFENCED
@@ -29,6 +31,12 @@ logger = logging.getLogger(__name__)
 
 SERIES_SECONDS = 300.0
 """A repetition is told at most this often."""
+
+SETTLE_SECONDS = 0.5
+"""Before this has passed no event is posted, and a `REPLACED` one gives way to the next about the same object."""
+
+REPLACED = Reason.FAILED_SCHEDULING
+"""The reason whose messages become more exact within the first moments."""
 
 PATIENCE_SECONDS = 8.0
 """How long events stand back behind binds. All must exist within 30 s, posting included."""
@@ -138,7 +146,9 @@ class EventRecorder:
         self._clock = clock
         self._wall = wall
         self._numbers = itertools.count(time.time_ns())
-        self._queue: deque[_Series] = deque()
+        self._queue: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
+        self._replaceable: dict[str, _Series] = {}
+        """Those of the queue that have the reason `REPLACED`, by uid of the object."""
         self._queued: Counter[str] = Counter()
         """Events in the queue by namespace."""
         self._known: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
@@ -149,6 +159,7 @@ class EventRecorder:
             busy=busy,
             concurrency=concurrency,
             patience=PATIENCE_SECONDS,
+            settle=SETTLE_SECONDS,
             clock=clock,
         )
 
@@ -178,14 +189,16 @@ class EventRecorder:
             if series.occurrence is not None or now - series.reported < SERIES_SECONDS:
                 return
         series.occurrence = _Occurrence(regarding, type, reason, message, action, self._wall())
-        series.queued = now
+        series.queued = self._replace(regarding.uid, now) if reason == REPLACED else now
         if self._queued[regarding.namespace] >= QUEUED_OF_NAMESPACE:
             self._drop(series)
             return
         if len(self._queue) >= self._capacity:
             self._drop(self._take())
-        self._queue.append(series)
+        self._queue[series.key] = series
         self._queued[regarding.namespace] += 1
+        if reason == REPLACED:
+            self._replaceable[regarding.uid] = series
         self._lane.wake()
 
     async def run(self) -> NoReturn:
@@ -197,17 +210,32 @@ class EventRecorder:
         return await self._lane.flush(timeout)
 
     def _oldest(self) -> float | None:
-        return self._queue[0].queued if self._queue else None
+        return next(iter(self._queue.values())).queued if self._queue else None
 
     def _take(self) -> _Series:
         """Return the oldest event, no longer in the queue."""
-        series = self._queue.popleft()
+        _, series = self._queue.popitem(last=False)
+        self._left(series)
+        return series
+
+    def _left(self, series: _Series) -> None:
         assert series.occurrence is not None
-        namespace = series.occurrence.regarding.namespace
+        namespace, uid = series.occurrence.regarding.namespace, series.occurrence.regarding.uid
         self._queued[namespace] -= 1
         if not self._queued[namespace]:
             del self._queued[namespace]
-        return series
+        if self._replaceable.get(uid) is series:
+            del self._replaceable[uid]
+
+    def _replace(self, uid: str, now: float) -> float:
+        """Take back what is about to be said of an object; return since when something is to be."""
+        series = self._replaceable.get(uid)
+        if series is None or now - series.queued >= SETTLE_SECONDS or series.name:
+            return now
+        del self._queue[series.key]
+        self._left(series)
+        self._forget(series)
+        return series.queued
 
     def _drop(self, series: _Series) -> None:
         self._forget(series)

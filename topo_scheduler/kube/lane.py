@@ -28,15 +28,20 @@ class Lane(Generic[T]):
         busy: Callable[[], bool],
         concurrency: int,
         patience: float,
+        settle: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``oldest`` is when the first of what can be taken was put there, or None; ``do`` must not raise."""
+        """``oldest`` is when the first of what can be taken was put there, or None; ``do`` must not raise.
+
+        What is younger than ``settle`` seconds is left to the owner, who may replace it.
+        """
         self._oldest = oldest
         self._take = take
         self._do = do
         self._busy = busy
         self._slots = asyncio.Semaphore(concurrency)
         self._patience = patience
+        self._settle = settle
         self._clock = clock
         self._wake = asyncio.Event()
         self._settled = asyncio.Event()
@@ -81,6 +86,8 @@ class Lane(Generic[T]):
                 if not self._doing:
                     self._settled.set()
                 await self._wake.wait()
+            elif not self._flushing and self._clock() - since < self._settle:
+                await asyncio.sleep(min(POLL_SECONDS, self._settle))
             elif self._flushing or not self._busy() or self._clock() - since >= self._patience:
                 return
             else:

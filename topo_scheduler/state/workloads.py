@@ -184,6 +184,8 @@ class Workload:
     set_aside: SetAside = NOT_SET_ASIDE
     """What its waiting members are, as of when it was set aside: whatever changes them makes it active."""
     shortage: Shortage | None = None
+    lacking_since: float | None = None
+    """Since when it lacks pods without its members having been told, in seconds."""
     plugin_failures: int = 0
     """Attempts in a row that failed because a plugin did."""
     failures: int = 0

@@ -19,7 +19,9 @@ from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.workloads import Member, SetAside, Shortage, Stage, Workload
 
 WAIT_BEFORE_TELLING: Final = 2.0
-"""Seconds a gang may lack pods before that is told: its controller is usually just making them."""
+"""Seconds after the last change of a gang that lacks pods until that is told: its controller may be making them."""
+WAIT_WHILE_PODS_COME: Final = 30.0
+"""Seconds at most for which pods that go on coming put that off: 600 pods at kube-controller-manager's 20 a second."""
 LONGEST_WAIT: Final = 3600.0
 """Seconds at most for which other pods must have stopped coming until those that were told are told how many lack."""
 
@@ -124,7 +126,7 @@ class SettingAside:
     def incomplete(self, workload: Workload, pending: Sequence[Member], lack: int, now: float) -> list[Instruction]:
         """Set a gang aside of which pods must yet appear.
 
-        Members that were told of none yet are told at once. The others are told what holds by now when it has held for
+        Members that were told of none yet are told now. The others are told what holds by now when it has held for
         a while, which doubles with each time that a member was told on average: so of pods that come one by one each is
         told a few times, however slowly they come, and all are told what holds in the end.
         """
@@ -133,6 +135,7 @@ class SettingAside:
             text = f"Gang {workload.name} is waiting: {workload.awaits}"
         if (shortage := workload.shortage) is None:
             shortage = workload.shortage = Shortage()
+        workload.lacking_since = None
         if shortage.text != text:
             shortage.text, shortage.due = text, now + _patience(shortage)
         self.outcomes.hindered(workload, now)

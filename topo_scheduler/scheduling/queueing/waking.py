@@ -15,7 +15,7 @@ from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.rechecks import Rechecks
-from topo_scheduler.scheduling.queueing.setting_aside import WAIT_BEFORE_TELLING
+from topo_scheduler.scheduling.queueing.setting_aside import WAIT_BEFORE_TELLING, WAIT_WHILE_PODS_COME
 from topo_scheduler.scheduling.queueing.standing import lacking, order_of
 from topo_scheduler.scheduling.rules.filters import eligible
 from topo_scheduler.scheduling.rules.volumes import concerned
@@ -84,10 +84,14 @@ class Waking:
             self._half.lacks_pods(workload, now)
         elif self._queue.place(workload.id) is not Place.BACKOFF:
             if lacking(workload, pending) and not workload.problem:
-                until, soon = self._queue.until(workload.id), now + WAIT_BEFORE_TELLING
-                if self._queue.place(workload.id) is Place.PARKED or until is None or until > soon:
-                    self._queue.wait(order_of(workload), soon)
+                self._half.hindered(workload, now)
+                if workload.lacking_since is None:
+                    workload.lacking_since = now
+                # A gang whose pods are just being made is not told of each that lacks, and then of what it waits for.
+                soon = min(now + WAIT_BEFORE_TELLING, workload.lacking_since + WAIT_WHILE_PODS_COME)
+                self._queue.wait(order_of(workload), soon)
             else:
+                workload.lacking_since = None
                 self._queue.activate(order_of(workload))
 
     def wake(self, now: float) -> None:
