@@ -17,6 +17,7 @@ from topo_scheduler.simulation.policies.names import (
     engine_of,
     tell_typical,
     understood,
+    understood_group,
 )
 from topo_scheduler.simulation.results import figures
 from topo_scheduler.simulation.results.model import Run, Slowdown
@@ -103,7 +104,10 @@ def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: No
     collects = gc.isenabled()
     gc.disable()  # the objects of a run live as long as it: looking for garbage among them costs a third of the time
     try:
-        runner = Runner(engine, owners, cluster, levels=levels, annotations=seen, latency=task.latency)
+        group_seen = (lambda group: group) if knows else understood_group
+        runner = Runner(
+            engine, owners, cluster, levels=levels, annotations=seen, group_seen=group_seen, latency=task.latency
+        )
         asked = _asked(task)
         tell_typical(engine, asked.typical)
         if task.fill is None:

@@ -54,7 +54,7 @@ def read_manifests(
     for obj in (*(one.obj for one in documents if one.kind == "PriorityClass"), *priority_classes):
         expander.add_priority_class(obj)
     owned = {uid for one in documents for uid in _controllers(one)}
-    groups = {one.key.namespace + "/" + one.key.name: one for one in groups_of(_of_kind(documents, "PodGroup"))}
+    groups = _groups(documents)
     found: dict[str, Arrival] = {}
     for document in documents:
         one = _arrival(document, documents, expander, owned)
@@ -65,6 +65,21 @@ def read_manifests(
     if left and arrivals:  # nobody here names them; they are there all the same
         arrivals[0] = replace(arrivals[0], groups=(*arrivals[0].groups, *left))
     return WorkloadCase(name, tuple(sorted(arrivals, key=lambda one: one.at)))
+
+
+def _groups(documents: Iterable[Document]) -> dict[str, PodGroup]:
+    """Return the PodGroups among objects by ``namespace/name``; no policy could place the pods of one with a problem.
+
+    Raises:
+        CaseError: it is of an API that is not understood, or a field of it is not.
+    """
+    found = {}
+    for document in _of_kind(documents, "PodGroup"):
+        (group,) = groups_of((document,))
+        if group.problem:
+            raise document.error(group.problem, "correct it, or leave the PodGroup and its pods out")
+        found[f"{group.key.namespace}/{group.key.name}"] = group
+    return found
 
 
 def _of_kind(documents: Iterable[Document], kind: str) -> list[Document]:

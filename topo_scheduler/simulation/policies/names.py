@@ -1,7 +1,7 @@
 """Policies as they are named on the command line, and the engine of each."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.intake.arrivals import Resolve
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.policies.placing import RULES, ByScore, Rule
+from topo_scheduler.state.groups import PodGroup
 from topo_scheduler.state.typical import Popular
 
 TOPO: Final = "topo"
@@ -154,6 +155,11 @@ def tell_typical(engine: Engine, typical: Popular) -> None:
 def understood(annotations: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations that a policy without topology sees."""
     return {name: value for name, value in annotations.items() if name in UNDERSTOOD or not name.startswith(PREFIX)}
+
+
+def understood_group(group: PodGroup) -> PodGroup:
+    """Return a PodGroup as a policy without topology sees it: its size and priority, not the levels it asks for."""
+    return replace(group, level_key="", tiers=0, subgroups=None)
 
 
 def seeds_of(text: str) -> list[int]:

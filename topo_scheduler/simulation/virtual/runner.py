@@ -36,7 +36,7 @@ from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
 from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome, Stay
 from topo_scheduler.simulation.virtual.objects import Annotations, Owners, arriving, bound, ended, going
 from topo_scheduler.state.fabric import Fabric
-from topo_scheduler.state.groups import Serving
+from topo_scheduler.state.groups import PodGroup, Serving
 from topo_scheduler.state.resources import GPU, GPU_SHARE
 
 PATIENCE: Final = 86_400.0
@@ -78,6 +78,7 @@ class Runner:
         *,
         levels: SchedulerConfig | None = None,
         annotations: Annotations = dict,
+        group_seen: Callable[[PodGroup], PodGroup] = lambda group: group,
         latency: float = 0.0,
         after_step: Callable[["Runner"], None] = lambda _: None,
     ) -> None:
@@ -89,6 +90,7 @@ class Runner:
             cluster: what is there before the first arrival.
             levels: by which it is told where nodes hang, whatever the engine knows of it.
             annotations: those of pods that the policy sees.
+            group_seen: returns a PodGroup as the policy sees it.
             latency: seconds from a decision until its pods run.
             after_step: called whenever the engine has come to rest.
         """
@@ -98,6 +100,7 @@ class Runner:
         self.after_step = after_step
         self._owners = owners
         self._annotations = annotations
+        self._group_seen = group_seen
         self._latency = latency
         self._scheduler = engine.config.scheduler.scheduler_name
         self._node_of = {name: number for number, name in enumerate(self.history.nodes)}
@@ -195,12 +198,12 @@ class Runner:
         ours = [pod for pod in waiting if pod.spec.scheduler_name == self._scheduler]
         self._arrive([Arrival(pod.key, 0.0, None, (pod,)) for pod in ours])
 
-    def _tell_groups(self, groups: Iterable[object]) -> None:
-        told = list(groups)
-        for api in sorted({group.key.api for group in told}):  # type: ignore[attr-defined]
+    def _tell_groups(self, groups: Iterable[PodGroup]) -> None:
+        told = [self._group_seen(group) for group in groups]
+        for api in sorted({group.key.api for group in told}):
             self.engine.groups_served(api, Serving.LISTED, self.now, self.now)
         if told:
-            self.engine.groups_applied(told, self.now)  # type: ignore[arg-type]
+            self.engine.groups_applied(told, self.now)
 
     def _arrive(self, arrivals: Iterable[Arrival]) -> None:
         pods: list[Pod] = []
