@@ -34,6 +34,7 @@ from topo_scheduler.observability.certificates import CertificateError, Certific
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot
 from topo_scheduler.observability.outputs import Outputs, open_outputs
 from topo_scheduler.observability.serving import serving as listening
+from topo_scheduler.scheduling.settings import leaves_above_limits
 from topo_scheduler.scheduling.surveying import waiting
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
@@ -333,6 +334,7 @@ class Daemon:
             unlabelled_gpu_nodes=sum(
                 bool(world.nodes.allocatable[world.nodes.row_of[name], GPU]) for name in unlabelled
             ),
+            leaves_above_limits=leaves_above_limits(term.engine.config, world.layout, world.nodes),
             oversubscribed_nodes=int(over.any(axis=1).sum()),
             held_back_classes=len(term.engine.outcomes.held_back),
             reservations=len(term.engine.reserving.holds),

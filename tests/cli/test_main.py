@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import ROOT, run
+from tests.cli.conftest import ROOT, Served, run
 from topo_scheduler import __version__
 from topo_scheduler.cli.main import COMMANDS
 
@@ -102,3 +102,19 @@ def test_check_config_tells_what_would_be_ignored(tmp_path: Path) -> None:
 def test_check_config_of_a_file_that_is_not_there(tmp_path: Path) -> None:
     answer = run("check-config", str(tmp_path / "none.yaml"))
     assert answer.exit_code == 1 and "No such file" in answer.output
+
+
+def test_check_config_compares_with_the_nodes_of_a_cluster(served: Served, tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec:\n"
+        "  topologyConstraints: {maxNodesPerLeaf: 1}\n"
+    )
+    assert run("check-config", str(path)).stderr == ""
+    answer = run("check-config", "--live", "--kubeconfig", served.kubeconfig, str(path))
+    assert answer.exit_code == 0, answer.output
+    assert "warning: TopologySchedulerConfig: spec.topologyConstraints.maxNodesPerLeaf is 1, but " in answer.stderr
+    assert "remove maxNodesPerLeaf, or set it to the size of a leaf" in answer.stderr
+    assert answer.stdout.endswith("config.yaml: ok\n")
+    nobody = run("check-config", "--live", "--kubeconfig", str(tmp_path / "none"), str(path))
+    assert nobody.exit_code == 2 and "none does not exist" in nobody.output

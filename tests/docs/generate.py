@@ -270,6 +270,7 @@ _METRICS: Final = """\
 Served at `/metrics` in Prometheus' text format, by default on port 10261. No label ever carries the name of a pod or
 a job. Label values:
 
+- `limit`: the limit per leaf, `maxNodesPerLeaf` or `maxGPUsPerLeaf`; none where it is not set.
 - `level`, `domain`: type of a domain and its path, such as `spine-1/leaf-2`; `cluster` and an empty path for the whole.
   Of links, those of the domain's uplink; `node` and a leaf for the networks of its nodes together. Accelerator domains
   are there with the levels `accelerator-domain` and `accelerator-sub-domain`, and their path in the second tree.

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topo_scheduler.cli.common import Failure, say
+from topo_scheduler.cli.common import Failure, cluster_options, run_async, say
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration
@@ -13,13 +13,18 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-def command(file: Path) -> None:
+@click.option("--live", is_flag=True, help="Compare it with the nodes of the cluster, too.")
+@cluster_options
+def command(file: Path, live: bool, kubeconfig: str | None, context: str | None) -> None:
     """Check a configuration file, or every .yaml file of a folder.
 
     The file may also be a manifest of the ConfigMap, alone or among other objects.
 
     Exit code 0 if a scheduler would take it over, 1 with file, field and remedy if not. What it would take over and
     ignore is told on standard error. Plugins that it names are loaded, so they must be installed here too.
+
+    With --live the nodes are listed, and warnings name limits per leaf that are below the size of a leaf, and levels
+    that no node has a label for.
     """
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.config_files import read_configuration
@@ -30,7 +35,25 @@ def command(file: Path) -> None:
             say(f"{file}: {text}", err=True)
     except ConfigError as error:
         raise Failure(str(error)) from error
+    if live:
+        for text in run_async(_about_fabric(configuration, kubeconfig, context)):
+            say(f"{file}: warning: {text}", err=True)
     say(f"{file}: ok")
+
+
+async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, context: str | None) -> list[str]:
+    """Return what of the configuration does not fit the nodes of the cluster."""
+    from topo_scheduler.cli.snapshot import Listed, build_world, connected
+    from topo_scheduler.kube.listing import list_all
+    from topo_scheduler.kube.resources import NODES
+    from topo_scheduler.scheduling.settings import fabric_problems
+
+    async with connected(kubeconfig, context) as client:
+        nodes, bad = await list_all(client, NODES)
+    if not nodes:
+        raise Failure("the cluster has no nodes")
+    world = build_world(Listed(nodes, [], bad), configuration)
+    return [*bad, *fabric_problems(configuration, world.layout, world.nodes)]
 
 
 def _about_plugins(configuration: "Configuration") -> list[str]:

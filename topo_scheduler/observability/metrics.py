@@ -68,6 +68,7 @@ class Snapshot:
     nodes: int = 0
     unlabelled_nodes: int = 0
     unlabelled_gpu_nodes: int = 0
+    leaves_above_limits: Mapping[str, int] = field(default_factory=dict)
     oversubscribed_nodes: int = 0
     held_back_classes: int = 0
     reservations: int = 0
@@ -236,6 +237,14 @@ class _AtScrape(Collector):
             "Nodes with GPUs whose labels do not tell their place: gangs there are placed without topology.",
             now.unlabelled_gpu_nodes,
         )
+        above = GaugeMetricFamily(
+            "topology_scheduler_leaves_above_limit",
+            "Leaves that are larger than a limit per leaf that is set: gangs that fit into one are spread.",
+            labels=("limit",),
+        )
+        for limit, leaves in now.leaves_above_limits.items():
+            above.add_metric((limit,), leaves)
+        yield above
         yield _gauge(
             "topology_scheduler_oversubscribed_nodes", "Nodes that hold more than they have.", now.oversubscribed_nodes
         )

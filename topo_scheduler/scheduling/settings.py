@@ -1,6 +1,6 @@
 """From the configuration to what the parts of the engine are set to, and what to say of names that mean nothing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from topo_scheduler.scheduling.placing.policy import Policy, configured_rules
 from topo_scheduler.scheduling.placing.small_pods import configured_kinds, scoring_of
 from topo_scheduler.scheduling.queueing.turns import Fairness
 from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.nodes import NodeTable
+from topo_scheduler.state.nodes import Int64, NodeTable
 from topo_scheduler.state.resources import GPU
 
 
@@ -74,19 +74,38 @@ def _limits_of(config: Configuration) -> dict[str, int]:
     return {name: limit for name, limit in named if limit is not None}
 
 
+def fabric_problems(config: Configuration, layout: Layout, nodes: NodeTable) -> list[str]:
+    """Return all that does not fit: levels that no node has, and limits per leaf below the leaves there are."""
+    low = low_limits(_limits_of(config), layout.network, nodes)
+    return [*unknown_levels(config, layout.every_level), *low.values()]
+
+
+def leaves_above_limits(config: Configuration, layout: Layout, nodes: NodeTable) -> dict[str, int]:
+    """Return for each limit per leaf that is set how many leaves are larger."""
+    limits = _limits_of(config)
+    sizes = _sizes_of_leaves(limits, layout.network, nodes)
+    return {name: int((sizes[name] > limit).sum()) for name, limit in limits.items()}
+
+
+def _sizes_of_leaves(limits: Iterable[str], layout: Layout, nodes: NodeTable) -> dict[str, Int64]:
+    """Return for each limit what it limits, by leaf (int64[leaves]): nodes, or GPUs."""
+    rows = np.repeat(np.arange(len(layout.paths)), np.diff(layout.offsets))
+    gpus = nodes.allocatable[layout.order, GPU]
+    weights = {name: gpus if name == "maxGPUsPerLeaf" else None for name in limits}
+    return {name: np.bincount(rows, each, len(layout.paths)).astype(np.int64) for name, each in weights.items()}
+
+
 def low_limits(limits: Mapping[str, int], layout: Layout, nodes: NodeTable) -> dict[str, str]:
     """Return by limit per leaf what to say where leaves are larger than it."""
     out: dict[str, str] = {}
     if not len(layout.paths):
         return out
-    rows = np.repeat(np.arange(len(layout.paths)), np.diff(layout.offsets))
-    for name, limit in limits.items():
-        each = nodes.allocatable[layout.order, GPU] if name == "maxGPUsPerLeaf" else None
-        sizes = np.bincount(rows, each, len(layout.paths)).astype(np.int64)
+    for name, sizes in _sizes_of_leaves(limits, layout, nodes).items():
+        limit = limits[name]
         if above := int((sizes > limit).sum()):
             largest = int(sizes.argmax())
             leaf = "/".join(layout.paths[largest])
-            what = "GPUs" if each is not None else "nodes"
+            what = "GPUs" if name == "maxGPUsPerLeaf" else "nodes"
             out[name] = (
                 f"TopologySchedulerConfig: spec.topologyConstraints.{name} is {limit}, but {above} of {len(sizes)}"
                 f" leaves have more {what} ({leaf} has {sizes[largest]}): gangs that fit into"
