@@ -40,7 +40,7 @@ TARGETS: Final[Sequence[Target]] = (
     Target(
         "scheduling/preemption",
         ("scheduling/preemption", "scheduling/barrier.py"),
-        _of("preemption preempting budgets barrier telling"),
+        _of("preemption preempting budgets barrier telling regions"),
     ),
     Target(
         "scheduling/queueing",

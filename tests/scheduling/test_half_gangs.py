@@ -239,3 +239,18 @@ def test_a_gang_of_which_a_member_has_succeeded_is_not_rolled_back(late: bool) -
     second.delete(pods[1])
     second.step(SOON)
     assert second.evicted() == []
+
+
+def test_a_seat_is_free_again_once_its_gang_is_rolled_back() -> None:
+    d = Driver(fabric({"s1/l1": 3}))
+    (rest,) = half(d, gang(3))
+    d.answer(rest, BindOutcome.WITHDRAWN, "a plugin refused it")
+    used = d.where(*d.pods.values()).values()
+    (node,) = {"s1-l1-1", "s1-l1-2", "s1-l1-3"} - set(used)
+    d.nodes(make_node(node, "s1/l1", unschedulable=True))
+    d.step()
+    assert len(d.engine.outcomes.half.nominations) == 1, "kept from others"
+    d.step(SOON)
+    assert len(d.evicted()) == 2
+    d.step(0.1)
+    assert len(d.engine.outcomes.half.nominations) == 0
