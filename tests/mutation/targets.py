@@ -31,7 +31,7 @@ def _of(names: str) -> tuple[str, ...]:
 
 
 TARGETS: Final[Sequence[Target]] = (
-    Target("state", ("state",), ("tests/state", *_of("claims filters sharing"))),
+    Target("state", ("state",), ("tests/state", *_of("claims filters sharing bandwidth link_load small_pods"))),
     Target(
         "scheduling/binding",
         ("scheduling/binding",),
@@ -45,22 +45,28 @@ TARGETS: Final[Sequence[Target]] = (
     Target(
         "scheduling/queueing",
         ("scheduling/queueing",),
-        _of("queue fairness turns waking rechecks waiting_for_pods share_prices gangs rollback"),
+        _of("queue fairness turns waking rechecks waiting_for_pods sharing gangs rollback"),
     ),
     Target(
         "scheduling/intake",
         ("scheduling/intake",),
-        _of("understanding leaving unread claims gangs pod_groups half_gangs restart siblings subgroups"),
+        _of(
+            "understanding leaving unread claims caps pending gangs groups pod_groups half_gangs restart siblings"
+            " subgroups"
+        ),
     ),
     Target(
         "scheduling/rules",
         ("scheduling/rules",),
-        _of("filters neighbours volumes volume_properties tied hostname_spread tied_reference"),
+        _of("filters neighbours wishes volumes volume_properties tied hostname_spread tied_reference"),
     ),
     Target(
         "scheduling/placing",
         ("scheduling/placing",),
-        _of("planner_reference packing mixed tied tied_reference segments small_pods size_rule levels stranding views"),
+        _of(
+            "planner_reference packing mixed tied tied_reference segments small_pods size_rule levels stranding views"
+            " share_prices"
+        ),
     ),
     Target("recovery", ("recovery",), ("tests/recovery",)),
     Target(
