@@ -347,6 +347,8 @@ async def test_a_namespace_is_an_object_too(api: Client) -> None:
     refused = await api.create("pods", pod("a"))
     assert (refused.code, refused.reason) == (403, "Forbidden")
     assert f"unable to create new content in namespace {name} because it is being terminated" in refused.message
+    (cause,) = refused.body["details"]["causes"]
+    assert (cause["reason"], cause["field"]) == ("NamespaceTerminating", "metadata.namespace")
 
 
 async def test_a_namespace_goes_with_its_finalizer(api: Client) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -210,7 +211,7 @@ async def test_what_passes_costs_no_event_and_doubles_none(fault: Fault) -> None
 @virtual_time
 async def test_what_is_refused_is_counted_and_said_and_may_be_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:
-        w.server.faults.add(Refuse(403, message="the namespace is being terminated"), verb="create", times=1)
+        w.server.faults.add(Refuse(403, message="admission webhook denied the request"), verb="create", times=1)
         r = recorder(w)
         async with running(r.run()):
             record(r)
@@ -220,6 +221,21 @@ async def test_what_is_refused_is_counted_and_said_and_may_be_tried_again(caplog
             record(r)
             assert await r.flush(5)
         assert len(await posted(w)) == 1
+
+
+@virtual_time
+async def test_no_warning_is_logged_of_events_in_a_namespace_that_is_being_deleted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with world() as w:
+        w.server.store.create("namespaces", {"metadata": {"name": "doomed"}})
+        await w.client.request("DELETE", "/api/v1/namespaces/doomed", body=b"{}", timeout=5)
+        r = recorder(w)
+        async with running(r.run()):
+            record(r, pod=replace(POD, namespace="doomed"))
+            assert await r.flush(5)
+        assert (r.posted, r.failed) == (0, 1)
+        assert not [line for line in caplog.records if line.levelname == "WARNING"]
 
 
 @pytest.mark.parametrize("times", [4, None], ids=["for a while", "for good"])

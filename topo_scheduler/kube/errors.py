@@ -154,6 +154,14 @@ def lacks_rights(error: BaseException) -> bool:
     return isinstance(error, Forbidden) and 'User "' in error.message and " cannot " in error.message
 
 
+def namespace_terminating(error: BaseException) -> bool:
+    """Whether nothing can be created in a namespace because it is being deleted."""
+    causes = error.details.get("causes") if isinstance(error, Forbidden) else None
+    return isinstance(causes, list) and any(
+        isinstance(cause, Mapping) and cause.get("reason") == "NamespaceTerminating" for cause in causes
+    )
+
+
 def pause(attempt: int, error: BaseException | None, first: float, longest: float) -> float:
     """Seconds to wait after failure number ``attempt``.
 

@@ -21,7 +21,15 @@ from topo_scheduler.api.base import Base
 from topo_scheduler.api.printable import printable
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.client import MERGE_PATCH, Client
-from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, lacks_rights, passes, retried
+from topo_scheduler.kube.errors import (
+    Conflict,
+    KubeError,
+    NotFound,
+    lacks_rights,
+    namespace_terminating,
+    passes,
+    retried,
+)
 from topo_scheduler.kube.fence import UNFENCED
 from topo_scheduler.kube.lane import Lane
 from topo_scheduler.kube.resources import segment
@@ -264,7 +272,8 @@ class EventRecorder:
             self._forget(series)
             self.failed += 1
             about = f"{occurrence.regarding.kind} {occurrence.regarding.namespace}/{occurrence.regarding.name}"
-            logger.warning("event %s about %s is lost: %s", occurrence.reason, about, error)
+            level = logging.DEBUG if namespace_terminating(error) else logging.WARNING
+            logger.log(level, "event %s about %s is lost: %s", occurrence.reason, about, error)
         else:
             self.posted += 1
             series.occurrence = None

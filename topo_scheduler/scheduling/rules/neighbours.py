@@ -411,14 +411,15 @@ def _spread_base(around: Surroundings, cls: PodClass, constraint: Spread) -> Rem
         counted &= tolerates(nodes, cls, everything)
     column = nodes.label_column(constraint.topology_key)
     own = frozenset((cls.constraints.namespace,)) if cls.constraints else frozenset()
-    tally = around.residents.tally(((constraint.selector, own),), living=True)
-    # kube-scheduler counts nobody for an empty selector, except who is nominated.
+    conditions = ((constraint.selector, own),)
+    # kube-scheduler leaves out bound pods that are being deleted, and all for an empty selector, but no nominated pod.
     none = constraint.selector.everything
-    counts = np.zeros(nodes.rows, np.int64) if none else tally.counts(nodes.rows)
+    bound, nominated = around.residents.tally(conditions, living=True), around.residents.tally(conditions)
+    counts = np.zeros(nodes.rows, np.int64) if none else bound.counts(nodes.rows)
     values = len(nodes.values) + 1
     sums = np.bincount(column[counted], weights=counts[counted], minlength=values).astype(np.int64)
     domains = np.flatnonzero(np.bincount(column[counted], minlength=values)).astype(np.int64)
-    return Remembered(column, sums, tally, counted, domains, (constraint, cls))
+    return Remembered(column, sums, nominated, counted, domains, (constraint, cls))
 
 
 ON_NODE: Final = frozenset({NodeReason.PORTS, NodeReason.DISK})

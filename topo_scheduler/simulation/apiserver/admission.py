@@ -92,7 +92,9 @@ def _check_namespace(namespace: str, kind: Kind, obj: Json, store: Lookup) -> No
         raise APIError(404, "NotFound", f'namespaces "{namespace}" not found', name=namespace, kind="namespaces")
     if "deletionTimestamp" in found["metadata"]:
         why = f"unable to create new content in namespace {namespace} because it is being terminated"
-        raise forbidden(kind.id, obj["metadata"]["name"], why, kind=kind.plural)
+        cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}
+        cause["field"] = "metadata.namespace"
+        raise forbidden(kind.id, obj["metadata"]["name"], why, kind=kind.plural, causes=[cause])
 
 
 # Pods
