@@ -259,9 +259,11 @@ class Term:
         """
         arrivals, began = self.engine.arrivals, self._clock()
         self._understand_again()
-        while unresolved := arrivals.unresolved():
+        while True:
+            await self._reread(began + LINEAGE_SECONDS)
+            unresolved = arrivals.unresolved()
             half = [pod for pod in unresolved if arrivals.has_bound_siblings(pod)]
-            if self._clock() - began >= (HALF_LINEAGE_SECONDS if half else LINEAGE_SECONDS):
+            if not unresolved or self._clock() - began >= (HALF_LINEAGE_SECONDS if half else LINEAGE_SECONDS):
                 break
             self._fetch_owners([*half, *unresolved])
             await asyncio.sleep(LINEAGE_POLL_SECONDS)
@@ -272,6 +274,12 @@ class Term:
                 len(half),
                 extra={"examples": [pod.key for pod in (half or unresolved)[:5]]},
             )
+
+    async def _reread(self, until: float) -> None:
+        """Understand pods again above which something changed, in parts; a tenant that edits on ends it by the time."""
+        while self.engine.arrivals.rereading and self._clock() < until:
+            self.engine.reread(self._clock(), time.perf_counter)
+            await asyncio.sleep(0)
 
     async def _await_storage(self) -> None:
         """Wait for claims and volumes, unless they can't be listed: pods without claims are not held up by that."""
@@ -291,7 +299,7 @@ class Term:
             now = self._clock()
             for instruction in self.engine.step(now, time.perf_counter, STEP_SECONDS):
                 self._executor.carry_out(instruction)
-            self._fetch_owners(self.engine.arrivals.unresolved())
+            self._fetch_owners(self.engine.arrivals.take_unresolved())
             if self.engine.world.groups.take_wondered():
                 self._groups.ask_again()
             if self.engine.preempting.wanted:

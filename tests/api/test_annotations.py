@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import ours
 from topo_scheduler.api.annotations import (
+    MOST_UNKNOWN,
     Enforcement,
     PlacementRequest,
     Source,
@@ -188,6 +189,13 @@ def test_annotations_nobody_reads_are_reported() -> None:
     (problem,) = unknown_annotations(chain)
     assert PREFIX + "gpu-cuont" in str(problem)
     assert "Pod ml/a" in str(problem)
+
+
+def test_of_thousands_of_unknown_annotations_a_few_are_named_and_the_rest_counted() -> None:
+    many = {f"{PREFIX}x{at}": "" for at in range(700)}
+    told = unknown_annotations([Source("Job", f"ml/{owner}", many) for owner in range(8)])
+    assert len(told) == MOST_UNKNOWN + 1
+    assert told[-1].startswith(f"{8 * 700 - MOST_UNKNOWN} more annotations")
 
 
 def test_what_the_scheduler_writes_is_not_reported() -> None:

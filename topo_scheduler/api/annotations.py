@@ -79,6 +79,8 @@ WRITTEN: Final = frozenset(
     }
 )
 MAX_GPUS: Final = 1_000_000
+MOST_UNKNOWN: Final = 8
+"""Unknown annotations of a pod and its owners that a warning names."""
 MAX_GANG: Final = 100_000
 
 
@@ -314,14 +316,21 @@ def read_annotations(
 _NOTHING: Final = PlacementRequest()
 
 
-def unknown_annotations(chain: Sequence[Source]) -> list[Problem]:
-    """Return the annotations under our prefix that nobody reads, as problems to warn about."""
-    return [
-        Problem(name, f"{source.kind} {source.name}", "is not known to this scheduler and was ignored")
+def unknown_annotations(chain: Sequence[Source]) -> list[str]:
+    """Return warnings about annotations under our prefix that are not read; the last counts those beyond a cap."""
+    unknown = [
+        (source, name)
         for source in chain
         for name in source.annotations
         if name.startswith(PREFIX) and name not in KNOWN
     ]
+    told = [
+        str(Problem(name, f"{source.kind} {source.name}", "is not known to this scheduler and was ignored"))
+        for source, name in unknown[:MOST_UNKNOWN]
+    ]
+    if beyond := len(unknown) - len(told):
+        told.append(f"{beyond} more annotations {PREFIX}... of the pod and its owners are not known and were ignored")
+    return told
 
 
 def written_number(annotations: Mapping[str, str], name: str) -> int | None:

@@ -6,6 +6,7 @@ followed the watch.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
@@ -49,6 +50,9 @@ from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.storage import VolumeWrite
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+
+STALE_SECONDS: Final = 0.1
+"""Seconds after which a workload is tried again above whose pods something changed that was not taken over yet."""
 
 
 class Engine:
@@ -172,7 +176,7 @@ class Engine:
             else:
                 self._unread_nodes.drop(name)
         if offers != self.world.resources.offers:
-            self.arrivals.resources_offered(now)
+            self.arrivals.resources_offered()
 
     def node_deleted(self, name: str, uid: str) -> None:
         """Forget a node that was deleted."""
@@ -261,19 +265,23 @@ class Engine:
 
     def groups_applied(self, groups: Iterable[PodGroup], now: float) -> None:
         """Take over PodGroups that appeared or changed."""
-        self.arrivals.groups_applied(groups, now)
+        self.arrivals.groups_applied(groups)
 
     def group_deleted(self, key: GroupKey, uid: str, now: float) -> None:
         """Forget a PodGroup that was deleted."""
-        self.arrivals.group_deleted(key, uid, now)
+        self.arrivals.group_deleted(key, uid)
 
     def groups_served(self, api: GroupApi, serving: Serving, asked: float, now: float) -> None:
         """Take over whether there are PodGroups of an API, as it was answered when ``asked``."""
-        self.arrivals.groups_served(api, serving, asked, now)
+        self.arrivals.groups_served(api, serving, asked)
 
     def owner_changed(self, uid: str, now: float) -> None:
-        """Understand again the pending pods below an owner that appeared or changed."""
-        self.arrivals.owner_changed(uid, now)
+        """Understand again the pending pods below an owner that appeared or changed, with the next steps."""
+        self.arrivals.owner_changed(uid)
+
+    def reread(self, now: float, clock: Callable[[], float]) -> None:
+        """Understand pods again above which something changed, for a few milliseconds, as each step does."""
+        self.arrivals.reread(now, clock)
 
     def bind_finished(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         """Take over how a bind ended. Where that raises, only what the ledger holds for the pod follows it."""
@@ -342,6 +350,7 @@ class Engine:
 
     def may_bind(self, uid: str) -> str:
         """Return why a decided bind must not be written after all, or an empty string."""
+        self.arrivals.withdraw(uid)
         return self.outcomes.may_bind(uid)
 
     # ------------------------------------------------------------ the step
@@ -359,9 +368,9 @@ class Engine:
         self.contested.settle(now)
         if self._permits:
             self._permits = False
-            self.arrivals.understand_all(now)
+            self.arrivals.understand_all()
         self._check_outcomes(now)
-        self._leave_out(now)
+        self._leave_out(now, clock)
         self.spares.settle()
         if not self.arrivals.deciding:
             self.outcomes.half.begin()
@@ -417,9 +426,9 @@ class Engine:
         if self._unread_nominations and (pods := self._unread_nominations.take_due(now)):
             self._read_nominations(pods, now)
 
-    def _leave_out(self, now: float) -> None:
-        """Forget what was planned for pods that are about to be deleted."""
-        self.arrivals.settle(now)
+    def _leave_out(self, now: float, clock: Callable[[], float]) -> None:
+        """Take over what changed above pods; forget what was planned for those that are about to be deleted."""
+        self.arrivals.settle(now, clock)
         for uid in self.arrivals.leaving.take_new():
             self.contested.deleted(uid)
             self.preempting.pod_deleted(uid)
@@ -428,6 +437,7 @@ class Engine:
     def next_due(self) -> float | None:
         """Return when `step` must be called next, if nothing happens before."""
         due = (
+            0.0 if self.arrivals.rereading else None,
             self.queue.next_due(),
             self.waking.next_due(),
             self.outcomes.next_due(),
@@ -495,6 +505,9 @@ class Engine:
             return False
         if workload.problem:
             self._out += self._aside.refuse(workload, pending, now)
+            return False
+        if self.arrivals.is_stale(workload):
+            self.queue.back_off(order_of(workload), now + STALE_SECONDS)
             return False
         if lack := lacking(workload, pending):
             self._out += self._aside.incomplete(workload, pending, lack, now)

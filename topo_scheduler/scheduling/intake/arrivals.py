@@ -24,6 +24,7 @@ from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, 
 from topo_scheduler.scheduling.intake.leaving import Leaving
 from topo_scheduler.scheduling.intake.outside import ENTERING_PODS, OutsidePods, said_outside
 from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
+from topo_scheduler.scheduling.intake.rereading import Rereading
 from topo_scheduler.scheduling.intake.understand import Lineage, Understood, seconds, understand, waits_since
 from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.placing.second_tree import seen_fabric
@@ -64,6 +65,8 @@ class Arrivals:
         self._resolve = resolve
         self._pods = PendingPods(limits)
         self._unresolved: dict[str, Pod] = {}
+        self._newly_unresolved: dict[str, None] = {}
+        self._rereading = Rereading()
         self.outside = OutsidePods()
         self.deciding = False
         """Whether decisions are made: who is found bound before that was bound by an earlier process."""
@@ -125,6 +128,32 @@ class Arrivals:
         """Return the pending pods whose owners are not all known."""
         return list(self._unresolved.values())
 
+    def take_unresolved(self) -> list[Pod]:
+        """Return those of them that were understood since the last call."""
+        uids, self._newly_unresolved = self._newly_unresolved, {}
+        return [self._unresolved[uid] for uid in uids if uid in self._unresolved]
+
+    def _drop_unresolved(self, uid: str) -> None:
+        self._unresolved.pop(uid, None)
+        self._newly_unresolved.pop(uid, None)
+
+    @property
+    def rereading(self) -> bool:
+        """Whether pods are to be understood again, by `reread`."""
+        return bool(self._rereading)
+
+    def is_stale(self, workload: Workload) -> bool:
+        """Return whether something above a pending member changed that was not taken over yet."""
+        return bool(self._rereading) and any(one.uid in self._rereading for one in workload.at(Stage.PENDING))
+
+    def withdraw(self, uid: str) -> None:
+        """Withdraw a decided pod that is about to be deleted, if that was not taken over yet."""
+        found, pod = self._workloads.of_pod(uid), self._pods.get(uid)
+        if uid in self._rereading and found is not None and pod is not None:
+            lineage = self._resolve(pod)
+            gone = self.leaving.why(pod.metadata.namespace, lineage.gone if lineage is not None else "")
+            found[1].withdrawn = found[1].withdrawn or gone
+
     # ------------------------------------------------------------ facts in
 
     def applied(self, pods: Iterable[Pod], now: float) -> None:
@@ -160,8 +189,9 @@ class Arrivals:
         self._world.release(uid)
         self._outcomes.forget(uid)
         self._pods.drop(uid)
+        self._rereading.drop(uid)
         self.outside.drop(uid)
-        self._unresolved.pop(uid, None)
+        self._drop_unresolved(uid)
         self.siblings.drop(uid)
         self._told.drop(uid)
         workload = self._workloads.leave(uid)
@@ -176,33 +206,43 @@ class Arrivals:
         if waiting and (pod := self._pods.get(waiting[0].uid)) is not None:
             self.understand(pod, now)
 
-    def owner_changed(self, uid: str, now: float) -> None:
-        """Understand again the pending pods below an owner, or of a PodGroup, that appeared or changed."""
+    def owner_changed(self, uid: str) -> None:
+        """Note that an owner, or a PodGroup, appeared or changed: the pending pods below it are understood again."""
         for pod in self._pods.below(uid):
-            self.understand(pod, now)
+            self._rereading.put(pod)
 
-    def groups_applied(self, groups: Iterable[PodGroup], now: float) -> None:
+    def reread(self, now: float, clock: Callable[[], float]) -> None:
+        """Understand pods again above which something changed, for a few milliseconds."""
+
+        def understand_again(uid: str) -> None:
+            if (pod := self._pods.get(uid)) is not None:
+                self.understand(pod, now)
+
+        self._rereading.read(understand_again, clock)
+
+    def groups_applied(self, groups: Iterable[PodGroup]) -> None:
         """Take over PodGroups that appeared or changed."""
         for group in groups:
             try:
                 if self._world.groups.put(group):
                     self._describe(self._workloads.get(group.key.id))
-                    self.owner_changed(group.key.id, now)
+                    self.owner_changed(group.key.id)
             except Exception as error:
                 self._out += failure_of(f"PodGroup {group.key.id}", error, Activity.OBJECT)
 
-    def group_deleted(self, key: GroupKey, uid: str, now: float) -> None:
+    def group_deleted(self, key: GroupKey, uid: str) -> None:
         """Forget a PodGroup that was deleted; pods that wait go on waiting for one of its name."""
         if self._world.groups.drop(key, uid):
-            self.owner_changed(key.id, now)
+            self.owner_changed(key.id)
 
-    def groups_served(self, api: GroupApi, serving: Serving, asked: float, now: float) -> None:
+    def groups_served(self, api: GroupApi, serving: Serving, asked: float) -> None:
         """Take over whether there are PodGroups of an API, as of a moment."""
         self._world.groups.serve(api, serving, asked)
-        self.owner_changed(watched_api(api), now)
+        self.owner_changed(watched_api(api))
 
     def understand(self, pod: Pod, now: float) -> None:
         """Make sense of a pending pod, again where that was done before. A pod that can't be read is refused."""
+        self._rereading.drop(pod.metadata.uid)
         try:
             self._understand(pod, now)
         except Exception as error:
@@ -226,7 +266,7 @@ class Arrivals:
                 self._outcomes.forget(uid)
                 self.touch(found[0])
         elif found is None or found[1].stage is Stage.PENDING:
-            self._unresolved.pop(uid, None)
+            self._drop_unresolved(uid)
             if found is not None:
                 self.touch(found[0])
             problem = f"internal error while its specification was read, please report it: {why}. It is read again"
@@ -254,8 +294,9 @@ class Arrivals:
             return
         if lineage is None:
             self._unresolved[uid] = pod
+            self._newly_unresolved[uid] = None
             return
-        self._unresolved.pop(uid, None)
+        self._drop_unresolved(uid)
         self.leaving.drop(uid)
         since = found[1].enqueued if found is not None else waits_since(pod, self._world.epoch, now)
         understood = self._understood(pod, lineage, since)
@@ -281,18 +322,18 @@ class Arrivals:
         permitted = world.claims.permitted
         return understand(pod, lineage, world.resources, since, world.groups, world.around.extensions, permitted)
 
-    def understand_all(self, now: float) -> None:
+    def understand_all(self) -> None:
         """Understand all pending pods again, as the configuration that says what they may have has changed."""
         for pod in self._pods.all():
             if pod.metadata.uid not in self._unresolved:
-                self.understand(pod, now)
+                self._rereading.put(pod)
 
-    def resources_offered(self, now: float) -> None:
+    def resources_offered(self) -> None:
         """Understand the refused pods again: nodes offer a resource that none offered before."""
         for pod in self._pods.all():
             found = self._workloads.of_pod(pod.metadata.uid)
             if found is not None and found[1].problem:
-                self.understand(pod, now)
+                self._rereading.put(pod)
 
     def _stays_outside(self, pod: Pod) -> bool:
         """Keep a pod outside while its namespace has too many that are pending."""
@@ -328,12 +369,13 @@ class Arrivals:
             # Not at once: all members of a large gang may be left out one after the other.
             self._speechless[workload.id] = None
 
-    def settle(self, now: float) -> None:
-        """Understand again what the deletion of namespaces and owners changed, and what there is room for now."""
+    def settle(self, now: float, clock: Callable[[], float]) -> None:
+        """Understand again what changed above pods, for a few milliseconds, and what there is room for now."""
         self._let_in(now)
         if namespaces := self.leaving.take_namespaces():
             for pod in self._pods.of_namespaces(namespaces):
-                self.understand(pod, now)
+                self._rereading.put(pod)
+        self.reread(now, clock)
         while self._speechless:
             id_, _ = self._speechless.popitem()
             if (workload := self._workloads.get(id_)) is not None:
@@ -343,8 +385,9 @@ class Arrivals:
         changed, problems = self._world.bound(pod)
         self._out += [Complain(problem) for problem in problems]
         self._pods.drop(pod.metadata.uid)
+        self._rereading.drop(pod.metadata.uid)
         self.outside.drop(pod.metadata.uid)
-        self._unresolved.pop(pod.metadata.uid, None)
+        self._drop_unresolved(pod.metadata.uid)
         self.leaving.drop(pod.metadata.uid)
         if pod.spec.scheduler_name == self._scheduler_name:
             self._bound_ours(pod, now)
@@ -464,6 +507,7 @@ class Arrivals:
     def bound_at_last(self, uid: str) -> None:
         """Note that a pod is no longer to be placed: it is bound, or gone."""
         self._pods.drop(uid)
+        self._rereading.drop(uid)
 
     def not_bound(self, uid: str, now: float) -> None:
         """Note that a decided pod was not bound: it is understood again, with its owners as they are by now."""

@@ -142,7 +142,7 @@ def understand(
     extensions = extensions or _BUILT_IN
     groups = groups or Groups()
     request = read_annotations(chain, extensions.strategies, groups.levels or None)
-    warnings = [(Reason.ANNOTATION, str(problem)) for problem in unknown_annotations(chain)]
+    warnings = [(Reason.ANNOTATION, warning) for warning in unknown_annotations(chain)]
     if lineage.complaint:
         warnings.append((Reason.OWNER, lineage.complaint))
     problems = [str(problem) for problem in request.problems]
