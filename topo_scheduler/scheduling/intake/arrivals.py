@@ -67,6 +67,8 @@ class Arrivals:
         self._unresolved: dict[str, Pod] = {}
         self._newly_unresolved: dict[str, None] = {}
         self._rereading = Rereading()
+        self._changed_above: dict[str, None] = {}
+        """Uids of owners, and keys of PodGroups, that changed since the last step and have pods below them."""
         self.outside = OutsidePods()
         self.deciding = False
         """Whether decisions are made: who is found bound before that was bound by an earlier process."""
@@ -110,7 +112,7 @@ class Arrivals:
 
     def below(self, owner: str) -> bool:
         """Return whether a pod that is to be placed stands below an owner."""
-        return bool(self._pods.below(owner))
+        return self._pods.has_below(owner)
 
     def rows_of_siblings(self, uid: str) -> list[int]:
         """Return the rows where bound pods of a pending pod's controller run, one entry a pod."""
@@ -140,7 +142,7 @@ class Arrivals:
     @property
     def rereading(self) -> bool:
         """Whether pods are to be understood again, by `reread`."""
-        return bool(self._rereading)
+        return bool(self._rereading or self._changed_above)
 
     def is_stale(self, workload: Workload) -> bool:
         """Return whether something above a pending member changed that was not taken over yet."""
@@ -149,7 +151,8 @@ class Arrivals:
     def withdraw(self, uid: str) -> None:
         """Withdraw a decided pod that is about to be deleted, if that was not taken over yet."""
         found, pod = self._workloads.of_pod(uid), self._pods.get(uid)
-        if uid in self._rereading and found is not None and pod is not None:
+        stale = uid in self._rereading or not self._changed_above.keys().isdisjoint(self._pods.above(uid))
+        if stale and found is not None and pod is not None:
             lineage = self._resolve(pod)
             gone = self.leaving.why(pod.metadata.namespace, lineage.gone if lineage is not None else "")
             found[1].withdrawn = found[1].withdrawn or gone
@@ -208,8 +211,8 @@ class Arrivals:
 
     def owner_changed(self, uid: str) -> None:
         """Note that an owner, or a PodGroup, appeared or changed: the pending pods below it are understood again."""
-        for pod in self._pods.below(uid):
-            self._rereading.put(pod)
+        if self._pods.has_below(uid):
+            self._changed_above[uid] = None
 
     def reread(self, now: float, clock: Callable[[], float]) -> None:
         """Understand pods again above which something changed, for a few milliseconds."""
@@ -218,6 +221,10 @@ class Arrivals:
             if (pod := self._pods.get(uid)) is not None:
                 self.understand(pod, now)
 
+        changed, self._changed_above = self._changed_above, {}
+        for owner in changed:
+            for pod in self._pods.below(owner):
+                self._rereading.put(pod)
         self._rereading.read(understand_again, clock)
 
     def groups_applied(self, groups: Iterable[PodGroup]) -> None:

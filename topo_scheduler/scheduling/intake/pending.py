@@ -103,6 +103,14 @@ class PendingPods:
         """Return the pending pods of some namespaces, in order of uid."""
         return [pod for _, pod in sorted(self._pods.items()) if pod.metadata.namespace in namespaces]
 
+    def has_below(self, owner: str) -> bool:
+        """Return whether a pending pod stands below an owner."""
+        return owner in self._below
+
+    def above(self, uid: str) -> tuple[str, ...]:
+        """Return the uids of the owners of a pending pod that are known."""
+        return self._owners.get(uid, ())
+
     def below(self, owner: str) -> list[Pod]:
         """Return the pending pods below an owner, in order of uid."""
         return [self._pods[uid] for uid in sorted(self._below.get(owner, ()))]
