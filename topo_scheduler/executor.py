@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,10 +10,12 @@ from typing import Any, Final
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.bind_plugins import BindPlugins, Refusal
+from topo_scheduler.bind_queue import BindQueue
 from topo_scheduler.kube.binder import NOT_SETTLED, Binder, BindRequest, BindResult, Outcome
 from topo_scheduler.kube.conditions import ConditionWriter
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
+from topo_scheduler.kube.fair_slots import FairSlots
 from topo_scheduler.kube.group_conditions import GroupConditionWriter, GroupMark
 from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.volumes import VolumeWriter
@@ -51,6 +52,8 @@ from topo_scheduler.state.storage import VolumeWrite
 log = logging.getLogger(__name__)
 
 EVICTIONS_IN_FLIGHT: Final = 16
+EVICTIONS_OF_NAMESPACE: Final = 4
+"""Evictions at once of one namespace's pods, whose webhooks may not answer."""
 HANGS_AFTER_SECONDS: Final = 3.0
 """How long a bind may go unanswered before it is asked whether the API server answers otherwise."""
 MARK_DELAY_SECONDS: Final = 1.0
@@ -125,14 +128,13 @@ class Executor:
         self._start = start
         self._changed = changed
         self._confirm = confirm
-        self._evictions = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
-        self._binds: deque[Bind | Rehearse] = deque()
-        self._bind_ready = asyncio.Semaphore(0)
+        self._evictions = FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_OF_NAMESPACE)
+        self._binds = BindQueue()
 
     @property
     def busy(self) -> bool:
-        """Whether binds wait or are under way."""
-        return bool(self._binds or self._to.binder.in_flight)
+        """Whether binds wait or are under way, other than of namespaces whose binds hang."""
+        return self._binds.busy
 
     def drop_binds(self) -> None:
         """Write no bind that was not begun."""
@@ -142,8 +144,7 @@ class Executor:
         """Do it, or start doing it."""
         match instruction:
             case Bind() | Rehearse():
-                self._binds.append(instruction)
-                self._bind_ready.release()
+                self._binds.put(instruction)
             case PrepareVolumes(pod, writes):
                 self._start(self._prepare_volumes(pod, writes), f"volumes {pod.uid}")
             case Tell(pod, warning, reason, message):
@@ -188,10 +189,12 @@ class Executor:
     async def bind(self) -> None:
         """Write binds one after the other, until cancelled; several of these run at once."""
         while True:
-            await self._bind_ready.acquire()
-            if self._binds:
-                work = self._binds.popleft()
+            work = await self._binds.take()
+            began = self._clock()
+            try:
                 await (self._bind(work) if isinstance(work, Bind) else self._rehearse(work.bind))
+            finally:
+                self._binds.done(work, self._clock() - began)
 
     async def _rehearse(self, bind: Bind) -> None:
         """Ask whether a Binding would be taken. Whatever else is wrong with it shows when it is written."""
@@ -203,6 +206,7 @@ class Executor:
                 outcome, message = _OUTCOMES[result.outcome], result.message
                 if message.startswith(NOT_SETTLED):
                     outcome = BindOutcome.REJECTED  # what hangs once would hang when it is written, too
+                    self._binds.hangs(bind.pod.namespace)
             except (PluginError, Refusal) as error:
                 log.debug("pod %s/%s is not tried: %s", bind.pod.namespace, bind.pod.name, error)
         if outcome is BindOutcome.REJECTED:
@@ -279,6 +283,7 @@ class Executor:
 
     async def _ask_about(self, request: BindRequest) -> None:
         if await self._to.binder.is_answered(request):
+            self._binds.hangs(request.namespace)
             self._engine.bind_hangs(request.uid, self._clock())
             self._changed()
 
@@ -314,7 +319,7 @@ class Executor:
         pod = preempt.pod
         # Outside of the slots: owners that do not answer must not delay evictions for other workloads.
         why, confirmed = await self._confirm(preempt.preemptor), self._clock()
-        async with self._evictions:
+        async with self._evictions.slot(pod.namespace):
             if not why and self._clock() - confirmed > CONFIRMED_SECONDS:
                 why = await self._confirm(preempt.preemptor)
             if why and self._engine.may_evict(pod.uid):

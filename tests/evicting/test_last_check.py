@@ -15,7 +15,7 @@ from tests.kube.world import World, world
 from tests.scheduling.driver import Driver
 from topo_scheduler.api.objects import OwnerReference, Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.executor import EVICTIONS_IN_FLIGHT, Executor, Writers
+from topo_scheduler.executor import EVICTIONS_OF_NAMESPACE, Executor, Writers
 from topo_scheduler.kube.evictions import Evictor
 from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.kube.podstatus import PodStatusWriter
@@ -163,17 +163,17 @@ async def test_pods_are_evicted_for_a_gang_whose_owner_is_there() -> None:
 @virtual_time
 async def test_an_eviction_that_is_queued_is_withdrawn_when_its_gang_is_deleted() -> None:
     """More than are in flight at once: the first hang, and the others are not sent at all."""
-    size = EVICTIONS_IN_FLIGHT + 24
+    size = EVICTIONS_OF_NAMESPACE + 24
     async with world() as w:
         job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
         async with evicting(w, job, size, confirm=False) as e:
             w.server.faults.add(Delay(2.0), verb="create", resource="pods/eviction")
             assert e.decide() == size
             await asyncio.sleep(1)
-            assert e.evictions == EVICTIONS_IN_FLIGHT
+            assert e.evictions == EVICTIONS_OF_NAMESPACE
             e.driver.disown(job["metadata"]["uid"])
             await e.settled()
-            assert e.evictions == EVICTIONS_IN_FLIGHT and e.running == size - EVICTIONS_IN_FLIGHT
+            assert e.evictions == EVICTIONS_OF_NAMESPACE and e.running == size - EVICTIONS_OF_NAMESPACE
 
 
 @virtual_time
@@ -271,7 +271,7 @@ async def test_nothing_is_evicted_while_the_owner_does_not_answer_and_the_gang_t
 
 @virtual_time
 async def test_an_owner_that_does_not_answer_delays_no_other_eviction() -> None:
-    size = EVICTIONS_IN_FLIGHT
+    size = EVICTIONS_OF_NAMESPACE
     async with world() as w, evicting(w, ray_cluster(w), size) as e, evicting(w, ray_cluster(w, "other")) as other:
         w.server.faults.add(Delay(600.0), where=lambda info: info.path.endswith("/rayclusters/ray"))
         other.executor._evictions = e.executor._evictions

@@ -336,7 +336,8 @@ class Engine:
 
     def may_evict(self, uid: str) -> bool:
         """Return whether the eviction of a victim still makes room for a workload that waits for it."""
-        return self.preempting.gives_way(uid)
+        going = any(self.arrivals.why_gone(pod) for pod in self.preempting.preemptors(uid))
+        return self.preempting.gives_way(uid) and not going
 
     def rollback_refused(self, uid: str, message: str, now: float) -> None:
         """Take over that a member of a gang that is rolled back was not evicted."""

@@ -146,16 +146,23 @@ class Arrivals:
 
     def is_stale(self, workload: Workload) -> bool:
         """Return whether something above a pending member changed that was not taken over yet."""
-        return bool(self._rereading) and any(one.uid in self._rereading for one in workload.at(Stage.PENDING))
+        return self.rereading and any(self._is_stale(member.uid) for member in workload.at(Stage.PENDING))
+
+    def _is_stale(self, uid: str) -> bool:
+        return uid in self._rereading or not self._changed_above.keys().isdisjoint(self._pods.above(uid))
+
+    def why_gone(self, uid: str) -> str:
+        """Return why a pending pod is about to be deleted, where that was not taken over yet; empty otherwise."""
+        pod = self._pods.get(uid)
+        if pod is None or not self._is_stale(uid):
+            return ""
+        lineage = self._resolve(pod)
+        return self.leaving.why(pod.metadata.namespace, lineage.gone if lineage is not None else "")
 
     def withdraw(self, uid: str) -> None:
         """Withdraw a decided pod that is about to be deleted, if that was not taken over yet."""
-        found, pod = self._workloads.of_pod(uid), self._pods.get(uid)
-        stale = uid in self._rereading or not self._changed_above.keys().isdisjoint(self._pods.above(uid))
-        if stale and found is not None and pod is not None:
-            lineage = self._resolve(pod)
-            gone = self.leaving.why(pod.metadata.namespace, lineage.gone if lineage is not None else "")
-            found[1].withdrawn = found[1].withdrawn or gone
+        if (gone := self.why_gone(uid)) and (found := self._workloads.of_pod(uid)) is not None:
+            found[1].withdrawn = gone
 
     # ------------------------------------------------------------ facts in
 

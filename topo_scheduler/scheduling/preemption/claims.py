@@ -83,6 +83,11 @@ class Claims:
         # Pods that were left out since then end their claim with the next step only.
         return claim is not None and any(self._workloads.of_pod(pod) is not None for pod in claim.nodes)
 
+    def preemptors(self, uid: str) -> list[str]:
+        """Return the uids of the pods for which a victim gives way."""
+        claim = self._claims.get(self._victim_of.get(uid, ""))
+        return list(claim.nodes) if claim is not None else []
+
     def take_victim(self, uid: str) -> Claim | None:
         """Return the claim a pod was to give way to; it does no longer."""
         return self._claims.get(self._victim_of.pop(uid, ""))

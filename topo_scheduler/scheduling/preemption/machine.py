@@ -245,6 +245,10 @@ class Preempting:
         """Return whether a pod is to give way to a workload that was promised its room, and is still there."""
         return self._claims.awaits(uid)
 
+    def preemptors(self, uid: str) -> list[str]:
+        """Return the uids of the pods for which a pod is to give way."""
+        return self._claims.preemptors(uid)
+
     def evicted(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> tuple[list[Instruction], str]:
         """Take over how an eviction ended; return what is to be done, and the workload to be tried again or empty."""
         if outcome is EvictionOutcome.GOING:

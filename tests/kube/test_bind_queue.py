@@ -1,0 +1,125 @@
+"""Binds of namespaces take turns, and one whose binds hang can't hold all workers."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from topo_scheduler.bind_queue import HANGING, BindQueue, Work, namespace_of
+from topo_scheduler.scheduling.instructions import Bind, PodRef, Rehearse
+
+WORKERS = 48
+
+
+def bind(namespace: str, number: int = 0) -> Bind:
+    return Bind(PodRef(namespace, f"p{number}", f"{namespace}-{number}"), "node-1", {}, 0.0, 0.0)
+
+
+def busy(queue: BindQueue) -> bool:
+    return queue.busy
+
+
+class Workers:
+    """Workers that each take one bind; it ends when the test says so."""
+
+    def __init__(self, queue: BindQueue, count: int = WORKERS) -> None:
+        self._queue = queue
+        self.taken: list[Work] = []
+        self.tasks = [asyncio.create_task(self._work()) for _ in range(count)]
+        self._ends: dict[str, asyncio.Future[float]] = {}
+
+    async def _work(self) -> None:
+        while True:
+            work = await self._queue.take()
+            uid = (work if isinstance(work, Bind) else work.bind).pod.uid
+            self.taken.append(work)
+            self._ends[uid] = asyncio.get_running_loop().create_future()
+            self._queue.done(work, await self._ends[uid])
+
+    async def settle(self) -> Counter[str]:
+        """Return how many binds of each namespace were taken."""
+        for _ in range(8):
+            await asyncio.sleep(0)
+        return Counter(map(namespace_of, self.taken))
+
+    def end(self, namespace: str, seconds: float) -> None:
+        for uid, end in self._ends.items():
+            if uid.startswith(f"{namespace}-") and not end.done():
+                end.set_result(seconds)
+
+    def cancel(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+
+
+async def test_however_many_binds_of_one_namespace_hang_those_of_others_have_workers_at_once() -> None:
+    queue = BindQueue()
+    workers = Workers(queue)
+    for number in range(200):
+        queue.put(bind("hostile", number))
+    assert (await workers.settle())["hostile"] == 40
+    for number in range(8):
+        queue.put(bind("victim", number))
+    assert (await workers.settle())["victim"] >= 6
+    workers.end("victim", 0.01)
+    assert (await workers.settle())["victim"] == 8
+    workers.cancel()
+
+
+async def test_a_namespace_whose_binds_hang_holds_few_workers_until_one_of_them_ends_soon() -> None:
+    queue = BindQueue()
+    workers = Workers(queue)
+    for number in range(200):
+        queue.put(bind("hostile", number))
+    await workers.settle()
+    queue.hangs("hostile")
+    assert not busy(queue)
+    workers.end("hostile", 10.0)
+    assert (await workers.settle())["hostile"] == 40 + HANGING
+    workers.end("hostile", 0.1)
+    assert (await workers.settle())["hostile"] == 40 + HANGING + 40
+    assert busy(queue)
+    workers.cancel()
+
+
+async def test_namespaces_take_turns() -> None:
+    queue = BindQueue()
+    for number in range(3):
+        queue.put(bind("a", number))
+    queue.put(bind("b"))
+    queue.put(Rehearse(bind("c")))
+    order = []
+    for _ in range(5):
+        work = await queue.take()
+        order.append(namespace_of(work))
+        queue.done(work, 0.0)
+    assert order == ["a", "b", "c", "a", "a"]
+
+
+async def test_a_healthy_namespace_has_nearly_all_workers_and_one_worker_serves_all() -> None:
+    queue = BindQueue()
+    workers = Workers(queue, 1)
+    for number in range(20):
+        queue.put(bind("a", number))
+        workers.end("a", 0.0)
+        await workers.settle()
+    workers.end("a", 0.0)
+    assert (await workers.settle())["a"] == 20
+    workers.cancel()
+
+
+async def test_a_worker_that_ended_is_given_nothing_and_what_is_cleared_is_never_taken() -> None:
+    queue = BindQueue()
+    gone, stays = asyncio.create_task(queue.take()), asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.sleep(0)
+    queue.put(bind("a", 1))
+    assert await stays == bind("a", 1)
+    queue.put(bind("a", 2))
+    queue.clear()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(queue.take(), 0.01)
+    assert busy(queue)  # the first has not ended
+    queue.done(bind("a", 1), 0.0)
+    assert not busy(queue)
