@@ -308,6 +308,28 @@ async def test_a_lease_that_somebody_else_has_written_is_lost_at_once(thief: str
             assert not a.holds()
 
 
+@pytest.mark.parametrize(
+    "written",
+    [{"holderIdentity": ""}, {"holderIdentity": None}, {"leaseDurationSeconds": 1}, {"leaseDurationSeconds": -5}],
+    ids=["emptied", "removed", "one second", "negative"],
+)
+@virtual_time
+async def test_what_somebody_writes_on_the_lease_by_hand_never_makes_two_leaders(written: dict[str, Any]) -> None:
+    def edit(obj: dict[str, Any]) -> dict[str, Any]:
+        return {**obj, "spec": {**obj["spec"], **written}}
+
+    async with town() as t:
+        a, b = await t.add("a"), await t.add("b")
+        await eventually(lambda: a.active or b.active)
+        for cycle in range(12):
+            await asyncio.sleep(2.5 + 0.35 * cycle)
+            t.store.modify(LEASES, "topo", "kube-system", edit)
+            for _ in range(400):
+                assert not (a.elector.holds() and b.elector.holds())
+                await asyncio.sleep(0.05)
+        await eventually(lambda: a.active or b.active, within=20)
+
+
 @virtual_time
 async def test_what_others_write_on_the_lease_is_kept() -> None:
     async with town() as t:

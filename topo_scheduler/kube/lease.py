@@ -41,6 +41,15 @@ LOOK_SECONDS = 1.0
 RUSH_SECONDS = 0.2
 """Standbys try to take a lease that has run out within this time, so that they do not act in step."""
 
+RELEASED_SECONDS = 1
+"""Lease duration that a leader writes when it releases the lease, as client-go does.
+
+An empty holder with another duration was written by hand: the leader may not have noticed yet.
+"""
+
+LONGEST_SECONDS = 3600.0
+"""Longest lease duration of another that is believed."""
+
 RELEASE_SECONDS = 5.0
 """A lease that cannot be released in this time expires by itself."""
 
@@ -235,7 +244,7 @@ class LeaderElector:
     async def _give_up(self) -> None:
         current = self._current or await self._read()
         if current.holder == self.identity:
-            await self._write(current, {"holderIdentity": "", "leaseDurationSeconds": 1})
+            await self._write(current, {"holderIdentity": "", "leaseDurationSeconds": RELEASED_SECONDS})
             self.leader = ""
 
     # ------------------------------------------------------------ contending
@@ -281,16 +290,25 @@ class LeaderElector:
         """When another's lease has run out, by our clock; in the past where there is none."""
         if self._observed is None:
             return NEVER
-        return self._observed_at + float(self._observed.spec.get("leaseDurationSeconds") or self._duration)
+        written = float(self._observed.spec.get("leaseDurationSeconds") or 0)
+        return self._observed_at + max(self._duration, min(written, LONGEST_SECONDS))
+
+    def _may_be_held(self, current: Lease) -> bool:
+        """Whether another may hold the lease: it names one, or whoever emptied the name did not release it."""
+        if current.holder:
+            return current.holder != self.identity
+        return bool(current.version) and current.spec.get("leaseDurationSeconds") != RELEASED_SECONDS
 
     def _is_free(self, current: Lease) -> bool:
         """Whether the lease may be taken: nobody's, ours, or another's whose time is up before our eyes."""
         now = self._clock()
-        if current.holder and current.holder != self.identity:
+        if self._may_be_held(current):
             # By version, not by renewTime: the holder's clock may stand still.
             if self._observed is None or self._observed.version != current.version:
                 self._observed, self._observed_at = current, now
                 self.leader = current.holder
+                if not current.holder:
+                    logger.warning("the lease names no holder, but was not released: waiting until it runs out")
         elif current.version:
             self._observed = None  # released, by whoever held it
         # A lease that was deleted says nothing: who held it may not have noticed yet.
