@@ -1,7 +1,20 @@
 """Metadata that tenants write is cut to what may be read."""
 
-from topo_scheduler.api.objects import ObjectMeta, OwnerReference
-from topo_scheduler.kube.slimming import MOST_CHARACTERS, slim
+import pytest
+
+from topo_scheduler.api.groups import GroupApi, PodGroupObject
+from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectMeta, OwnerReference
+from topo_scheduler.api.selectors import LabelSelector, Requirement
+from topo_scheduler.api.storage import PersistentVolumeClaim, PersistentVolumeClaimSpec
+from topo_scheduler.kube.slimming import (
+    MOST_CHARACTERS,
+    MOST_LABEL_CHARACTERS,
+    NO_VOLUME,
+    slim,
+    slim_object,
+    slim_reference,
+)
+from topo_scheduler.state.groups import read_group
 
 
 def _characters(metadata: ObjectMeta) -> int:
@@ -41,3 +54,42 @@ def test_owners_and_labels_of_tenants_are_few_and_those_of_nodes_stay() -> None:
     assert mine.controller == references[7]
     assert len(mine.labels) == 256
     assert node.labels == labels
+
+
+def test_labels_and_references_have_no_more_characters_than_are_read() -> None:
+    owner = OwnerReference("batch/v1", "Job", "n" * 500_000, "u" * 500_000, True)
+    metadata = ObjectMeta("a", "ns", labels={f"{n:0300d}": "v" * 63 for n in range(200)}, owner_references=[owner])
+    slim(metadata)
+    assert sum(len(key) + len(value) for key, value in metadata.labels.items()) <= MOST_LABEL_CHARACTERS
+    assert metadata.controller is not None
+    assert (len(metadata.controller.name), len(metadata.controller.uid)) == (254, 254), "a name that can't exist"
+    pod = ObjectMeta("a", "ns", owner_references=[owner])
+    slim_reference(pod)
+    assert pod.controller == metadata.controller
+
+
+LONG = LabelSelector({}, (Requirement("app", "In", tuple(f"{n:050d}" for n in range(20_000))),))
+
+
+def test_a_budget_whose_selector_is_too_long_protects_its_namespace() -> None:
+    budget = Budget(spec=BudgetSpec(LONG), status=BudgetStatus(disruptions_allowed=3))
+    slim_object(budget)
+    assert budget.spec.selector == LabelSelector()
+    assert budget.status.disruptions_allowed == 0
+    short = Budget(spec=BudgetSpec(LabelSelector({"app": "x"})), status=BudgetStatus(disruptions_allowed=3))
+    slim_object(short)
+    assert (short.spec.selector, short.status.disruptions_allowed) == (LabelSelector({"app": "x"}), 3)
+
+
+def test_a_claim_whose_selector_is_too_long_fits_no_volume() -> None:
+    claim = PersistentVolumeClaim(spec=PersistentVolumeClaimSpec(selector=LONG))
+    slim_object(claim)
+    assert claim.spec.selector == NO_VOLUME
+
+
+@pytest.mark.parametrize("api", [GroupApi.VOLCANO, GroupApi.PLUGINS, GroupApi.NATIVE])
+def test_pods_of_a_podgroup_that_is_too_long_are_refused_with_its_size(api: GroupApi) -> None:
+    group = PodGroupObject(ObjectMeta("g", "ns"), spec={"minMember": 2, "subGroupPolicy": [{"name": "x" * 40_000}]})
+    slim_object(group)
+    problem = read_group(api, "v1", group).problem
+    assert "spec has 40" in problem and "at most 32,768; make it shorter" in problem

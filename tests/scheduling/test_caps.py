@@ -405,3 +405,15 @@ def test_a_gang_of_too_many_classes_that_grows_is_not_told_again_of_each_pod(mon
         d.run(pod)
         assert len(looked) <= 8, "whether it can be placed is not asked once for each member"
     assert sum("different classes, a gang may have" in told for told in d.told()) == len(pods), "each is told once"
+
+
+def test_labels_of_too_many_characters_refuse_a_pending_pod_and_select_no_bound_one() -> None:
+    d = Driver(fabric({"s/l1": 2}))
+    labels = {f"{n:0300d}": "v" * 63 for n in range(60)}
+    pending = make_pod("pending", gpus=1, labels=labels)
+    bound = make_pod("bound", gpus=1, labels=labels, node="s-l1-0")
+    d.apply(pending, bound)
+    d.step()
+    assert "metadata.labels has 21780 characters, the scheduler reads at most 16384" in d.told(pending)[0]
+    entry = d.engine.world.ledger.get(bound.metadata.uid)
+    assert entry is not None and entry.profile is not None and entry.profile.labels == {}

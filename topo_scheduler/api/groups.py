@@ -83,6 +83,10 @@ READ_OF_PODS: Final = frozenset(
 """Keys of labels and annotations by which controllers and other schedulers say of a pod what this one reads."""
 
 
+TOO_LONG: Final = "tooLong"
+"""Field of the ``spec`` of a PodGroup that is not kept as it is too long: how many bytes it has as JSON."""
+
+
 class PodGroupObject(Base):
     """A PodGroup of any API, as it comes: what its fields mean differs between them, see ``state.groups``."""
 

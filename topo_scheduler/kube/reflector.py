@@ -39,7 +39,7 @@ from topo_scheduler.kube.errors import (
 from topo_scheduler.kube.outage import Outage
 from topo_scheduler.kube.resources import Object, Resource
 from topo_scheduler.kube.sinks import Batch, Deleted, Sink
-from topo_scheduler.kube.slimming import slim
+from topo_scheduler.kube.slimming import slim, slim_object, slim_reference
 
 logger = logging.getLogger(__name__)
 
@@ -345,6 +345,9 @@ class Reflector(Generic[T]):
         self._known[key] = state
         if self._slims:
             slim(item.metadata)
+            slim_object(item)
+        else:
+            slim_reference(item.metadata)
         batch.apply(item)
 
     def _delete(self, item: T | Bad, batch: Batch[T]) -> None:

@@ -1,18 +1,63 @@
-"""What is kept of the metadata of objects that tenants write: an annotation may have 256 KiB, and labels a megabyte.
+"""What is kept of objects that tenants write: an annotation may have 256 KiB, and labels or a selector a megabyte.
 
-Pods are another matter: `state.trimming` says why one is refused.
+What is too much of a pod is a reason to refuse it: `state.trimming`. Of its owner only the reference is cut here.
 """
 
 from typing import Final
 
+import msgspec
+
+from topo_scheduler.api.groups import TOO_LONG, PodGroupObject
 from topo_scheduler.api.labels import PREFIX
-from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.api.objects import Budget, ObjectMeta
+from topo_scheduler.api.selectors import LabelSelector
+from topo_scheduler.api.storage import PersistentVolumeClaim
 
 MOST_CHARACTERS: Final = 16_384
 """Characters of all annotations of an object together, names included."""
 MOST_VALUE_CHARACTERS: Final = 4_096
 """Characters of one annotation; of a longer one these are kept, and one more."""
 MOST_LABELS: Final = 256
+MOST_LABEL_CHARACTERS: Final = 8_192
+"""Characters of all labels of an object together, names included."""
+MOST_NAME_CHARACTERS: Final = 253
+"""Characters of a name that can exist. Of a longer one in a reference these are kept, and one more."""
+MOST_SPEC_BYTES: Final = 32_768
+"""Bytes of what is read of the ``spec`` of a budget, a claim or a PodGroup, as JSON."""
+NO_VOLUME: Final = LabelSelector({f"{PREFIX}selector-is-too-long": "true"})
+"""Selects no volume."""
+
+
+def slim_object(item: object) -> None:
+    """Cut what may be read of the ``spec`` of an object that is too long, on the safe side.
+
+    A budget then protects all pods of its namespace, a claim fits no volume that there is, and the pods of a PodGroup
+    can't be placed.
+    """
+    if isinstance(item, Budget) and _bytes(item.spec) > MOST_SPEC_BYTES:
+        item.spec.selector = LabelSelector()
+        item.status.disruptions_allowed = 0
+    elif isinstance(item, PersistentVolumeClaim) and _bytes(item.spec) > MOST_SPEC_BYTES:
+        item.spec.selector = NO_VOLUME
+        item.spec.access_modes = item.spec.access_modes[:MOST_LABELS]
+    elif isinstance(item, PodGroupObject):
+        if (size := _bytes(item.spec)) > MOST_SPEC_BYTES:
+            item.spec = {TOO_LONG: size}
+        if _bytes(item.status) > MOST_SPEC_BYTES:
+            item.status = {}
+
+
+def _bytes(value: object) -> int:
+    return len(msgspec.json.encode(value))
+
+
+def slim_reference(metadata: ObjectMeta) -> None:
+    """Cut the names in the reference to the controller: the API server takes any length."""
+    owner = metadata.controller
+    most = MOST_NAME_CHARACTERS
+    if owner is not None and max(len(owner.name), len(owner.uid), len(owner.kind), len(owner.api_version)) > most:
+        cut = {field: getattr(owner, field)[: most + 1] for field in ("name", "uid", "kind", "api_version")}
+        metadata.owner_references = [msgspec.structs.replace(owner, **cut)]
 
 
 def slim(metadata: ObjectMeta) -> None:
@@ -32,7 +77,23 @@ def slim(metadata: ObjectMeta) -> None:
             left -= len(name) + len(value)
             kept[name] = value
         metadata.annotations = kept
-    if metadata.namespace and len(metadata.labels) > MOST_LABELS:
-        metadata.labels = dict(list(metadata.labels.items())[:MOST_LABELS])
+    if metadata.namespace and metadata.labels:
+        metadata.labels = short_labels(metadata.labels)
     if len(metadata.owner_references) > 1:
         metadata.owner_references = [metadata.controller] if metadata.controller is not None else []
+    slim_reference(metadata)
+
+
+def short_labels(labels: dict[str, str]) -> dict[str, str]:
+    """Return the first labels of an object, up to the caps of their number and characters."""
+    characters = sum(map(len, labels)) + sum(map(len, labels.values()))
+    if len(labels) <= MOST_LABELS and characters <= MOST_LABEL_CHARACTERS:
+        return labels
+    kept: dict[str, str] = {}
+    left = MOST_LABEL_CHARACTERS
+    for key, value in labels.items():
+        left -= len(key) + len(value)
+        if left < 0 or len(kept) == MOST_LABELS:
+            break
+        kept[key] = value
+    return kept

@@ -267,6 +267,12 @@ class Attempts:
             return None
         return self._placed(workload, groups, ask, found, layout, volumes, "in the seats that were held for them")
 
+    def drop_caches(self) -> None:
+        """Drop what is kept to be quick, by what was asked for."""
+        self.planner.drop_caches()
+        self._asked.clear()
+        self._failures.clear()
+
     def _demand(self, asked: object) -> Wanted:
         found = self._asked.get(asked)
         if found is None:

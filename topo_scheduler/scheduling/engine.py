@@ -43,14 +43,18 @@ from topo_scheduler.scheduling.queueing.waking import Waking
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.reserving.spares import Spares
+from topo_scheduler.scheduling.rules.filters import can_match
 from topo_scheduler.scheduling.settings import FabricWarnings, fairness_of, policy_of, repair_of
 from topo_scheduler.scheduling.unknown_scores import unknown_scores
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.classes import drop_classes
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.storage import VolumeWrite
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
+LARGE_BYTES: Final = 32 * 2**20
+"""Memory of large pods, gone or not, after which all caches are dropped: entries hold on to what such pods wrote."""
 STALE_SECONDS: Final = 0.1
 """Seconds after which a workload is tried again above whose pods something changed that was not taken over yet."""
 
@@ -365,6 +369,8 @@ class Engine:
             budget: seconds after which the step ends; `pending_work` tells whether anything is left.
         """
         self._read_again(now)
+        if self.arrivals.large_bytes + self.world.residents.large_bytes > LARGE_BYTES:
+            self._drop_caches()
         self.world.fade(now)
         self.contested.settle(now)
         if self._permits:
@@ -417,6 +423,16 @@ class Engine:
             self._out += self._aside.tell(workload, workload.at(Stage.PENDING), text, again=True)
             self.why.reworded(workload, text, now)
             self._rechecks.forget(workload.id)
+
+    def _drop_caches(self) -> None:
+        """Drop all that is kept to be quick and may hold on to large pods that are gone. No decision depends on it."""
+        self.arrivals.forget_large()
+        self.world.residents.drop_caches()
+        self.attempts.drop_caches()
+        self._rechecks.clear()
+        self.why.drop_caches()
+        drop_classes()
+        can_match.cache_clear()
 
     def _read_again(self, now: float) -> None:
         """Read what raised once more, after its pause."""

@@ -119,6 +119,11 @@ def pod_class(
     )
 
 
+def drop_classes() -> None:
+    """Forget the classes that no pod and no view has any more; equal classes of later pods are other objects."""
+    _one_of.cache_clear()
+
+
 @lru_cache(maxsize=4096)
 def _one_of(*values: Any) -> PodClass:
     """Return the class of these values, mostly the very object that other pods have: it need not be compared then."""

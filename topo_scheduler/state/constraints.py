@@ -6,7 +6,7 @@ from typing import Final
 
 from topo_scheduler.api.objects import Container, Pod, Volume
 from topo_scheduler.api.selectors import PodAffinity, PodAffinityTerm
-from topo_scheduler.state.pod_caps import term_excess
+from topo_scheduler.state.pod_caps import readable_labels, term_excess
 from topo_scheduler.state.residents import ANY_ADDRESS, Claim, Disk, Port, Profile, Residents, Term
 from topo_scheduler.state.selectors import Selector, SelectorError, compile_selector
 
@@ -156,7 +156,8 @@ def profile_of(residents: Residents, pod: Pod) -> Profile:
     affinity = pod.spec.affinity
     if _looks_at_nobody(pod):
         meta = pod.metadata
-        return residents.profile(meta.namespace, meta.labels, terminating=meta.deletion_timestamp is not None)
+        labels = readable_labels(meta.labels)
+        return residents.profile(meta.namespace, labels, terminating=meta.deletion_timestamp is not None)
     repels: tuple[Term, ...] = ()
     attracts: tuple[tuple[int, Term], ...] = ()
     if affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity) and not term_excess(pod):
@@ -168,7 +169,7 @@ def profile_of(residents: Residents, pod: Pod) -> Profile:
             pass
     return residents.profile(
         pod.metadata.namespace,
-        pod.metadata.labels,
+        readable_labels(pod.metadata.labels),
         terminating=pod.metadata.deletion_timestamp is not None,
         ports=ports_of(pod),
         repels=repels,

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from topo_scheduler.api.annotations import MAX_GANG
-from topo_scheduler.api.groups import PLURAL, GroupApi, PodGroupObject
+from topo_scheduler.api.groups import PLURAL, TOO_LONG, GroupApi, PodGroupObject
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.state.selectors import EVERYTHING, Selector, SelectorError, compile_selector
 
@@ -138,6 +138,8 @@ def read_group(api: GroupApi, version: str, obj: PodGroupObject) -> PodGroup:
     key = GroupKey(api, obj.metadata.namespace, obj.metadata.name)
     about = {"key": key, "uid": obj.metadata.uid, "version": version}
     try:
+        if isinstance(size := obj.spec.get(TOO_LONG), int):
+            raise _FieldProblem(f"spec has {size} bytes, the scheduler reads at most 32,768; make it shorter")
         asked = _native(obj) if api is GroupApi.NATIVE else _other(api, obj)
     except _FieldProblem as error:
         return PodGroup(**about, problem=f"{key.said}: {error}")  # type: ignore[arg-type]

@@ -30,6 +30,8 @@ MOST_CONTAINERS: Final = 2_048
 MOST_RESOURCES: Final = 64
 """Resource names that the containers of a pod ask for together."""
 MOST_LABELS: Final = 256
+MOST_LABEL_CHARACTERS: Final = 16_384
+"""Characters of all labels of a pod together, names included."""
 MOST_ANNOTATION_CHARACTERS: Final = 4_096
 """Characters of one annotation that the scheduler reads."""
 MOST_ANNOTATIONS: Final = 64
@@ -55,7 +57,7 @@ def excess(pod: Pod) -> str:
     ):
         if count > most:
             return too_many(field, count, most, remedy)
-    wrong = _resources(pod) or _annotations(pod.metadata.annotations)
+    wrong = _labels(pod.metadata.labels) or _resources(pod) or _annotations(pod.metadata.annotations)
     if wrong or (spec.affinity is None and not spec.topology_spread_constraints):
         return wrong
     return term_excess(pod)
@@ -83,6 +85,21 @@ def term_excess(pod: Pod) -> str:
 def too_many(field: str, count: int, most: int, remedy: str) -> str:
     """Return what is said of a field with more entries than are read."""
     return f"{field} has {count} entries, the scheduler reads at most {most}; {_REMEDIES[remedy]}"
+
+
+def readable_labels(labels: dict[str, str]) -> dict[str, str]:
+    """Return the labels by which others select a pod: none where there are more than are read."""
+    return {} if len(labels) > MOST_LABELS or _labels(labels) else labels
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    characters = sum(map(len, labels)) + sum(map(len, labels.values()))
+    if characters <= MOST_LABEL_CHARACTERS:
+        return ""
+    return (
+        f"metadata.labels has {characters} characters, the scheduler reads at most {MOST_LABEL_CHARACTERS};"
+        " remove or shorten some"
+    )
 
 
 def _resources(pod: Pod) -> str:

@@ -19,9 +19,11 @@ from topo_scheduler.state.selectors import NOTHING, Selector
 
 Int64 = npt.NDArray[np.int64]
 ANY_ADDRESS: Final = "0.0.0.0"
+LARGE_CHARACTERS: Final = 4_096
+"""Characters beyond which a profile counts as large."""
 MOST_REPELS: Final = 256
 """Different anti-affinity that is kept as one object; beyond it all is forgotten."""
-KEEP: Final = 8192
+KEEP: Final = 2048
 """Entries of the log kept at least; a tally that is further behind counts anew, which takes little longer.
 
 Each keeps the profile of a pod alive that may be gone: a kilobyte or two.
@@ -190,6 +192,8 @@ class Residents:
         self._base = 0
         self._tallies: dict[tuple[object, ...], Tally] = {}
         self._origin: Residents | None = None
+        self.large_bytes = 0
+        """Characters of the large profiles that were made since `drop_caches`."""
 
     @property
     def position(self) -> int:
@@ -218,6 +222,8 @@ class Residents:
                 repels = self._repels.setdefault(repels, repels)
             found = Profile(namespace, labels, terminating, ports, repels, claims, disks, attracts)
             self._profiles[key] = found
+            if (size := _characters(found)) > LARGE_CHARACTERS:
+                self.large_bytes += size
         return found
 
     def tally(self, conditions: tuple[Condition, ...], *, living: bool = False) -> Tally:
@@ -254,6 +260,14 @@ class Residents:
         """Return everybody here as if they had just arrived."""
         return ((row, profile, count) for row, here in self._here.items() for profile, count in here.items())
 
+    def drop_caches(self) -> None:
+        """Drop what is kept to be quick; it may hold on to pods that are gone."""
+        self._forget_tallies()
+        self._repels.clear()
+        self._base += len(self._log)
+        self._log.clear()
+        self.large_bytes = 0
+
     def _forget_tallies(self) -> None:
         self._tallies.clear()
         if self._origin is not None:
@@ -284,6 +298,18 @@ class Residents:
         if len(self._log) > 2 * KEEP:
             del self._log[:KEEP]
             self._base += KEEP
+
+
+def _characters(profile: Profile) -> int:
+    """Return about how many characters a profile consists of."""
+    terms = (*profile.repels, *(term for _, term in profile.attracts))
+    selectors = (one for term in terms for one in (term.selector, term.namespace_selector))
+    return (
+        sum(len(key) + len(value) for key, value in profile.labels.items())
+        + sum(len(value) for one in selectors for clause in one.clauses for value in (clause.key, *clause.values))
+        + sum(len(namespace) for term in terms for namespace in term.namespaces)
+        + sum(len(str(disk)) for disk in profile.disks)
+    )
 
 
 Outer = TypeVar("Outer", bound=Hashable)

@@ -367,6 +367,10 @@ class Why:
         self._made[key] = (stamp, found)
         yield found
 
+    def drop_caches(self) -> None:
+        """Drop the explanations that are kept to be quick."""
+        self._made.clear()
+
     def _copy(self, workload: Workload, members: Sequence[Member], now: float) -> WhatIf:
         """Return a copy of the state as an attempt on a workload sees it."""
         world = self._world

@@ -106,6 +106,15 @@ class Arrivals:
         outside = self.outside.namespaces() if self.outside else ()
         return any(self._pods.has_room(namespace) for namespace in outside)
 
+    @property
+    def large_bytes(self) -> int:
+        """Memory of the large pods that were read since `forget_large`, those included that are gone."""
+        return self._pods.large_bytes
+
+    def forget_large(self) -> None:
+        """Count large pods from 0 again."""
+        self._pods.large_bytes = 0
+
     def pending(self, uid: str) -> Pod | None:
         """Return a pod that is to be placed."""
         return self._pods.get(uid)

@@ -19,6 +19,8 @@ OVERHEAD_BYTES: Final = 7_000
 
 Measured: 7 KiB for one of many alike, itself included, and up to 13 KiB for one that no other is like.
 """
+LARGE_BYTES: Final = 8 * 1024
+"""Memory of a pod beyond which it counts as large: several times that of an ordinary one."""
 FULL: Final = 1.5
 """Times the memory for pending pods that there is for namespaces which have less than their share."""
 
@@ -36,6 +38,8 @@ class PendingPods:
         self._bytes_of: Counter[str] = Counter()
         """Memory of the pods of each namespace, roughly."""
         self._all_bytes = 0
+        self.large_bytes = 0
+        """Memory of the large pods that were read since it was last set to 0."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -47,7 +51,11 @@ class PendingPods:
     def put(self, pod: Pod, owners: Iterable[str]) -> None:
         """Remember a pod and the uids of the owners known so far."""
         uid, namespace = pod.metadata.uid, pod.metadata.namespace
-        size = self._bytes[uid] if self._pods.get(uid) is pod else memory_bytes(pod) + OVERHEAD_BYTES
+        if self._pods.get(uid) is pod:
+            size = self._bytes[uid]
+        else:
+            size = (memory := memory_bytes(pod)) + OVERHEAD_BYTES
+            self.large_bytes += memory if memory > LARGE_BYTES else 0
         self.drop(uid)
         self._pods[uid] = pod
         self._counts[namespace] += 1

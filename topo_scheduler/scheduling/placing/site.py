@@ -89,6 +89,13 @@ class Site:
         """Drop what was computed under limits that have changed."""
         self._rules.clear()
 
+    def drop_caches(self) -> None:
+        """Drop what is kept to be quick, by class of pods."""
+        self.views.clear()
+        self.small_pods.scores.clear()
+        self.nobody.drop_caches()
+        self._rules.clear()
+
     def limits_for(self, ask: Ask) -> Limits:
         """Return the limits per leaf that hold for an ask: none for a pod alone."""
         return self.policy.limits if ask.gang else NO_LIMITS

@@ -92,6 +92,10 @@ class NodeScores:
         self._nodes = nodes
         self._kept: OrderedDict[tuple[str, int], Kept] = OrderedDict()
 
+    def clear(self) -> None:
+        """Drop all scores."""
+        self._kept.clear()
+
     def get(self, score: Score, view: ClassView, typical: Typical) -> Kept:
         """Return the scores of a view's class, up to date.
 

@@ -254,6 +254,10 @@ class Views:
         self._nodes = around.nodes
         self._views: OrderedDict[tuple[PodClass, int], ClassView] = OrderedDict()
 
+    def clear(self) -> None:
+        """Drop all views."""
+        self._views.clear()
+
     def __contains__(self, cls: PodClass) -> bool:
         """Return whether there is a view of a class on nodes of any model."""
         return (cls, ANY_MODEL) in self._views

@@ -103,7 +103,7 @@ def term_matches(nodes: Nodes, term: NodeSelectorTerm, rows: Int64) -> Bool:
     return matched
 
 
-@lru_cache(maxsize=16_384)  # volumes of 5,000 nodes have a term each
+@lru_cache(maxsize=16_384)  # volumes of 5,000 nodes have a term each; cleared by `Engine` as large pods come and go
 def can_match(term: NodeSelectorTerm) -> bool:
     """Return whether a term is one that can match: not empty, and nothing in it that Kubernetes can't parse."""
     try:

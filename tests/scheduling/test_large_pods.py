@@ -1,0 +1,91 @@
+"""What large pods wrote is forgotten once they are gone, and no decision depends on what is kept to be quick."""
+
+import random
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from tests.helpers import make_pod
+from tests.scheduling.driver import Driver, fabric
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.selectors import (
+    Affinity,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    PreferredTerm,
+    Requirement,
+)
+from topo_scheduler.scheduling import engine as module
+
+PODS = 40
+VALUES = 15_000
+MOST_MIB = 60
+"""All of them together take more than 120 MiB while they are there."""
+
+
+def values(number: int) -> tuple[str, ...]:
+    return tuple(f"{number:04d}-{value:06d}-{'x' * 40}" for value in range(VALUES))
+
+
+def likes_nodes(pod: Pod, number: int) -> None:
+    term = NodeSelectorTerm((Requirement("zone", "NotIn", values(number)),))
+    pod.spec.affinity = Affinity(NodeAffinity(None, (PreferredTerm(1, term),)))
+
+
+def keeps_away(pod: Pod, number: int) -> None:
+    selector = LabelSelector({}, (Requirement("app", "In", values(number)),))
+    pod.spec.affinity = Affinity(
+        None, None, PodAffinity([PodAffinityTerm(selector, topology_key="kubernetes.io/hostname")])
+    )
+
+
+def has_an_image(pod: Pod, number: int) -> None:
+    pod.spec.containers[0].image = f"x/{number:04d}{'y' * 2_500_000}"
+
+
+@pytest.mark.parametrize("make", [likes_nodes, keeps_away, has_an_image])
+def test_large_pods_that_come_and_go_leave_no_memory_behind(make: Callable[[Pod, int], None]) -> None:
+    d = Driver(fabric({"s/l1": 8}))
+    tracemalloc.start()
+    try:
+        for number in range(PODS):
+            pod = make_pod(f"p{number}", gpus=1)
+            make(pod, number)
+            d.apply(pod)
+            d.settle()
+            d.delete(pod)
+            d.said.clear()
+            d.step()
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert left < MOST_MIB * 2**20
+
+
+def _placements(seed: int) -> list[tuple[str, str]]:
+    rng, d = random.Random(seed), Driver(fabric({"s1/l1": 4, "s1/l2": 3, "s2/l3": 5}))
+    alive: list[Pod] = []
+    for number in range(60):
+        if alive and rng.random() < 0.4:
+            d.delete(alive.pop(rng.randrange(len(alive))))
+        else:
+            pod = make_pod(f"p{number}", gpus=rng.choice([1, 2, 4, 8]), labels={"app": rng.choice("ab")})
+            if rng.random() < 0.3:
+                selector = LabelSelector({"app": rng.choice("ab")})
+                term = PodAffinityTerm(selector, topology_key="kubernetes.io/hostname")
+                pod.spec.affinity = Affinity(None, None, PodAffinity([term]))
+            alive.append(pod)
+            d.apply(pod)
+        d.settle()
+    return [(pod.metadata.name, pod.spec.node_name) for pod in alive]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_decision_depends_on_what_is_kept_to_be_quick(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = _placements(seed)
+    monkeypatch.setattr(module, "LARGE_BYTES", -1)
+    assert _placements(seed) == kept
