@@ -443,5 +443,17 @@ async def test_durations_that_cannot_work_are_refused(lease: float, renew: float
             await t.add("a", lease_duration=lease, renew_deadline=renew, retry_period=retry, run=False)
 
 
+@pytest.mark.parametrize(("retry", "longest"), [(2.0, 7.2), (5.0, 6.75)])
+@virtual_time
+async def test_a_write_leaves_time_to_try_again_but_no_more_than_a_quarter_of_the_lease(
+    retry: float, longest: float
+) -> None:
+    async with town() as t:
+        a = await t.add("a", retry_period=retry)
+        await eventually(lambda: a.active)
+        assert a.elector.left() == pytest.approx(10, abs=0.01)
+        assert a.elector.fence.deadline(60) == pytest.approx(longest, abs=0.01)
+
+
 def test_the_clock_moves_on() -> None:
     assert boot_time() <= boot_time()

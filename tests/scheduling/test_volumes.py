@@ -319,6 +319,23 @@ def test_a_volume_made_where_the_node_can_not_use_it_undoes_the_decision() -> No
     assert pod.spec.node_name == other
 
 
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_claim_that_is_deleted_while_its_volume_is_made_undoes_the_decision(gone: bool) -> None:
+    d = StorageDriver(zoned("a"))
+    pod = using("data")
+    preparing(d, pod)
+    if gone:
+        d.storage.drop(d.storage.claims, ("default", "data"))
+    else:
+        d.claims["data"].metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+        d.tell(d.claims["data"])
+    d.step()
+    assert d.told(pod, Reason.BIND_FAILED) == [
+        'Binding to n1 failed: binding volumes: persistentvolumeclaim "data" was deleted'
+    ]
+    assert held(d, "n1") == 0
+
+
 def test_waiting_is_told_and_ends() -> None:
     d = StorageDriver(zoned("a"))
     pod = using("data")
