@@ -152,6 +152,19 @@ async def test_the_first_leads_and_the_next_takes_over_when_it_is_released() -> 
 
 
 @virtual_time
+async def test_who_waits_looks_at_the_lease_once_a_second_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.uniform", lambda _, high: high)
+    async with town() as t:
+        a = await t.add("a", run=False)
+        task = t.start(a)
+        await eventually(lambda: a.active)
+        b = await t.add("b")
+        await asyncio.sleep(60.1)
+        task.cancel()
+        await eventually(lambda: b.active, within=1)
+
+
+@virtual_time
 async def test_a_leader_that_cannot_renew_stops_before_anybody_can_follow() -> None:
     async with town() as t:
         a, b = await t.add("a"), None

@@ -216,6 +216,20 @@ def test_attempts_that_cost_much_end_the_turn_at_once() -> None:
     assert order == ["x", "b"] * 20, "one of theirs for one of ours, not ten"
 
 
+def test_an_attempt_that_costs_little_counts_as_one() -> None:
+    turns = Turns(Held(b=999), NEVER)
+    for number in range(100):
+        turns.put(Order(0, number, f"x{number}", "a"))
+        turns.put(Order(0, number, f"b{number}", "b"))
+    order = []
+    for _ in range(MISSES + 1):
+        id_ = turns.take(0)
+        assert id_ is not None
+        order.append(id_[0])
+        turns.tried(placed=False, operations=MISS_OPERATIONS - 1)
+    assert order == ["x"] * MISSES + ["b"]
+
+
 def test_a_new_wave_of_attempts_begins_with_the_smallest_share() -> None:
     turns = Turns(Held(a=1, b=2), NEVER)
     for _ in range(3):

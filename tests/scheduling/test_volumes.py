@@ -100,6 +100,32 @@ def test_a_node_takes_as_many_csi_volumes_as_it_says() -> None:
     assert reason(d, second) == "0/1 nodes are available: 1 node(s) exceed max volume count."
 
 
+def test_a_volume_made_for_a_pod_alone_takes_one_of_those_places() -> None:
+    d = StorageDriver(zoned("a"))
+    allocatable = CSINodeAllocatable(2)
+    d.storage.put(
+        d.storage.csi_nodes,
+        "n1",
+        CSINode(ObjectMeta(name="n1"), CSINodeSpec([CSINodeDriver("disk.example.com", allocatable)])),
+    )
+    owner = make_pod("p", gpus=1, uid="pod-e")
+    owner.spec.volumes = [Volume("scratch", ephemeral={"volumeClaimTemplate": {}})]
+    for name in ("p-scratch", "one", "two"):
+        made = claim(name, IMMEDIATE)
+        if name == "p-scratch":
+            made.metadata.owner_references = [OwnerReference("v1", "Pod", "p", "pod-e", controller=True)]
+        d.tell(made)
+        there = volume(f"pv-{name}", IMMEDIATE)
+        there.spec.csi = CSISource("disk.example.com", f"handle-{name}")
+        d.bind_claim(name, there)
+    d.run(owner)
+    first, second = using("one", name="first"), using("two", name="second")
+    d.run(first)
+    d.run(second)
+    assert [pod.spec.node_name for pod in (owner, first, second)] == ["n1", "n1", ""]
+    assert reason(d, second) == "0/1 nodes are available: 1 node(s) exceed max volume count."
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
