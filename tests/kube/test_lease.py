@@ -448,7 +448,7 @@ async def test_of_many_candidates_one_leads() -> None:
         assert sum(candidate.active for candidate in t.candidates) == 1
 
 
-@pytest.mark.parametrize(("lease", "renew", "retry"), [(10, 10, 2), (15, 2, 2), (15, 10, 0)])
+@pytest.mark.parametrize(("lease", "renew", "retry"), [(10, 10, 2), (15, 2, 2), (15, 2.4, 2), (15, 10, 0)])
 @virtual_time
 async def test_durations_that_cannot_work_are_refused(lease: float, renew: float, retry: float) -> None:
     async with town() as t:

@@ -45,8 +45,9 @@ TARGETS: Final[Sequence[Target]] = (
 TESTS: Final = tuple(
     f"tests/{name}"
     for name in (
-        *("state", "scheduling", "recovery", "observability", "recording", "plugins", "evicting"),
-        *("breaking/test_leaders.py", "kube/test_fence.py", "kube/test_lease.py", "kube/test_lease_properties.py"),
+        *("api", "state", "scheduling", "recovery", "observability", "recording", "plugins", "evicting"),
+        *("cli/test_filter.py", "breaking/test_leaders.py"),
+        *("kube/test_fence.py", "kube/test_lease.py", "kube/test_lease_properties.py"),
     )
 )
 """Tests of these parts. None needs a process of its own or waits for seconds."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from topo_scheduler.scheduling.queueing.queue import Queue
-from topo_scheduler.scheduling.queueing.turns import BY_SHARE, MISS_OPERATIONS, MISSES, Fairness, Order, Turns
+from topo_scheduler.scheduling.queueing.turns import BY_SHARE, KEEP, MISS_OPERATIONS, MISSES, Fairness, Order, Turns
 
 NEVER = Fairness(overdue_after=1e12)
 
@@ -237,6 +237,19 @@ def test_a_new_wave_of_attempts_begins_with_the_smallest_share() -> None:
             turns.put(Order(0, number, f"b{number}", "b"))
         turns.put(Order(0, 99, "a", "a"))
         assert names(turns, 21, placed=False)[0] == "a"
+
+
+def test_of_many_namespaces_each_keeps_to_its_rate_and_the_idle_are_forgotten() -> None:
+    turns = Turns(Held(), Fairness(rate=1.0, burst=2))
+    for number in range(2 * KEEP):
+        turns.put(Order(0, number, f"x{number}", f"n{number}", since=number))
+        assert turns.take(number) == f"x{number}"
+    assert len(turns._tokens) <= KEEP + 1
+    busy = f"n{2 * KEEP - 1}"
+    for number in range(2):
+        turns.put(Order(0, number, f"more{number}", busy, since=2 * KEEP))
+    assert turns.take(2 * KEEP - 0.9) == "more0"
+    assert turns.take(2 * KEEP - 0.9) is None, "two at once, and one a second"
 
 
 def test_nothing_is_left_behind() -> None:
