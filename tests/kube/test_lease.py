@@ -152,6 +152,19 @@ async def test_the_first_leads_and_the_next_takes_over_when_it_is_released() -> 
 
 
 @virtual_time
+async def test_who_waits_looks_at_the_lease_once_a_second_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.uniform", lambda _, high: high)
+    async with town() as t:
+        a = await t.add("a", run=False)
+        task = t.start(a)
+        await eventually(lambda: a.active)
+        b = await t.add("b")
+        await asyncio.sleep(60.1)
+        task.cancel()
+        await eventually(lambda: b.active, within=1)
+
+
+@virtual_time
 async def test_a_leader_that_cannot_renew_stops_before_anybody_can_follow() -> None:
     async with town() as t:
         a, b = await t.add("a"), None
@@ -457,12 +470,24 @@ async def test_of_many_candidates_one_leads() -> None:
         assert sum(candidate.active for candidate in t.candidates) == 1
 
 
-@pytest.mark.parametrize(("lease", "renew", "retry"), [(10, 10, 2), (15, 2, 2), (15, 10, 0)])
+@pytest.mark.parametrize(("lease", "renew", "retry"), [(10, 10, 2), (15, 2, 2), (15, 2.4, 2), (15, 10, 0)])
 @virtual_time
 async def test_durations_that_cannot_work_are_refused(lease: float, renew: float, retry: float) -> None:
     async with town() as t:
         with pytest.raises(ValueError, match="leaseDuration > renewDeadline"):
             await t.add("a", lease_duration=lease, renew_deadline=renew, retry_period=retry, run=False)
+
+
+@pytest.mark.parametrize(("retry", "longest"), [(2.0, 7.2), (5.0, 6.75)])
+@virtual_time
+async def test_a_write_leaves_time_to_try_again_but_no_more_than_a_quarter_of_the_lease(
+    retry: float, longest: float
+) -> None:
+    async with town() as t:
+        a = await t.add("a", retry_period=retry)
+        await eventually(lambda: a.active)
+        assert a.elector.left() == pytest.approx(10, abs=0.01)
+        assert a.elector.fence.deadline(60) == pytest.approx(longest, abs=0.01)
 
 
 def test_the_clock_moves_on() -> None:

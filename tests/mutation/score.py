@@ -13,7 +13,10 @@ Z: Final = 1.96
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change of one line, and what came of it: ``killed``, ``survived`` or ``timeout``, which counts as noticed."""
+    """One change of one line, and what came of it: ``killed``, ``survived`` or ``timeout``, which counts as noticed.
+
+    ``asked`` is the number of tests that run the line, as far as time allows, and ``by`` the first that failed.
+    """
 
     target: str
     file: str
@@ -21,6 +24,8 @@ class Mutant:
     operator: str
     outcome: str
     diff: str
+    asked: int
+    by: str
 
 
 def interval(noticed: int, tried: int) -> tuple[float, float]:

@@ -1,15 +1,71 @@
-"""The tests that mutants are tried with exist, and a share is told with the interval that its number allows."""
+"""Mutants take the place of functions, who comes by a line is noted, and a share is told with its interval."""
+
+import builtins
+import os
+import time
+from collections.abc import Callable
 
 import pytest
 
+from tests.mutation.loaded import SEEN, Loaded, changed, marked, original
 from tests.mutation.score import Mutant, interval, table
-from tests.mutation.targets import ROOT, TARGETS
+from tests.mutation.targets import ROOT, TARGETS, TESTS
+from tests.mutation.trial import forked
+from topo_scheduler.kube.lease import boot_time
+
+LEASE = ROOT / "topo_scheduler/kube/lease.py"
 
 
-def test_modules_and_tests_of_all_parts_exist() -> None:
+def test_modules_of_all_parts_and_tests_exist() -> None:
     for target in TARGETS:
         assert target.files(), target.name
-        assert [test for test in target.tests if not (ROOT / test).exists()] == []
+    assert [test for test in TESTS if not (ROOT / test).exists()] == []
+
+
+def test_code_takes_the_place_of_a_loaded_function_and_of_that_alone() -> None:
+    line = boot_time.__code__.co_firstlineno
+    source = LEASE.read_text().splitlines()
+    source[line] = source[line].replace('"""', '"""Changed. ', 1)
+    code = compile("\n".join(source), LEASE, "exec")
+    assert [one.co_name for one, _ in changed(code, LEASE)] == ["boot_time"]
+    was = boot_time.__code__
+    try:
+        Loaded().replace(LEASE, code)
+        assert boot_time.__code__ != was
+    finally:
+        boot_time.__code__ = was
+
+
+def test_who_comes_by_a_line_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    was = boot_time.__code__
+    first, *_, last = (line for _, _, line in was.co_lines() if line is not None)
+    elsewhere = original(LEASE).co_firstlineno
+    seen: list[int] = []
+    monkeypatch.setattr(builtins, SEEN, seen.append, raising=False)
+    try:
+        Loaded().replace(LEASE, marked(LEASE, [(7, last), (8, elsewhere)]))
+        boot_time()
+    finally:
+        boot_time.__code__ = was
+    assert first < last
+    assert seen == [7]
+
+
+def end(with_: int) -> Callable[[], int]:
+    return lambda: with_
+
+
+def spin() -> int:
+    while True:
+        pass
+
+
+def test_forks_tell_how_they_end_and_none_runs_for_ever() -> None:
+    begun = time.process_time()
+    found = dict(forked([end(0), end(1), spin], [10, 10, 0.5], jobs=2))
+    assert [os.waitstatus_to_exitcode(found[number]) for number in (0, 1)] == [0, 1]
+    assert os.WIFSIGNALED(found[2])
+    assert time.process_time() - begun < 1
 
 
 @pytest.mark.parametrize(
@@ -21,6 +77,6 @@ def test_the_interval_is_that_of_wilson(noticed: int, tried: int, low: float, hi
 
 def test_a_timeout_counts_as_noticed() -> None:
     outcomes = ("killed", "timeout", "survived", "killed")
-    rows = table([Mutant("state", "f", 1, "core/AddNot", outcome, "") for outcome in outcomes])
+    rows = table([Mutant("state", "f", 1, "core/AddNot", outcome, "", 1, "") for outcome in outcomes])
     assert rows[2].startswith("| state | 4 | 3 | 1 | 75% | ")
     assert rows[3].startswith("| all | 4 | 3 | 1 | 75% | ")

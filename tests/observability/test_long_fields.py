@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from topo_scheduler.observability import logs
+from topo_scheduler.state.decision import Decision, Verdict
 
 
 @pytest.fixture
@@ -35,3 +36,11 @@ def test_long_fields_are_cut_and_short_ones_kept(capfd: pytest.CaptureFixture[st
     assert told["exc_info"].startswith("Traceback") and told["exc_info"].endswith("end")
     assert told["keys"]["..."] == "and 9744 more"
     assert told["message"].startswith("a message ")
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_decision_is_logged_with_what_it_took(capfd: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "json")
+    logs.log_decision(Decision(7, "default/p", "default/p", 3, Verdict.PLACED, 2), 0.0015)
+    told = json.loads(capfd.readouterr().err)
+    assert (told["decision"], told["members"], told["generation"], told["microseconds"]) == (7, 2, 3, 1500)

@@ -322,6 +322,40 @@ def test_segments_are_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:
     assert report.decisions > 10
 
 
+def test_a_segment_that_outgrows_its_measure_takes_the_room_of_older_ones(tmp_path: Path) -> None:
+    bounds = Bounds(100_000, 10_000, 3600)
+    for _ in range(2):
+        writer = SegmentWriter(tmp_path, bounds)
+        writer.begin(b"{}")
+        writer.put(os.urandom(60_000).hex().encode())
+        writer.close()
+        assert writer.failed == ""
+    assert [file.number for file in segments_of(tmp_path)] == [2]
+    assert 50_000 < segment(tmp_path, 2).stat().st_size < bounds.directory_bytes
+
+
+def test_a_segment_says_how_full_it_is(tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path, Bounds(100_000, 20_000, 3600))
+
+    def after(size: int) -> tuple[bool, bool, bool]:
+        before = writer.written
+        writer.put(os.urandom(size))
+        while writer.written < before + size:
+            time.sleep(0.01)
+        time.sleep(0.1)  # until it has looked at itself
+        return writer.full, writer.overfull, writer.huge
+
+    try:
+        writer.begin(b"{}")
+        assert after(15_000) == (False, False, False)
+        assert after(7_000) == (True, False, False), "above its measure"
+        assert after(6_000) == (True, True, True), "by a quarter, and a quarter of all"
+        writer.begin(b"{}")
+        assert after(1_000) == (False, False, False)
+    finally:
+        writer.close()
+
+
 def test_a_segment_gets_old_too(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, Bounds(1 << 30, 1 << 26, 0.01))
     recorder = Recorder(writer)

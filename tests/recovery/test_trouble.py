@@ -1,11 +1,15 @@
 """Answers that get lost, views that are old, two who believe that they lead, and rights that are missing."""
 
+from itertools import pairwise
+from typing import Any
+
 import pytest
 
 from tests.recovery.world import World, copy_of
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.instructions import (
+    CreateMigration,
     EvictPod,
     Instruction,
     TellMigration,
@@ -84,6 +88,28 @@ def test_events_that_come_again_change_nothing() -> None:
         world.run(1)
     assert (world.evictions, world.revision) == (evictions, revision)
     _healed(world, lost)
+
+
+class Refusing(World):
+    """An API server that takes no Migrations, and when it was asked for some."""
+
+    def __init__(self, *more: Any) -> None:
+        super().__init__(*more)
+        self.attempts: list[float] = []
+
+    def carry_out(self, one: Instruction) -> None:
+        if not isinstance(one, CreateMigration):
+            super().carry_out(one)
+            return
+        self.attempts.append(self.now)
+        self.recovery.created(one.namespace, one.name, WriteOutcome.FAILED, "no answer", None, self.now)
+
+
+def test_a_migration_that_is_refused_is_tried_at_growing_intervals() -> None:
+    world = Refusing(FORCED, LEAVES)
+    _failed(world)
+    world.run(60, step=0.5)
+    assert [after - before for before, after in pairwise(world.attempts)][:4] == [2, 4, 8, 16]
 
 
 @pytest.mark.parametrize("late", range(1, 25, 3))

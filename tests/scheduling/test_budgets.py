@@ -22,7 +22,14 @@ from topo_scheduler.scheduling import barrier as limits
 from topo_scheduler.scheduling.barrier import ATTEMPT_OPERATIONS, LEAST_OPERATIONS, Barrier
 from topo_scheduler.scheduling.instructions import CountFailure
 from topo_scheduler.state import pod_caps
-from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, charge, limited
+from topo_scheduler.state.operation_budget import (
+    ROWS_PER_OPERATION,
+    OperationBudget,
+    OverBudgetError,
+    charge,
+    charge_rows,
+    limited,
+)
 
 LONG_SECONDS = 60.0
 """What no test here may take: without budgets these run for minutes to for ever."""
@@ -135,6 +142,13 @@ def test_allocations_are_refused_before_they_are_made() -> None:
     assert raised.value.limit == "memory"
     budget.allocate(1 << 16)
     assert budget.spent == 64
+
+
+def test_passes_over_arrays_cost_what_they_are_long() -> None:
+    budget = OperationBudget(10**9)
+    with limited(budget):
+        charge_rows(1000 * ROWS_PER_OPERATION, 3)
+    assert budget.spent == 3 * (10 + 1000)
 
 
 def test_without_a_budget_everything_is_free() -> None:

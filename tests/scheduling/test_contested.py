@@ -86,6 +86,16 @@ def test_the_largest_that_came_lately_tells_how_much_is_left() -> None:
     assert d.run(make_pod("ours", cpu="1")) == {}, "5 are free, 6 are left for others"
 
 
+def test_no_more_is_left_than_what_came_lately() -> None:
+    d = shared(9)
+    d.apply(theirs("large", cpu="3", node="n0"))
+    for number in range(int(RECENT / 5) + 1):
+        d.settle(5)
+        d.apply(theirs(f"waits-{number}"))
+    d.apply(theirs("small", cpu="1", node="n0"))
+    assert d.run(make_pod("ours", cpu="3")) == {"ours": "n0"}, "5 are free, 2 are left for others"
+
+
 def test_patience_ends() -> None:
     d = shared(1, config=configured("{otherSchedulers: {patience: 20s}}"))
     d.apply(theirs("waits"))

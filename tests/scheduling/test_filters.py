@@ -190,6 +190,7 @@ def test_match_fields_name_nodes() -> None:
     assert chosen(where(field, "NotIn", "b")) == ["a", "c"]
     assert chosen(where(field, "Exists")) == []
     assert chosen(where("metadata.uid", "In", "b")) == []
+    assert chosen(where("metadata.labels", "In", "b")) == []
 
 
 def test_a_pinned_pod_follows_the_name_not_the_row() -> None:

@@ -94,6 +94,16 @@ def test_pods_of_all_namespaces_keep_off_once_several_were_refused() -> None:
     assert d.run(third) == {}
 
 
+def test_the_more_namespaces_were_refused_the_more_it_counts() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    refused = [make_pod("p", namespace=namespace, gpus=1) for namespace in ("one", "two", "three")]
+    d.run(*refused)
+    (node,) = {refuse(d, pod) for pod in refused}
+    nodes = d.engine.world.nodes
+    assert nodes.penalty[nodes.row_of[node]] == 3
+    assert d.run(make_pod("p", namespace="four", gpus=1)) == {}
+
+
 def test_refusals_of_pods_that_others_put_on_a_node_do_not_count() -> None:
     d = Driver(fabric({"s1/l1": 1}))
     for namespace in ("one", "two"):

@@ -131,6 +131,16 @@ def test_who_waits_for_a_quota_is_tried_again_when_it_has_room(event: str) -> No
     assert d.where(pod)
 
 
+def test_who_waits_for_a_quota_is_not_tried_because_more_of_it_is_used() -> None:
+    d = cluster("{quotas: [{namespaces: [a], hard: {gpus: 12}}]}")
+    d.run(make_pod("holder", namespace="a", gpus=8))
+    assert d.run(make_pod("waits", namespace="a", gpus=8)) == {}
+    d.forget()
+    d.apply(make_pod("theirs", namespace="a", gpus=2, scheduler="default-scheduler", node="s2-l2-1"))
+    d.settle()
+    assert d.decisions() == []
+
+
 def test_a_gang_that_waits_for_a_quota_is_tried_again() -> None:
     d = cluster("{quotas: [{namespaces: [a], domain: s1, hard: {gpus: 16}}]}", {"s1/l1": 2, "s1/l2": 2})
     holder = make_pod("holder", namespace="a", gpus=8, scheduler="default-scheduler", node="s1-l1-1")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from topo_scheduler.scheduling.queueing.queue import Queue
-from topo_scheduler.scheduling.queueing.turns import BY_SHARE, MISS_OPERATIONS, MISSES, Fairness, Order, Turns
+from topo_scheduler.scheduling.queueing.turns import BY_SHARE, KEEP, MISS_OPERATIONS, MISSES, Fairness, Order, Turns
 
 NEVER = Fairness(overdue_after=1e12)
 
@@ -216,6 +216,20 @@ def test_attempts_that_cost_much_end_the_turn_at_once() -> None:
     assert order == ["x", "b"] * 20, "one of theirs for one of ours, not ten"
 
 
+def test_an_attempt_that_costs_little_counts_as_one() -> None:
+    turns = Turns(Held(b=999), NEVER)
+    for number in range(100):
+        turns.put(Order(0, number, f"x{number}", "a"))
+        turns.put(Order(0, number, f"b{number}", "b"))
+    order = []
+    for _ in range(MISSES + 1):
+        id_ = turns.take(0)
+        assert id_ is not None
+        order.append(id_[0])
+        turns.tried(placed=False, operations=MISS_OPERATIONS - 1)
+    assert order == ["x"] * MISSES + ["b"]
+
+
 def test_a_new_wave_of_attempts_begins_with_the_smallest_share() -> None:
     turns = Turns(Held(a=1, b=2), NEVER)
     for _ in range(3):
@@ -223,6 +237,19 @@ def test_a_new_wave_of_attempts_begins_with_the_smallest_share() -> None:
             turns.put(Order(0, number, f"b{number}", "b"))
         turns.put(Order(0, 99, "a", "a"))
         assert names(turns, 21, placed=False)[0] == "a"
+
+
+def test_of_many_namespaces_each_keeps_to_its_rate_and_the_idle_are_forgotten() -> None:
+    turns = Turns(Held(), Fairness(rate=1.0, burst=2))
+    for number in range(2 * KEEP):
+        turns.put(Order(0, number, f"x{number}", f"n{number}", since=number))
+        assert turns.take(number) == f"x{number}"
+    assert len(turns._tokens) <= KEEP + 1
+    busy = f"n{2 * KEEP - 1}"
+    for number in range(2):
+        turns.put(Order(0, number, f"more{number}", busy, since=2 * KEEP))
+    assert turns.take(2 * KEEP - 0.9) == "more0"
+    assert turns.take(2 * KEEP - 0.9) is None, "two at once, and one a second"
 
 
 def test_nothing_is_left_behind() -> None:

@@ -100,6 +100,32 @@ def test_a_node_takes_as_many_csi_volumes_as_it_says() -> None:
     assert reason(d, second) == "0/1 nodes are available: 1 node(s) exceed max volume count."
 
 
+def test_a_volume_made_for_a_pod_alone_takes_one_of_those_places() -> None:
+    d = StorageDriver(zoned("a"))
+    allocatable = CSINodeAllocatable(2)
+    d.storage.put(
+        d.storage.csi_nodes,
+        "n1",
+        CSINode(ObjectMeta(name="n1"), CSINodeSpec([CSINodeDriver("disk.example.com", allocatable)])),
+    )
+    owner = make_pod("p", gpus=1, uid="pod-e")
+    owner.spec.volumes = [Volume("scratch", ephemeral={"volumeClaimTemplate": {}})]
+    for name in ("p-scratch", "one", "two"):
+        made = claim(name, IMMEDIATE)
+        if name == "p-scratch":
+            made.metadata.owner_references = [OwnerReference("v1", "Pod", "p", "pod-e", controller=True)]
+        d.tell(made)
+        there = volume(f"pv-{name}", IMMEDIATE)
+        there.spec.csi = CSISource("disk.example.com", f"handle-{name}")
+        d.bind_claim(name, there)
+    d.run(owner)
+    first, second = using("one", name="first"), using("two", name="second")
+    d.run(first)
+    d.run(second)
+    assert [pod.spec.node_name for pod in (owner, first, second)] == ["n1", "n1", ""]
+    assert reason(d, second) == "0/1 nodes are available: 1 node(s) exceed max volume count."
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -317,6 +343,23 @@ def test_a_volume_made_where_the_node_can_not_use_it_undoes_the_decision() -> No
     assert f'pv "made" node affinity doesn\'t match node "{node}"' in d.told(pod, Reason.BIND_FAILED)[0]
     d.settle(1)
     assert pod.spec.node_name == other
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_claim_that_is_deleted_while_its_volume_is_made_undoes_the_decision(gone: bool) -> None:
+    d = StorageDriver(zoned("a"))
+    pod = using("data")
+    preparing(d, pod)
+    if gone:
+        d.storage.drop(d.storage.claims, ("default", "data"))
+    else:
+        d.claims["data"].metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+        d.tell(d.claims["data"])
+    d.step()
+    assert d.told(pod, Reason.BIND_FAILED) == [
+        'Binding to n1 failed: binding volumes: persistentvolumeclaim "data" was deleted'
+    ]
+    assert held(d, "n1") == 0
 
 
 def test_waiting_is_told_and_ends() -> None:

@@ -178,6 +178,35 @@ def test_images_count_by_size_and_by_how_many_have_them(size: int, have: int, po
     assert int(there[d.engine.world.nodes.row_of["n1"]]) == points
 
 
+def test_the_images_of_all_containers_count_together() -> None:
+    size = 500 * 1024**2
+    d = Driver([holding("n1", "s1/l1", big=size, other=size), holding("n2", "s1/l1")])
+    spec = with_image("registry/big")
+    spec.containers += with_image("registry/other").containers
+    pod = make_pod("p", spec=spec)
+    d.apply(pod)
+    found = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert found is not None
+    there = images_there(d.engine.world.nodes, found[1].cls)
+    assert there is not None
+    # 100 * (2 * 250 MiB - 23 MiB) / (2 * 1000 MiB - 23 MiB), as kube-scheduler 1.36 reckons
+    assert int(there[d.engine.world.nodes.row_of["n1"]]) == 24
+
+
+@pytest.mark.parametrize(
+    ("asked", "same"),
+    [("registry/big", True), ("registry/big:latest", True), ("registry/big:1", False), ("registry:5000/big", False)],
+)
+def test_an_image_without_a_tag_is_the_latest(asked: str, same: bool) -> None:
+    d = Driver([holding("n1", "s1/l1", big=8 * GB), holding("n2", "s1/l1")])
+    pod = make_pod("p", spec=with_image(asked))
+    d.apply(pod)
+    found = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert found is not None
+    there = images_there(d.engine.world.nodes, found[1].cls)
+    assert (there is not None and bool(there.any())) == same
+
+
 def test_a_wish_that_can_not_be_parsed_refuses_the_pod_as_kube_scheduler_does() -> None:
     d = racks(("s1/l1", "a"))
     bad = rather_near("rack")

@@ -160,6 +160,15 @@ def test_a_gang_of_another_namespace_is_another_gang() -> None:
     assert not any(link.reserved for link in survey_links(world))
 
 
+def test_of_the_nodes_of_a_gang_those_that_are_gone_are_counted() -> None:
+    world = world_of(on("s/l", "a"), on("s/l", "b"), on("s/l", "c"))
+    for node in "abc":
+        world.links.put(f"u{node}", ("ns", "g"), node, 1000)
+    world.remove_node("c")
+    rows, gone = world.links.rows_of(("ns", "g"))
+    assert ([world.nodes.names[row] for row in rows], gone) == (["a", "b"], 1)
+
+
 # ---------------------------------------------------------------- in whatever order
 
 NAMES = st.sampled_from(["n1", "n2", "n3", "n4", "n5", "n6"])

@@ -326,16 +326,10 @@ def condition_of(around: Surroundings, term: Term) -> Condition:
     return term.selector, term.namespaces | named
 
 
-def pods_matching(
-    around: Surroundings, conditions: tuple[Condition, ...], extra: Extra = (), *, living: bool = False
-) -> Int64:
+def pods_matching(around: Surroundings, conditions: tuple[Condition, ...], *, living: bool = False) -> Int64:
     """Return the pods that meet all conditions by row (int64[rows], not to be written to)."""
     charge_rows(around.nodes.rows)
-    charge(len(extra) * len(conditions))
-    tally = around.residents.tally(conditions, living=living)
-    counts = tally.counts(around.nodes.rows)
-    matching = [row for row, profile in extra if tally.matches(profile)]
-    return counts + np.bincount(matching, minlength=around.nodes.rows) if matching else counts
+    return around.residents.tally(conditions, living=living).counts(around.nodes.rows)
 
 
 def by_row(nodes: NodeTable, counts: Mapping[int, int]) -> Int64:
