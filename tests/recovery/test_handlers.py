@@ -15,7 +15,7 @@ from tests.ship.manifests import BASE
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.transport import Connection
-from topo_scheduler.recovery.handlers import Message, MigrationGone, MigrationSeen, NodeGone, NodeSeen, Watcher
+from topo_scheduler.recovery.handlers import Message, MigrationChanged, MigrationGone, NodeGone, NodeSeen, Watcher
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 
 NODE = {
@@ -67,7 +67,7 @@ async def test_it_hears_of_nodes_and_migrations_and_leaves_no_traces(api: Api, c
         assert isinstance(first, NodeSeen) and (first.health.name, first.health.ready) == ("n1", "True")
         await api.patch("nodes", "n1", {"metadata": {"labels": {"of": "no-matter"}}})
         await api.create("migrations", MIGRATION)
-        await _hear(watcher, heard, lambda: any(isinstance(one, MigrationSeen) for one in heard))
+        await _hear(watcher, heard, lambda: any(isinstance(one, MigrationChanged) for one in heard))
         assert sum(isinstance(one, NodeSeen) for one in heard) == 1, "what does not matter here is not told"
         broken = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
         await api.patch("nodes", "n1", broken, subresource="status")

@@ -80,9 +80,24 @@ def test_one_namespace_alone_condemns_no_node(make: Callable[[Pod], Pod]) -> Non
     assert set(found.problems(0.0)) == {"n1"}
 
 
-def test_refusals_of_pods_that_this_process_did_not_place_do_not_count() -> None:
+@pytest.mark.parametrize("make", [refused, crashing])
+def test_what_happens_to_pods_that_this_process_did_not_place_does_not_count(make: Callable[[Pod], Pod]) -> None:
     found = PodTroubles(NAME, SPEC, EPOCH, lambda uid: uid != "p0")
-    found.applied([refused(pod(f"p{n}", "n1", f"job{n}")) for n in range(3)], 0.0)
+    for n in range(3):
+        found.applied([make(pod(f"p{n}", "n1", f"job{n}")), running(pod(f"w{n}", "n2", f"job{n}"))], 0.0)
+    assert found.problems(0.0) == {}
+    found.applied([make(pod("p3", "n1", "job3")), running(pod("w3", "n2", "job3"))], 0.0)
+    assert set(found.problems(0.0)) == {"n1"}
+
+
+def test_a_tenant_that_binds_pods_itself_makes_no_failed_node_of_a_victims_crash() -> None:
+    found = PodTroubles(NAME, PodFailuresSpec(), EPOCH, lambda uid: uid.startswith("victim"))
+    found.applied([running(pod("victim-0", "n2", "app")), crashing(pod("victim-1", "n1", "app"))], 0.0)
+    for n in range(9):
+        for made in (running(pod(f"w{n}", "n2", f"job{n}")), crashing(pod(f"c{n}", "n1", f"job{n}"), 99)):
+            made.metadata.namespace = "evil"
+            made.metadata.annotations |= {GANG_ID: "evil/g", "topology.scheduler/gpus": "0"}
+            found.applied([made], 0.0)
     assert found.problems(0.0) == {}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod
+from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod, timestamp
 from tests.helpers import owner as make_owner
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.annotations import MAX_GPUS
@@ -196,3 +196,17 @@ def test_pods_keep_away_from_siblings_of_their_own_namespace_only() -> None:
     pod = make_pod("web-0", owner=owner)
     d.apply(pod)
     assert d.engine.arrivals.rows_of_siblings(pod.metadata.uid) == []
+
+
+def test_an_expected_duration_weighs_as_much_as_its_pod_holds() -> None:
+    d = Driver(fabric({"s/l": 1}))
+    pods = [
+        make_pod(name, gpus=gpus, cpu=cpu, memory="1Mi", node="s-l-1", annotations={"expected-duration": "1h"})
+        for name, gpus, cpu in (("large", 4, "1"), ("tiny", 0, "1m"))
+    ]
+    for pod in pods:
+        pod.status.phase, pod.status.start_time = "Running", timestamp(0)
+    d.apply(*pods)
+    due = d.engine.world.promises._due
+    large, tiny = (due[pod.metadata.uid][2] for pod in pods)
+    assert large == 4.0 and 0.0 < tiny < 0.001

@@ -142,6 +142,24 @@ def test_the_controllers_make_the_pods_it_asks_for(installed: ControlPlane) -> N
         assert pod["spec"]["serviceAccountName"] == "topology-scheduler"
 
 
+def test_a_migration_beyond_the_caps_is_refused(installed: ControlPlane) -> None:
+    path = "/apis/topology.scheduler/v1alpha1/namespaces/default/migrations"
+
+    def asked(pods: int) -> Object:
+        named = [{"name": f"p{number}"} for number in range(pods)]
+        return {
+            "apiVersion": "topology.scheduler/v1alpha1",
+            "kind": "Migration",
+            "metadata": {"name": f"of-{pods}"},
+            "spec": {"pods": named},
+        }
+
+    with pytest.raises(client.ApiError) as refused:
+        installed.request("POST", path, asked(4097))
+    assert refused.value.status == 422
+    assert installed.request("POST", path, asked(4096))["metadata"]["uid"]
+
+
 # ------------------------------------------------------------------ what it may do
 
 

@@ -18,6 +18,15 @@ PLURAL: Final = "migrations"
 KIND: Final = "Migration"
 DEFINITION: Final = f"{PLURAL}.{GROUP}"
 
+MOST_PODS: Final = 4_096
+"""Entries of ``spec.pods``, and of ``status.moves`` and ``status.others``."""
+MOST_AVOIDED: Final = 1_024
+"""Entries of ``spec.avoid``."""
+MOST_NAME_CHARACTERS: Final = 253
+MOST_UID_CHARACTERS: Final = 128
+MOST_TEXT_CHARACTERS: Final = 4_096
+"""Characters of each other string of a spec."""
+
 
 class Phase(StrEnum):
     """How far a Migration is. What has no phase yet is to be planned."""

@@ -260,7 +260,7 @@ async def _write(
     Raises:
         Failure: Migrations are not defined, or one could not be created.
     """
-    from topo_scheduler.api.migrations import DEFINITION, MigrationPod, MigrationSpec
+    from topo_scheduler.api.migrations import DEFINITION, Migration, MigrationPod, MigrationSpec
     from topo_scheduler.kube.client import MERGE_PATCH
     from topo_scheduler.kube.errors import NotFound
     from topo_scheduler.kube.fence import UNFENCED
@@ -272,8 +272,8 @@ async def _write(
     try:
         over = {
             migration.key: migration.status.phase
-            for migration in await writer.list()
-            if migration.phase is not None and migration.phase.over
+            async for migration in writer.each()
+            if isinstance(migration, Migration) and migration.phase is not None and migration.phase.over
         }
     except NotFound:
         raise Failure(f"the definition {DEFINITION} is not installed: apply manifests/install.yaml first") from None

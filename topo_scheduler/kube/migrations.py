@@ -1,39 +1,88 @@
 """Read and write Migrations. Nothing here raises for what the server does, but for what it does not serve.
 
 A status is replaced whole, and only where the object is at the version that was seen: of two who write, one finds out.
+
+Tenants write Migrations, as large as etcd takes them where the definition has no caps yet. So pages have a cap in
+bytes, objects are decoded one at a time, and of one beyond the caps only its identity is returned.
 """
 
+import asyncio
 import enum
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from topo_scheduler.api.migrations import GROUP, KIND, PLURAL, VERSION, Migration, MigrationSpec, MigrationStatus
-from topo_scheduler.api.objects import ListMeta
-from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.errors import Conflict, Forbidden, KubeError, NotFound, retried
+from topo_scheduler.api.base import Base
+from topo_scheduler.api.migrations import (
+    GROUP,
+    KIND,
+    MOST_AVOIDED,
+    MOST_NAME_CHARACTERS,
+    MOST_PODS,
+    MOST_TEXT_CHARACTERS,
+    MOST_UID_CHARACTERS,
+    PLURAL,
+    VERSION,
+    Migration,
+    MigrationSpec,
+    MigrationStatus,
+    Phase,
+)
+from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject
+from topo_scheduler.kube.client import JSON, Client, decode
+from topo_scheduler.kube.errors import Conflict, Forbidden, KubeError, NotFound, TooLarge, retried
 from topo_scheduler.kube.resources import Resource
 
 logger = logging.getLogger(__name__)
 
 MIGRATIONS: Final = Resource(GROUP, VERSION, PLURAL, KIND, Migration)
+IDENTITIES: Final = Resource(GROUP, VERSION, PLURAL, KIND, PartialObject, metadata_only=True)
 TIMEOUT_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 20.0
 PAGE: Final = 500
+PAGE_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of a page at most; where it has more, pages of fewer objects are asked for. etcd takes 1.5 MiB an object."""
+
+WRITES_AT_ONCE: Final = 8
+"""Each is answered with the whole object."""
+BEYOND_CAPS: Final = "BeyondCaps"
 
 _encode = msgspec.json.Encoder().encode
 _migration = msgspec.json.Decoder(Migration)
 
 
 class _Page(msgspec.Struct):
-    items: list[msgspec.Raw]
+    items: list[msgspec.Raw] | None
     metadata: ListMeta
 
 
+class _PhaseOnly(Base):
+    phase: Any = ""
+
+
+class _Head(Base):
+    """What tells which Migration it is, and how far."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    status: _PhaseOnly | None = None
+
+
+class _Identity(Base):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+    @property
+    def status(self) -> None:
+        """Not read."""
+
+
 _page = msgspec.json.Decoder(_Page)
+_head = msgspec.json.Decoder(_Head)
+_identity = msgspec.json.Decoder(_Identity)
+_BROKEN: Final = (msgspec.DecodeError, RecursionError)
+"""What decoders raise: the second of what is nested deeper than they look."""
 
 
 class Written(enum.Enum):
@@ -57,7 +106,10 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A Migration that does not decode. ``phase`` as it stands in its status, ``message`` which field is wrong."""
+    """A Migration that does not decode, or has more than it may have: nothing is kept but who it is.
+
+    ``phase`` as it stands in its status, ``message`` which field is wrong, ``reason`` for machines.
+    """
 
     namespace: str
     name: str
@@ -65,6 +117,7 @@ class Unreadable:
     version: str
     phase: str
     message: str
+    reason: str = "Malformed"
 
 
 class MigrationWriter:
@@ -72,27 +125,55 @@ class MigrationWriter:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._slots = asyncio.Semaphore(WRITES_AT_ONCE)
 
-    async def list(self, unreadable: Callable[[Unreadable], None] = lambda _: None) -> list[Migration]:
-        """Return all Migrations; those that don't decode are logged, left out and passed to ``unreadable``.
+    async def each(self) -> AsyncIterator[Migration | Unreadable]:
+        """Yield all Migrations, one decoded at a time; those that don't decode, or are too large, are logged.
 
         Raises:
             NotFound: there is no such kind.
             KubeError: no answer, or another refusal.
         """
-        found: list[Migration] = []
-        query = {"limit": str(PAGE)}
+        async for raw in self._pages(MIGRATIONS.accept(listing=True)):
+            yield read_migration(raw)
+
+    async def identities(self) -> AsyncIterator[ObjectMeta]:
+        """Yield who the Migrations are, and their versions, without their content.
+
+        Raises as `each` does.
+        """
+        async for raw in self._pages(IDENTITIES.accept(listing=True)):
+            try:
+                yield _identity.decode(raw).metadata
+            except _BROKEN as error:
+                logger.warning("a Migration is left out: its metadata can't be read: %s", error)
+
+    async def read(self, namespace: str, name: str) -> Migration | Unreadable:
+        """Return one Migration.
+
+        Raises:
+            NotFound: there is no such Migration.
+            KubeError: no answer, or another refusal.
+        """
+        return read_migration(await self._send("GET", MIGRATIONS.path(namespace, name), most_bytes=PAGE_BYTES))
+
+    async def _pages(self, accept: str) -> AsyncIterator[msgspec.Raw]:
+        limit, token = PAGE, ""
         while True:
-            page = decode(_page, await self._send("GET", MIGRATIONS.collection(), query=query))
-            for raw in page.items:
-                one = read_migration(raw)
-                if isinstance(one, Migration):
-                    found.append(one)
-                else:
-                    unreadable(one)
-            if not page.metadata.continue_:
-                return found
-            query["continue"] = page.metadata.continue_
+            query = {"limit": str(limit), **({"continue": token} if token else {})}
+            try:
+                answer = await self._send("GET", MIGRATIONS.collection(), None, query, accept, PAGE_BYTES)
+            except TooLarge:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+                continue
+            page = decode(_page, answer)
+            for raw in page.items or ():
+                yield raw
+            token = page.metadata.continue_
+            if not token:
+                return
 
     async def create(self, namespace: str, name: str, spec: MigrationSpec) -> Result:
         """Create a Migration."""
@@ -100,7 +181,7 @@ class MigrationWriter:
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": KIND,
             "metadata": {"name": name, "namespace": namespace},
-            "spec": spec,
+            "spec": msgspec.structs.replace(spec, cause=spec.cause[:MOST_TEXT_CHARACTERS]),
         }
         return await self._write("POST", MIGRATIONS.collection(namespace), _encode(body))
 
@@ -127,7 +208,9 @@ class MigrationWriter:
 
     async def _write(self, method: str, path: str, body: bytes) -> Result:
         try:
-            return Result(Written.WRITTEN, migration=decode(_migration, await self._send(method, path, body)))
+            async with self._slots:
+                found = read_migration(await self._send(method, path, body))
+            return Result(Written.WRITTEN, migration=found if isinstance(found, Migration) else None)
         except Conflict as error:
             return Result(Written.STALE, str(error))
         except NotFound as error:
@@ -139,32 +222,84 @@ class MigrationWriter:
             return Result(Written.FAILED, str(error))
 
     async def _send(
-        self, method: str, path: str, body: bytes | None = None, query: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        query: dict[str, str] | None = None,
+        accept: str = JSON,
+        most_bytes: int | None = None,
     ) -> bytes:
         async def send() -> bytes:
-            return await self._client.request(method, path, body=body, query=query, timeout=TIMEOUT_SECONDS)
+            return await self._client.request(
+                method,
+                path,
+                body=body,
+                query=query,
+                accept=accept,
+                timeout=TIMEOUT_SECONDS,
+                most_bytes=most_bytes,
+            )
 
         return await retried(send, seconds=RETRY_SECONDS, longest=5.0)
 
 
 def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
-    """Return a Migration, or what is known of one that does not decode, which is logged."""
+    """Return a Migration, or what is known of one that does not decode or is beyond the caps, which is logged."""
     try:
-        return _migration.decode(raw)
-    except msgspec.DecodeError as error:
-        found = unreadable_migration(msgspec.json.decode(raw), str(error))
-        logger.warning("Migration %s/%s can't be read: %s", found.namespace, found.name, error)
-        return found
+        migration = _migration.decode(raw)
+    except _BROKEN as error:
+        found = _unreadable(raw, str(error))
+    else:
+        why = beyond_caps(migration)
+        if not why:
+            # Nothing here reads them, and a tenant can make them as large as the rest.
+            migration.metadata.annotations, migration.metadata.labels = {}, {}
+            migration.metadata.owner_references = []
+            return migration
+        meta = migration.metadata
+        found = Unreadable(
+            meta.namespace, meta.name, meta.uid, meta.resource_version, migration.status.phase, why, BEYOND_CAPS
+        )
+    level = logging.DEBUG if found.phase == Phase.FAILED else logging.WARNING  # it is reported there already
+    logger.log(level, "Migration %s/%s can't be read: %s", found.namespace, found.name, found.message)
+    return found
 
 
-def unreadable_migration(obj: Mapping[str, Any], message: str) -> Unreadable:
-    """Return what is known of a Migration that does not decode."""
-    metadata, status = obj.get("metadata") or {}, obj.get("status")
-    phase = status.get("phase") if isinstance(status, Mapping) else None
-
-    def named(field: str) -> str:
-        return str(metadata.get(field) or "")
-
-    return Unreadable(
-        named("namespace"), named("name"), named("uid"), named("resourceVersion"), str(phase or ""), message
+def beyond_caps(migration: Migration) -> str:
+    """Return which field of a Migration has more than it may have, and what to do; empty where none has."""
+    spec, status = migration.spec, migration.status
+    lists = (
+        ("spec.pods", len(spec.pods), MOST_PODS),
+        ("spec.avoid", len(spec.avoid), MOST_AVOIDED),
+        ("status.moves", len(status.moves), MOST_PODS),
+        ("status.others", len(status.others), MOST_PODS),
     )
+    for field, count, cap in lists:
+        if count > cap:
+            return f"{field} has {count:,} entries, of {cap:,} at most; name fewer, in several Migrations"
+    texts = (
+        ("spec.pods[].name", max((len(pod.name) for pod in spec.pods), default=0), MOST_NAME_CHARACTERS),
+        ("spec.pods[].uid", max((len(pod.uid) for pod in spec.pods), default=0), MOST_UID_CHARACTERS),
+        ("spec.avoid[]", max(map(len, spec.avoid), default=0), MOST_TEXT_CHARACTERS),
+        ("spec.cause", len(spec.cause), MOST_TEXT_CHARACTERS),
+        ("spec.reason", len(spec.reason), MOST_TEXT_CHARACTERS),
+        ("spec.since", len(spec.since), MOST_TEXT_CHARACTERS),
+        ("spec.makesRoomFor", len(spec.makes_room_for), MOST_TEXT_CHARACTERS),
+    )
+    for field, count, cap in texts:
+        if count > cap:
+            return f"{field} has {count:,} characters, of {cap:,} at most; shorten it"
+    return ""
+
+
+def _unreadable(raw: bytes | msgspec.Raw, message: str) -> Unreadable:
+    """Return what is known of a Migration that does not decode; without a name where not even its metadata does."""
+    for decoder in (_head, _identity):
+        try:
+            head = decoder.decode(raw)
+        except _BROKEN:
+            continue
+        meta, phase = head.metadata, head.status.phase if head.status is not None else ""
+        return Unreadable(meta.namespace, meta.name, meta.uid, meta.resource_version, str(phase or ""), message)
+    return Unreadable("", "", "", "", "", message)

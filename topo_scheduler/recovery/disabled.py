@@ -34,9 +34,9 @@ def without_recovery(migration: Migration, wall: float) -> Answer | None:
 
 
 def malformed(found: Unreadable, wall: float) -> Answer:
-    """Return what reports that a Migration can't be read. ``wall`` seconds since the epoch."""
+    """Return what reports that a Migration can't be read, or is too large. ``wall`` seconds since the epoch."""
     text = f"the object can't be read: {found.message}; delete it and create a valid one"
-    told = Condition("Reserved", status=False, reason="Malformed", message=text)
+    told = Condition("Reserved", status=False, reason=found.reason, message=text)
     status = changed_status(Migration(), wall, phase=Phase.FAILED, message=text, conditions=[told])
     assert status is not None
     fresh = WriteStatus(found.namespace, found.name, found.uid, found.version, status)

@@ -196,6 +196,16 @@ class Ground:
         known.ending = True
         self.write(known, now, phase, moves, told, message=message)
 
+    def refuse(self, migration: Migration, now: float, reason: str, message: str) -> None:
+        """Let a Migration fail of which nothing is kept."""
+        meta, told = migration.metadata, Condition("Reserved", status=False, reason=reason, message=message)
+        status = changed_status(
+            migration, self.epoch + now, phase=Phase.FAILED, moves=(), message=message, conditions=[told]
+        )
+        self.out.append(TellMigration(meta.namespace, meta.name, meta.uid, True, "MigrationFailed", message))
+        if status is not None:
+            self.out.append(write(migration, status))
+
     def write(
         self,
         known: Tracked,

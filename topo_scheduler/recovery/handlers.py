@@ -2,7 +2,8 @@
 
 Its handlers translate and post; they decide nothing, and write nothing: on nodes and Migrations alike there are
 handlers of raw events only, which leave no finalizers and no annotations. A node of which nothing changed that matters
-here is not posted. kopf cancels whatever else runs in its loop when it ends, hence one of its own.
+here is not posted; of Migrations kopf hears which changed, not what they say (see `kopf_session`). kopf cancels
+whatever else runs in its loop when it ends, hence one of its own.
 """
 
 import asyncio
@@ -16,14 +17,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from topo_scheduler.api.labels import PREFIX
-from topo_scheduler.api.migrations import GROUP, PLURAL, VERSION, Migration
+from topo_scheduler.api.migrations import GROUP, PLURAL, VERSION
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.kube.migrations import Unreadable, unreadable_migration
 from topo_scheduler.kube.transport import Connection
 from topo_scheduler.recovery.health import NodeHealth, read_health
+from topo_scheduler.recovery.kopf_session import open_session
 
 if TYPE_CHECKING:
     import kopf
@@ -56,10 +55,13 @@ class NodeGone:
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationSeen:
-    """A Migration appeared or changed."""
+class MigrationChanged:
+    """A Migration appeared or changed. What it says is read by who can bound it: see `migration_reader`."""
 
-    migration: Migration
+    namespace: str
+    name: str
+    uid: str
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +73,7 @@ class MigrationGone:
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationUnreadable:
-    """A Migration appeared or changed that does not decode."""
-
-    found: Unreadable
-
-
-Message = NodeSeen | NodeGone | MigrationSeen | MigrationGone | MigrationUnreadable
+Message = NodeSeen | NodeGone | MigrationChanged | MigrationGone
 
 
 class _Pauses:
@@ -116,6 +111,7 @@ class Watcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._failure = ""
+        self._session: tuple[Connection, kopf.AiohttpSession] | None = None
         self.heard = time.monotonic()
         """When the last event was heard, in seconds of the monotonic clock."""
 
@@ -188,9 +184,7 @@ class Watcher:
         await serving
         await asyncio.sleep(CLOSE_SECONDS)
 
-    async def _login(self, **_: Any) -> "kopf.ConnectionInfo":
-        import kopf
-
+    async def _login(self, **_: Any) -> "kopf.AiohttpSession":
         assert self._loop is not None
 
         async def ask() -> Connection:
@@ -198,16 +192,9 @@ class Watcher:
 
         asked: Future[Connection] = asyncio.run_coroutine_threadsafe(ask(), self._loop)
         found = await asyncio.wrap_future(asked)
-        return kopf.ConnectionInfo(
-            server=found.server,
-            ca_path=found.ca_path or None,
-            certificate_path=found.certificate_path or None,
-            private_key_path=found.private_key_path or None,
-            scheme=found.scheme or None,
-            token=found.token or None,
-            insecure=found.insecure,
-            proxy_url=found.proxy or None,
-        )
+        if self._session is None or self._session[0] != found:
+            self._session = found, open_session(found)
+        return self._session[1]  # the same again where it is refused: kopf takes none twice
 
     async def _node(self, event: Mapping[str, Any], **_: Any) -> None:
         health = read_health(event["object"], self._spec, self._gpu_resources)
@@ -219,22 +206,12 @@ class Watcher:
             self._post(NodeSeen(health))
 
     async def _migration(self, event: Mapping[str, Any], **_: Any) -> None:
-        try:
-            migration = msgspec.convert(event["object"], Migration)
-        except msgspec.ValidationError as error:
-            found = unreadable_migration(event["object"], str(error))
-            log.warning("Migration %s/%s can't be read: %s", found.namespace, found.name, error)
-            self._post(
-                MigrationGone(found.namespace, found.name, found.uid)
-                if event.get("type") == "DELETED"
-                else MigrationUnreadable(found)
-            )
-            return
-        meta = migration.metadata
+        meta = event["object"].get("metadata") or {}
+        namespace, name, uid = (str(meta.get(field) or "") for field in ("namespace", "name", "uid"))
         if event.get("type") == "DELETED":
-            self._post(MigrationGone(meta.namespace, meta.name, meta.uid))
+            self._post(MigrationGone(namespace, name, uid))
         else:
-            self._post(MigrationSeen(migration))
+            self._post(MigrationChanged(namespace, name, uid, str(meta.get("resourceVersion") or "")))
 
     def _post(self, message: Message) -> None:
         self.heard = time.monotonic()

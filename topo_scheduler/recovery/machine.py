@@ -77,14 +77,14 @@ class Recovery:
         """A node was deleted."""
         self.detection.gone(name, uid, now)
 
-    def relisted(self, migrations: Sequence[Migration], now: float) -> None:
-        """These are all Migrations there are; others that were known are gone, and nodes that nobody else knows."""
-        there = {migration.key for migration in migrations}
-        for key in self.migrations.keys() - there:
+    def relisted(self, there: Collection[str], now: float) -> None:
+        """These are all Migrations there are, by namespace and name; others that were known are gone.
+
+        So are nodes that nobody else knows.
+        """
+        for key in self.migrations.keys() - set(there):
             namespace, _, name = key.partition("/")
             self.migrations.gone(namespace, name, "")
-        for migration in migrations:
-            self.migration_seen(migration, now)
         for name in self.detection.names() - self._engine.world.nodes.row_of.keys():
             self.detection.gone(name, "", now)
 

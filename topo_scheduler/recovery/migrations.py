@@ -21,6 +21,7 @@ from topo_scheduler.recovery.gang_room import GangRoom
 from topo_scheduler.recovery.ground import LEARNING, Ground
 from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.interference import Interference
+from topo_scheduler.recovery.migration_memory import MigrationMemory
 from topo_scheduler.recovery.planning import LOOK_AGAIN, Planning
 from topo_scheduler.recovery.searching import NEXT
 from topo_scheduler.recovery.tracked import NEXT_CONDITION, Condition, Eviction, Tracked
@@ -54,6 +55,7 @@ class Migrations:
         self._execution = Execution(self._ground)
         self._gang_room = GangRoom(self._ground)
         self.interference = Interference(engine, detection)
+        self._memory = MigrationMemory()
         self._clock = clock
         self._left: deque[str] = deque()
         """Those without seats that are still to be tried before the first of them is tried again."""
@@ -66,6 +68,13 @@ class Migrations:
     def keys(self) -> set[str]:
         """Return namespace and name of those that are not over."""
         return set(self._ground.tracked)
+
+    def knows(self, key: str, uid: str, version: str) -> bool:
+        """Return whether a Migration is known at a version, or a later one."""
+        known = self._ground.tracked.get(key)
+        meta = known.migration.metadata if known is not None else None
+        at = (meta.uid, meta.resource_version) if meta is not None else self._over.get(key)
+        return at is not None and at[0] == uid and (at[1] == version or _older(version, at[1]))
 
     def configure(self, spec: RecoverySpec) -> None:
         """Take over a new configuration."""
@@ -96,10 +105,16 @@ class Migrations:
                     self._left_behind(known, "edited" if known.edited else "ended by someone else")
                 del self._ground.tracked[key]
                 self._gang_room.forget(uid)
+            self._memory.release(key)
             self._ground.release(key)
             self._ground.intended.pop(key, None)
             self._over[key] = (uid, version)
             return
+        if why := self._memory.lacking(migration):
+            self.gone(migration.metadata.namespace, migration.metadata.name, "")
+            self._ground.refuse(migration, now, "TooManyMigrations", why)
+            return
+        self._memory.hold(migration)
         if known is None:
             self._ground.tracked[key] = known = Tracked(migration, heals=migration.cause.of_node)
         elif version != known.migration.metadata.resource_version:
@@ -119,6 +134,7 @@ class Migrations:
         if known is not None and uid and known.migration.metadata.uid != uid:
             return
         self._ground.tracked.pop(key, None)
+        self._memory.release(key)
         self._ground.changed()
         self._ground.finished.forget(key)
         self._over.pop(key, None)

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from topo_scheduler.api.migrations import DEFINITION, GROUP, KIND, VERSION, Phase
+from topo_scheduler.api.migrations import DEFINITION, GROUP, KIND, VERSION, Migration, Phase
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.printable import printable
 from topo_scheduler.api.recovery import RecoverySpec
@@ -28,9 +28,8 @@ from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recovery.disabled import Answer, malformed, without_recovery
 from topo_scheduler.recovery.eviction_guard import EvictionGuard
 from topo_scheduler.recovery.handlers import (
+    MigrationChanged,
     MigrationGone,
-    MigrationSeen,
-    MigrationUnreadable,
     NodeGone,
     NodeSeen,
     Watcher,
@@ -49,6 +48,7 @@ from topo_scheduler.recovery.instructions import (
     WriteStatus,
 )
 from topo_scheduler.recovery.machine import Recovery
+from topo_scheduler.recovery.migration_reader import MigrationReader
 from topo_scheduler.recovery.moved_owners import MovedOwners
 from topo_scheduler.recovery.troubles import PodTroubles
 from topo_scheduler.scheduling.barrier import Activity, kind_of
@@ -124,6 +124,9 @@ class RecoveryRunner:
         self._start = start
         self._changed = changed
         self._writer = MigrationWriter(client)
+        self._reader = MigrationReader(self._writer, start, self._read_migration)
+        self._answered: dict[tuple[str, str], tuple[str, str]] = {}
+        """Uid and version of the Migrations that report already that recovery is off."""
         self._evictor = Evictor(client)
         self._statuses = PodStatusWriter(client)
         self._slots = asyncio.Semaphore(IN_FLIGHT)
@@ -211,8 +214,10 @@ class RecoveryRunner:
 
     async def _begin(self) -> bool:
         """Read what there is; return whether Migrations are defined."""
+        self._troubles.configure(self._spec.pod_failures)
+        machine = Recovery(self._engine, self._spec, self._epoch, self._troubles, self._clock)
         try:
-            found = await self._writer.list(self._unreadable)
+            await self._read_all(machine)
         except NotFound:
             self._say(f"recovery is off: the definition {DEFINITION} is not installed; pods are scheduled all the same")
             return False
@@ -220,11 +225,6 @@ class RecoveryRunner:
             self._say(f"recovery is off, as Migrations can't be listed: {error}")
             return False
         self._said = ""
-        self._troubles.configure(self._spec.pod_failures)
-        machine = Recovery(self._engine, self._spec, self._epoch, self._troubles, self._clock)
-        now = self._clock()
-        for migration in found:
-            machine.migration_seen(migration, now)
         self._machine = machine
         # What the search for others that might move needs is compiled now: a failure is not to wait for it.
         self._engine.preempting.wanted = not self._engine.preempting.ready
@@ -233,25 +233,63 @@ class RecoveryRunner:
         log.info("recovery is on", extra={"migrations": len(machine.migrations), "dryRun": self._spec.dry_run})
         return True
 
+    async def _read_all(self, machine: Recovery) -> set[str]:
+        """Tell the machine of each Migration there is, one after the other; return namespace and name of them."""
+        there: set[str] = set()
+        async for found in self._writer.each():
+            if isinstance(found, Unreadable):
+                self._unreadable(found)
+            else:
+                there.add(found.key)
+                machine.migration_seen(found, self._clock())
+        return there
+
     async def _answer_without_recovery(self) -> None:
         """While recovery is off, write into each Migration that no pod is moved; until the configuration changes."""
         while not self._reconfigured.is_set():
             pause = ANSWER_SECONDS
             try:
-                found = await self._writer.list(self._unreadable)
+                await self._answer_each()
             except NotFound:
                 pause = LOOK_AGAIN
             except KubeError as error:
                 self._say(f"Migrations can't be listed, so that none reports that recovery is off: {error}")
-            else:
-                for migration in found:
-                    if (answer := without_recovery(migration, self._epoch + self._clock())) is not None:
-                        self._answer(answer)
             await self._pause(pause)
+        self._reader.clear()
+        self._answered.clear()
+
+    async def _answer_each(self) -> None:
+        """Answer the Migrations that are not as they were when there was nothing more to answer.
+
+        Only who they are is listed, and a few at a time are read: nothing is kept of what tenants write.
+        """
+        there: dict[tuple[str, str], tuple[str, str]] = {}
+        async for meta in self._writer.identities():
+            key, state = (meta.namespace, meta.name), (meta.uid, meta.resource_version)
+            there[key] = state
+            if self._answered.get(key) != state:
+                self._reader.changed(*key, *state)
+        self._answered = {key: state for key, state in self._answered.items() if there.get(key) == state}
+
+    def _answer_one(self, found: Migration | Unreadable) -> None:
+        wall = self._epoch + self._clock()
+        if isinstance(found, Unreadable):
+            key, state = (found.namespace, found.name), (found.uid, found.version)
+            answer = malformed(found, wall) if found.phase != Phase.FAILED else None
+        else:
+            meta = found.metadata
+            key, state = (meta.namespace, meta.name), (meta.uid, meta.resource_version)
+            answer = without_recovery(found, wall)
+        if answer is None:
+            self._answered[key] = state
+        else:
+            self._answer(answer)
 
     def _unreadable(self, found: Unreadable) -> None:
-        """Write into a Migration that can't be read what is wrong with it."""
-        if found.phase != Phase.FAILED:
+        """Write into a Migration that can't be read what is wrong with it; what was known of it is forgotten."""
+        if self._machine is not None:
+            self._machine.migration_gone(found.namespace, found.name, "")
+        if found.name and found.phase != Phase.FAILED:
             self._answer(malformed(found, self._epoch + self._clock()))
 
     def _answer(self, answer: Answer) -> None:
@@ -279,6 +317,7 @@ class RecoveryRunner:
             watcher, self._watcher = self._watcher, None
             wrong = watcher.wrong()
             await watcher.stop()
+            self._reader.clear()
         if wrong:
             await self._start_again(wrong)
         elif not self._spec.enabled:
@@ -303,15 +342,15 @@ class RecoveryRunner:
         await self._pause(min(10.0, 2.0 ** len(self._deaths)))
         machine = self._machine
         try:
-            found = await self._writer.list(self._unreadable)
+            there = await self._read_all(machine) if machine is not None else set()
         except NotFound:
-            found = []
+            there = set()
             self._machine = None
         except KubeError as error:
             log.warning("Migrations can't be listed: %s", error)
             return
         if machine is not None:
-            machine.relisted(found, self._clock())
+            machine.relisted(there, self._clock())
             self._changed()
 
     async def _pause(self, seconds: float) -> None:
@@ -336,15 +375,27 @@ class RecoveryRunner:
                         machine.node_seen(health, now)
                     case NodeGone(name, uid):
                         machine.node_gone(name, uid, now)
-                    case MigrationSeen(migration):
-                        machine.migration_seen(migration, now)
+                    case MigrationChanged(namespace, name, uid, version):
+                        if not machine.migrations.knows(f"{namespace}/{name}", uid, version):
+                            self._reader.changed(namespace, name, uid, version)
                     case MigrationGone(namespace, name, uid):
+                        self._reader.gone(namespace, name)
                         machine.migration_gone(namespace, name, uid)
-                    case MigrationUnreadable(found):
-                        self._unreadable(found)
             except Exception as error:
                 log.exception("recovery goes on without an event: %s", type(message).__name__)
                 self._carry_out(CountRecoveryFailure(kind_of(error)))
+
+    def _read_migration(self, found: Migration | Unreadable) -> None:
+        """Take over a Migration that was read since it changed."""
+        if self._machine is None:
+            if not self._spec.enabled:
+                self._answer_one(found)
+            return
+        if isinstance(found, Unreadable):
+            self._unreadable(found)
+        else:
+            self._machine.migration_seen(found, self._clock())
+        self._wake.set()
 
     def _step(self) -> None:
         if self._machine is None:

@@ -50,8 +50,10 @@ class PodTroubles:
     """Pods of ours, as far as they tell of nodes.
 
     ``scheduler_name`` tells them from those of others; ``epoch`` makes seconds since the epoch of the times that are
-    passed; ``decided`` whether this process decided where a pod runs, by uid. Refusals of others don't count: a tenant
-    can put pods on nodes itself.
+    passed; ``decided`` whether this process decided where a pod runs, by uid. What happens to others does not count: a
+    tenant can put pods on nodes itself, with every mark that this scheduler leaves on those it binds. So a new leader
+    learns of a node by the pods that it places there. That others of a workload run well counts for all: it is the
+    namespace's own word on its own workload.
     """
 
     def __init__(
@@ -98,9 +100,9 @@ class PodTroubles:
             known = self._troubles.get(uid)
             if known is not None and known.refused:
                 return  # once is once, however often it is told
-            refused = pod.finished
-            if refused and not self._decided(uid):
+            if not self._decided(uid):
                 return
+            refused = pod.finished
             at = min(now, self._begun(pod) - self._epoch) if refused else now
             if at + self._spec.window > now:
                 self._troubles[uid] = _Trouble(pod.spec.node_name, workload_of(pod), refused, pod.key, reason, at)

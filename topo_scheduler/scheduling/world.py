@@ -29,7 +29,7 @@ from topo_scheduler.state.ledger import Entry, Ledger
 from topo_scheduler.state.links import Links
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeLabels, NodeTable
 from topo_scheduler.state.occupants import occupant_of
-from topo_scheduler.state.promises import Promises
+from topo_scheduler.state.promises import Promises, weight_of
 from topo_scheduler.state.residents import Profile, Residents
 from topo_scheduler.state.resources import GPU, PODS, Amounts, ResourceTable, as_amounts
 from topo_scheduler.state.runs import Runs, ended_of, likeness_of, run_of, told_size
@@ -168,7 +168,8 @@ class World:
         occupant = occupant_of(pod)
         self.ledger.occupy(occupant)
         if occupant.lasts < occupant.deadline and occupant.begun and not occupant.fixed:
-            self.promises.began(uid, occupant.namespace, occupant.started - self.epoch, occupant.lasts)
+            weight = weight_of(charged.get(GPU, 0), self._share_of_node(node, amounts))
+            self.promises.began(uid, occupant.namespace, occupant.started - self.epoch, occupant.lasts, weight)
         if not daemon:
             self.wanted(pod, charged)
         if self.links.pod_bound(pod, believed=self.claims.may_be_ours(pod)):
@@ -178,6 +179,14 @@ class World:
         if changed and before >= 0:
             self._improve(before)  # it runs elsewhere than believed, or was resized
         return changed, problems
+
+    def _share_of_node(self, node: str, amounts: Amounts) -> float:
+        """Return the largest share that amounts have of what a node offers of a resource."""
+        row = self.nodes.row_of.get(node)
+        if row is None:
+            return 0.0
+        offered = self.nodes.allocatable[row]
+        return max((wanted / max(1, int(offered[column])) for column, wanted in amounts if column != PODS), default=0.0)
 
     def hold_place(self, pod: Pod) -> None:
         """Charge a bound pod that could not be understood with its requests, or where they can't be read a place."""

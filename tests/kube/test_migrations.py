@@ -1,0 +1,137 @@
+"""Migrations that tenants make as large and as many as they can: what is read of them, and what is kept."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.e2e.api import Api
+from tests.ship.manifests import BASE
+from topo_scheduler.api.migrations import (
+    MOST_AVOIDED,
+    MOST_NAME_CHARACTERS,
+    MOST_PODS,
+    MOST_TEXT_CHARACTERS,
+    MOST_UID_CHARACTERS,
+    Migration,
+)
+from topo_scheduler.kube import migrations as module
+from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.migrations import BEYOND_CAPS, MigrationWriter, Unreadable, read_migration
+from topo_scheduler.recovery.disabled import malformed
+from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
+
+
+def migration(**spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "topology.scheduler/v1alpha1",
+        "kind": "Migration",
+        "metadata": {"name": "m", "namespace": "evil", "uid": "u", "resourceVersion": "7"},
+        "spec": {"pods": [{"name": "p"}], **spec},
+    }
+
+
+def named(count: int) -> list[dict[str, str]]:
+    return [{"name": f"p{number}"} for number in range(count)]
+
+
+BEYOND = [
+    ({"pods": named(MOST_PODS + 1)}, "spec.pods has 4,097 entries, of 4,096 at most"),
+    ({"avoid": ["n"] * (MOST_AVOIDED + 1)}, "spec.avoid has 1,025 entries, of 1,024 at most"),
+    ({"pods": [{"name": "p" * (MOST_NAME_CHARACTERS + 1)}]}, "spec.pods[].name has 254 characters, of 253 at most"),
+    ({"pods": [{"name": "p", "uid": "u" * 129}]}, f"spec.pods[].uid has 129 characters, of {MOST_UID_CHARACTERS}"),
+    ({"avoid": ["n" * 4097]}, "spec.avoid[] has 4,097 characters, of 4,096 at most"),
+    *(({field: "x" * 4097}, f"spec.{field} has 4,097 ") for field in ("cause", "reason", "since", "makesRoomFor")),
+]
+
+
+@pytest.mark.parametrize(("spec", "why"), BEYOND)
+def test_of_a_migration_beyond_the_caps_only_its_identity_is_kept(spec: dict[str, Any], why: str) -> None:
+    found = read_migration(json.dumps(migration(**spec)).encode())
+    assert isinstance(found, Unreadable)
+    assert found.message.startswith(why) and found.reason == BEYOND_CAPS
+    write, told = malformed(found, 0.0)
+    assert (write.name, write.uid, write.version, write.status.phase) == ("m", "u", "7", "Failed")
+    assert [condition.reason for condition in write.status.conditions] == [BEYOND_CAPS] and why in told.message
+
+
+@pytest.mark.parametrize(("spec", "why"), BEYOND)
+def test_the_definition_has_the_same_caps(spec: dict[str, Any], why: str) -> None:
+    validator = _validator()
+    assert not validator.is_valid(migration(**spec)), why
+    most = migration(pods=named(MOST_PODS), avoid=["n"] * MOST_AVOIDED, cause="x" * MOST_TEXT_CHARACTERS)
+    validator.validate(most)
+    assert isinstance(read_migration(json.dumps(most).encode()), Migration)
+
+
+def _validator() -> Any:
+    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    (version,) = definition["spec"]["versions"]
+    return jsonschema.Draft202012Validator(version["schema"]["openAPIV3Schema"])
+
+
+def test_everything_in_the_definition_has_a_cap() -> None:
+    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    (version,) = definition["spec"]["versions"]
+    caps = {"string": "maxLength", "array": "maxItems"}
+
+    def check(field: str, schema: dict[str, Any]) -> None:
+        cap = caps.get(schema["type"], "maxProperties" if "additionalProperties" in schema else "type")
+        assert cap in schema, f"{field} has no {cap}"
+        for name, inner in schema.get("properties", {}).items():
+            check(f"{field}.{name}", inner)
+        for inner in ("items", "additionalProperties"):
+            if inner in schema:
+                check(f"{field}[]", schema[inner])
+
+    check("", version["schema"]["openAPIV3Schema"])
+
+
+def test_annotations_and_labels_of_a_migration_are_not_kept() -> None:
+    written = migration()
+    written["metadata"] |= {"annotations": {"a": "x" * 200_000}, "labels": {"l": "v"}}
+    found = read_migration(json.dumps(written).encode())
+    assert isinstance(found, Migration) and not found.metadata.annotations and not found.metadata.labels
+
+
+@pytest.mark.parametrize("raw", [b'{"metadata": 7}', b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"])
+def test_what_is_no_object_at_all_has_no_name(raw: bytes) -> None:
+    found = read_migration(raw)
+    assert isinstance(found, Unreadable) and not found.name
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Api]:
+    """An older definition, without caps: the embedded server does not look at schemas."""
+    async with EmbeddedAPIServer() as server, Api(server.write_kubeconfig(tmp_path / "admin")) as api:
+        (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+        await api.create("customresourcedefinitions", definition)
+        yield api
+
+
+async def test_pages_of_large_migrations_are_small(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(12):
+        body = migration(pods=named(MOST_PODS // 4 if number else MOST_PODS + 1))
+        body["metadata"] = {"name": f"m{number:02}", "namespace": "default"}
+        await api.create("migrations", body)
+    client = await Client.connect(str(tmp_path / "admin"))
+    try:
+        writer = MigrationWriter(client)
+        monkeypatch.setattr(module, "PAGE_BYTES", 150_000)
+        async with asyncio.timeout(20):
+            found = [one async for one in writer.each()]
+            assert [one.name for one in found if isinstance(one, Unreadable)] == ["m00"]
+            assert [one.metadata.name for one in found if isinstance(one, Migration)] == [
+                f"m{number:02}" for number in range(1, 12)
+            ]
+            received = client.traffic.bytes_received
+            known = [meta.name async for meta in writer.identities()]
+        assert known == [f"m{number:02}" for number in range(12)]
+        assert client.traffic.bytes_received - received < 20_000, "without their content"
+    finally:
+        await client.close()
