@@ -2,25 +2,26 @@
 
 What is known of owners may be seconds old, and a watch may be late. A pod that is bound for an owner that was just
 deleted only goes with it; a pod that is evicted for it is lost. So nothing is evicted for pods of which an owner or the
-namespace was deleted, does not answer, or was never seen.
+namespace was deleted, does not answer, can't be read, or was never seen; nor for pods that were deleted themselves.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from math import inf
 from typing import Final
 
-from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.api.objects import ObjectMeta, PartialObject
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.decoding import Codec
 from topo_scheduler.kube.errors import KubeError, NotFound, retried
 from topo_scheduler.kube.owner_chains import described
 from topo_scheduler.kube.owners import OwnerDirectory
-from topo_scheduler.kube.resources import NAMESPACES
+from topo_scheduler.kube.resources import NAMESPACES, POD_METADATA, Resource
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.instructions import PodRef, reference
 from topo_scheduler.state.workloads import Stage
 
 CONFIRMED_SECONDS: Final = 1.0
@@ -30,8 +31,14 @@ ANSWER_SECONDS: Final = 5.0
 MOST_CONTROLLERS: Final = 32
 """Controllers of one gang of which the owners are asked for; the others are known from watches and refreshes."""
 
-MOST_NAMESPACES: Final = 1_000
-"""Answers about namespaces that are kept for `CONFIRMED_SECONDS`; then all are forgotten."""
+MOST_PODS: Final = 8
+"""Pending pods of one gang that are asked for themselves: the watch of pods may be late, too."""
+
+MOST_CONFIRMED: Final = 1_000
+"""Answers about namespaces, and about pods, that are kept for `CONFIRMED_SECONDS`; then all are forgotten."""
+
+_Named = tuple[str, str, str]
+"""Namespace, name and uid of an object."""
 
 log = logging.getLogger(__name__)
 
@@ -39,83 +46,104 @@ Confirm = Callable[[PodRef], Awaitable[str]]
 """Returns why no pod may be evicted for the workload of a pending pod, or an empty string."""
 
 
-class NamespaceDirectory:
-    """Asks whether namespaces exist and are not being deleted."""
+class Existence:
+    """Asks whether objects of one kind exist and are not being deleted; of each its metadata is read."""
 
-    def __init__(self, client: Client, clock: Callable[[], float]) -> None:
+    def __init__(self, client: Client, resource: Resource[PartialObject], clock: Callable[[], float]) -> None:
         self._client = client
+        self._resource = resource
         self._clock = clock
-        self._codec = Codec(NAMESPACES)
-        self._confirmed: dict[str, float] = {}
-        self._asking: dict[str, asyncio.Task[str]] = {}
+        self._codec = Codec(resource)
+        self._confirmed: dict[_Named, float] = {}
+        self._asking: dict[_Named, asyncio.Task[str]] = {}
 
-    async def why_not(self, name: str) -> str:
-        """Return why nothing may be evicted for pods of a namespace, or an empty string.
+    async def why_not(self, namespace: str, name: str, uid: str = "") -> str:
+        """Return why nothing may be evicted for an object, or for what is in it; or an empty string.
 
         Many that ask at once share one request, which ends with its own timeout.
+
+        Args:
+            namespace: its namespace; empty for a kind that has none.
+            name: its name.
+            uid: its uid; empty where any object of the name will do.
 
         Raises:
             KubeError: The API server refused to answer.
         """
-        if self._clock() - self._confirmed.get(name, -inf) <= CONFIRMED_SECONDS:
+        key = (namespace, name, uid)
+        if self._clock() - self._confirmed.get(key, -inf) <= CONFIRMED_SECONDS:
             return ""
-        asking = self._asking.get(name)
+        asking = self._asking.get(key)
         if asking is None:
-            asking = self._asking[name] = asyncio.create_task(self._ask(name), name=f"namespace {name}")
-            asking.add_done_callback(partial(self._answered, name))
+            asking = self._asking[key] = asyncio.create_task(self._ask(key), name=f"{self._resource.kind} {name}")
+            asking.add_done_callback(partial(self._answered, key))
         return await asyncio.shield(asking)
 
-    def _answered(self, name: str, asking: asyncio.Task[str]) -> None:
-        self._asking.pop(name, None)
+    def _answered(self, key: _Named, asking: asyncio.Task[str]) -> None:
+        self._asking.pop(key, None)
         if not asking.cancelled():
             asking.exception()  # those who asked may have given up by now
 
-    async def _ask(self, name: str) -> str:
-        asked = self._clock()
+    async def _ask(self, key: _Named) -> str:
+        asked, (namespace, name, uid) = self._clock(), key
+        said = f"{self._resource.kind.lower()} {namespace + '/' if namespace else ''}{name}"
         try:
-            found = await retried(lambda: self._get(name), attempts=3, longest=ANSWER_SECONDS)
+            found = await retried(lambda: self._get(namespace, name), attempts=3, longest=ANSWER_SECONDS)
         except NotFound:
-            return f"namespace {name} was deleted"
-        if found is not None:
-            return f"namespace {name} is being deleted"
-        if len(self._confirmed) >= MOST_NAMESPACES:
+            return f"{said} was deleted"
+        if uid and found.uid != uid:
+            return f"{said} was deleted, and another of this name was created"
+        if found.deletion_timestamp is not None:
+            return f"{said} is being deleted"
+        if len(self._confirmed) >= MOST_CONFIRMED:
             self._confirmed.clear()
-        self._confirmed[name] = asked
+        self._confirmed[key] = asked
         return ""
 
-    async def _get(self, name: str) -> str | None:
-        accept = NAMESPACES.accept(listing=False)
-        body = await self._client.request("GET", NAMESPACES.path("", name), accept=accept, timeout=ANSWER_SECONDS)
-        return self._codec.one(body).metadata.deletion_timestamp
+    async def _get(self, namespace: str, name: str) -> ObjectMeta:
+        accept, path = self._resource.accept(listing=False), self._resource.path(namespace, name)
+        body = await self._client.request("GET", path, accept=accept, timeout=ANSWER_SECONDS)
+        return self._codec.one(body).metadata
 
 
 class OwnerConfirmation:
-    """Asks about owners and namespaces of pending pods."""
+    """Asks about pending pods, their owners and their namespaces."""
 
-    def __init__(self, engine: Engine, owners: OwnerDirectory, namespaces: NamespaceDirectory) -> None:
+    def __init__(
+        self, engine: Engine, owners: OwnerDirectory, client: Client, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._engine = engine
         self._owners = owners
-        self._namespaces = namespaces
+        self._namespaces = Existence(client, NAMESPACES, clock)
+        self._pods = Existence(client, POD_METADATA, clock)
 
     async def of_pending(self, pod: PodRef) -> str:
         """Return why no pod may be evicted for the workload of a pending pod, or an empty string."""
         found = self._engine.workloads.of_pod(pod.uid)
         if found is None:
             return ""  # its claim has ended with it
-        members = (self._engine.arrivals.pending(member.uid) for member in found[0].at(Stage.PENDING))
-        owners = self.of(member.metadata for member in members if member is not None)
-        return next(filter(None, await asyncio.gather(owners, self._of_namespace(pod.namespace))), "")
+        members = found[0].at(Stage.PENDING)
+        known = (self._engine.arrivals.pending(member.uid) for member in members)
+        owners = self.of(member.metadata for member in known if member is not None)
+        asked = [pod, *(reference(member) for member in members if member.uid != pod.uid)][:MOST_PODS]
+        pods = [self._answer(self._pods, "pod", one.namespace, one.name, one.uid) for one in asked]
+        return next(filter(None, await asyncio.gather(owners, self._of_namespace(pod.namespace), *pods)), "")
 
     async def _of_namespace(self, name: str) -> str:
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS):
-                why = await self._namespaces.why_not(name)
-        except (TimeoutError, KubeError) as error:
-            log.warning("namespace %s is not confirmed: %r", name, error)
-            return f"the API server did not answer within {ANSWER_SECONDS:g} s whether namespace {name} exists"
-        if why:
+        why = await self._answer(self._namespaces, "namespace", "", name)
+        if why.startswith(f"namespace {name} "):
             self._engine.arrivals.leaving.namespace_applied(name, deleting=True)
         return why
+
+    async def _answer(self, existing: Existence, kind: str, namespace: str, name: str, uid: str = "") -> str:
+        """Return why nothing may be evicted for an object: no answer is a reason, too."""
+        said = f"{kind} {namespace + '/' if namespace else ''}{name}"
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await existing.why_not(namespace, name, uid)
+        except (TimeoutError, KubeError) as error:
+            log.warning("%s is not confirmed: %r", said, error)
+            return f"the API server did not answer within {ANSWER_SECONDS:g} s whether {said} exists"
 
     async def of(self, pods: Iterable[ObjectMeta]) -> str:
         """Return why no pod may be evicted for any of these pods, or an empty string; one question a controller."""
@@ -139,4 +167,4 @@ class OwnerConfirmation:
             assert pod.controller is not None
             owner = described(pod.controller)
             return f"the API server did not answer within {ANSWER_SECONDS:g} s whether {owner} and its owners exist"
-        return chain.gone or (chain.broken if chain.unconfirmed else "")
+        return chain.gone or chain.doubt

@@ -36,7 +36,7 @@ from topo_scheduler.kube.resources import BUDGETS, NAMESPACES, NODES, OWNER_KIND
 from topo_scheduler.kube.sinks import Calls, Deleted
 from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.observability.metrics import Metrics
-from topo_scheduler.owner_confirmation import NamespaceDirectory, OwnerConfirmation
+from topo_scheduler.owner_confirmation import OwnerConfirmation
 from topo_scheduler.recording.ear import Listener, new_engine, sinks_of_storage
 from topo_scheduler.recovery.runner import RecoveryRunner
 from topo_scheduler.scheduling.extensions.registry import Extensions
@@ -124,7 +124,7 @@ class Term:
             wall=wall,
             start=self._start,
             changed=self._wake.set,
-            confirm=OwnerConfirmation(self.engine, self._owners, NamespaceDirectory(client, clock)).of_pending,
+            confirm=OwnerConfirmation(self.engine, self._owners, client, clock).of_pending,
         )
         self.recovery = RecoveryRunner(
             client,
@@ -383,7 +383,7 @@ class Term:
         chain = self._owners.resolve(pod.metadata)
         if isinstance(chain, Missing):
             return None
-        return Lineage(chain.owners, chain.broken if chain.forbidden else "", chain.gone)
+        return Lineage(chain.owners, chain.complaint, chain.gone, chain.doubt)
 
     def _fetch_owners(self, pods: Sequence[Pod]) -> None:
         """Ask for the owners of pods that wait for them; one task a controller."""

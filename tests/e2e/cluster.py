@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,6 +14,7 @@ import yaml
 from tests.controlplane import ControlPlane
 from tests.controlplane.flags import KUBELET_DEAD
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
+from topo_scheduler.simulation.controllers import Runner
 from topo_scheduler.simulation.kubelet import Kubelet
 
 from . import objects
@@ -37,6 +39,7 @@ class Cluster:
         embedded: EmbeddedAPIServer | None = None,
         kubelet: Kubelet | None = None,
         plane: ControlPlane | None = None,
+        controllers: Runner | None = None,
     ) -> None:
         self.api = api
         self.scheduler_kubeconfig = scheduler_kubeconfig
@@ -47,6 +50,7 @@ class Cluster:
         self._embedded = embedded
         self._kubelet = kubelet
         self._plane = plane
+        self._controllers = controllers
         self.slow = 1.0 if embedded is not None else 3.0
         """How much longer things may take on this server: etcd and controllers are processes of their own."""
 
@@ -55,6 +59,21 @@ class Cluster:
         """The embedded server, for faults; only tests of it ask."""
         assert self._embedded is not None, "this test is for the embedded server"
         return self._embedded
+
+    @asynccontextmanager
+    async def without_controllers(self) -> AsyncIterator[None]:
+        """Halt all controllers: kube-controller-manager is away."""
+        if self._controllers is not None:
+            await self._controllers.stop()
+        else:
+            await asyncio.to_thread(self.plane.halt, "kube-controller-manager")
+        try:
+            yield
+        finally:
+            if self._controllers is not None:
+                await self._controllers.start()
+            else:
+                await asyncio.to_thread(self.plane.resume, "kube-controller-manager")
 
     def let_pods_end_slowly(self, seconds: float) -> dict[str, str]:
         """Let deleted pods take as long as they may, at most so long; return annotations that they need for it."""

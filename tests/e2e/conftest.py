@@ -92,7 +92,9 @@ async def cluster(plane: ControlPlane | None, tmp_path: Path, garbage_pause_seco
         kubelet = Kubelet(server.store, run_seconds=2.0)
         running = controllers(server.store, garbage_pause_seconds=garbage_pause_seconds)
         async with running, kubelet, Api(server.write_kubeconfig(tmp_path / "admin")) as api:
-            cluster = Cluster(api, scheduler_kubeconfig=tmp_path / "scheduler", embedded=server, kubelet=kubelet)
+            cluster = Cluster(
+                api, scheduler_kubeconfig=tmp_path / "scheduler", embedded=server, kubelet=kubelet, controllers=running
+            )
             await cluster.install()
             answer = await api.request(
                 "POST",

@@ -112,7 +112,7 @@ async def test_a_definition_that_comes_later_is_noticed(cluster: Cluster, daemon
     await cluster.add_fabric({"s1": [8]})
     await cluster.apply(labelled(objects.pod("early", 8), "crew"))
     (early,) = await cluster.wait_bound("early", 1)
-    await cluster.wait_note(early, "does not serve: the pod is placed for itself", reason="GroupIgnored")
+    await cluster.wait_note(early, "the pod is placed for itself", reason="GroupIgnored")
     await cluster.define(pod_group_definition(PLUGINS))
     await cluster.api.create(f"podgroups.{PLUGINS}", pod_group("crew", 3))
     await cluster.apply(*(labelled(objects.pod(f"crew-{n}", 8), "crew") for n in range(2)))
@@ -220,7 +220,7 @@ async def test_what_contradicts_is_told_once(cluster: Cluster, daemon: Replica) 
 
 
 @pytest.mark.only("embedded")
-async def test_an_api_that_goes_is_let_go(
+async def test_pods_wait_for_an_api_that_goes_unless_they_name_no_group_any_more(
     cluster: Cluster, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directory, "ASK_SECONDS", 0.5)
@@ -232,4 +232,7 @@ async def test_an_api_that_goes_is_let_go(
     (pod,) = await cluster.wait_pods("crew", 1)
     await cluster.wait_note(pod, "waiting for 2 of 3 pods")
     await cluster.undefine(f"podgroups.{PLUGINS}")
+    await cluster.wait_note(pod, "does not serve any more; install its CustomResourceDefinition again, or remove")
+    assert nodes_of(await cluster.pods_of("crew")) == [""]
+    await cluster.api.patch("pods", "crew-0", {"metadata": {"labels": {LABEL: None}}})
     await cluster.wait_bound("crew", 1)

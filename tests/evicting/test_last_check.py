@@ -20,7 +20,7 @@ from topo_scheduler.kube.evictions import Evictor
 from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.observability.metrics import Metrics, Snapshot
-from topo_scheduler.owner_confirmation import ANSWER_SECONDS, NamespaceDirectory, OwnerConfirmation
+from topo_scheduler.owner_confirmation import ANSWER_SECONDS, MOST_PODS, OwnerConfirmation
 from topo_scheduler.scheduling.instructions import Preempt
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
@@ -72,7 +72,7 @@ class Evicting:
     def running(self) -> int:
         """Victims that are not being deleted."""
         pods = self.world.server.store.list("pods")
-        return sum("deletionTimestamp" not in pod["metadata"] for pod in pods)
+        return sum("deletionTimestamp" not in pod["metadata"] for pod in pods if "-low-" in pod["metadata"]["name"])
 
 
 @asynccontextmanager
@@ -88,7 +88,10 @@ async def evicting(w: World, owner: Json, size: int = 2, confirm: bool = True) -
     d.apply(*victims)
     uid = owner["metadata"]["uid"]
     d.own(Owner(owner["kind"], owner["metadata"]["name"], uid=uid))
-    d.apply(*_members(owner, size))
+    members = _members(owner, size)
+    for member in members:
+        member.metadata.uid = w.create_pod(member.metadata.name).metadata.uid
+    d.apply(*members)
 
     def changed(uid: str) -> None:
         chain = owners.resolve(_members(owner, 1)[0].metadata)
@@ -113,7 +116,7 @@ async def evicting(w: World, owner: Json, size: int = 2, confirm: bool = True) -
         PodStatusWriter(w.client),
         *cast("tuple[Any, Any, Any]", (events, None, None)),
     )
-    asked = OwnerConfirmation(d.engine, owners, NamespaceDirectory(w.client, now))
+    asked = OwnerConfirmation(d.engine, owners, w.client, now)
     executor = Executor(
         d.engine,
         writers,
@@ -137,7 +140,7 @@ def _members(owner: Json, size: int) -> list[Pod]:
     found = reference(owner)
     return [
         make_pod(
-            f"train-{n}",
+            f"{found['name']}-{n}",
             gpus=8,
             owner=OwnerReference(found["apiVersion"], found["kind"], found["name"], found["uid"], True),
             priority=10,
@@ -222,6 +225,75 @@ async def test_nothing_is_evicted_for_a_gang_whose_namespace_was_deleted_a_momen
         await e.settled()
         assert (e.evictions, e.running) == (0, 2)
         assert e.decide() == 0, "its pods are left out"
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "made anew"])
+@virtual_time
+async def test_nothing_is_evicted_for_a_gang_of_which_a_pod_was_deleted_a_moment_ago(again: bool) -> None:
+    """The watch of pods is late; its owner is still there."""
+    async with world() as w, evicting(w, ray_cluster(w)) as e:
+        assert e.decide() == 2
+        delete(w, "pods", "ray-1")
+        if again:
+            w.create_pod("ray-1")
+        await e.settled()
+        assert (e.evictions, e.running) == (0, 2)
+
+
+@virtual_time
+async def test_nothing_is_evicted_for_a_gang_whose_owner_may_not_be_read_any_more() -> None:
+    async with world() as w, evicting(w, ray_cluster(w)) as e:
+        w.server.faults.add(Refuse(403), verb="get", resource="rayclusters")
+        assert e.decide() == 2
+        await e.settled()
+        assert (e.evictions, e.running) == (0, 2)
+
+
+@virtual_time
+async def test_nothing_is_evicted_for_a_job_that_was_suspended_a_moment_ago() -> None:
+    async with world() as w:
+        job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
+        async with evicting(w, job) as e:
+            assert e.decide() == 2
+            suspend = {"suspend": True}
+            w.server.store.modify("jobs.batch", "train", "default", lambda obj: {**obj, "spec": obj["spec"] | suspend})
+            await e.settled()
+            assert (e.evictions, e.running) == (0, 2)
+
+
+@pytest.mark.parametrize(("spec", "evictions"), [({"suspend": True}, 0), ({"suspend": False}, 2), ("odd", 2)])
+@virtual_time
+async def test_nothing_is_evicted_for_an_owner_that_was_suspended_a_moment_ago(spec: Any, evictions: int) -> None:
+    """Its kind is not watched, and of it only the metadata is followed."""
+    async with world() as w, evicting(w, ray_cluster(w)) as e:
+        assert e.decide() == 2
+        w.server.store.modify("rayclusters.ray.io", "ray", "default", lambda obj: {**obj, "spec": spec})
+        await e.settled()
+        assert e.evictions == evictions
+
+
+@virtual_time
+async def test_nothing_is_evicted_for_a_deployment_that_was_scaled_to_nothing_a_moment_ago() -> None:
+    async with world() as w:
+        labels = {"matchLabels": {"app": "web"}}
+        template = {"metadata": {"labels": {"app": "web"}}, **TEMPLATE}
+        owner = create(w, "replicasets.apps", "web", spec={"replicas": 2, "selector": labels, "template": template})
+        async with evicting(w, owner) as e:
+            assert e.decide() == 2
+            none = {"replicas": 0}
+            w.server.store.modify("replicasets.apps", "web", "default", lambda obj: {**obj, "spec": obj["spec"] | none})
+            await e.settled()
+            assert (e.evictions, e.running) == (0, 2)
+
+
+@virtual_time
+async def test_many_evictions_ask_once_for_each_pod() -> None:
+    async with world() as w, evicting(w, ray_cluster(w), 40) as e:
+        w.server.requests.clear()
+        assert e.decide() == 40
+        await e.settled()
+        assert e.evictions == 40
+        assert w.asked("get", "pods") <= MOST_PODS
 
 
 @virtual_time

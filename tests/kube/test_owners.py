@@ -10,7 +10,8 @@ from topo_scheduler.api.objects import ObjectMeta, OwnerReference
 from topo_scheduler.kube.discovery import Discovery
 from topo_scheduler.kube.errors import Unreachable
 from topo_scheduler.kube.owner_chains import Chain, Missing
-from topo_scheduler.kube.owners import OwnerDirectory
+from topo_scheduler.kube.owner_reader import RIGHTS_SECONDS
+from topo_scheduler.kube.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
 from topo_scheduler.kube.resources import CRONJOBS, JOBS
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
@@ -249,6 +250,92 @@ async def test_a_missing_permission_is_said_once_and_kept_for_a_warning(caplog: 
                 assert chain.forbidden
                 assert "grant the verb get on rayclusters.ray.io" in chain.broken
         assert sum("grant the verb get" in record.getMessage() for record in caplog.records) == 1
+
+
+@virtual_time
+async def test_an_owner_that_may_not_be_read_any_more_is_what_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        pods = [of(reference(ray_cluster(w, name))) for name in ("ray", "ray-2")]
+        changed: list[str] = []
+        owners = OwnerDirectory(w.client, on_change=changed.append, needed=lambda uid: True, clock=now)
+        before = [await owners.complete(pod) for pod in pods]
+        async with running(owners.run()):
+            w.server.faults.add(Refuse(403), verb="get", resource="rayclusters")
+            await asyncio.sleep(NEEDED_SECONDS + TICK_SECONDS + RIGHTS_SECONDS + 1)
+            for pod, chain in zip(pods, before, strict=True):
+                found = await owners.complete(pod)
+                assert [owner.annotations for owner in found.owners] == [owner.annotations for owner in chain.owners]
+                assert "grant the verb get on rayclusters.ray.io" in found.complaint
+                assert found.complaint == found.doubt and found.complaint.endswith("from before holds")
+                assert not found.gone
+            assert len(changed) == 2
+            assert sum("from before holds" in record.getMessage() for record in caplog.records) == 1
+            w.server.faults.clear()
+            await asyncio.sleep(NEEDED_SECONDS + TICK_SECONDS + 1)
+            assert [await owners.complete(pod) for pod in pods] == before
+
+
+@virtual_time
+async def test_an_owner_that_may_not_be_read_is_not_confirmed() -> None:
+    """Whether it is watched, or asked for; and not one second later either."""
+    async with world() as w:
+        job = create(w, "jobs.batch", "job", spec={"template": TEMPLATE}, owner=ray_cluster(w))
+        owners = OwnerDirectory(w.client, clock=now)
+        jobs = w.reflector(JOBS, owners.sink(JOBS))  # type: ignore[arg-type]
+        async with running(jobs.run()):
+            await jobs.synced.wait()
+            pod = of(reference(job))
+            await owners.complete(pod)
+            for kind in ("jobs", "rayclusters"):
+                w.server.faults.add(Refuse(403), verb="get", resource=kind)
+                for _ in range(2):
+                    chain = await owners.confirm(pod, age=1, within=60)
+                    assert chain is not None and f"grant the verb get on {kind}" in chain.doubt
+                w.server.faults.clear()
+                await asyncio.sleep(1.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "gone"),
+    [
+        ({"spec": {"suspend": True}}, "Job job is suspended (spec.suspend)"),
+        ({"spec": {"parallelism": 0}}, "Job job has a parallelism of 0"),
+        *(
+            ({"status": {"conditions": [{"type": kind, "status": "True"}]}}, f"Job job has the condition {kind}")
+            for kind in ("SuccessCriteriaMet", "Complete", "FailureTarget", "Failed")
+        ),
+        ({"status": {"conditions": [{"type": "Failed", "status": "False"}]}}, ""),
+        ({"status": {"conditions": [{"type": "Suspended", "status": "True"}]}}, ""),
+    ],
+)
+@virtual_time
+async def test_a_job_that_runs_no_more_pods_takes_those_with_it_that_it_has(change: Json, gone: str) -> None:
+    async with world() as w:
+        job = create(w, "jobs.batch", "job", spec={"template": TEMPLATE})
+        changed: list[str] = []
+        owners = OwnerDirectory(w.client, on_change=changed.append, clock=now)
+        jobs = w.reflector(JOBS, owners.sink(JOBS))  # type: ignore[arg-type]
+        async with running(jobs.run()):
+            await jobs.synced.wait()
+            pod = of(reference(job))
+            assert not (await owners.complete(pod)).gone
+
+            def merge(into: Json) -> None:
+                for name, part in into.items():
+
+                    def change_part(obj: Json, name: str = name, part: Json = part) -> Json:
+                        return {**obj, name: {**obj.get(name, {}), **part}}
+
+                    subresource = "status" if name == "status" else ""
+                    w.server.store.modify("jobs.batch", "job", "default", change_part, subresource=subresource)
+
+            merge(change)
+            await asyncio.sleep(1)
+            assert (await owners.complete(pod)).gone == gone
+            assert bool(changed) == bool(gone)
+            merge({"spec": {"suspend": False, "parallelism": 1}, "status": {"conditions": []}})
+            await asyncio.sleep(1)
+            assert not (await owners.complete(pod)).gone
 
 
 NO_ROLES_YET = Refuse(403, message='rays is forbidden: User "topo" cannot get resource "rayclusters"')

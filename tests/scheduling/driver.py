@@ -69,6 +69,8 @@ class Driver:
         """Owners by uid of the controller, nearest first; what is not here is not known yet."""
         self.gone: dict[str, str] = {}
         """What the API server says of owners that were deleted, or are being deleted, by uid of the controller."""
+        self.doubts: dict[str, str] = {}
+        """Why owners can't be read, by uid of the controller."""
         self.pods: dict[str, Pod] = {}
         self.flight: dict[str, Bind] = {}
         """Binds that were asked for and not answered, by uid of the pod."""
@@ -92,7 +94,8 @@ class Driver:
         if controller is None:
             return Lineage()
         chain = self.chains.get(controller.uid)
-        return None if chain is None else Lineage(chain, gone=self.gone.get(controller.uid, ""))
+        gone, doubt = self.gone.get(controller.uid, ""), self.doubts.get(controller.uid, "")
+        return None if chain is None else Lineage(chain, gone=gone, doubt=doubt)
 
     # ------------------------------------------------------------ facts
 

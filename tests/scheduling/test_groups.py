@@ -188,6 +188,49 @@ def test_an_api_that_is_not_served_is_passed_over_with_a_word_to_whom_it_surpris
     assert not found.warnings
 
 
+@pytest.mark.parametrize("api", [GroupApi.PLUGINS, GroupApi.SIGS, GroupApi.VOLCANO])
+def test_nothing_is_evicted_for_a_pod_that_names_a_group_of_an_api_that_is_not_served(api: GroupApi) -> None:
+    none = served(apis=())
+    alone = understood(in_group(make_pod("p"), "g", api), none)
+    assert "does not serve; install its CustomResourceDefinition, or remove" in alone.member.doubt
+    assert alone.warnings[0][1].endswith("the pod is placed for itself, and no pod is evicted for it")
+    of_job = in_group(make_pod("p", owner=controlled_by("Job", "job")), "g", api)
+    assert understood(of_job, none, JOB).member.doubt, "the group may have been larger than the Job"
+    ours = in_group(make_pod("p", annotations={"gang-name": "a", "gang-size": "3"}), "g", api)
+    assert not understood(ours, none).member.doubt
+    single = in_group(make_pod("p", annotations={"gang": "false"}), "g", api)
+    assert not understood(single, none).member.doubt
+
+
+@pytest.mark.parametrize("api", [GroupApi.PLUGINS, GroupApi.SIGS, GroupApi.VOLCANO])
+def test_a_group_of_an_api_that_was_served_is_waited_for(api: GroupApi) -> None:
+    group = make_group("g", 3, api=api)
+    groups = served(group)
+    groups.drop(group.key)
+    groups.serve(api, Serving.ABSENT, 0)
+    pod = in_group(make_pod("p", owner=controlled_by("Job", "job")), "g", api)
+    found = understood(pod, groups, JOB).workload
+    assert found.id == group.key.id and found.gang
+    assert "does not serve any more; install its CustomResourceDefinition again, or remove" in found.awaits
+    sized = in_group(make_pod("p", annotations=VOLCANO_MIN), "g", api)
+    if api is GroupApi.VOLCANO:
+        assert short(understood(sized, groups).workload) == ("g", 9), "its size stands on the pod"
+
+
+def test_a_group_is_waited_for_where_pods_of_it_are_bound() -> None:
+    """As after a restart: their annotations say so."""
+    pod = in_group(make_pod("p"), "g", GroupApi.PLUGINS)
+    table = ResourceTable(SchedulerConfig().gpu_resources)
+    ids: list[str] = []
+
+    def bound(id_: str) -> bool:
+        ids.append(id_)
+        return True
+
+    assert understand(pod, Lineage(), table, 0, served(apis=()), bound=bound).workload.awaits
+    assert ids == [f"default/podgroups.{GroupApi.PLUGINS}/g"]
+
+
 def test_volcano_without_its_api_has_the_size_on_the_pod() -> None:
     pod = in_group(make_pod("p", annotations=VOLCANO_MIN), "g", GroupApi.VOLCANO)
     assert short(understood(pod, served(apis=())).workload) == ("g", 9)
@@ -301,6 +344,7 @@ def test_a_name_without_a_size_is_told() -> None:
     assert not found.workload.gang
     assert found.warnings[0][0] is Reason.GROUP_IGNORED
     assert "kueue.x-k8s.io/pod-group-total-count is missing" in found.warnings[0][1]
+    assert found.member.doubt, "a gang of unknown size: nothing is evicted for its pods"
 
 
 def test_a_group_without_a_name() -> None:

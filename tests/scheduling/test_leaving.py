@@ -74,6 +74,33 @@ def test_a_pod_alone_preempts_nothing_either() -> None:
     assert d.preempted() == []
 
 
+def test_nothing_is_evicted_for_pods_whose_owner_can_not_be_read() -> None:
+    d = full(2)
+    why = "JobSet all cannot be read: grant the verb get on jobsets.jobset.x-k8s.io"
+    d.doubts[JOB] = why
+    job(d)
+    pods = members(2)
+    d.apply(*pods)
+    d.run()
+    assert d.preempted() == []
+    said = f"No pod is evicted to make room, as it is not known what these pods are part of: {why}."
+    assert said in d.told(pods[0])[-1]
+    del d.doubts[JOB]
+    d.engine.owner_changed(JOB, d.now)
+    d.run()
+    assert len(d.preempted()) == 2
+
+
+def test_pods_whose_owner_can_not_be_read_take_what_room_there_is() -> None:
+    d = Driver([make_node("n", "s1/l1")])
+    d.doubts[JOB] = "JobSet all cannot be read"
+    job(d)
+    (pod,) = members(1)
+    d.apply(pod)
+    d.run()
+    assert d.where(pod)
+
+
 def test_evictions_that_were_decided_and_not_yet_asked_for_are_not() -> None:
     d = full(2)
     job(d)
@@ -182,7 +209,7 @@ def test_it_is_reported_once_and_only_where_the_pod_stays() -> None:
     for pod in pods[1:]:
         (text,) = d.told(pod, Reason.OWNER_DELETED)
         assert text == (
-            "not scheduled: Job train was deleted. The garbage collector deletes this pod; to keep it, remove its"
+            "not scheduled: Job train was deleted. So this pod is about to be deleted; to keep it, remove its"
             " ownerReferences"
         )
     assert d.told(pods[0], Reason.OWNER_DELETED) == []

@@ -66,6 +66,36 @@ def test_pods_wait_while_it_is_not_known_whether_the_api_is_served() -> None:
     assert d.told(waiting[0], Reason.GROUP_IGNORED)
 
 
+def test_pods_whose_definition_is_deleted_wait_and_go_on_when_it_is_back() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    group = make_group("g", 2, api=GroupApi.PLUGINS)
+    d.groups(group)
+    pods = members(2, api=GroupApi.PLUGINS)
+    assert d.run(*pods) == {}
+    d.engine.group_deleted(group.key, group.uid, d.now)
+    d.serve(GroupApi.PLUGINS, Serving.ABSENT)
+    d.settle()
+    d.settle(2.1)
+    assert d.where(*pods) == {} and "does not serve any more" in d.told(pods[0])[-1]
+    d.groups(group)
+    d.nodes(make_node("n2", "s1/l1"))
+    d.settle()
+    assert len(d.where(*pods)) == 2
+
+
+def test_pods_found_bound_say_that_there_was_a_group() -> None:
+    """A new process: the definition is gone, and the pending pods are listed first."""
+    d = Driver(fabric({"s1/l1": 4}))
+    d.serve(GroupApi.PLUGINS, Serving.ABSENT)
+    waiting, running = members(2, api=GroupApi.PLUGINS)
+    running.metadata.annotations["topology.scheduler/gang-id"] = f"default/podgroups.{GroupApi.PLUGINS}/g"
+    running.spec.node_name = next(iter(d.engine.world.nodes.row_of))
+    d.apply(waiting, running)
+    d.settle()
+    d.settle(2.1)
+    assert d.where(waiting) == {} and "does not serve any more" in d.told(waiting)[-1]
+
+
 def test_an_api_that_comes_later_is_followed_from_then_on() -> None:
     d = Driver(fabric({"s1/l1": 1}))
     d.serve(GroupApi.PLUGINS, Serving.ABSENT)

@@ -320,6 +320,13 @@ class JobSpec(Base):
     active_deadline_seconds: int | None = None
 
 
+class JobCondition(Base):
+    """``status.conditions[]`` of a Job."""
+
+    type: str = ""
+    status: str = ""
+
+
 class JobStatus(Base):
     """``status`` of a Job."""
 
@@ -327,6 +334,7 @@ class JobStatus(Base):
     failed: int = 0
     active: int = 0
     start_time: str | None = None
+    conditions: list[JobCondition] = []
 
 
 class Job(Base):

@@ -122,7 +122,7 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
         chain = owners.resolve(pod.metadata)
         if isinstance(chain, Missing):
             return None
-        return Lineage(chain.owners, chain.broken if chain.forbidden else "")
+        return Lineage(chain.owners, chain.complaint, doubt=chain.doubt)
 
     # The plugins that the scheduler has: without them the answer would be another.
     scheduler = configuration.scheduler

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from topo_scheduler.api.objects import Job, OwnerReference
 from topo_scheduler.kube.resources import Object, Resource
 from topo_scheduler.kube.slimming import slim
 
 _BULKY = "kubectl.kubernetes.io/last-applied-configuration"
+_OVER: Final = frozenset(("SuccessCriteriaMet", "Complete", "FailureTarget", "Failed"))
+"""Conditions of a Job that runs no more pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,16 @@ class Owner:
     job: Job | None = field(default=None, repr=False)
     deleting: bool = False
     """Whether it has a deletionTimestamp."""
+    unreadable: str = ""
+    """Why it can't be read any more, and what to do; what is known is what it was before."""
+
+    halted: str = ""
+    """Why it runs nothing, where that was asked for."""
+
+    @property
+    def stopped(self) -> str:
+        """Why its controller deletes the pods below it although it stays; empty where it does not."""
+        return _stopped(self.job) if self.job is not None else ""
 
     def differs(self, other: "Owner") -> bool:
         """Whether something a placement may depend on has changed."""
@@ -34,6 +46,8 @@ class Owner:
             or self.labels != other.labels
             or self.controller != other.controller
             or self.deleting != other.deleting
+            or bool(self.unreadable) != bool(other.unreadable)
+            or self.stopped != other.stopped
             or _size(self.job) != _size(other.job)
         )
 
@@ -47,9 +61,21 @@ class Chain:
     forbidden: bool = False
     """Whether it is broken for want of a permission, which deserves a Warning to the user."""
     gone: str = ""
-    """Which owner was deleted, or is being deleted; the garbage collector deletes what is below it."""
+    """Which owner was deleted, is being deleted, suspended, or done: what is below it is deleted next."""
     unconfirmed: bool = False
     """Whether it is broken because nothing shows that an owner exists, as where the API server serves no such kind."""
+    unread: str = ""
+    """Why what is known of an owner may be outdated: it was read once, and can't be read any more."""
+
+    @property
+    def complaint(self) -> str:
+        """What deserves a Warning to the user: an owner that may not be read."""
+        return self.unread or (self.broken if self.forbidden else "")
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not known what the pods below are part of; empty where all owners are known."""
+        return self.unread or self.broken
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +116,15 @@ def owner_of(resource: Resource[Any], item: Object) -> Owner:
         metadata.labels,
         metadata.annotations,
         metadata.controller,
-        item if isinstance(item, Job) else None,
+        _slimmed(item) if isinstance(item, Job) else None,
         metadata.deletion_timestamp is not None,
     )
+
+
+def _slimmed(job: Job) -> Job:
+    """Keep of a Job's conditions those that say that it is over."""
+    job.status.conditions = [one for one in job.status.conditions if one.type in _OVER]
+    return job
 
 
 def is_meant(owner: Owner, namespace: str, reference: OwnerReference) -> bool:
@@ -122,6 +154,15 @@ def changed(before: Owner | Absent, after: Owner | Absent) -> bool:
     if isinstance(before, Absent) and isinstance(after, Absent):
         return before.gone != after.gone
     return True
+
+
+def _stopped(job: Job) -> str:
+    if job.spec.suspend:
+        return f"Job {job.metadata.name} is suspended (spec.suspend)"
+    if job.spec.parallelism == 0:
+        return f"Job {job.metadata.name} has a parallelism of 0"
+    over = next((one.type for one in job.status.conditions if one.status == "True" and one.type in _OVER), "")
+    return f"Job {job.metadata.name} has the condition {over}" if over else ""
 
 
 def _size(job: Job | None) -> tuple[object, ...] | None:

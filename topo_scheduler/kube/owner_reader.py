@@ -7,6 +7,7 @@ served, or 403, which is also logged. Everything else, 503 of an aggregated API 
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.decoding import Codec
 from topo_scheduler.kube.discovery import Discovery
 from topo_scheduler.kube.errors import Forbidden, NotFound, Undecodable, lacks_rights, passes, retried
+from topo_scheduler.kube.halting import halted, with_spec
 from topo_scheduler.kube.owner_chains import Absent, Owner, described, group_kind, owner_of
 from topo_scheduler.kube.resources import Object, Resource
 
@@ -47,9 +49,12 @@ class OwnerReader:
         """Whether a reference is to one of the kinds that are known without discovery."""
         return group_kind(reference) in self._kinds
 
-    async def read(self, namespace: str, reference: OwnerReference, *, attempts: int = ATTEMPTS) -> Owner | Absent:
+    async def read(
+        self, namespace: str, reference: OwnerReference, *, attempts: int = ATTEMPTS, halts: bool = False
+    ) -> Owner | Absent:
         """The owner that a reference from this namespace leads to, or why there is none.
 
+        With ``halts`` it is also read whether the owner is told to run nothing.
         Raises ``KubeError`` if there is no answer after so many attempts.
         """
         resource: Resource[Any] | None = self._kinds.get(group_kind(reference))
@@ -57,6 +62,8 @@ class OwnerReader:
             resource = resource or await self._discovery.find(reference.api_version, reference.kind)
             if resource is None:
                 return _unserved(reference)
+            if halts:
+                resource = with_spec(resource) or resource
             if resource.namespaced and not namespace:
                 return Absent(f"{described(reference)} is in a namespace, its dependent is not")
             return await self._allowed(resource, namespace, reference, attempts)
@@ -106,7 +113,7 @@ class OwnerReader:
             return Absent(f"{described(reference)} does not decode: {error}")
         if found.metadata.uid != reference.uid:
             return Absent(f"{described(reference)} was deleted, and another of this name was created", gone=True)
-        return owner_of(resource, found)
+        return replace(owner_of(resource, found), halted=halted(resource, found))
 
     def _forbidden(self, reference: OwnerReference, resource: Resource[Any] | None, error: Forbidden) -> Absent:
         what = resource.described if resource else reference.api_version

@@ -19,7 +19,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 from weakref import WeakValueDictionary
@@ -124,6 +124,8 @@ class OwnerDirectory:
         """When the last confirmation that was answered was asked for."""
         self._refreshes = Refreshes(self._refresh, EACH)
         self._outdated = asyncio.Event()
+        self._lost: set[tuple[str, str]] = set()
+        """Versions and kinds of owners that were read and can't be read any more."""
 
     def __len__(self) -> int:
         return len(self._watched) + len(self._fetched)
@@ -137,24 +139,24 @@ class OwnerDirectory:
     def resolve(self, metadata: ObjectMeta) -> Chain | Missing:
         """The owners of an object, from what is known; ``Missing`` names the first that is not."""
         owners: list[Owner] = []
-        gone = ""
+        gone = unread = ""
         namespace, reference = metadata.namespace, metadata.controller
         while reference is not None:
             if len(owners) == DEPTH or any(owner.uid == reference.uid for owner in owners):
                 broken = f"{described(reference)} closes a circle, or is owner {DEPTH + 1}"
-                return Chain(tuple(owners), broken, gone=gone)
+                return Chain(tuple(owners), broken, gone=gone, unread=unread)
             found = self._find(namespace, reference)
             if found is None:
                 return Missing(namespace, reference)
             if isinstance(found, Absent):
                 gone = gone or (found.reason if found.gone else "")
                 unconfirmed = not (found.gone or found.forbidden)
-                return Chain(tuple(owners), found.reason, found.forbidden, gone, unconfirmed)
-            if found.deleting and not gone:
-                gone = f"{described(reference)} is being deleted"
+                return Chain(tuple(owners), found.reason, found.forbidden, gone, unconfirmed, unread)
+            gone = gone or (f"{described(reference)} is being deleted" if found.deleting else found.stopped)
+            unread = unread or found.unreadable
             owners.append(found)
             namespace, reference = found.namespace, found.controller
-        return Chain(tuple(owners), gone=gone)
+        return Chain(tuple(owners), gone=gone, unread=unread)
 
     def _find(self, namespace: str, reference: OwnerReference) -> Owner | Absent | None:
         found: Owner | Absent | None = self._watched.get(reference.uid)
@@ -205,25 +207,37 @@ class OwnerDirectory:
             async with asyncio.timeout(within):
                 known = await self.complete(metadata)
                 asking = [self._confirm(*link, age) for link in _links(metadata, known)]
-                failed = [one for one in await asyncio.gather(*asking, return_exceptions=True) if one is not None]
-                if failed:
-                    raise failed[0]
+                answers = await asyncio.gather(*asking, return_exceptions=True)
+                for failed in answers:
+                    if isinstance(failed, BaseException):
+                        raise failed
+                unread = next((answer for answer in answers if isinstance(answer, str) and answer), "")
         except (TimeoutError, KubeError) as error:
             logger.warning("owners of %s/%s are not confirmed: %r", metadata.namespace, metadata.name, error)
             return None
         confirmed = self.resolve(metadata)
-        return None if isinstance(confirmed, Missing) else confirmed
+        return None if isinstance(confirmed, Missing) else replace(confirmed, unread=confirmed.unread or unread)
 
-    async def _confirm(self, namespace: str, reference: OwnerReference, age: float) -> None:
+    async def _confirm(self, namespace: str, reference: OwnerReference, age: float) -> str:
+        """Ask for one owner; return why nothing may be evicted for pods below it, or an empty string.
+
+        What else changed of a watched owner is left to its watch, which may be ahead of this answer.
+        """
         key = key_of(namespace, reference)
         async with self._locks.setdefault(key, asyncio.Lock()):
             if self._clock() - self._confirmed.get(key, -inf) <= age:
-                return
+                return ""
             async with self._confirmations.slot(namespace):
                 asked = self._clock()
-                answer = await self._reader.read(namespace, reference)
-            self._confirmed[key] = asked
+                answer = await self._reader.read(namespace, reference, halts=True)
+            stopped = (answer.stopped or answer.halted) if isinstance(answer, Owner) else ""
             self._answered(namespace, reference, answer)
+            if isinstance(answer, Absent) and answer.forbidden:
+                return answer.reason
+            if stopped:
+                return stopped
+            self._confirmed[key] = asked
+            return ""
 
     def _answered(self, namespace: str, reference: OwnerReference, answer: Owner | Absent) -> None:
         """Take over a newer answer for an owner that was known."""
@@ -240,8 +254,20 @@ class OwnerDirectory:
                 self._on_change(reference.uid)
         elif fetched is not None:
             before, fetched.answer = fetched.answer, _after(fetched.answer, answer)
+            self._report_lost(before, fetched.answer)
             if changed(before, fetched.answer):
                 self._on_change(reference.uid)
+
+    def _report_lost(self, before: Owner | Absent, now: Owner | Absent) -> None:
+        """Log once a kind, until it can be read again, that owners of it can't be read any more."""
+        if not isinstance(before, Owner) or not isinstance(now, Owner):
+            return
+        kind = now.api_version, now.kind
+        if now.unreadable and not before.unreadable and kind not in self._lost:
+            self._lost.add(kind)
+            logger.warning("%s", now.unreadable)
+        elif before.unreadable and not now.unreadable:
+            self._lost.discard(kind)
 
     # ------------------------------------------------------------ keep it fresh
 
@@ -374,8 +400,17 @@ def _refresh_age(fetched: _Fetched, *, needed: bool) -> float:
 
 
 def _after(before: Owner | Absent, answer: Owner | Absent) -> Owner | Absent:
-    """What is known after an answer: an owner whose kind is served no more was deleted with that."""
+    """What is known after an answer.
+
+    An owner whose kind is served no more was deleted with that. One that may not be read any more is what it was: to
+    forget its annotations would make single pods of a gang.
+    """
     was_there = isinstance(before, Owner) or before.gone
+    if isinstance(answer, Absent) and answer.forbidden and was_there:
+        if isinstance(before, Absent):
+            return before
+        why = f"{answer.reason}; what is known of it from before holds"
+        return before if before.unreadable else replace(before, unreadable=why)
     if isinstance(answer, Absent) and answer.unserved and was_there:
         return Absent(f"{answer.reason} any more, so it was deleted", gone=True, unserved=True)
     return answer

@@ -105,6 +105,7 @@ def _storage(plural: str, kind: str, type_: type[T], *, namespaced: bool = False
 PODS = Resource("", "v1", "pods", "Pod", Pod)
 NODES = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", PartialObject, namespaced=False, metadata_only=True)
+POD_METADATA = Resource("", "v1", "pods", "Pod", PartialObject, metadata_only=True)
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", Budget)
 JOBS = Resource("batch", "v1", "jobs", "Job", Job)
 

@@ -82,6 +82,7 @@ class _Chain(msgspec.Struct, omit_defaults=True):
     owners: list[RecordedOwner] = []
     complaint: str = ""
     gone: str = ""
+    doubt: str = ""
 
 
 _CHAIN: Final = msgspec.json.Decoder(_Chain)
@@ -95,10 +96,10 @@ def encode_lineage(lineage: Lineage) -> bytes:
         RecordedOwner(one.kind, one.namespace, one.name, one.uid, dict(one.annotations), one.job)
         for one in lineage.owners
     ]
-    return encoder.encode(_Chain(owners, lineage.complaint, lineage.gone))
+    return encoder.encode(_Chain(owners, lineage.complaint, lineage.gone, lineage.doubt))
 
 
 def decode_lineage(raw: msgspec.Raw) -> Lineage:
     """Return what `encode_lineage` was given."""
     found = _CHAIN.decode(raw)
-    return Lineage(tuple(found.owners), found.complaint, found.gone)
+    return Lineage(tuple(found.owners), found.complaint, found.gone, found.doubt)

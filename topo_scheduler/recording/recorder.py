@@ -132,7 +132,7 @@ class Recorder:
         if lineage is None:
             return None
         # By identity, which is cheap; held here, so that no other object gets the same.
-        key = (*map(id, lineage.owners), lineage.complaint, lineage.gone)
+        key = (*map(id, lineage.owners), lineage.complaint, lineage.gone, lineage.doubt)
         known = self._lineages.get(key)
         if known is None:
             if len(self._lineages) >= MOST_LINEAGES:

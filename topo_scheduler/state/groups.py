@@ -285,6 +285,8 @@ class Groups:
     levels: Mapping[str, str] = field(default_factory=dict)
     _known: dict[GroupKey, PodGroup] = field(default_factory=dict)
     _serving: dict[GroupApi, tuple[Serving, float]] = field(default_factory=dict)
+    _served: set[GroupApi] = field(default_factory=set)
+    """APIs of which PodGroups were listed once: pods that name one were, and are, members of it."""
     _wondered: bool = False
 
     def __iter__(self) -> Iterator[PodGroup]:
@@ -298,6 +300,7 @@ class Groups:
         """Take over a PodGroup that appeared or changed; return whether it asks for something new."""
         before = self._known.get(group.key)
         self._known[group.key] = group
+        self._served.add(group.key.api)
         return before is None or not before.asks_as(group)
 
     def drop(self, key: GroupKey, uid: str = "") -> bool:
@@ -317,6 +320,12 @@ class Groups:
             asked: when it was asked for, in seconds.
         """
         self._serving[api] = (serving, asked)
+        if serving is Serving.LISTED:
+            self._served.add(api)
+
+    def was_served(self, api: GroupApi) -> bool:
+        """Return whether PodGroups of an API were listed once, or one was seen."""
+        return api in self._served
 
     def serving(self, api: GroupApi, since: float) -> Serving:
         """Return what is known of an API to a pod that was first seen at ``since``.

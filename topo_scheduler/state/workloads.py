@@ -46,6 +46,8 @@ class Member:
     controlled: bool = False
     preempts: bool = True
     """Whether pods of lower priority may be evicted for it."""
+    doubt: str = ""
+    """Why it is not known what it is part of; empty where that is known. Nothing is evicted for such a pod."""
     charged_gpus: int = 0
     stage: Stage = Stage.PENDING
     node: str = ""
@@ -248,6 +250,11 @@ class Workload:
         if (only := self.only) is not None:
             return only.created
         return min((member.created for member in self.members.values()), default=0.0)
+
+    @property
+    def doubt(self) -> str:
+        """Why it is not known what a pending member is part of: then nothing is evicted for any of them."""
+        return next((one.doubt for one in self.members.values() if one.doubt and one.stage is Stage.PENDING), "")
 
     @property
     def problem(self) -> str:

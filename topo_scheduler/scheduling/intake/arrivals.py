@@ -343,7 +343,13 @@ class Arrivals:
     def _understood(self, pod: Pod, lineage: Lineage, since: float) -> Understood:
         world = self._world
         permitted = world.claims.permitted
-        return understand(pod, lineage, world.resources, since, world.groups, world.around.extensions, permitted)
+        extensions, bound = world.around.extensions, self._is_bound
+        return understand(pod, lineage, world.resources, since, world.groups, extensions, permitted, bound)
+
+    def _is_bound(self, id_: str) -> bool:
+        """Return whether pods of a gang are bound, as their annotations say."""
+        workload = self._workloads.get(id_)
+        return workload is not None and any(one.stage is Stage.BOUND for one in workload.members.values())
 
     def understand_all(self) -> None:
         """Understand all pending pods again, as the configuration that says what they may have has changed."""
@@ -438,12 +444,15 @@ class Arrivals:
             self._out += self._outcomes.note_complete(workload)
             return
         if gang := _gang_of(pod):
+            fresh = not self._is_bound(gang)
             workload = self._workloads.join(*found_bound(pod, gang), describes=False)
             workload.found = True
             workload.resumed |= not self.deciding
             self._out += self._outcomes.note_complete(workload)
             self._describe(workload)
             self.touch(workload)
+            if fresh and GroupKey.parse(gang) is not None:
+                self.owner_changed(gang)  # pods that name its PodGroup were understood before it was found
 
     def learn(self, pod: Pod, now: float) -> None:
         """Make sense of a pod that was found bound, as if it had been seen pending; one that is understood stays so."""

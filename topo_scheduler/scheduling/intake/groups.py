@@ -6,7 +6,7 @@ A group is always one of the pod's own namespace.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,6 +35,8 @@ _LABELS: Final = {
     GroupApi.SIGS: (SIGS_LABEL,),
     GroupApi.VOLCANO: VOLCANO_ANNOTATIONS,
 }
+_FOR_ITSELF: Final = "the pod is placed for itself"
+_EVICTS_NOTHING: Final = f"{_FOR_ITSELF}, and no pod is evicted for it"
 _KEYS: Final = frozenset(
     (
         LWS_NAME,
@@ -80,9 +82,18 @@ class Grouping:
 
     claim: Claim | None = None
     warnings: list[tuple[Reason, str]] = field(default_factory=list)
+    doubt: str = ""
+    """Why it is not known which gang a pod belongs to, though it names one."""
 
 
-def find_group(pod: Pod, job: Job | None, request: PlacementRequest, groups: Groups, since: float) -> Grouping:
+def find_group(
+    pod: Pod,
+    job: Job | None,
+    request: PlacementRequest,
+    groups: Groups,
+    since: float,
+    bound: Callable[[str], bool] = lambda id_: False,
+) -> Grouping:
     """Return which gang a pod belongs to.
 
     Args:
@@ -91,23 +102,27 @@ def find_group(pod: Pod, job: Job | None, request: PlacementRequest, groups: Gro
         request: the annotations of the pod and its owners.
         groups: the PodGroups there are.
         since: when the pod was first seen, in seconds.
+        bound: whether pods of a gang are bound, by its id.
     """
     unknown: list[str] = []
-    outside = list(_outside(pod, groups, since, unknown)) if _names_any(pod) else []
+    outside = list(_outside(pod, groups, since, unknown, bound)) if _names_any(pod) else []
     if request.gang is False:
         told = [claim for claim in outside if claim.named and claim.size != 1]
         warnings = [_conflict('topology.scheduler/gang: "false"', claim) for claim in told]
         return Grouping(None, warnings)
     ours = _ours(pod, job, request, bool(outside))
     claims = [*([ours] if ours else []), *outside]
+    doubt = "; ".join(unknown)
     if not claims:
         claims = list(_job_rule(pod, job))
     if not claims:
-        return Grouping(None, [(Reason.GROUP_IGNORED, text) for text in unknown])
+        return Grouping(None, _ignored(unknown, _EVICTS_NOTHING), doubt)
     first, *others = claims
     grouping = Grouping(first, [_conflict(_words(first), other) for other in others if first.contradicts(other)])
+    if first is not ours:
+        grouping.doubt = doubt
     if unknown and first.size == 1:
-        grouping.warnings += [(Reason.GROUP_IGNORED, text) for text in unknown]
+        grouping.warnings += _ignored(unknown, _EVICTS_NOTHING if grouping.doubt else _FOR_ITSELF)
     return grouping
 
 
@@ -169,15 +184,25 @@ def _ours(pod: Pod, job: Job | None, request: PlacementRequest, others: bool) ->
     return Claim(said)
 
 
-def _outside(pod: Pod, groups: Groups, since: float, unknown: list[str]) -> Iterator[Claim]:
+def _outside(
+    pod: Pod, groups: Groups, since: float, unknown: list[str], bound: Callable[[str], bool]
+) -> Iterator[Claim]:
     """What others than we say: PodGroups, sizes on the pod, labels of controllers."""
     for key, where in names_of(pod):
         claim = _pod_group(key, where, groups, since)
+        sized = key.api is GroupApi.VOLCANO and _value(pod, VOLCANO_MIN_MEMBER)
         if claim is not None:
             yield claim
-        elif key.api is not GroupApi.VOLCANO or not _value(pod, VOLCANO_MIN_MEMBER):
+        elif not sized and (groups.was_served(key.api) or bound(key.id)):
+            awaits = (
+                f"{where} names {key.said}, which this API server does not serve any more; install its"
+                f" CustomResourceDefinition again, or remove {where}"
+            )
+            yield Claim(key.said, key.id, key.name, None, named=True, awaits=awaits)
+        elif not sized:
             unknown.append(
-                f"{where} names {key.said}, which this API server does not serve: the pod is placed for itself"
+                f"{where} names {key.said}, which this API server does not serve; install its"
+                f" CustomResourceDefinition, or remove {where}"
             )
         else:
             yield _sized(pod, where, key.name, VOLCANO_MIN_MEMBER)
@@ -186,9 +211,7 @@ def _outside(pod: Pod, groups: Groups, since: float, unknown: list[str]) -> Iter
             if _value(pod, size_key):
                 yield _sized(pod, name_key, name, size_key)
             else:
-                unknown.append(
-                    f"{name_key} names the group {name} but {size_key} is missing: the pod is placed for itself"
-                )
+                unknown.append(f"{name_key} names the group {name} but {size_key} is missing; add it")
     labels = pod.metadata.labels
     if (owner := labels.get(LWS_NAME)) and (group := labels.get(LWS_GROUP)) and _value(pod, LWS_SIZE):
         yield _sized(pod, LWS_NAME, f"{owner}-{group}", LWS_SIZE, api="leaderworkersets.leaderworkerset.x-k8s.io")
@@ -269,6 +292,10 @@ def job_size(job: Job | None) -> int | None:
 
 def _value(pod: Pod, key: str) -> str:
     return pod.metadata.labels.get(key) or pod.metadata.annotations.get(key, "")
+
+
+def _ignored(texts: Sequence[str], so: str) -> list[tuple[Reason, str]]:
+    return [(Reason.GROUP_IGNORED, f"{text}: {so}") for text in texts]
 
 
 def _conflict(words: str, other: Claim) -> tuple[Reason, str]:

@@ -1,8 +1,9 @@
-"""Pending pods that are about to be deleted: an owner of theirs was deleted, or their namespace is.
+"""Pending pods that are about to be deleted: an owner was deleted, suspended or done, or the namespace is deleted.
 
 Such a pod is not scheduled, is no member of a gang, and preempts nothing. The garbage collector deletes it; that takes
 minutes where it has much to do. Where the owner was deleted with its dependents orphaned, the pod loses its
-ownerReference instead, and is scheduled as the bare pod that it is then.
+ownerReference instead, and is scheduled as the bare pod that it is then. Where a Job was suspended, its controller
+deletes the pods; those of a Job that is resumed before that are scheduled.
 """
 
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ class Leaving:
             if left.due <= now:
                 left.due = inf
                 text = (
-                    f"not scheduled: {left.why}. The garbage collector deletes this pod; to keep it, remove its"
+                    f"not scheduled: {left.why}. So this pod is about to be deleted; to keep it, remove its"
                     " ownerReferences"
                 )
                 out.append(Tell(left.pod, True, Reason.OWNER_DELETED, text))

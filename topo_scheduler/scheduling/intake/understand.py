@@ -1,6 +1,6 @@
 """From a pod and its owners to what is wanted: its class, its gang, and whatever is wrong with it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final, Protocol
@@ -94,12 +94,14 @@ def waits_since(pod: Pod, epoch: float, now: float) -> float:
 class Lineage:
     """The chain of controllers above a pod, nearest first; ``complaint`` when it could not be read to its end.
 
-    ``gone`` which of them was deleted, or is being deleted: the pod is about to be deleted too.
+    ``gone`` which of them was deleted, is being deleted, suspended, or done: the pod is about to be deleted too.
+    ``doubt`` why it is not known what the pod is part of: nothing is evicted for it.
     """
 
     owners: Sequence[Owner] = ()
     complaint: str = ""
     gone: str = ""
+    doubt: str = ""
 
 
 @dataclass(slots=True)
@@ -124,6 +126,7 @@ def understand(
     groups: Groups | None = None,
     extensions: Extensions | None = None,
     permitted: Sequence[str] = EVERY,
+    bound: Callable[[str], bool] = lambda id_: False,
 ) -> Understood:
     """Make sense of a pending pod.
 
@@ -137,6 +140,7 @@ def understand(
         groups: the PodGroups there are; none when not given.
         extensions: what plugins read of pods, and the strategies there are.
         permitted: names or patterns of namespaces that may have GPUs that no limit names.
+        bound: whether pods of a gang are bound, by its id.
     """
     chain = _sources(pod, lineage)
     extensions = extensions or _BUILT_IN
@@ -161,7 +165,7 @@ def understand(
         cls = replace(cls, told=told)
     if constraint := unsupported(pod):
         problems.append(f"it uses {constraint}, which this scheduler does not support yet")
-    workload = _workload(pod, lineage, request, groups, enqueued, problems, warnings)
+    workload, doubt = _workload(pod, lineage, request, groups, enqueued, problems, warnings, bound)
     series, index = place_in_series(pod)
     member = Member(
         uid=pod.metadata.uid,
@@ -176,6 +180,7 @@ def understand(
         controlled=pod.metadata.controller is not None,
         # Which GPU has room once a victim is gone is not known to the search for victims.
         preempts=pod.spec.preemption_policy != "Never" and not cls.share,
+        doubt=lineage.doubt or doubt,
         charged_gpus=charged,
         lasts=min(deadline := _deadline(pod, lineage), expected_run(pod), request.expected_duration or inf),
         deadline=deadline,
@@ -332,8 +337,9 @@ def _workload(
     enqueued: float,
     problems: list[str],
     warnings: list[tuple[Reason, str]],
-) -> Workload:
-    """Return the workload the pod belongs to, by the first rule that applies."""
+    bound: Callable[[str], bool],
+) -> tuple[Workload, str]:
+    """Return the workload the pod belongs to, by the first rule that applies, and what makes that doubtful."""
     controller = pod.metadata.controller
     workload = Workload(
         id=pod.metadata.uid,
@@ -345,11 +351,11 @@ def _workload(
         gang=False,
     )
     job = lineage.owners[0].job if lineage.owners else None
-    found = find_group(pod, job, request, groups, enqueued)
+    found = find_group(pod, job, request, groups, enqueued, bound)
     warnings += found.warnings
     claim = found.claim
     if claim is None:
-        return workload
+        return workload, found.doubt
     if claim.problem:
         problems.append(claim.problem)
     workload.awaits = claim.awaits
@@ -363,4 +369,4 @@ def _workload(
         workload.level, workload.tiers = claim.level, claim.group.tiers if claim.group else 0
         workload.subgroups, wrong = segment_of(pod, request, claim.size)
         problems += filter(None, [wrong])
-    return workload
+    return workload, found.doubt

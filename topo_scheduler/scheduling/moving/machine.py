@@ -92,7 +92,7 @@ class Moving:
         """Note that a workload has no room; return what there is to add to the reason why it waits."""
         if not self._spec.enabled:
             return ""
-        if not workload.gang or not room_helps:
+        if not workload.gang or not room_helps or workload.doubt:
             self._wanted.pop(workload.id, None)
             return ""
         known = self._wanted.setdefault(workload.id, _Wanted(since, text))

@@ -169,6 +169,8 @@ class Preempting:
         self._again.pop(workload.id, None)
         if not self._may(workload, members) or not decision.room_helps:
             return out, ""
+        if doubt := workload.doubt:
+            return out, f"No pod is evicted to make room, as it is not known what these pods are part of: {doubt}."
         groups, _, _ = self._attempts.groups(workload, members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
         layout = crossed(self._world.layout, ask.woven)
@@ -229,6 +231,8 @@ class Preempting:
     def nudge(self, workload: Workload, now: float) -> None:
         """Note that something changed which could make room for a workload that waits, if others gave way."""
         if workload.id in self._again or not all(member.preempts for member in workload.members.values()):
+            return
+        if workload.doubt:
             return
         claim = self._claims.get(workload.id)
         if claim is None or not self._claims.awaited(claim):
