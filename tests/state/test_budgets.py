@@ -1,11 +1,14 @@
 """Disruption budgets: whom they guard and how many may go."""
 
 import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
 
 from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector, Requirement
-from topo_scheduler.state.budgets import Budgets
+from topo_scheduler.state.budgets import MOST_TRIED, Budgets
 from topo_scheduler.state.residents import Profile, Residents
+from topo_scheduler.state.selectors import compile_selector
 
 residents = Residents()
 DB = residents.profile("prod", {"app": "db"})
@@ -77,3 +80,57 @@ def test_it_is_read_as_the_server_writes_it() -> None:
     budgets = Budgets()
     assert not budgets.put(msgspec.json.decode(body, type=Budget))
     assert [guard.allowed for guard in budgets.guarding(DB)] == [2]
+
+
+def test_a_pod_with_several_budgets_is_told_two_of_them() -> None:
+    budgets = Budgets()
+    for name in ("c", "a", "b"):
+        budgets.put(budget(name, LabelSelector({"app": "db"})))
+    assert names(budgets, DB) == ["prod/a", "prod/b"]
+
+
+def test_budgets_that_select_other_labels_cost_nothing_however_many_there_are() -> None:
+    budgets = Budgets()
+    for number in range(2_000):
+        budgets.put(budget(f"other-{number}", LabelSelector({"app": f"other-{number}"})))
+    budgets.put(budget("none", None))
+    budgets.put(budget("db", LabelSelector({"app": "db"})))
+    assert names(budgets, DB) == ["prod/db"]
+    assert names(budgets, WEB) == []
+
+
+def test_a_pod_with_too_many_budgets_to_compare_is_guarded_and_pods_elsewhere_are_not() -> None:
+    budgets = Budgets()
+    few = LabelSelector(match_expressions=(Requirement("x", "Exists", ()), Requirement("y", "NotIn", ("z",))))
+    for number in range(MOST_TRIED):
+        budgets.put(budget(f"b{number:03d}", few))
+    assert names(budgets, WEB) == []
+    budgets.put(budget("one-more", few))
+    assert names(budgets, WEB) == ["prod/b000", "prod/b001"]
+    assert names(budgets, ELSEWHERE) == []
+    budgets.drop("prod", "b000")
+    assert names(budgets, WEB) == []
+
+
+@given(st.data())
+def test_budgets_are_found_as_by_comparing_each(data: st.DataObject) -> None:
+    keys, values = st.sampled_from("abc"), st.sampled_from("xyz")
+    clause = st.builds(
+        Requirement, keys, st.sampled_from(["In", "NotIn", "Exists"]), st.sets(values, min_size=1).map(tuple)
+    ).map(lambda one: Requirement(one.key, one.operator, () if one.operator == "Exists" else one.values))
+    drawn = st.builds(LabelSelector, st.just({}), st.lists(clause, max_size=3).map(tuple))
+    selectors: list[LabelSelector | None] = list(data.draw(st.lists(drawn)))
+    labels = data.draw(st.dictionaries(keys, values))
+    budgets = Budgets()
+    for number, selector in enumerate(selectors):
+        budgets.put(budget(f"b{number:03d}", selector))
+    for number in data.draw(st.sets(st.integers(0, max(0, len(selectors) - 1)))):
+        budgets.drop("prod", f"b{number:03d}")
+        if number < len(selectors):
+            selectors[number] = None
+    matching = [
+        f"prod/b{number:03d}"
+        for number, selector in enumerate(selectors)
+        if selector is not None and compile_selector(selector).matches(labels)
+    ]
+    assert names(budgets, residents.profile("prod", labels)) == matching[:2]

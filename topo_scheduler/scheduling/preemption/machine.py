@@ -368,5 +368,4 @@ def _shielded(candidates: Candidates, reader: str) -> str:
     own = not reader or any(name.startswith(f"{reader}/") for name in candidates.shielded)
     budgets = few_for(sorted(candidates.shielded), reader, "PodDisruptionBudget", 2)
     budgets = f"PodDisruptionBudget {budgets}" if own else budgets
-    pods = sum(candidates.shielded.values())
-    return f"{pods} pods of lower priority may not be evicted now: {budgets}."
+    return f"{candidates.shielded_pods} pods of lower priority may not be evicted now: {budgets}."

@@ -59,13 +59,15 @@ class Candidates:
     """All who may give way to a priority, in order of row and name, and as arrays over them.
 
     ``leaving`` pods of lower priority that are being deleted already: their room is as good as free. ``shielded`` the
-    budgets that keep pods of lower priority, and how many. ``left`` pods each budget can lose.
+    budgets that keep pods of lower priority, and how many; ``shielded_pods`` how many pods they keep. ``left`` pods
+    each budget can lose.
     """
 
     pods: Sequence[Candidate]
     gangs: Sequence[Gang]
     leaving: Sequence[Candidate]
     shielded: Mapping[str, int]
+    shielded_pods: int
     left: Int64
     row: Int64
     priority: Int64
@@ -153,6 +155,7 @@ def candidates_below(
     found: list[tuple[Occupant, int, Amounts, Profile | None, Guard | None]] = []
     leaving: list[Candidate] = []
     shielded: Counter[str] = Counter()
+    shielded_pods = 0
     for uid, entry in world.ledger.items():
         occupant = entry.occupant
         if occupant is None or occupant.priority >= priority or occupant.fixed or entry.row < 0:
@@ -166,11 +169,12 @@ def candidates_below(
         if len(guards) > 1 or any(guard.allowed - spent.get(guard.key, 0) <= 0 for guard in guards):
             if usable is None or usable[entry.row]:
                 shielded.update(guard.key for guard in guards)
+                shielded_pods += 1
         elif not spared(uid):
             found.append((occupant, entry.row, entry.amounts, entry.profile, guards[0] if guards else None))
     found.sort(key=lambda one: (one[1], one[0].key, one[0].uid))
     leaving.sort(key=lambda one: (one.row, one.occupant.key, one.occupant.uid))
-    return collect(found, leaving, shielded, spent, workloads, world, wall)
+    return collect(found, leaving, shielded, spent, workloads, world, wall, shielded_pods)
 
 
 def collect(
@@ -181,9 +185,10 @@ def collect(
     workloads: Workloads,
     world: World,
     wall: float,
+    shielded_pods: int = 0,
 ) -> Candidates:
     """Return candidates as arrays; arguments as for `candidates_below`, pods in order of row and name."""
-    return whole(collecting(found, leaving, shielded, spent, workloads, world, wall))
+    return whole(collecting(found, leaving, shielded, spent, workloads, world, wall, shielded_pods))
 
 
 def collecting(
@@ -194,6 +199,7 @@ def collecting(
     workloads: Workloads,
     world: World,
     wall: float,
+    shielded_pods: int = 0,
 ) -> Generator[None, None, Candidates]:
     """Do the same in parts; yields after each."""
     gang_of: dict[str, int] = {}
@@ -248,6 +254,7 @@ def collecting(
         gangs=gangs,
         leaving=leaving,
         shielded=shielded,
+        shielded_pods=shielded_pods,
         left=np.array(left, np.int64),
         row=np.array([pod.row for pod in pods], np.int64),
         priority=priority,
