@@ -15,6 +15,7 @@ from topo_scheduler.kube.binder import NOT_SETTLED, Binder, BindRequest, BindRes
 from topo_scheduler.kube.conditions import ConditionWriter
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
+from topo_scheduler.kube.fair_slots import FairSlots
 from topo_scheduler.kube.group_conditions import GroupConditionWriter, GroupMark
 from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.volumes import VolumeWriter
@@ -51,6 +52,9 @@ from topo_scheduler.state.storage import VolumeWrite
 log = logging.getLogger(__name__)
 
 EVICTIONS_IN_FLIGHT: Final = 16
+ROLLBACKS_IN_FLIGHT: Final = 16
+ROLLBACKS_OF_NAMESPACE: Final = 8
+"""Evictions of half-bound gangs on their way, in all and of one namespace, whose webhooks may hang."""
 HANGS_AFTER_SECONDS: Final = 3.0
 """How long a bind may go unanswered before it is asked whether the API server answers otherwise."""
 MARK_DELAY_SECONDS: Final = 1.0
@@ -126,6 +130,7 @@ class Executor:
         self._changed = changed
         self._confirm = confirm
         self._evictions = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
+        self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
         self._binds: deque[Bind | Rehearse] = deque()
         self._bind_ready = asyncio.Semaphore(0)
 
@@ -303,7 +308,8 @@ class Executor:
         self._changed()
 
     async def _evict(self, pod: PodRef, message: str) -> None:
-        result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid)
+        async with self._rollbacks.slot(pod.namespace):
+            result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid)
         log.warning("evicting %s/%s: %s: %s", pod.namespace, pod.name, message, result.outcome.value)
         if result.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.FAILED):
             log.error("pod %s/%s stays bound without its gang: %s", pod.namespace, pod.name, result.message)
