@@ -1,12 +1,14 @@
 """Half-bound gangs: first in line, their seats held, rolled back after 5 s unless they ran complete."""
 
+from itertools import pairwise
+
 import pytest
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import fabric
 from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.api.objects import Pod, PodCondition
-from topo_scheduler.scheduling.binding.half_gangs import FIRST_PAUSE_SECONDS, ROLL_BACK_AFTER_SECONDS
+from topo_scheduler.scheduling.binding.half_gangs import FIRST_PAUSE_SECONDS, PART_INSTRUCTIONS, ROLL_BACK_AFTER_SECONDS
 from topo_scheduler.scheduling.instructions import BindOutcome, MarkComplete, Withdraw
 
 from .driver import Driver, gang
@@ -254,3 +256,47 @@ def test_a_seat_is_free_again_once_its_gang_is_rolled_back() -> None:
     assert len(d.evicted()) == 2
     d.step(0.1)
     assert len(d.engine.outcomes.half.nominations) == 0
+
+
+def test_a_large_rollback_is_handed_out_in_parts() -> None:
+    """Whoever may create pods can bind thousands of them itself, as a gang that is never complete."""
+    d = Driver(fabric({"s1/l1": 8}))
+    said = {"gang-id": "default/g", "gang-minimum": "100000", "gang-size": "100000"}
+    said |= {"gang-name": "g", "rank": "0"}
+    bound = [
+        make_pod(f"b{n}", cpu="1m", memory="1", node=f"s1-l1-{n % 8 + 1}", phase="Running", annotations=said)
+        for n in range(600)
+    ]
+    waiting = [make_pod(f"w{n}", cpu="1m", annotations={"gang-name": "g", "gang-size": "100000"}) for n in range(3)]
+    d.apply(*bound)
+    d.step()
+    d.apply(*waiting)
+    d.step()
+    d.step(2 * SOON)
+    counts = [len(d.evicted())]
+    assert 0 < counts[0] <= PART_INSTRUCTIONS // 2
+    d.delete(*bound[-20:])
+    while (due := d.engine.next_due()) is not None:
+        d.step(max(0.0, due - d.now))
+        counts.append(len(d.evicted()))
+    assert all(after - before <= PART_INSTRUCTIONS // 2 for before, after in pairwise(counts))
+    assert sorted(d.evicted()) == sorted(pod.metadata.name for pod in bound[:-20]), "each once, but for those gone"
+
+
+def test_gangs_take_turns_in_being_rolled_back() -> None:
+    d = Driver(fabric({"s1/l1": 8}))
+    d.step()
+    for name, count in (("large", 600), ("small", 2)):
+        said = {"gang-id": f"default/{name}", "gang-minimum": "1000", "gang-name": name, "gang-size": "1000"}
+        nodes = [f"s1-l1-{n % 8 + 1}" for n in range(count)]
+        d.apply(
+            *(
+                make_pod(f"{name}-{n}", cpu="1m", memory="1", node=node, phase="Running", annotations=said)
+                for n, node in enumerate(nodes)
+            ),
+            make_pod(f"{name}-waits", cpu="1m", annotations={"gang-name": name, "gang-size": "1000"}),
+        )
+    d.step()
+    d.step(2 * SOON)
+    assert {"small-0", "small-1"} <= set(d.evicted()), "not behind all of the large one"
+    assert len(d.evicted()) <= PART_INSTRUCTIONS // 2

@@ -9,6 +9,7 @@ that the next leader knows it too.
 Until then the nodes that members had, whose binds failed, are kept from other workloads of the same or lower priority.
 """
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -23,6 +24,10 @@ ROLL_BACK_AFTER_SECONDS: Final = 5.0
 """How long a gang may stay half bound without another member being bound."""
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
+PART_INSTRUCTIONS: Final = 256
+"""Evictions and events of rollbacks that are handed out at once, two for each member."""
+PART_SECONDS: Final = 0.1
+"""From one part to the next: a tenant can bind thousands of pods itself as a gang that is never complete."""
 MARKED_MEMBERS: Final = 3
 """Members of a complete gang that bear the condition: the fact outlives the loss of all but one of them."""
 
@@ -40,6 +45,9 @@ class HalfGangs:
         self._seats: dict[str, str] = {}
         """Workload of each member whose node is kept, by uid."""
         self.nominations = Nominations(world)
+        self._later: dict[str, deque[Evict | Tell]] = {}
+        """Evictions and events of rollbacks that are not handed out yet, by id of the gang; gangs take turns."""
+        self._next_part = 0.0
 
     # ------------------------------------------------------------ the clock
 
@@ -86,7 +94,8 @@ class HalfGangs:
 
     def next_due(self) -> float | None:
         """Return when `take_due` must be asked next."""
-        return min((since + ROLL_BACK_AFTER_SECONDS for _, since in self._half()), default=None)
+        part = [self._next_part] if self._later else []
+        return min([since + ROLL_BACK_AFTER_SECONDS for _, since in self._half()] + part, default=None)
 
     def take_due(self, now: float) -> list[Workload]:
         """Return the gangs that are to be rolled back now."""
@@ -103,8 +112,8 @@ class HalfGangs:
 
     # ------------------------------------------------------------ rolling back
 
-    def roll_back(self, workload: Workload, now: float) -> tuple[list[Instruction], list[str]]:
-        """Return what is to be done, and the members whose binds are to be withdrawn, by uid."""
+    def roll_back(self, workload: Workload, now: float) -> list[str]:
+        """Begin to roll a gang back: see `part`; return the members whose binds are to be withdrawn, by uid."""
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(20, workload.rollbacks))
         workload.rollbacks += 1
         workload.not_before = now + pause
@@ -115,21 +124,42 @@ class HalfGangs:
             f"gang {workload.name} could not be completed: {len(bound)} of {workload.size} members were bound. They are"
             f" evicted, and the gang is tried again in {pause:.0f} s."
         )
-        out: list[Instruction] = []
+        later = self._later.setdefault(workload.id, deque())
+        waiting = {instruction.pod.uid for instruction in later}
         for member in bound:
             said = text if member.controlled else f"{text} This pod has no controller: create it again."
-            out += self._evict(member, text, said)
-        out += [Tell(reference(one), True, Reason.FAILED_SCHEDULING, text) for one in workload.at(Stage.PENDING)]
+            if member.uid not in waiting:
+                later += self._evict(member, text, said)
+        pending = workload.at(Stage.PENDING)
+        later += [Tell(reference(one), True, Reason.FAILED_SCHEDULING, text) for one in pending]
         withdrawn = [member.uid for member in workload.at(Stage.ASSUMED)]
         self._withdrawn.update(withdrawn)
-        return out, withdrawn
+        return withdrawn
+
+    def part(self, now: float) -> list[Instruction]:
+        """Return the next part of what rollbacks evict and tell, without pods that are gone meanwhile."""
+        out: list[Instruction] = []
+        if self._later and now >= self._next_part:
+            self._next_part = now + PART_SECONDS
+            for id_ in list(self._later):
+                if len(out) >= PART_INSTRUCTIONS:
+                    break
+                later = self._later.pop(id_)
+                share = max(2, PART_INSTRUCTIONS // (len(self._later) + 1))
+                for _ in range(min(share, len(later), PART_INSTRUCTIONS - len(out))):
+                    instruction = later.popleft()
+                    if self._workloads.of_pod(instruction.pod.uid) is not None:
+                        out.append(instruction)
+                if later:
+                    self._later[id_] = later  # behind the others
+        return out
 
     def bound_too_late(self, workload: Workload, member: Member) -> list[Instruction]:
         """Return what is to be done when a bind took effect that was to be withdrawn."""
         if member.uid not in self._withdrawn or workload.complete:
             return []
         text = f"gang {workload.name} was rolled back before this bind took effect"
-        return self._evict(member, text, text)
+        return [*self._evict(member, text, text)]
 
     def is_withdrawn(self, uid: str) -> bool:
         """Return whether a bind is to have no effect any more."""
@@ -197,7 +227,7 @@ class HalfGangs:
         # As long as binds are on their way it is not known who is bound; one that hangs is no reason to wait.
         return all(member.uid in self._hanging for member in workload.members.values() if member.stage is Stage.ASSUMED)
 
-    def _evict(self, member: Member, text: str, said: str) -> list[Instruction]:
+    def _evict(self, member: Member, text: str, said: str) -> list[Evict | Tell]:
         member.evicted = True
         return [Evict(reference(member), text), Tell(reference(member), True, Reason.ROLLED_BACK, said)]
 

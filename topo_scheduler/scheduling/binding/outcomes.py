@@ -292,8 +292,8 @@ class Outcomes:
                 bind = self._sent[uid].bind
                 out.append(Withdraw(bind) if self.half.is_withdrawn(uid) else bind)
         for workload in self.half.take_due(now):
-            out += self._roll_back(workload, now)
-        return out
+            self._roll_back(workload, now)
+        return out + self.half.part(now)
 
     def next_due(self) -> float | None:
         """Return when `due` must be asked next."""
@@ -346,12 +346,10 @@ class Outcomes:
             return []  # what holds it back is told with its next attempt
         return [Tell(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
 
-    def _roll_back(self, workload: Workload, now: float) -> list[Instruction]:
-        out, withdrawn = self.half.roll_back(workload, now)
-        for uid in withdrawn:
+    def _roll_back(self, workload: Workload, now: float) -> None:
+        for uid in self.half.roll_back(workload, now):
             # The next try is made with `dryRun`, so that none of the gang is bound before this one would be.
             self.held_back.refused(kind_of(workload.members[uid]), workload.id, "its bind was not answered", now)
-        return out
 
     def backoff(self, workload: Workload, message: str = "") -> float:
         """Return the seconds to wait before a workload whose binds failed, as a message says, is tried again."""
