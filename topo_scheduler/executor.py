@@ -52,14 +52,11 @@ from topo_scheduler.state.storage import VolumeWrite
 log = logging.getLogger(__name__)
 
 EVICTIONS_IN_FLIGHT: Final = 16
-<<<<<<< HEAD
 EVICTIONS_OF_NAMESPACE: Final = 4
 """Evictions at once of one namespace's pods, whose webhooks may not answer."""
-=======
 ROLLBACKS_IN_FLIGHT: Final = 16
 ROLLBACKS_OF_NAMESPACE: Final = 8
 """Evictions of half-bound gangs on their way, in all and of one namespace, whose webhooks may hang."""
->>>>>>> migs
 HANGS_AFTER_SECONDS: Final = 3.0
 """How long a bind may go unanswered before it is asked whether the API server answers otherwise."""
 MARK_DELAY_SECONDS: Final = 1.0
@@ -134,15 +131,9 @@ class Executor:
         self._start = start
         self._changed = changed
         self._confirm = confirm
-<<<<<<< HEAD
         self._evictions = FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_OF_NAMESPACE)
-        self._binds = BindQueue()
-=======
-        self._evictions = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
         self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
-        self._binds: deque[Bind | Rehearse] = deque()
-        self._bind_ready = asyncio.Semaphore(0)
->>>>>>> migs
+        self._binds = BindQueue()
 
     @property
     def busy(self) -> bool:

@@ -7,7 +7,8 @@ import pytest
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.objects import Container, Pod, PodSpec, ResourceRequirements, Toleration
+from topo_scheduler.api.groups import GroupApi, PodGroupObject
+from topo_scheduler.api.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
 from topo_scheduler.api.process import PendingPods
 from topo_scheduler.api.selectors import (
     Affinity,
@@ -26,6 +27,7 @@ from topo_scheduler.scheduling.intake.outside import OutsidePods
 from topo_scheduler.scheduling.placing import views
 from topo_scheduler.scheduling.queueing import waking
 from topo_scheduler.scheduling.surveying.waiting import pending_pods
+from topo_scheduler.state.groups import read_group
 from topo_scheduler.state.pod_caps import MOST_SPREAD_CONSTRAINTS, MOST_TERMS, excess
 from topo_scheduler.state.resources import MOST_OFFERED, MOST_UNOFFERED
 from topo_scheduler.state.trimming import memory_bytes
@@ -417,3 +419,11 @@ def test_labels_of_too_many_characters_refuse_a_pending_pod_and_select_no_bound_
     assert "metadata.labels has 21780 characters, the scheduler reads at most 16384" in d.told(pending)[0]
     entry = d.engine.world.ledger.get(bound.metadata.uid)
     assert entry is not None and entry.profile is not None and entry.profile.labels == {}
+
+
+def test_a_podgroup_with_too_many_subgroup_policies_is_refused_and_what_is_quoted_is_short() -> None:
+    many = [{"name": f"s{number}", "networkTopology": {"highestTierAllowed": 1}} for number in range(65)]
+    group = PodGroupObject(ObjectMeta(name="g", namespace="ns"), {"minMember": 2, "subGroupPolicy": many})
+    assert "spec.subGroupPolicy has 65 entries" in read_group(GroupApi.VOLCANO, "v1beta1", group).problem
+    group.spec["subGroupPolicy"] = [{"name": "s", "matchLabelKeys": ["k" * 30_000, 1]}]
+    assert len(read_group(GroupApi.VOLCANO, "v1beta1", group).problem) < 600

@@ -7,7 +7,7 @@ pods that name it can say why they wait.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -129,6 +129,12 @@ class PodGroup:
         )
 
 
+MOST_POLICIES: Final = 64
+"""Subgroup policies of a PodGroup: each pod is compared with them."""
+MOST_PROBLEM_CHARACTERS: Final = 400
+"""Of what is said of a field, which may quote it."""
+
+
 class _FieldProblem(Exception):
     """A field that can't be read."""
 
@@ -142,7 +148,9 @@ def read_group(api: GroupApi, version: str, obj: PodGroupObject) -> PodGroup:
             raise _FieldProblem(f"spec has {size} bytes, the scheduler reads at most 32,768; make it shorter")
         asked = _native(obj) if api is GroupApi.NATIVE else _other(api, obj)
     except _FieldProblem as error:
-        return PodGroup(**about, problem=f"{key.said}: {error}")  # type: ignore[arg-type]
+        text = str(error)
+        text = text if len(text) <= MOST_PROBLEM_CHARACTERS else f"{text[:MOST_PROBLEM_CHARACTERS]}..."
+        return PodGroup(**about, problem=f"{key.said}: {text}")  # type: ignore[arg-type]
     return PodGroup(**about, **asked)  # type: ignore[arg-type]
 
 
@@ -187,7 +195,12 @@ def _subgroups(spec: Mapping[str, Any]) -> LabelledSubgroups | None:
     whole, and so are its subgroups.
     """
     found: list[tuple[SubgroupPolicy, int]] = []
-    for number, one in enumerate(_list(spec, "subGroupPolicy", "spec")):
+    policies = _list(spec, "subGroupPolicy", "spec")
+    if len(policies) > MOST_POLICIES:
+        raise _FieldProblem(
+            f"spec.subGroupPolicy has {len(policies)} entries, the scheduler reads at most {MOST_POLICIES}"
+        )
+    for number, one in enumerate(policies):
         path = f"spec.subGroupPolicy[{number}]"
         tiers = _tiers(_mapping(one, "networkTopology", path), f"{path}.networkTopology")
         keys = _list(one, "matchLabelKeys", path)

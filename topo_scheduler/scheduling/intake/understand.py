@@ -35,6 +35,8 @@ from topo_scheduler.state.selectors import SelectorError
 from topo_scheduler.state.workloads import Member, Workload
 
 _BUILT_IN: Final = Extensions()
+MOST_PROBLEM_CHARACTERS: Final = 2_000
+"""Characters of all that is wrong with a pod; events show a thousand."""
 EVERY: Final = ("*",)
 """Pattern of every namespace."""
 _PER_WHOLE: Final = ("Job", "CronJob")
@@ -187,9 +189,14 @@ def understand(
         ends_by=_ends_by(lineage),
         run=run_of(pod),
         labels=pod.metadata.labels if workload.group is not None and workload.group.subgroups else None,
-        problem="; ".join(problems),
+        problem=_clipped("; ".join(problems)),
     )
     return Understood(member, workload, warnings)
+
+
+def _clipped(text: str) -> str:
+    """Return a problem without most of what it quotes of a long field."""
+    return text if len(text) <= MOST_PROBLEM_CHARACTERS else f"{text[:MOST_PROBLEM_CHARACTERS]}..."
 
 
 def _deadline(pod: Pod, lineage: Lineage) -> float:
