@@ -9,6 +9,8 @@ from typing import Any
 import kopf
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from tests.e2e.api import Api
 from tests.ship.manifests import BASE
@@ -16,6 +18,7 @@ from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.transport import Connection
 from topo_scheduler.recovery.handlers import Message, MigrationChanged, MigrationGone, NodeGone, NodeSeen, Watcher
+from topo_scheduler.recovery.kopf_session import open_session
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 
 NODE = {
@@ -83,6 +86,25 @@ async def test_it_hears_of_nodes_and_migrations_and_leaves_no_traces(api: Api, c
         await watcher.stop()
     assert not [thread for thread in threading.enumerate() if thread.name == "kopf"]
     assert watcher.wrong() == "", "it was told to end"
+
+
+async def test_kopf_asks_for_metadata_and_takes_a_null_for_an_empty_list() -> None:
+    """As a real API server writes it."""
+    accepted: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        accepted.append(f"{request.headers['Accept'].split(';')[1]} {request.query.get('limit')}")
+        return web.json_response({"kind": "PartialObjectMetadataList", "metadata": {}, "items": None})
+
+    app = web.Application()
+    app.router.add_get("/apis/topology.scheduler/v1alpha1/migrations", answer)
+    async with TestServer(app) as server:
+        session = open_session(Connection(str(server.make_url("")))).aiohttp_session
+        async with session:
+            path = server.make_url("/apis/topology.scheduler/v1alpha1/migrations?limit=500")
+            async with session.get(path) as response:
+                assert (await response.json())["items"] == []
+    assert accepted == ["as=PartialObjectMetadataList 16"]
 
 
 async def test_a_thread_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,9 @@ kopf reads whole pages into dictionaries, of as many objects of each kind. Nodes
 a tenant can make as many as it likes, each as large as etcd takes.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession, TCPConnector
 
 from topo_scheduler.kube.migrations import IDENTITIES
@@ -42,9 +43,24 @@ def open_session(found: Connection) -> "kopf.AiohttpSession":
 
 
 async def _identities_only(request: ClientRequest, send: ClientHandlerType) -> ClientResponse:
-    if request.method == "GET" and request.url.path.endswith(IDENTITIES.collection()):
-        listing = "watch" not in request.url.query
-        request.headers["Accept"] = IDENTITIES.accept(listing)
-        if listing:
-            request.url = request.url.update_query(limit=PAGE)
-    return await send(request)
+    if request.method != "GET" or not request.url.path.endswith(IDENTITIES.collection()):
+        return await send(request)
+    listing = "watch" not in request.url.query
+    request.headers["Accept"] = IDENTITIES.accept(listing)
+    if listing:
+        request.url = request.url.update_query(limit=PAGE)
+    response = await send(request)
+    if listing and response.status == 200:
+        _without_null_items(response)
+    return response
+
+
+def _without_null_items(response: ClientResponse) -> None:
+    """Have an empty list decoded as one: API servers write null for the items of metadata, which ends kopf's watch."""
+
+    async def decoded() -> Any:
+        found = msgspec.json.decode(await response.read())
+        found["items"] = found.get("items") or []
+        return found
+
+    response.json = decoded  # type: ignore[method-assign, assignment]
