@@ -113,7 +113,7 @@ def test_check_config_compares_with_the_nodes_of_a_cluster(served: Served, tmp_p
     assert run("check-config", str(path)).stderr == ""
     answer = run("check-config", "--live", "--kubeconfig", served.kubeconfig, str(path))
     assert answer.exit_code == 0, answer.output
-    assert "warning: TopologySchedulerConfig: spec.topologyConstraints.maxNodesPerLeaf is 1, but " in answer.stderr
+    assert "warning: spec.topologyConstraints.maxNodesPerLeaf is 1, but " in answer.stderr
     assert "remove maxNodesPerLeaf, or set it to the size of a leaf" in answer.stderr
     assert answer.stdout.endswith("config.yaml: ok\n")
     nobody = run("check-config", "--live", "--kubeconfig", str(tmp_path / "none"), str(path))

@@ -2,7 +2,9 @@
 
 import pytest
 
+from tests.helpers import make_node
 from tests.scheduling.driver import Driver, configured, fabric, gang
+from topo_scheduler.scheduling.settings import leaves_above_limits
 
 NODES = "spec.topologyConstraints.maxNodesPerLeaf is 4, but 2 of 2 leaves have more nodes (s1/l1 has 16)"
 GPUS = "spec.topologyConstraints.maxGPUsPerLeaf is 32, but 2 of 2 leaves have more GPUs (s1/l1 has 128)"
@@ -72,3 +74,26 @@ def test_a_gang_that_waits_for_blocks_within_a_limit_says_so() -> None:
     d.apply(*pods)
     d.step()
     assert "within maxNodesPerLeaf 2" in d.told(pods[0])[-1]
+
+
+def test_it_is_warned_about_before_any_pod_comes_and_nodes_without_labels_are_no_leaf() -> None:
+    limits = configured("{topologyConstraints: {maxNodesPerLeaf: 2}}")
+    idle = Driver(fabric({"s1/l1": 3}), limits)
+    idle.step()
+    (warning,) = idle.complaints()
+    assert warning.startswith("spec.topologyConstraints.maxNodesPerLeaf is 2, but 1 of 1 leaves have more nodes")
+    bare = Driver([make_node(f"n{at}") for at in range(9)], limits)
+    bare.step()
+    assert not [text for text in bare.complaints() if "maxNodesPerLeaf" in text]
+    assert leaves_above_limits(limits, bare.engine.world.layout, bare.engine.world.nodes) == {"maxNodesPerLeaf": 0}
+
+
+def test_the_reason_of_a_gang_without_room_names_the_limit() -> None:
+    d = Driver(fabric({"s1/l1": 4, "s1/l2": 4, "s1/l3": 4}), configured("{topologyConstraints: {maxNodesPerLeaf: 2}}"))
+    d.run(*gang(4, name="first", gpus=8))
+    d.run(*gang(4, name="other", gpus=8))
+    pods = gang(6, name="second", gpus=8)
+    d.apply(*pods)
+    d.step()
+    d.step(3)
+    assert "with room for 6 pods of 8 GPUs within maxNodesPerLeaf 2" in d.told(pods[0])[-1]

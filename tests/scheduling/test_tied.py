@@ -12,7 +12,13 @@ from tests.helpers import NVIDIA, controlled_by, make_node, make_pod, owner
 from tests.scheduling.driver import Driver, configured
 from tests.scheduling.test_neighbours import HOST, WEB, away, gang, near, nodes, spec, web
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.api.selectors import LabelSelector, PodAffinityTerm, TopologySpreadConstraint
+from topo_scheduler.api.selectors import (
+    Affinity,
+    LabelSelector,
+    PodAffinity,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+)
 
 LAUNCHER = LabelSelector({"role": "launcher"})
 
@@ -254,3 +260,39 @@ def test_what_is_placed_holds_and_what_could_be_in_one_leaf_is_found(
         assert len({machines[at][0] for at in chosen}) == min(leaves), "as few leaves as can be"
     else:
         assert not found, f"{found[0]} would do"
+
+
+def _apart(*pods: Pod, namespaces: Sequence[str] = ()) -> list[Pod]:
+    """Pods of one gang that keep away from each other's nodes, or from those of other namespaces."""
+    term = PodAffinityTerm(LabelSelector({"app": "d"}), list(namespaces), topology_key=HOST)
+    for at, pod in enumerate(pods):
+        pod.metadata.labels = {"app": "d"}
+        pod.metadata.creation_timestamp = f"2024-01-01T00:00:0{at}Z"
+        pod.metadata.annotations |= {
+            "topology.scheduler/gang-name": "g",
+            "topology.scheduler/gang-size": str(len(pods)),
+        }
+        pod.spec.affinity = Affinity(None, None, PodAffinity([term]))
+    return list(pods)
+
+
+def test_anti_affinity_to_pods_of_another_namespace_keeps_no_members_apart() -> None:
+    for gpus in ((1, 1, 1, 1), (2, 1, 1, 1)):
+        d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOST: f"n{at}"}) for at in range(2))
+        pods = _apart(*(make_pod(f"p{at}", gpus=count) for at, count in enumerate(gpus)), namespaces=["else"])
+        d.apply(*pods)
+        d.settle()
+        assert all(pod.spec.node_name for pod in pods)
+
+
+@pytest.mark.parametrize("launcher", [0, 1, 2])
+def test_a_member_that_may_go_anywhere_leaves_the_nodes_that_others_need(launcher: int) -> None:
+    labels = [{HOST: f"n{at}", "pool": pool} for at, pool in enumerate(("a", "b", "a"))]
+    d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels=labels[at]) for at in range(3))
+    pods = [make_pod(f"w{at}", gpus=1) for at in range(2)]
+    for pod in pods:
+        pod.spec.node_selector = {"pool": "a"}
+    pods.insert(launcher, make_pod("launcher", gpus=1))
+    d.apply(*_apart(*pods))
+    d.settle()
+    assert sorted(pod.spec.node_name for pod in pods) == ["n0", "n1", "n2"]

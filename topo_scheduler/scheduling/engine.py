@@ -384,6 +384,9 @@ class Engine:
         self.waking.settle(now)
         self.waking.wake(now)
         self._out += [Complain(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_fabric())]
+        if self._fabric_warnings.watches and len(self.world.nodes):
+            wrong = self._fabric_warnings.look(self.world.layout, self.world.nodes)
+            self._out += [Complain(problem) for problem in wrong]
         self.arrivals.deciding = True
         started = clock()
         while not self.contested.pauses(now, self.outcomes.decided_since) and (id_ := self.queue.pop(now)) is not None:
@@ -620,7 +623,6 @@ class Engine:
         if self.world.links.told:
             self.world.links.settle(layout)
         self.extensions.guard.begin()
-        self._out += [Complain(wrong) for wrong in self._fabric_warnings.look(layout, self.world.nodes)]
         apart = not workload.gang and self.extensions.strategy(workload.request.strategy).apart
         siblings = self.arrivals.rows_of_siblings(pending[0].uid) if apart else []
         decision = self.attempts.decide(workload, pending, siblings, layout, improvements, now)

@@ -6,12 +6,14 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.waiting import RepairSpec
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.placing.ask import Limits
 from topo_scheduler.scheduling.placing.policy import Policy, configured_rules
 from topo_scheduler.scheduling.placing.small_pods import configured_kinds, scoring_of
 from topo_scheduler.scheduling.queueing.turns import Fairness
+from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64, NodeTable
 from topo_scheduler.state.resources import GPU
@@ -54,6 +56,11 @@ class FabricWarnings:
         self._limits: dict[str, int] = _limits_of(config)
         self._generation = -1
 
+    @property
+    def watches(self) -> bool:
+        """Whether anything is configured that a fabric may not fit."""
+        return bool(self._limits or self._config.topology.spec.placement_rules)
+
     def look(self, layout: Layout, nodes: NodeTable) -> list[str]:
         """Return what to say of a fabric; costs next to nothing where it is the same as before."""
         out: list[str] = []
@@ -92,7 +99,13 @@ def _sizes_of_leaves(limits: Iterable[str], layout: Layout, nodes: NodeTable) ->
     rows = np.repeat(np.arange(len(layout.paths)), np.diff(layout.offsets))
     gpus = nodes.allocatable[layout.order, GPU]
     weights = {name: gpus if name == "maxGPUsPerLeaf" else None for name in limits}
-    return {name: np.bincount(rows, each, len(layout.paths)).astype(np.int64) for name, each in weights.items()}
+    sizes = {name: np.bincount(rows, each, len(layout.paths)).astype(np.int64) for name, each in weights.items()}
+    # What has no label for its leaf is no leaf.
+    return {name: np.where(_labelled(layout), each, 0) for name, each in sizes.items()}
+
+
+def _labelled(layout: Layout) -> Bool:
+    return np.fromiter((path[-1] != UNLABELLED for path in layout.paths), np.bool_, len(layout.paths))
 
 
 def low_limits(limits: Mapping[str, int], layout: Layout, nodes: NodeTable) -> dict[str, str]:
@@ -107,7 +120,7 @@ def low_limits(limits: Mapping[str, int], layout: Layout, nodes: NodeTable) -> d
             leaf = "/".join(layout.paths[largest])
             what = "GPUs" if name == "maxGPUsPerLeaf" else "nodes"
             out[name] = (
-                f"TopologySchedulerConfig: spec.topologyConstraints.{name} is {limit}, but {above} of {len(sizes)}"
+                f"spec.topologyConstraints.{name} is {limit}, but {above} of {int(_labelled(layout).sum())}"
                 f" leaves have more {what} ({leaf} has {sizes[largest]}): gangs that fit into"
                 f" one leaf are spread over several leaves; remove {name}, or set it to the size of a leaf"
             )

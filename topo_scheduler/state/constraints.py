@@ -116,13 +116,20 @@ def constraints_of(pod: Pod) -> Constraints | None:
         claims=tuple(claims_of(pod)),
         disks=disks_of(pod),
         features=frozenset(_features(pod)),
-        apart=frozenset(term.topology_key for term in apart if term.selector.matches(labels)),
+        apart=frozenset(
+            term.topology_key for term in apart if term.selector.matches(labels) and _may_mean(term, namespace)
+        ),
     )
     # kube-scheduler's filters refuse a pod whose preferred affinity they can't parse; a preferred spread only its
     # scores look at, and here `wishes_of`.
     for _ in _preferred(pod):
         pass
     return None if found == Constraints(namespace) else found
+
+
+def _may_mean(term: Term, namespace: str) -> bool:
+    """Whether a term may mean pods of a namespace; what labels the namespace has is not known here."""
+    return namespace in term.namespaces or not term.namespace_selector.nothing
 
 
 def _looks_at_nobody(pod: Pod) -> bool:

@@ -93,7 +93,7 @@ def sentence(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> st
     if rule.leaves == 1:
         needs = f"1 {in_words(rule.domain, layout)}"
     alike = " on nodes of one GPU model" if len(planner.views_for(ask)) > 1 else ""
-    needed = f"The gang needs {needs} with room for {wanted}{alike}"
+    needed = f"The gang needs {needs} with room for {wanted}{alike}{planner.limits_for(ask).within}"
     short = shortage(planner, ask, layout, rule) if not is_tied(ask.groups) else ""
     if split and (BLOCK in short or not short) and (told := segment_shortage(planner, ask, layout, rule)):
         return f"{told[0].upper()}{told[1:]}. {needed}."

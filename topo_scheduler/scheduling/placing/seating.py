@@ -200,7 +200,9 @@ class Seating:
         self._runs_here: Bool = np.isin(self._rows, np.asarray(ask.running, np.int64))
         self._extra: list[tuple[int, Profile]] = []
         self._turns: list[Turn] = []
-        self._alike = np.stack([self._leaf, *self._domains_of_ties(nodes)], axis=1)
+        # Nodes are not alike if another group of the gang may have the one and not the other.
+        fits = [(fit[self._rows] > 0).astype(np.int64) for fit in ground.fit] if len(ground.fit) > 1 else []
+        self._alike = np.stack([self._leaf, *self._domains_of_ties(nodes), *fits], axis=1)
         constraints = [cls.constraints for cls in ground.classes if cls.constraints is not None]
         self._in_any_order = (
             len(ground.classes) > 1 and spots.zone_of is None and any(one.spread or one.affinity for one in constraints)
