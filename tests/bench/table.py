@@ -127,7 +127,9 @@ def _promises(parts: Mapping[str, Json]) -> Rows:
     yield "what", "promised", "measured", "kept"
     for one in PROMISES:
         found = one.measured(parts)
-        if found is not None:
+        if found is None:
+            yield one.tells, one.promised, "not measured", ""
+        else:
             yield one.tells, one.promised, f"{found:.3g} {one.unit}", one.kept(found)
 
 
