@@ -1,0 +1,63 @@
+"""Whatever a leader has to write: nothing of it is sent once its fence says no, and all of it is without a fence."""
+
+import pytest
+
+from topo_scheduler.kube.errors import Fenced
+from topo_scheduler.kube.fence import UNFENCED, Fence
+
+from .running import virtually
+from .world import ELECTED, World, cluster, configured
+
+OF_NO_LEASE = frozenset({"leases", "events"})
+"""What no lease protects: the Lease itself, and events."""
+
+
+WRITES = frozenset({"create", "update", "patch", "delete"})
+
+
+def _written(world: World, since: int) -> set[str]:
+    entries = list(world.server.requests.entries)[since:]
+    return {one.full_resource for one in entries if one.verb in WRITES} - OF_NO_LEASE
+
+
+async def _leading(world: World) -> int:
+    """Have a leader and a gang that runs; return how many requests there were."""
+    world.start(configured(ELECTED))
+    await world.leading()
+    world.gang("g", 3)
+    await world.until(lambda: world.whole("g"))
+    return len(world.server.requests.entries)
+
+
+def _more(world: World) -> None:
+    """Have Bindings, conditions, evictions and Migrations to write."""
+    world.gang("next", 2)
+    world.gang("too-large", 400)
+    world.fail(world.nodes_of("g")[1])
+
+
+@virtually
+async def test_a_leader_whose_fence_says_no_writes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with cluster({"s1/l1": 4, "s1/l2": 4}) as world:
+        since = await _leading(world)
+        asked = Fence.deadline
+
+        def refused(self: Fence, seconds: float) -> float:
+            if self is not UNFENCED:
+                raise Fenced("the lease has ended")
+            return asked(self, seconds)
+
+        monkeypatch.setattr(Fence, "deadline", refused)
+        _more(world)
+        await world.run(30.0)
+        assert _written(world, since) == set()
+
+
+@virtually
+async def test_the_same_leader_writes_all_of_it_otherwise() -> None:
+    async with cluster({"s1/l1": 4, "s1/l2": 4}) as world:
+        since = await _leading(world)
+        _more(world)
+        await world.run(30.0)
+        wanted = {"pods/binding", "pods/status", "pods/eviction", "migrations/status"}
+        assert wanted <= _written(world, since)
