@@ -43,6 +43,8 @@ BARRIERS: Final = (
 )
 """Functions around which there is a barrier: what they call may be struck."""
 BOOKKEEPING: Final = (
+    "scheduling.intake.arrivals.Arrivals._drop_unresolved",
+    "scheduling.intake.rereading.",
     "scheduling.intake.unread.",
     "scheduling.preemption.nominations.Nominations.",
     "scheduling.queueing.queue.",

@@ -277,3 +277,20 @@ def test_an_outcome_that_raises_harms_nobody_else(monkeypatch: pytest.MonkeyPatc
     d.settle()
     assert ("outcome", "fault") in counted(d)
     assert d.where(pod) == {"pod": "s1-l1-1"}
+
+
+@pytest.mark.parametrize("scheduler", ["topology-aware-scheduler", "default-scheduler"])
+def test_a_pod_that_ended_is_not_read_again_as_it_was_while_it_ran(
+    monkeypatch: pytest.MonkeyPatch, scheduler: str
+) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    failing(monkeypatch, d.engine.world, "bound", RuntimeError("struck"), "evil")
+    pod = make_pod("evil", gpus=8, node="s1-l1-0")
+    pod.spec.scheduler_name = scheduler
+    d.apply(pod)
+    d.step()
+    assert d.engine.world.ledger.get(pod.metadata.uid) is not None
+    monkeypatch.undo()
+    d.finish(pod)
+    d.step(pause_of(1) + 1)
+    assert d.engine.world.ledger.get(pod.metadata.uid) is None

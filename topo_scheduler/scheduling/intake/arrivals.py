@@ -506,6 +506,7 @@ class Arrivals:
         if pod.spec.node_name and self._outcomes.awaits(uid):
             self._bound(pod, now)  # it ended before the answer to its bind came
         entry = self._world.release(uid)
+        self.unread.drop(uid)  # as it was while it ran
         if pod.spec.scheduler_name == self._scheduler_name:
             found = self._workloads.of_pod(uid)
             cls = found[1].cls if found and found[1].decided else None
