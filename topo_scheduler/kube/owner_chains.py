@@ -62,6 +62,8 @@ class Chain:
     """Whether it is broken for want of a permission, which deserves a Warning to the user."""
     gone: str = ""
     """Which owner was deleted, is being deleted, suspended, or done: what is below it is deleted next."""
+    deleted: str = ""
+    """The same of those that were deleted, or are being deleted, alone."""
     unconfirmed: bool = False
     """Whether it is broken because nothing shows that an owner exists, as where the API server serves no such kind."""
     unread: str = ""

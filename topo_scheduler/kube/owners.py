@@ -139,24 +139,27 @@ class OwnerDirectory:
     def resolve(self, metadata: ObjectMeta) -> Chain | Missing:
         """The owners of an object, from what is known; ``Missing`` names the first that is not."""
         owners: list[Owner] = []
-        gone = unread = ""
+        gone = deleted = unread = ""
         namespace, reference = metadata.namespace, metadata.controller
         while reference is not None:
             if len(owners) == DEPTH or any(owner.uid == reference.uid for owner in owners):
                 broken = f"{described(reference)} closes a circle, or is owner {DEPTH + 1}"
-                return Chain(tuple(owners), broken, gone=gone, unread=unread)
+                return Chain(tuple(owners), broken, gone=gone, deleted=deleted, unread=unread)
             found = self._find(namespace, reference)
             if found is None:
                 return Missing(namespace, reference)
             if isinstance(found, Absent):
-                gone = gone or (found.reason if found.gone else "")
+                deleted = deleted or (found.reason if found.gone else "")
                 unconfirmed = not (found.gone or found.forbidden)
-                return Chain(tuple(owners), found.reason, found.forbidden, gone, unconfirmed, unread)
-            gone = gone or (f"{described(reference)} is being deleted" if found.deleting else found.stopped)
+                return Chain(
+                    tuple(owners), found.reason, found.forbidden, gone or deleted, deleted, unconfirmed, unread
+                )
+            deleted = deleted or (f"{described(reference)} is being deleted" if found.deleting else "")
+            gone = gone or deleted or found.stopped
             unread = unread or found.unreadable
             owners.append(found)
             namespace, reference = found.namespace, found.controller
-        return Chain(tuple(owners), gone=gone, unread=unread)
+        return Chain(tuple(owners), gone=gone, deleted=deleted, unread=unread)
 
     def _find(self, namespace: str, reference: OwnerReference) -> Owner | Absent | None:
         found: Owner | Absent | None = self._watched.get(reference.uid)

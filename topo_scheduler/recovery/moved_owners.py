@@ -84,8 +84,8 @@ class MovedOwners:
         for key, known in self._followed.items():
             for below in known.tops.values():
                 chain = self._owners.resolve(below) if below is not None else None
-                if isinstance(chain, Chain) and chain.gone:
-                    yield key, chain.gone
+                if isinstance(chain, Chain) and chain.deleted:
+                    yield key, chain.deleted
                     break
 
     async def confirm(self, key: str) -> bool:
@@ -138,7 +138,7 @@ def _below_topmost(pod: ObjectMeta, chain: Chain) -> ObjectMeta:
     """Return what stands right below the topmost owner of a pod that is known, or was deleted: the pod, or an owner."""
     below = [pod, *(_metadata(owner) for owner in chain.owners)]
     # The last owner names one more only if that is not among them: it was deleted, or can't be read.
-    return below[-1] if below[-1].controller is not None and chain.gone else below[-2] if len(below) > 1 else pod
+    return below[-1] if below[-1].controller is not None and chain.deleted else below[-2] if len(below) > 1 else pod
 
 
 def _metadata(owner: Owner) -> ObjectMeta:
