@@ -12,6 +12,7 @@ from tests.cli.conftest import Served, run
 from tests.crds import native_pod_group
 from tests.schemas import follows
 from topo_scheduler.cli.explained import SCHEMA, Explained
+from topo_scheduler.cli.explanation_text import lines
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.demo import until
 
@@ -251,3 +252,27 @@ def test_a_pod_of_a_pod_group(served: Served) -> None:
     for number in range(2):
         served.create_pod(f"other-{number}", schedulingGroup={"podGroupName": "crew"})
     assert explained(served, "member")["decision"]["verdict"] == "placed"
+
+
+def test_a_gang_on_nodes_without_labels_is_not_said_to_be_within_one_leaf() -> None:
+    told = {
+        "namespace": "ns",
+        "pod": "p",
+        "state": "bound",
+        "node": "n1",
+        "byUs": True,
+        "address": "unlabelled/unlabelled/n1",
+        "score": None,
+        "spannedLevel": "leaf",
+        "hops": 2.0,
+        "rank": 0,
+        "bandwidthMbit": 0,
+        "chargedGpus": 0,
+        "gpuIndex": [],
+        "volumes": [],
+        "events": [],
+    }
+    text = "\n".join(lines(told))
+    assert "the labels of its node do not tell it" in text
+    assert "within one leaf" not in text
+    assert "within one leaf" in "\n".join(lines({**told, "address": "s1/l1/n1"}))

@@ -53,7 +53,13 @@ async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, 
     if not nodes:
         raise Failure("the cluster has no nodes")
     world = build_world(Listed(nodes, [], bad), configuration)
-    return [*bad, *fabric_problems(configuration, world.layout, world.nodes)]
+    unlabelled = world.fabric.unlabelled()
+    placeless = [
+        f"{len(unlabelled)} of {len(nodes)} nodes have no labels that tell their place in the network, such as"
+        f" {unlabelled[0]}: gangs there are placed without topology"
+        for _ in unlabelled[:1]
+    ]
+    return [*bad, *placeless, *fabric_problems(configuration, world.layout, world.nodes)]
 
 
 def _about_plugins(configuration: "Configuration") -> list[str]:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from topo_scheduler.api.labels import UNLABELLED
+
 Json = dict[str, Any]
 
 MOST_DOMAINS: Final = 12
@@ -37,7 +39,9 @@ def _bound(pod: str, told: Json) -> Iterator[str]:
     yield f"  address    {told['address']}"
     if told["score"] is not None:
         yield f"  score      {told['score']} of 1"
-    if told["spannedLevel"] is not None:
+    if UNLABELLED in (told["address"] or "").split("/")[:-1]:
+        yield "  its place  the labels of its node do not tell it: the gang was placed without topology"
+    elif told["spannedLevel"] is not None:
         yield f"  its gang   within one {told['spannedLevel']}, {told['hops']} hops between two members on average"
     yield f"  rank       {told['rank']}"
     if told["bandwidthMbit"]:

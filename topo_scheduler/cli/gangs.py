@@ -16,7 +16,8 @@ def largest_gangs(found: Fragmentation) -> Table:
         title="Largest gang that fits now", title_justify="left", title_style="bold", box=None, pad_edge=False
     )
     for name in ("level", "model", "of whole nodes", "in", "of typical members", "in"):
-        table.add_column(name, header_style="dim", no_wrap=True)
+        # Names are folded on a narrow terminal, figures are not.
+        table.add_column(name, header_style="dim", no_wrap=name not in ("model", "in"), overflow="fold")
     for one in found.gangs:
         table.add_row(
             one.level,
