@@ -26,9 +26,11 @@ def caches() -> dict[str, str]:
     """Return the most entries of each cache of a function or method, by its name."""
     found = {}
     for module in modules():
-        classes = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+        classes = [
+            one for one in list(vars(module).values()) if isinstance(one, type) and one.__module__ == module.__name__
+        ]
         for owner in (module, *classes):
-            for name, value in vars(owner).items():
+            for name, value in list(vars(owner).items()):
                 function = getattr(value, "__func__", value)
                 if isinstance(function, _lru_cache_wrapper) and function.__module__ == module.__name__:
                     most = function.cache_info().maxsize
@@ -41,7 +43,7 @@ def tables() -> dict[str, str]:
     found = {}
     for module in modules():
         source = Path(str(module.__file__)).read_text(encoding="utf-8")
-        for name, value in vars(module).items():
+        for name, value in list(vars(module).items()):
             if isinstance(value, dict | list | set) and re.search(rf"^ +.*\b{name}(?:{WRITES})", source, re.MULTILINE):
                 found[f"{_short(module)}.{name}"] = "configuration"
     return found
