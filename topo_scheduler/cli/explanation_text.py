@@ -39,7 +39,7 @@ def _bound(pod: str, told: Json) -> Iterator[str]:
     yield f"  address    {told['address']}"
     if told["score"] is not None:
         yield f"  score      {told['score']} of 1"
-    if UNLABELLED in (told["address"] or "").split("/")[:-1]:
+    if UNLABELLED in (told["address"] or "").removesuffix(f".{told['node']}").split("."):
         yield "  its place  the labels of its node do not tell it: the gang was placed without topology"
     elif told["spannedLevel"] is not None:
         yield f"  its gang   within one {told['spannedLevel']}, {told['hops']} hops between two members on average"
