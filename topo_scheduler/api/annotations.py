@@ -15,6 +15,7 @@ from topo_scheduler.api.durations import parse_duration
 from topo_scheduler.api.fractions import parse_fraction
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
+from topo_scheduler.api.words import quoted
 
 GPU_COUNT: Final = PREFIX + "gpu-count"
 GPU_FRACTION: Final = PREFIX + "gpu-fraction"
@@ -168,15 +169,10 @@ class PlacementRequest:
     problems: tuple[Problem, ...] = ()
 
 
-def _quoted(text: str) -> str:
-    """Return a value as it stands in a message, cut so that the remedy still fits behind it."""
-    return repr(text if len(text) <= 64 else f"{text[:64]}...")
-
-
 def _integer(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         if re.fullmatch(r"[+-]?[0-9]{1,18}", text.strip()) is None:
-            raise ValueError(f"{_quoted(text)} is not a whole number; write one from {low} to {high}")
+            raise ValueError(f"{quoted(text)} is not a whole number; write one from {low} to {high}")
         value = int(text)
         if not low <= value <= high:
             raise ValueError(f"{value} is not between {low} and {high}")
@@ -204,14 +200,14 @@ def _models(text: str) -> tuple[str, ...]:
 def _domain(text: str) -> str:
     path = text.strip().strip("/")
     if not path or any(not part for part in path.split("/")):
-        raise ValueError(f"{_quoted(text)} is not a domain such as leaf-1 or spine-1/leaf-1")
+        raise ValueError(f"{quoted(text)} is not a domain such as leaf-1 or spine-1/leaf-1")
     return path
 
 
 def _name(text: str) -> str:
     name = text.strip()
     if not name or len(name) > 253 or any(c.isspace() or c == "/" for c in name):
-        raise ValueError(f"{_quoted(text)} is not a name: 1 to 253 characters without spaces or slashes")
+        raise ValueError(f"{quoted(text)} is not a name: 1 to 253 characters without spaces or slashes")
     return name
 
 
@@ -221,7 +217,7 @@ def _choice(choices: Iterable[str]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         found = known.get(text.strip().lower())
         if found is None:
-            raise ValueError(f"{_quoted(text)} is not one of {', '.join(known)}")
+            raise ValueError(f"{quoted(text)} is not one of {', '.join(known)}")
         return found
 
     return parse
@@ -235,7 +231,7 @@ def _level(levels: Mapping[str, str]) -> Callable[[str], str]:
         found = name if name in known else levels.get(name)
         if found is None:
             raise ValueError(
-                f"{_quoted(name)} is no level of the fabric; write one of {', '.join(known) or 'none'}, or a node label"
+                f"{quoted(name)} is no level of the fabric; write one of {', '.join(known) or 'none'}, or a node label"
                 " that tells one"
             )
         return found

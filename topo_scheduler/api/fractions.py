@@ -4,6 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from topo_scheduler.api.words import quoted
+
 WHOLE: Final = 1000
 _INDEXES: Final = re.compile(r"[0-9]{1,4}(,[0-9]{1,4})*")
 
@@ -17,9 +19,8 @@ def parse_fraction(text: str) -> int:
     match = re.fullmatch(r"0?\.([0-9]{1,3})0*", text.strip())
     share = int(match.group(1).ljust(3, "0")) if match else 0
     if not share:
-        told = repr(text if len(text) <= 64 else f"{text[:64]}...")
         raise ValueError(
-            f"{told} is not a share of a GPU; write a fraction above 0 and below 1 with at most three decimals, such as"
+            f"{quoted(text)} is not a share of a GPU; write a fraction above 0 and below 1 with at most three decimals, such as"
             ' "0.5" or "0.125"'
         )
     return share

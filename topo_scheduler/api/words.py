@@ -1,6 +1,10 @@
 """Words that messages share."""
 
 from collections.abc import Sequence
+from typing import Final
+
+QUOTED_CHARACTERS: Final = 64
+"""Characters of a value that a message quotes."""
 
 
 def few_of(names: Sequence[str], most: int = 4) -> str:
@@ -24,6 +28,16 @@ def few_for(names: Sequence[str], reader: str, what: str, most: int = 4) -> str:
         return few_of(names, most)
     hidden = f"a {what} of another namespace" if others == 1 else f"{others} {what}s of other namespaces"
     return f"{few_of(own, most)} and {hidden}" if own else hidden
+
+
+def clipped(text: str, most: int) -> str:
+    """Return a text of at most so many characters, and three dots where it was longer."""
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def quoted(text: str) -> str:
+    """Return a value as it stands in a message, cut so that the remedy still fits behind it."""
+    return repr(clipped(text, QUOTED_CHARACTERS))
 
 
 def plural(level: str) -> str:

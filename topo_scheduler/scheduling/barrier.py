@@ -15,6 +15,7 @@ from pathlib import PurePath
 from typing import Final
 
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.words import clipped
 from topo_scheduler.scheduling.instructions import Complain, CountFailure, Instruction
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 
@@ -66,8 +67,7 @@ def described(error: Exception) -> str:
     """Return an exception in one line: its type, its text cut short, and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__, limit=-1)
     where = f" at {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    text = str(error)
-    text = text if len(text) <= _TEXT_CHARACTERS else f"{text[:_TEXT_CHARACTERS]}..."
+    text = clipped(str(error), _TEXT_CHARACTERS)
     return f"{type(error).__name__}{f': {text}' if text else ''}{where}"
 
 

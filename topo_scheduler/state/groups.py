@@ -14,6 +14,7 @@ import msgspec
 from topo_scheduler.api.annotations import MAX_GANG
 from topo_scheduler.api.groups import PLURAL, TOO_LONG, GroupApi, PodGroupObject
 from topo_scheduler.api.selectors import LabelSelector
+from topo_scheduler.api.words import clipped
 from topo_scheduler.state.selectors import EVERYTHING, Selector, SelectorError, compile_selector
 
 
@@ -148,9 +149,8 @@ def read_group(api: GroupApi, version: str, obj: PodGroupObject) -> PodGroup:
             raise _FieldProblem(f"spec has {size} bytes, the scheduler reads at most 32,768; make it shorter")
         asked = _native(obj) if api is GroupApi.NATIVE else _other(api, obj)
     except _FieldProblem as error:
-        text = str(error)
-        text = text if len(text) <= MOST_PROBLEM_CHARACTERS else f"{text[:MOST_PROBLEM_CHARACTERS]}..."
-        return PodGroup(**about, problem=f"{key.said}: {text}")  # type: ignore[arg-type]
+        problem = f"{key.said}: {clipped(str(error), MOST_PROBLEM_CHARACTERS)}"
+        return PodGroup(**about, problem=problem)  # type: ignore[arg-type]
     return PodGroup(**about, **asked)  # type: ignore[arg-type]
 
 

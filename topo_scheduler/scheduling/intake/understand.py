@@ -19,6 +19,7 @@ from topo_scheduler.api.objects import Job, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.sharing import matches
+from topo_scheduler.api.words import clipped
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.groups import find_group
 from topo_scheduler.scheduling.intake.ranks import place_in_series
@@ -189,14 +190,9 @@ def understand(
         ends_by=_ends_by(lineage),
         run=run_of(pod),
         labels=pod.metadata.labels if workload.group is not None and workload.group.subgroups else None,
-        problem=_clipped("; ".join(problems)),
+        problem=clipped("; ".join(problems), MOST_PROBLEM_CHARACTERS),
     )
     return Understood(member, workload, warnings)
-
-
-def _clipped(text: str) -> str:
-    """Return a problem without most of what it quotes of a long field."""
-    return text if len(text) <= MOST_PROBLEM_CHARACTERS else f"{text[:MOST_PROBLEM_CHARACTERS]}..."
 
 
 def _deadline(pod: Pod, lineage: Lineage) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from topo_scheduler.api.words import clipped
 from topo_scheduler.simulation.cases.model import CaseError
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?", re.ASCII)
@@ -24,7 +25,7 @@ def wrong(path: Path, line: int, problem: str, remedy: str) -> CaseError:
 
 def quoted(value: str) -> str:
     """Return a value as it stands in a message, cut so that the remedy still fits behind it."""
-    return repr(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}...")
+    return repr(clipped(value, _SHOWN))
 
 
 def read_text(path: Path) -> str:
