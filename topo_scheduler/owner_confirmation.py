@@ -16,10 +16,11 @@ from typing import Final
 from topo_scheduler.api.objects import ObjectMeta, PartialObject
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.decoding import Codec
-from topo_scheduler.kube.errors import KubeError, NotFound, retried
+from topo_scheduler.kube.errors import KubeError, NotFound
 from topo_scheduler.kube.owner_chains import described
 from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.kube.resources import NAMESPACES, POD_METADATA, Resource
+from topo_scheduler.kube.retrying import retried
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef, reference
 from topo_scheduler.state.workloads import Stage

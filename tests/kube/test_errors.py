@@ -13,9 +13,9 @@ from topo_scheduler.kube.errors import (
     Undecodable,
     Unreachable,
     pause,
-    retried,
 )
-from topo_scheduler.kube.retrying import retrying
+from topo_scheduler.kube.retry_policy import retrying
+from topo_scheduler.kube.retrying import retried
 
 from .virtual import now, virtual_time
 

@@ -20,8 +20,8 @@ def parse_fraction(text: str) -> int:
     share = int(match.group(1).ljust(3, "0")) if match else 0
     if not share:
         raise ValueError(
-            f"{quoted(text)} is not a share of a GPU; write a fraction above 0 and below 1 with at most three decimals, such as"
-            ' "0.5" or "0.125"'
+            f"{quoted(text)} is not a share of a GPU; write a fraction above 0 and below 1 with at most three decimals,"
+            ' such as "0.5" or "0.125"'
         )
     return share
 

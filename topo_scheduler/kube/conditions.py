@@ -17,9 +17,10 @@ import msgspec
 from topo_scheduler.api.objects import PartialObject, Pod, PodCondition
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.client import STRATEGIC_MERGE_PATCH, Client, decode
-from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, retried
+from topo_scheduler.kube.errors import Conflict, KubeError, NotFound
 from topo_scheduler.kube.lane import Lane
 from topo_scheduler.kube.resources import PODS
+from topo_scheduler.kube.retrying import retried
 from topo_scheduler.kube.times import time as timestamp
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,9 @@ import msgspec
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import PartialObject
 from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.errors import NotFound, retried
+from topo_scheduler.kube.errors import NotFound
 from topo_scheduler.kube.resources import Resource, group_version_path
+from topo_scheduler.kube.retrying import retried
 
 logger = logging.getLogger(__name__)
 

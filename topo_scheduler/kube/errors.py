@@ -1,4 +1,4 @@
-"""What can go wrong between us and the API server, and how it is tried again.
+"""What can go wrong between us and the API server, and what passes.
 
 ::
 
@@ -22,12 +22,10 @@ Only what somebody catches has a class of its own; the original error is always 
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from topo_scheduler.api.objects import Status
-
-R = TypeVar("R")
 
 
 class KubeError(Exception):
@@ -165,31 +163,3 @@ def pause(attempt: int, error: BaseException | None, first: float, longest: floa
     asked = error.retry_after if isinstance(error, ApiError) else None
     window = min(longest, first * 2 ** min(attempt - 1, 32))
     return (asked or 0.0) + random.uniform(0.0, window)
-
-
-async def retried(
-    call: Callable[[], Awaitable[R]],
-    *,
-    attempts: int | None = None,
-    seconds: float | None = None,
-    first: float = 0.2,
-    longest: float = 30.0,
-    passing: Callable[[BaseException], bool] = passes,
-) -> R:
-    """``await call()`` as ``retrying.retrying`` has it, which is not even imported where the first attempt succeeds."""
-    try:
-        return await call()
-    except KubeError as error:
-        if not passing(error):
-            raise
-        failures = [error]
-
-    from topo_scheduler.kube.retrying import retrying
-
-    async def again() -> R:
-        if failures:  # the failure above is the policy's first attempt, so that its pause is kept
-            raise failures.pop()
-        return await call()
-
-    policy = retrying(attempts=attempts, seconds=seconds, first=first, longest=longest, passing=passing)
-    return await policy(again)

@@ -21,18 +21,11 @@ from topo_scheduler.api.base import Base
 from topo_scheduler.api.printable import printable
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.client import MERGE_PATCH, Client
-from topo_scheduler.kube.errors import (
-    Conflict,
-    KubeError,
-    NotFound,
-    lacks_rights,
-    namespace_terminating,
-    passes,
-    retried,
-)
+from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, lacks_rights, namespace_terminating, passes
 from topo_scheduler.kube.fence import UNFENCED
 from topo_scheduler.kube.lane import Lane
 from topo_scheduler.kube.resources import segment
+from topo_scheduler.kube.retrying import retried
 from topo_scheduler.kube.times import micro_time
 
 logger = logging.getLogger(__name__)

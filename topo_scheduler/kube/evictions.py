@@ -13,17 +13,9 @@ import msgspec
 
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.errors import (
-    ApiError,
-    Conflict,
-    KubeError,
-    NotFound,
-    TooManyRequests,
-    Withdrawn,
-    passes,
-    retried,
-)
+from topo_scheduler.kube.errors import ApiError, Conflict, KubeError, NotFound, TooManyRequests, Withdrawn, passes
 from topo_scheduler.kube.resources import PODS
+from topo_scheduler.kube.retrying import retried
 
 RETRY_SECONDS = 30.0
 TIMEOUT_SECONDS = 10.0

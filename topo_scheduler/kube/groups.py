@@ -17,9 +17,10 @@ import msgspec
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.groups import PLURAL, VERSIONS, GroupApi, PodGroupObject
 from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.errors import KubeError, NotFound, retried
+from topo_scheduler.kube.errors import KubeError, NotFound
 from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import Resource, group_version_path
+from topo_scheduler.kube.retrying import retried
 from topo_scheduler.kube.sinks import Deleted
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving, read_group
 

@@ -25,9 +25,10 @@ from typing import Any
 import msgspec
 
 from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, Undecodable, passes, retried
+from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, Undecodable, passes
 from topo_scheduler.kube.fence import CLOCK_DRIFT, FLIGHT_SECONDS, UNFENCED, Fence
 from topo_scheduler.kube.resources import segment
+from topo_scheduler.kube.retrying import retried
 from topo_scheduler.kube.times import micro_time
 
 logger = logging.getLogger(__name__)

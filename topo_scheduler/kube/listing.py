@@ -4,8 +4,9 @@ from typing import Final, TypeVar
 
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.decoding import Bad, Codec
-from topo_scheduler.kube.errors import Gone, retried
+from topo_scheduler.kube.errors import Gone
 from topo_scheduler.kube.resources import Object, Resource
+from topo_scheduler.kube.retrying import retried
 
 T = TypeVar("T", bound=Object)
 

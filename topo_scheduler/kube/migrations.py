@@ -33,8 +33,9 @@ from topo_scheduler.api.migrations import (
 )
 from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject
 from topo_scheduler.kube.client import JSON, Client, decode
-from topo_scheduler.kube.errors import Conflict, Forbidden, KubeError, NotFound, TooLarge, retried
+from topo_scheduler.kube.errors import Conflict, Forbidden, KubeError, NotFound, TooLarge
 from topo_scheduler.kube.resources import Resource
+from topo_scheduler.kube.retrying import retried
 
 logger = logging.getLogger(__name__)
 

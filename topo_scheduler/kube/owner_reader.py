@@ -16,10 +16,11 @@ from topo_scheduler.api.objects import OwnerReference
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.decoding import Codec
 from topo_scheduler.kube.discovery import Discovery
-from topo_scheduler.kube.errors import Forbidden, NotFound, Undecodable, lacks_rights, passes, retried
+from topo_scheduler.kube.errors import Forbidden, NotFound, Undecodable, lacks_rights, passes
 from topo_scheduler.kube.halting import halted, with_spec
 from topo_scheduler.kube.owner_chains import Absent, Owner, described, group_kind, owner_of
 from topo_scheduler.kube.resources import Object, Resource
+from topo_scheduler.kube.retrying import retried
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,9 @@ import msgspec
 
 from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.kube.client import STRATEGIC_MERGE_PATCH, Client
-from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, retried
+from topo_scheduler.kube.errors import Conflict, KubeError, NotFound
 from topo_scheduler.kube.resources import PODS
+from topo_scheduler.kube.retrying import retried
 from topo_scheduler.kube.times import time as timestamp
 
 logger = logging.getLogger(__name__)

@@ -34,10 +34,10 @@ from topo_scheduler.kube.errors import (
     api_error,
     passes,
     pause,
-    retried,
 )
 from topo_scheduler.kube.outage import Outage
 from topo_scheduler.kube.resources import Object, Resource
+from topo_scheduler.kube.retrying import retried
 from topo_scheduler.kube.sinks import Batch, Deleted, Sink
 from topo_scheduler.kube.slimming import slim, slim_object, slim_reference
 

@@ -1,62 +1,36 @@
-"""Policies of trying again. tenacity takes a while to import, which a command whose requests succeed does without."""
+"""Requests that are tried again where that helps."""
 
-import asyncio
-import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-import tenacity
+from topo_scheduler.kube.errors import KubeError, passes
 
-from topo_scheduler.kube.errors import passes, pause
-
-logger = logging.getLogger(__name__)
+R = TypeVar("R")
 
 
-class Backoff(tenacity.wait.wait_base):
-    """:func:`pause` as a wait strategy of tenacity."""
-
-    def __init__(self, first: float, longest: float) -> None:
-        self._first = first
-        self._longest = longest
-
-    def __call__(self, retry_state: tenacity.RetryCallState) -> float:
-        """Seconds to wait after the attempt that just failed."""
-        error = retry_state.outcome.exception() if retry_state.outcome else None
-        return pause(retry_state.attempt_number, error, self._first, self._longest)
-
-
-def retrying(
+async def retried(
+    call: Callable[[], Awaitable[R]],
     *,
     attempts: int | None = None,
     seconds: float | None = None,
     first: float = 0.2,
     longest: float = 30.0,
     passing: Callable[[BaseException], bool] = passes,
-) -> tenacity.AsyncRetrying:
-    """A policy ``await policy(call, …)`` that tries again what ``passing`` says will pass.
+) -> R:
+    """``await call()`` by ``retry_policy.retrying``, without its cost where the first attempt succeeds."""
+    try:
+        return await call()
+    except KubeError as error:
+        if not passing(error):
+            raise
+        failures = [error]
 
-    It ends after ``attempts``, or when the next attempt would start more than ``seconds`` from now, with
-    the last error itself. At least one bound is required: what has none is a loop and says so in its code.
-    """
-    if attempts is None and seconds is None:
-        raise ValueError("retrying() needs attempts or seconds")
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds if seconds is not None else None
+    from topo_scheduler.kube.retry_policy import retrying
 
-    def stop(state: tenacity.RetryCallState) -> bool:
-        if attempts is not None and state.attempt_number >= attempts:
-            return True
-        return end is not None and loop.time() + state.upcoming_sleep >= end
+    async def again() -> R:
+        if failures:  # the failure above is the policy's first attempt, so that its pause is kept
+            raise failures.pop()
+        return await call()
 
-    return tenacity.AsyncRetrying(
-        sleep=asyncio.sleep,
-        wait=Backoff(first, longest),
-        stop=stop,
-        retry=tenacity.retry_if_exception(passing),
-        before_sleep=_tell,
-        reraise=True,
-    )
-
-
-def _tell(state: tenacity.RetryCallState) -> None:
-    error = state.outcome.exception() if state.outcome else None
-    logger.debug("%s; attempt %d in %.2f s", error, state.attempt_number + 1, state.upcoming_sleep)
+    policy = retrying(attempts=attempts, seconds=seconds, first=first, longest=longest, passing=passing)
+    return await policy(again)

@@ -15,9 +15,10 @@ import msgspec
 from topo_scheduler.api.objects import PartialObject
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim
 from topo_scheduler.kube.client import MERGE_PATCH, Client, decode
-from topo_scheduler.kube.errors import ApiError, Conflict, Forbidden, KubeError, Unreachable, lacks_rights, retried
+from topo_scheduler.kube.errors import ApiError, Conflict, Forbidden, KubeError, Unreachable, lacks_rights
 from topo_scheduler.kube.errors import passes as _passes
 from topo_scheduler.kube.resources import CLAIMS, VOLUMES
+from topo_scheduler.kube.retrying import retried
 from topo_scheduler.state.storage import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,

@@ -17,13 +17,14 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.printable import printable
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.errors import KubeError, NotFound, retried
+from topo_scheduler.kube.errors import KubeError, NotFound
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
 from topo_scheduler.kube.migrations import MigrationWriter, Unreadable, Written
 from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.resources import PODS
+from topo_scheduler.kube.retrying import retried
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recovery.disabled import Answer, malformed, without_recovery
 from topo_scheduler.recovery.eviction_guard import EvictionGuard
