@@ -49,8 +49,13 @@ log = logging.getLogger(__name__)
 
 FLUSH_SECONDS: Final = 5.0
 """How long the end of the process waits for events that are not posted yet."""
-MODULES_OF_A_TERM: Final = ("topo_scheduler.recording.listeners", "topo_scheduler.term")
-"""Imported before this replica contends for the Lease: a standby that takes over has no time for it."""
+MODULES_OF_A_TERM: Final = (
+    "topo_scheduler.kube.retry_policy",
+    "topo_scheduler.recording.listeners",
+    "topo_scheduler.term",
+)
+"""Imported before this replica contends for the Lease: a standby that takes over has no time for it, nor has a leader
+whose first request fails."""
 MBIT: Final = 1e6
 _ANSWERS: Final = {
     Access.ALLOWED: health.Answer.ALLOWED,
