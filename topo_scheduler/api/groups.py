@@ -85,6 +85,8 @@ READ_OF_PODS: Final = frozenset(
 
 TOO_LONG: Final = "tooLong"
 """Field of the ``spec`` of a PodGroup that is not kept as it is too long: how many bytes it has as JSON."""
+MOST_SPEC_BYTES: Final = 32_768
+"""Bytes of what is read of the ``spec`` of a PodGroup, a budget or a claim, as JSON."""
 
 
 class PodGroupObject(Base):

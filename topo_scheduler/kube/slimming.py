@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from topo_scheduler.api.groups import TOO_LONG, PodGroupObject
+from topo_scheduler.api.groups import MOST_SPEC_BYTES, TOO_LONG, PodGroupObject
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Budget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector
@@ -22,8 +22,6 @@ MOST_LABEL_CHARACTERS: Final = 8_192
 """Characters of all labels of an object together, names included."""
 MOST_NAME_CHARACTERS: Final = 253
 """Characters of a name that can exist. Of a longer one in a reference these are kept, and one more."""
-MOST_SPEC_BYTES: Final = 32_768
-"""Bytes of what is read of the ``spec`` of a budget, a claim or a PodGroup, as JSON."""
 NO_VOLUME: Final = LabelSelector({f"{PREFIX}selector-is-too-long": "true"})
 """Selects no volume."""
 

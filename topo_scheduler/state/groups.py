@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from topo_scheduler.api.annotations import MAX_GANG
-from topo_scheduler.api.groups import PLURAL, TOO_LONG, GroupApi, PodGroupObject
+from topo_scheduler.api.groups import MOST_SPEC_BYTES, PLURAL, TOO_LONG, GroupApi, PodGroupObject
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.api.words import clipped
 from topo_scheduler.state.selectors import EVERYTHING, Selector, SelectorError, compile_selector
@@ -146,7 +146,8 @@ def read_group(api: GroupApi, version: str, obj: PodGroupObject) -> PodGroup:
     about = {"key": key, "uid": obj.metadata.uid, "version": version}
     try:
         if isinstance(size := obj.spec.get(TOO_LONG), int):
-            raise _FieldProblem(f"spec has {size} bytes, the scheduler reads at most 32,768; make it shorter")
+            most = f"{MOST_SPEC_BYTES:,}"
+            raise _FieldProblem(f"spec has {size} bytes, the scheduler reads at most {most}; make it shorter")
         asked = _native(obj) if api is GroupApi.NATIVE else _other(api, obj)
     except _FieldProblem as error:
         problem = f"{key.said}: {clipped(str(error), MOST_PROBLEM_CHARACTERS)}"
