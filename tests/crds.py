@@ -1,6 +1,15 @@
-"""Definitions of kinds of other projects, cut down to what their own say of the fields that are read."""
+"""Definitions of kinds: those of other projects cut down to what is read of them, and our own served."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
+
+import yaml
+
+from tests.e2e.api import Api
+from tests.ship.manifests import BASE
+from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 
 Json = dict[str, Any]
 
@@ -78,3 +87,12 @@ def job_set_definition() -> Json:
             "versions": [{"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
         },
     }
+
+
+@asynccontextmanager
+async def serving_migrations(kubeconfig: Path) -> AsyncIterator[Api]:
+    """An embedded server with the definition of the manifests, and its administrator. It does not look at schemas."""
+    async with EmbeddedAPIServer() as server, Api(server.write_kubeconfig(kubeconfig)) as api:
+        (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+        await api.create("customresourcedefinitions", definition)
+        yield api

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
+from tests.crds import serving_migrations
 from tests.e2e.api import Api
 from tests.ship.manifests import BASE
 from topo_scheduler.api.migrations import (
@@ -24,7 +25,6 @@ from topo_scheduler.kube import migrations as module
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.migrations import BEYOND_CAPS, MigrationWriter, Unreadable, read_migration
 from topo_scheduler.recovery.disabled import malformed
-from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 
 
 def migration(**spec: Any) -> dict[str, Any]:
@@ -107,10 +107,8 @@ def test_what_is_no_object_at_all_has_no_name(raw: bytes) -> None:
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[Api]:
-    """An older definition, without caps: the embedded server does not look at schemas."""
-    async with EmbeddedAPIServer() as server, Api(server.write_kubeconfig(tmp_path / "admin")) as api:
-        (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
-        await api.create("customresourcedefinitions", definition)
+    """As with an older definition, without caps."""
+    async with serving_migrations(tmp_path / "admin") as api:
         yield api
 
 

@@ -8,18 +8,16 @@ from typing import Any
 
 import kopf
 import pytest
-import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.crds import serving_migrations
 from tests.e2e.api import Api
-from tests.ship.manifests import BASE
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.transport import Connection
 from topo_scheduler.recovery.handlers import Message, MigrationChanged, MigrationGone, NodeGone, NodeSeen, Watcher
 from topo_scheduler.recovery.kopf_session import open_session
-from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 
 NODE = {
     "apiVersion": "v1",
@@ -37,9 +35,7 @@ MIGRATION = {
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[Api]:
-    async with EmbeddedAPIServer() as server, Api(server.write_kubeconfig(tmp_path / "admin")) as api:
-        (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
-        await api.create("customresourcedefinitions", definition)
+    async with serving_migrations(tmp_path / "admin") as api:
         yield api
 
 

@@ -270,27 +270,22 @@ def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
 def beyond_caps(migration: Migration) -> str:
     """Return which field of a Migration has more than it may have, and what to do; empty where none has."""
     spec, status = migration.spec, migration.status
-    lists = (
-        ("spec.pods", len(spec.pods), MOST_PODS),
-        ("spec.avoid", len(spec.avoid), MOST_AVOIDED),
-        ("status.moves", len(status.moves), MOST_PODS),
-        ("status.others", len(status.others), MOST_PODS),
-    )
-    for field, count, cap in lists:
-        if count > cap:
-            return f"{field} has {count:,} entries, of {cap:,} at most; name fewer, in several Migrations"
-    texts = (
-        ("spec.pods[].name", max((len(pod.name) for pod in spec.pods), default=0), MOST_NAME_CHARACTERS),
-        ("spec.pods[].uid", max((len(pod.uid) for pod in spec.pods), default=0), MOST_UID_CHARACTERS),
-        ("spec.avoid[]", max(map(len, spec.avoid), default=0), MOST_TEXT_CHARACTERS),
-        ("spec.cause", len(spec.cause), MOST_TEXT_CHARACTERS),
-        ("spec.reason", len(spec.reason), MOST_TEXT_CHARACTERS),
-        ("spec.since", len(spec.since), MOST_TEXT_CHARACTERS),
-        ("spec.makesRoomFor", len(spec.makes_room_for), MOST_TEXT_CHARACTERS),
-    )
-    for field, count, cap in texts:
-        if count > cap:
-            return f"{field} has {count:,} characters, of {cap:,} at most; shorten it"
+    entries, characters = ("entries", "name fewer, in several Migrations"), ("characters", "shorten it")
+    for field, count, most, (what, remedy) in (
+        ("spec.pods", len(spec.pods), MOST_PODS, entries),
+        ("spec.avoid", len(spec.avoid), MOST_AVOIDED, entries),
+        ("status.moves", len(status.moves), MOST_PODS, entries),
+        ("status.others", len(status.others), MOST_PODS, entries),
+        ("spec.pods[].name", max((len(pod.name) for pod in spec.pods), default=0), MOST_NAME_CHARACTERS, characters),
+        ("spec.pods[].uid", max((len(pod.uid) for pod in spec.pods), default=0), MOST_UID_CHARACTERS, characters),
+        ("spec.avoid[]", max(map(len, spec.avoid), default=0), MOST_TEXT_CHARACTERS, characters),
+        ("spec.cause", len(spec.cause), MOST_TEXT_CHARACTERS, characters),
+        ("spec.reason", len(spec.reason), MOST_TEXT_CHARACTERS, characters),
+        ("spec.since", len(spec.since), MOST_TEXT_CHARACTERS, characters),
+        ("spec.makesRoomFor", len(spec.makes_room_for), MOST_TEXT_CHARACTERS, characters),
+    ):
+        if count > most:
+            return f"{field} has {count:,} {what}, of {most:,} at most; {remedy}"
     return ""
 
 
