@@ -53,13 +53,13 @@ async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, 
     if not nodes:
         raise Failure("the cluster has no nodes")
     world = build_world(Listed(nodes, [], bad), configuration)
-    unlabelled = world.fabric.unlabelled()
-    placeless = [
-        f"{len(unlabelled)} of {len(nodes)} nodes have no labels that tell their place in the network, such as"
-        f" {unlabelled[0]}: gangs there are placed without topology"
-        for _ in unlabelled[:1]
-    ]
-    return [*bad, *placeless, *fabric_problems(configuration, world.layout, world.nodes)]
+    problems = [*bad, *fabric_problems(configuration, world.layout, world.nodes)]
+    if unlabelled := world.fabric.unlabelled():
+        problems.append(
+            f"{len(unlabelled)} of {len(nodes)} nodes have no labels that tell their place in the network, such as"
+            f" {unlabelled[0]}: gangs there are placed without topology"
+        )
+    return problems
 
 
 def _about_plugins(configuration: "Configuration") -> list[str]:

@@ -53,7 +53,7 @@ from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.storage import VolumeWrite
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
-LARGE_BYTES: Final = 32 * 2**20
+MOST_LARGE_BYTES: Final = 32 * 2**20
 """Memory of large pods, gone or not, after which all caches are dropped: entries hold on to what such pods wrote."""
 STALE_SECONDS: Final = 0.1
 """Seconds after which a workload is tried again above whose pods something changed that was not taken over yet."""
@@ -369,7 +369,7 @@ class Engine:
             budget: seconds after which the step ends; `pending_work` tells whether anything is left.
         """
         self._read_again(now)
-        if self.arrivals.large_bytes + self.world.residents.large_bytes > LARGE_BYTES:
+        if self.arrivals.large_bytes + self.world.residents.large_bytes > MOST_LARGE_BYTES:
             self._drop_caches()
         self.world.fade(now)
         self.contested.settle(now)

@@ -165,7 +165,9 @@ class Arrivals:
         pod = self._pods.get(uid)
         if pod is None or not self._is_stale(uid):
             return ""
-        lineage = self._resolve(pod)
+        return self._gone(pod, self._resolve(pod))
+
+    def _gone(self, pod: Pod, lineage: Lineage | None) -> str:
         return self.leaving.why(pod.metadata.namespace, lineage.gone if lineage is not None else "")
 
     def withdraw(self, uid: str) -> None:
@@ -308,7 +310,7 @@ class Arrivals:
         above = [owner.uid for owner in owners] or ([controller.uid] if controller else [])
         above += watched_names(pod)
         self._pods.put(pod, above)
-        gone = self.leaving.why(pod.metadata.namespace, lineage.gone if lineage is not None else "")
+        gone = self._gone(pod, lineage)
         if found is not None and found[1].stage is Stage.ASSUMED:
             found[1].withdrawn = gone
             return  # what was decided stands, unless its bind fails
@@ -463,7 +465,7 @@ class Arrivals:
             return
         if found is not None and found[1].cls.amounts:
             if (lineage := self._resolve(pod)) is not None:
-                found[1].withdrawn = self.leaving.why(pod.metadata.namespace, lineage.gone)
+                found[1].withdrawn = self._gone(pod, lineage)
             return
         try:
             self._learn(pod, found, entry, now)
@@ -481,7 +483,7 @@ class Arrivals:
         member.rank, member.bandwidth, member.profile = made_up.rank, made_up.bandwidth, entry.profile
         member.marked, member.told_size = made_up.marked, made_up.told_size
         member.leaving = pod.metadata.deletion_timestamp is not None
-        member.withdrawn = self.leaving.why(pod.metadata.namespace, lineage.gone)
+        member.withdrawn = self._gone(pod, lineage)
         if found is not None and found[0].id != wanted.id:
             # What it was placed with is what it belongs to, whatever its annotations say by now.
             wanted.id, wanted.gang = found[0].id, found[0].gang
