@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from topo_scheduler.api.objects import Budget
 from topo_scheduler.state.residents import Profile
-from topo_scheduler.state.selectors import NOTHING, Selector, SelectorError, compile_selector
+from topo_scheduler.state.selectors import NOTHING, Selector, SelectorError, compile_selector, wanted_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,6 @@ MOST_TRIED: Final = 64
 """Budgets of a namespace that are compared with one pod."""
 MOST_GUARDS: Final = 2
 """Budgets of one pod that are told: the Eviction API refuses a pod that has several."""
-MOST_INDEXED: Final = 16
-"""Values of one clause by which a budget is found."""
 
 
 @dataclass(slots=True)
@@ -47,7 +45,7 @@ class _Namespace:
         """Add a budget, in place of one of its name."""
         self.drop(guard.name)
         self.guards[guard.name] = guard
-        labels = _indexed(guard.selector)
+        labels = wanted_labels(guard.selector)
         for label in labels:
             self.by_label.setdefault(label, {})[guard.name] = guard
         if not labels and not guard.selector.nothing:
@@ -60,7 +58,7 @@ class _Namespace:
         if guard is None:
             return
         self.others.pop(name, None)
-        for label in _indexed(guard.selector):
+        for label in wanted_labels(guard.selector):
             del self.by_label[label][name]
             if not self.by_label[label]:
                 del self.by_label[label]
@@ -78,14 +76,6 @@ class _Namespace:
 
 def _matching(candidates: dict[str, Guard], profile: Profile) -> Iterator[Guard]:
     return (guard for _, guard in sorted(candidates.items()) if guard.selector.matches(profile.labels))
-
-
-def _indexed(selector: Selector) -> list[tuple[str, str]]:
-    """Return labels of which each selected pod has one; none where no clause names few."""
-    for clause in selector.clauses:
-        if clause.operator == "In" and len(clause.values) <= MOST_INDEXED:
-            return [(clause.key, value) for value in sorted(clause.values)]
-    return []
 
 
 class Budgets:

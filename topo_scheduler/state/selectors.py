@@ -5,13 +5,15 @@ Source of the rules: ``k8s.io/apimachinery/pkg/labels``.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from topo_scheduler.api.selectors import LabelSelector, Requirement
 
 OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 COMPARING: Final = ("Gt", "Lt")
+MOST_INDEXED: Final = 16
+"""Values of one clause by which a selector is found."""
 _LIMIT: Final = 2**63
 _MOST_DIGITS: Final = len(str(_LIMIT))
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -49,6 +51,17 @@ class Selector:
 
     clauses: tuple[Clause, ...] = ()
     nothing: bool = False
+    _hash: int = field(init=False, compare=False, repr=False)
+    """Made once: selectors are part of keys that are looked up again and again."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.clauses, self.nothing)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Selector, (self.clauses, self.nothing)  # hashes of text differ between processes
 
     @property
     def everything(self) -> bool:
@@ -65,6 +78,14 @@ class Selector:
             return self
         more = {Clause(key, "In", frozenset((value,))) for key, value in labels}
         return Selector(_in_order({*self.clauses, *more}))
+
+
+def wanted_labels(selector: Selector) -> list[tuple[str, str]]:
+    """Return labels of which each selected pod has one, to find a selector by; none where no clause names few."""
+    for clause in selector.clauses:
+        if clause.operator == "In" and len(clause.values) <= MOST_INDEXED:
+            return [(clause.key, value) for value in sorted(clause.values)]
+    return []
 
 
 EVERYTHING: Final = Selector()
