@@ -15,6 +15,7 @@ from topo_scheduler.api.durations import parse_duration
 from topo_scheduler.api.fractions import parse_fraction
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
+from topo_scheduler.api.words import quoted
 
 GPU_COUNT: Final = PREFIX + "gpu-count"
 GPU_FRACTION: Final = PREFIX + "gpu-fraction"
@@ -191,7 +192,7 @@ def _boolean(text: str) -> bool:
             return True
         case "false":
             return False
-    raise ValueError(f'{text!r} is neither "true" nor "false"')
+    raise ValueError(f'{quoted(text)} is neither "true" nor "false"')
 
 
 def _models(text: str) -> tuple[str, ...]:

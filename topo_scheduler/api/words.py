@@ -1,12 +1,21 @@
 """Words that messages share."""
 
 from collections.abc import Sequence
+from typing import Final
+
+_QUOTED_CHARACTERS: Final = 100
 
 
 def few_of(names: Sequence[str], most: int = 4) -> str:
     """Return the first names of a list, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+def quoted(value: object) -> str:
+    """Return what a user wrote as it is quoted in messages: its beginning where it is long."""
+    text = repr(value)
+    return text if len(text) <= _QUOTED_CHARACTERS else f"{text[: _QUOTED_CHARACTERS - 3]}..."
 
 
 def few_for(names: Sequence[str], reader: str, what: str, most: int = 4) -> str:

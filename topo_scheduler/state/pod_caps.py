@@ -26,7 +26,8 @@ MOST_NODE_SELECTOR_LABELS: Final = 64
 MOST_TOLERATIONS: Final = 256
 MOST_VOLUMES: Final = 256
 MOST_HOST_PORTS: Final = 256
-MOST_CONTAINERS: Final = 2_048
+MOST_CONTAINERS: Final = 256
+"""Containers and init containers together."""
 MOST_RESOURCES: Final = 64
 """Resource names that the containers of a pod ask for together."""
 MOST_LABELS: Final = 256

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from topo_scheduler.api.selectors import LabelSelector, Requirement
+from topo_scheduler.api.words import quoted
 
 OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 COMPARING: Final = ("Gt", "Lt")
@@ -105,7 +106,7 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
         check_requirement(Requirement(key, "In", (value,)))
     for requirement in selector.match_expressions:
         if requirement.operator not in OPERATORS:
-            raise SelectorError(f"{requirement.operator!r} is not an operator of a label selector")
+            raise SelectorError(f"{quoted(requirement.operator)} is not an operator of a label selector")
         check_requirement(requirement)
         clauses.add(Clause(requirement.key, requirement.operator, frozenset(requirement.values)))
     return Selector(_in_order(clauses))
@@ -121,7 +122,7 @@ def check_requirement(requirement: Requirement) -> None:
     prefix, slash, name = key.rpartition("/")
     domain_ok = not slash or (len(prefix) <= 253 and _DOMAIN.fullmatch(prefix) is not None)
     if not _NAME.fullmatch(name) or not domain_ok:
-        raise SelectorError(f"{key!r} is not a label key")
+        raise SelectorError(f"{quoted(key)} is not a label key")
     if operator in ("In", "NotIn"):
         if not values:
             raise SelectorError(f"{key}: {operator} needs at least one value")
@@ -132,10 +133,10 @@ def check_requirement(requirement: Requirement) -> None:
         if len(values) != 1 or as_int64(values[0]) is None:
             raise SelectorError(f"{key}: {operator} needs one integer")
     else:
-        raise SelectorError(f"{key}: {operator!r} is not an operator")
+        raise SelectorError(f"{key}: {quoted(operator)} is not an operator")
     for value in values:
         if value and not _NAME.fullmatch(value):
-            raise SelectorError(f"{key}: {value!r} is not a label value")
+            raise SelectorError(f"{key}: {quoted(value)} is not a label value")
 
 
 def as_int64(text: str) -> int | None:
