@@ -4,7 +4,7 @@ Source of the rules: ``k8s.io/apimachinery/pkg/labels``.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -81,12 +81,23 @@ class Selector:
         return Selector(_in_order({*self.clauses, *more}))
 
 
-def wanted_labels(selector: Selector) -> list[tuple[str, str]]:
-    """Return labels of which each selected pod has one, to find a selector by; none where no clause names few."""
+Place = tuple[str, str] | str | None
+"""Where a selector is found: by a label that each selected pod has, by a key that it has, or, None, by neither."""
+
+
+def places_of(selector: Selector) -> Sequence[Place]:
+    """Return where a selector is found: of a pod's labels it wants one of these; nowhere where it selects nothing."""
+    if selector.nothing:
+        return ()
     for clause in selector.clauses:
         if clause.operator == "In" and len(clause.values) <= MOST_INDEXED:
             return [(clause.key, value) for value in sorted(clause.values)]
-    return []
+    return (next((clause.key for clause in selector.clauses if clause.operator in ("In", "Exists")), None),)
+
+
+def places_in(labels: Mapping[str, str]) -> Sequence[Place]:
+    """Return where the selectors are found that may select a pod with these labels, each in one place only."""
+    return (None, *labels, *labels.items())
 
 
 EVERYTHING: Final = Selector()

@@ -5,20 +5,18 @@ whose selector may want its labels. Of the terms of another namespace's pods `MO
 no namespace makes decisions about the pods of others slow.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final, Generic, TypeVar
 
 from topo_scheduler.state.operation_budget import charge
-from topo_scheduler.state.selectors import Selector, wanted_labels
+from topo_scheduler.state.selectors import Place, Selector, places_in, places_of
 
 MOST_ABROAD: Final = 256
 """Terms of pods of one namespace that are compared with a pod of another."""
 
 Entry = TypeVar("Entry", bound=Hashable)
-Place = tuple[str, str] | str | None
-"""A label that selected pods have, a key that they have, or neither."""
 
 
 @dataclass(slots=True)
@@ -28,7 +26,7 @@ class _Places(Generic[Entry]):
     entries: dict[Place, dict[Entry, int]] = field(default_factory=dict)
 
     def change(self, entry: Entry, selector: Selector, change: int) -> None:
-        for place in _places(selector):
+        for place in places_of(selector):
             here = self.entries.setdefault(place, {})
             left = here[entry] = here.get(entry, 0) + change
             if not left:
@@ -37,18 +35,8 @@ class _Places(Generic[Entry]):
                     del self.entries[place]
 
     def wanting(self, labels: Mapping[str, str]) -> Iterator[Entry]:
-        """Yield those that may select labels; one more than once where it wants one of several keys."""
-        places: Iterable[Place] = (None, *labels, *labels.items())
-        return chain.from_iterable(self.entries[place] for place in places if place in self.entries)
-
-
-def _places(selector: Selector) -> Iterable[Place]:
-    if selector.nothing:
-        return ()
-    if labels := wanted_labels(selector):
-        return labels
-    keys = (clause.key for clause in selector.clauses if clause.operator in ("In", "Exists"))
-    return (next(keys, None),)
+        """Yield those that may select labels."""
+        return chain.from_iterable(self.entries[place] for place in places_in(labels) if place in self.entries)
 
 
 class TermIndex(Generic[Entry]):
