@@ -1,16 +1,19 @@
 """Configuration files: read whole or refused with the path of the field, never half read."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.config import ConfigError, Configuration, load_configuration
 from topo_scheduler.api.durations import parse_duration
+from topo_scheduler.api.models import Model
 from topo_scheduler.api.scoring import ScoringWeights
 
 HEADER = "apiVersion: topology.scheduler/v1alpha1\n"
@@ -491,3 +494,21 @@ def test_metrics_that_make_no_sense_are_refused(metrics: str, path: str, words: 
     message = refusal(HOW + f"metrics: {{{metrics}}}")
     assert f"  {path}: " in message
     assert words in message
+
+
+def test_defaults_are_what_an_empty_mapping_gives() -> None:
+    def models(base: type[Model]) -> Iterator[type[Model]]:
+        for model in base.__subclasses__():
+            yield model
+            yield from models(model)
+
+    seen = 0
+    for model in models(Model):
+        if any(info.is_required() for info in model.model_fields.values()):
+            continue
+        with suppress(ValidationError):  # a placement rule that asks for nothing, and its like
+            validated = model.model_validate({})
+            assert model.defaults() == validated
+            assert model.defaults().model_dump() == validated.model_dump()
+            seen += 1
+    assert seen > 25

@@ -1,21 +1,26 @@
 """What a command imports: packages that take long to import only where the command uses them."""
 
+import gc
+import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.cli.conftest import RECOVERS, ROOT, Served
+from tests.cli.conftest import RECOVERS, ROOT, Served, run
 
-NEVER: Final = {"kopf", "prometheus_client", "scipy.linalg", "pandas", "matplotlib"}
+NEVER: Final = {"kopf", "prometheus_client", "scipy.linalg", "pandas", "matplotlib", "tenacity"}
 """No command that only reads or drains uses one of these."""
 COMPILED: Final = {"numba", "llvmlite", "topo_scheduler.kernels.fit"}
+SCHEDULING: Final = {"numpy", "topo_scheduler.scheduling", "topo_scheduler.state"}
+"""What knows a whole cluster."""
 CLUSTER: Final = {"numpy", "aiohttp", "rich", "kubernetes_asyncio"}
 """Imported by commands that ask a cluster; kubernetes_asyncio reads the kubeconfig."""
 
 
-def imported(*arguments: str) -> set[str]:
+def imported(*arguments: str, status: int = 0) -> set[str]:
     """Return the modules that a command, run in a process of its own, has imported when it ends."""
     program = (
         "import sys, atexit\n"
@@ -24,7 +29,7 @@ def imported(*arguments: str) -> set[str]:
         f"main({list(arguments)!r})\n"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60)
-    assert answer.returncode == 0, answer.stderr
+    assert answer.returncode == status, answer.stderr
     return set(answer.stdout.rpartition("modules:")[2].split())
 
 
@@ -43,7 +48,7 @@ def test_check_config_imports_what_reads_configurations() -> None:
 @pytest.mark.parametrize(
     ("command", "without"),
     [
-        (("explain", "bound"), NEVER | COMPILED | {"rich"}),
+        (("explain", "bound"), NEVER | COMPILED | SCHEDULING | {"rich"}),
         (("topology",), NEVER | COMPILED),
         (("topology", "-o", "json"), NEVER | COMPILED),
         (("drain", "spine-1/leaf-1", "--dry-run"), NEVER | COMPILED),
@@ -56,3 +61,37 @@ def test_commands_of_a_cluster_import_no_compiler(served: Served, command: tuple
     served.bind("bound", served.call(lambda: served.server.store.list("nodes")[0].key.name), address="x")
     found = without & imported(*command, "--kubeconfig", served.kubeconfig)
     assert not found
+
+
+@pytest.mark.parametrize(
+    "command", [("explain", "any"), ("topology",), ("drain", "any")], ids=["explain", "topology", "drain"]
+)
+def test_what_the_first_request_does_without_is_imported_after_it(tmp_path: Path, command: tuple[str, ...]) -> None:
+    config = {
+        "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
+        "users": [{"name": "none", "user": {"token": "x"}}],
+        "current-context": "none",
+    }
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(config))
+    found = imported(*command, "--kubeconfig", str(kubeconfig), status=1)
+    assert not found & (NEVER | COMPILED | SCHEDULING | {"pydantic", "rich"})
+
+
+def test_hardly_any_garbage_is_collected_while_a_command_imports(served: Served) -> None:
+    program = (
+        "import atexit, gc\n"
+        "atexit.register(lambda: print('\\ncollections:', *(one['collections'] for one in gc.get_stats()[1:])))\n"
+        "from topo_scheduler.cli.main import main\n"
+        f"main(['topology', '--kubeconfig', {served.kubeconfig!r}])\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    assert answer.returncode == 0, answer.stderr
+    assert sum(map(int, answer.stdout.rpartition("collections:")[2].split())) < 10
+
+
+def test_collections_are_as_before_after_a_command() -> None:
+    before = gc.get_threshold()
+    assert run("check-config", str(ROOT / "manifests" / "install.yaml")).exit_code == 0
+    assert gc.get_threshold() == before

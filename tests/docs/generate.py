@@ -4,10 +4,13 @@ What is written by hand stands in the introductions here; everything in the tabl
 families, the metrics registry and the command line; measurements from the run that is kept beside them.
 """
 
+import ast
+import inspect
 import json
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,7 +86,7 @@ def _fields(schema: dict[str, Any], part: dict[str, Any], defaults: Any, prefix:
     for name, described in part.get("properties", {}).items():
         path = f"{prefix}{name}"
         inner = _referred(schema, described)
-        meaning = _text(described.get("description") or inner.get("description"))
+        meaning = _text(_texts_of_fields()[str(part["title"])].get(name) or inner.get("description"))
         default = defaults.get(name) if isinstance(defaults, dict) else None
         if "properties" in inner:
             yield f"`{path}`", "object", "", meaning
@@ -96,6 +99,27 @@ def _fields(schema: dict[str, Any], part: dict[str, Any], defaults: Any, prefix:
         items = _referred(schema, described.get("items", {}))
         if "properties" in items:
             yield from _fields(schema, items, None, f"{path}[].")
+
+
+@cache
+def _texts_of_fields() -> dict[str, dict[str, str]]:
+    """Return the text that stands below each field of a model, by the model's name and the field's alias."""
+    found: dict[str, dict[str, str]] = {}
+    for model in _models(Model):
+        (written,) = ast.parse(inspect.getsource(model)).body
+        assert isinstance(written, ast.ClassDef)
+        texts = found[model.__name__] = {}
+        for statement, after in zip(written.body, written.body[1:], strict=False):
+            if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
+                assert isinstance(statement.target, ast.Name) and isinstance(after.value, ast.Constant)
+                texts[model.model_fields[statement.target.id].alias or ""] = str(after.value.value)
+    return found
+
+
+def _models(base: type[Model]) -> Iterator[type[Model]]:
+    for model in base.__subclasses__():
+        yield model
+        yield from _models(model)
 
 
 def _referred(schema: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:

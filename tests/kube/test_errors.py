@@ -14,8 +14,8 @@ from topo_scheduler.kube.errors import (
     Unreachable,
     pause,
     retried,
-    retrying,
 )
+from topo_scheduler.kube.retrying import retrying
 
 from .virtual import now, virtual_time
 

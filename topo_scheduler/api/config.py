@@ -49,7 +49,7 @@ class PlacementRule(Model):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=63)]
     """What reasons call the rule."""
-    match: RuleMatch = RuleMatch()
+    match: RuleMatch = RuleMatch.defaults()
     nodes: Annotated[int, Field(ge=1)] = 1
     """The rule is for gangs that need so many nodes or more."""
     max_leaves: Annotated[int, Field(ge=1)] | None = None
@@ -94,27 +94,27 @@ class PreemptionSpec(Model):
 class TopologySpec(Model):
     """``spec`` of a TopologySchedulerConfig."""
 
-    scoring_weights: ScoringWeights = ScoringWeights()
-    topology_constraints: TopologyConstraints = TopologyConstraints()
-    preemption: PreemptionSpec = PreemptionSpec()
-    events: EventsSpec = EventsSpec()
-    other_schedulers: Contention = Contention()
-    fairness: Fairness = Fairness()
+    scoring_weights: ScoringWeights = ScoringWeights.defaults()
+    topology_constraints: TopologyConstraints = TopologyConstraints.defaults()
+    preemption: PreemptionSpec = PreemptionSpec.defaults()
+    events: EventsSpec = EventsSpec.defaults()
+    other_schedulers: Contention = Contention.defaults()
+    fairness: Fairness = Fairness.defaults()
     quotas: tuple[Quota, ...] = ()
     """How much namespaces may hold; all that apply to a pod must have room."""
-    gpus_by_annotation: GpusByAnnotation = GpusByAnnotation()
+    gpus_by_annotation: GpusByAnnotation = GpusByAnnotation.defaults()
     domain_access: tuple[DomainAccess, ...] = ()
     """Domains that are for some namespaces only; what is not listed is for all."""
-    reservation: ReservationSpec = ReservationSpec()
-    repair: RepairSpec = RepairSpec()
-    recovery: RecoverySpec = RecoverySpec()
-    spares: SparesSpec = SparesSpec()
+    reservation: ReservationSpec = ReservationSpec.defaults()
+    repair: RepairSpec = RepairSpec.defaults()
+    recovery: RecoverySpec = RecoverySpec.defaults()
+    spares: SparesSpec = SparesSpec.defaults()
     placement_rules: tuple[PlacementRule, ...] = ()
     """How far gangs may spread, beside the size rule. Of the required rules the first that is for a gang holds, and of
     the preferred ones."""
     links: tuple[Link, ...] = ()
     """What links carry, where node labels do not tell; links of unknown capacity are not limited."""
-    small_pods: SmallPods = SmallPods()
+    small_pods: SmallPods = SmallPods.defaults()
     max_nodes_to_score: Annotated[int, Field(ge=1)] | None = None
     """Only the first places are scored that have so many nodes together; none by default, which scores all."""
 
@@ -148,7 +148,7 @@ class TopologySchedulerConfig(Model):
     api_version: Literal["topology.scheduler/v1alpha1"] = API_VERSION
     kind: Literal["TopologySchedulerConfig"] = "TopologySchedulerConfig"
     metadata: dict[str, Any] = Field(default_factory=dict)
-    spec: TopologySpec = TopologySpec()
+    spec: TopologySpec = TopologySpec.defaults()
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ class Fabric(Model):
     """Ready-made label families, tried in order for each node. ``kubernetes`` adds region and zone outside."""
     levels: tuple[Level, ...] = ()
     """Own levels, outermost first; when given, they replace the families."""
-    rails: Rails = Rails()
+    rails: Rails = Rails.defaults()
     """Labels that tell the leaf of each rail. A node that has any hangs on its unit, whatever else tells a leaf."""
     accelerators: tuple[Level, ...] | None = None
     """Own levels of the second tree (NVLink domains and their like), outermost first; when given, they replace those
@@ -144,7 +144,7 @@ class Metrics(Model):
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 10261
     """Port for /metrics, /healthz, /livez and /readyz; 0 picks a free one."""
-    tls: ServingTLS = ServingTLS()
+    tls: ServingTLS = ServingTLS.defaults()
     authorization: Literal["none", "tokenReview"] = "none"
     """Who may read /metrics. ``none``: everyone who reaches the port. ``tokenReview``: bearers of a token that may
     ``get`` the nonResourceURL /metrics, as the API server says by TokenReview and SubjectAccessReview. Needs TLS.
@@ -185,17 +185,17 @@ class SchedulerConfig(Model):
     kind: Literal["SchedulerConfig"] = "SchedulerConfig"
     metadata: dict[str, Any] = Field(default_factory=dict)
     """As of any object; it changes nothing."""
-    spec: SharedSpec = SharedSpec()
+    spec: SharedSpec = SharedSpec.defaults()
     """Fields of a TopologySchedulerConfig that may also stand here. A field may stand in both with one value only."""
     scheduler_name: Annotated[str, Field(min_length=1, max_length=253)] = SCHEDULER_NAME
     """Pods with this ``spec.schedulerName`` are ours."""
-    leader_election: LeaderElection = LeaderElection()
-    client_connection: ClientConnection = ClientConnection()
+    leader_election: LeaderElection = LeaderElection.defaults()
+    client_connection: ClientConnection = ClientConnection.defaults()
     pod_initial_backoff_seconds: Seconds = 1.0
     """Pause before the second attempt of a gang whose bind failed; doubled with each failure."""
     pod_max_backoff_seconds: Seconds = 10.0
     """Longest such pause."""
-    pending_pods: PendingPods = PendingPods()
+    pending_pods: PendingPods = PendingPods.defaults()
     volume_bind_timeout: Seconds = 600.0
     """How long a pod that has a node waits for its volumes to be made and bound before it is decided on anew."""
     gpu_resources: Annotated[tuple[str, ...], Field(min_length=1)] = GPU_RESOURCES
@@ -204,11 +204,11 @@ class SchedulerConfig(Model):
     """Node labels that name the GPU model; the first one present wins."""
     bandwidth_labels: tuple[str, ...] = BANDWIDTH_LABELS
     """Node labels that tell the bandwidth of a node's network, e.g. ``200Gb``; the first one present wins."""
-    topology: Fabric = Fabric()
-    logging: Logging = Logging()
-    metrics: Metrics = Metrics()
-    record: Recording = Recording()
-    audit_log: AuditLog = AuditLog()
+    topology: Fabric = Fabric.defaults()
+    logging: Logging = Logging.defaults()
+    metrics: Metrics = Metrics.defaults()
+    record: Recording = Recording.defaults()
+    audit_log: AuditLog = AuditLog.defaults()
     plugins: tuple[PluginConfig, ...] = ()
     """Plugins to load, in the order in which their filters are asked. One that can't be loaded keeps the process from
     starting. Installed plugins that are not named here are not loaded."""

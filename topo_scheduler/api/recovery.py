@@ -122,11 +122,11 @@ class RecoverySpec(Model):
     tells whose GPU it is."""
     link_labels: tuple[LinkLabels, ...] = ()
     """Labels that tell degraded links where they differ."""
-    pod_failures: PodFailuresSpec = PodFailuresSpec()
+    pod_failures: PodFailuresSpec = PodFailuresSpec.defaults()
     scale_down_taints: tuple[str, ...] = ()
     """Keys of taints which say that a node is to be removed, so that its pods should leave, cordoned or not:
     ``DeletionCandidateOfClusterAutoscaler``, for example."""
-    defragmentation: DefragmentationSpec = DefragmentationSpec()
-    improvement: ImprovementSpec = ImprovementSpec()
-    limits: RecoveryLimits = RecoveryLimits()
-    keep_finished: FinishedSpec = FinishedSpec()
+    defragmentation: DefragmentationSpec = DefragmentationSpec.defaults()
+    improvement: ImprovementSpec = ImprovementSpec.defaults()
+    limits: RecoveryLimits = RecoveryLimits.defaults()
+    keep_finished: FinishedSpec = FinishedSpec.defaults()

@@ -63,5 +63,5 @@ class TopologyConstraints(Model):
 class SharedSpec(Model):
     """Fields of a TopologySchedulerConfig that may also stand here. Reloaded while running."""
 
-    scoring_weights: ScoringWeights = ScoringWeights()
-    topology_constraints: TopologyConstraints = TopologyConstraints()
+    scoring_weights: ScoringWeights = ScoringWeights.defaults()
+    topology_constraints: TopologyConstraints = TopologyConstraints.defaults()

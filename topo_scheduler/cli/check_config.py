@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topo_scheduler.cli.common import Failure, cluster_options, run_async, say
+from topo_scheduler.cli.common import Failure, ShortCommand, cluster_options, run_async, say
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=ShortCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
 @click.option("--live", is_flag=True, help="Compare it with the nodes of the cluster, too.")
 @cluster_options

@@ -14,6 +14,7 @@ from topo_scheduler.api.words import few_of
 from topo_scheduler.cli.common import (
     USAGE,
     Failure,
+    ShortCommand,
     as_document,
     cluster_options,
     config_map_option,
@@ -51,7 +52,7 @@ class Stays:
     why: str
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=ShortCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("target", metavar="DOMAIN|NODE")
 @click.option("--dry-run", is_flag=True, help="Report what would be moved; write nothing.")
 @click.option("--cause", default="", metavar="TEXT", help="Why, as the Migrations report it.")
@@ -107,8 +108,6 @@ async def _drain(
     config_map: str | None,
     output: str,
 ) -> None:
-    from topo_scheduler.cli import render
-    from topo_scheduler.cli.drain_progress import check_leader, wait_for_migrations
     from topo_scheduler.cli.live_config import live_configuration
     from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
 
@@ -116,6 +115,9 @@ async def _drain(
         live = await live_configuration(client, config_path, config_map)
         scheduler = live.configuration.scheduler
         listed = await list_cluster(client)
+        from topo_scheduler.cli import render
+        from topo_scheduler.cli.drain_progress import check_leader, wait_for_migrations
+
         world = build_world(listed, live.configuration)
         for problem in render.problems(listed.problems):
             say(f"warning: {problem}", err=True)

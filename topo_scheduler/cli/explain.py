@@ -7,6 +7,7 @@ import click
 from topo_scheduler.cli.common import (
     USAGE,
     Failure,
+    ShortCommand,
     as_document,
     cluster_options,
     config_map_option,
@@ -16,7 +17,7 @@ from topo_scheduler.cli.common import (
 )
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=ShortCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("target", metavar="POD|TYPE/NAME")
 @click.option(
     "-n", "--namespace", metavar="NAME", help="Namespace of the workload; by default that of the kubeconfig's context."
@@ -67,7 +68,6 @@ async def _explain(
     scheduler_name: str | None,
     output: str,
 ) -> None:
-    from topo_scheduler.api.config import ConfigError
     from topo_scheduler.cli import explanation, explanation_text
     from topo_scheduler.cli.finding import wanted
     from topo_scheduler.cli.live_config import live_configuration
@@ -75,6 +75,8 @@ async def _explain(
 
     async with connected(kubeconfig, context) as client:
         live = await live_configuration(client, config_path, config_map, scheduler_name)
+        from topo_scheduler.api.config import ConfigError
+
         found = wanted(target, client.namespace if namespace is None else namespace)
         try:
             told = await explanation.explain(client, live.configuration, found)

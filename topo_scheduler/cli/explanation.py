@@ -1,7 +1,7 @@
 """What is known of one pod's placement, as JSON: read from the pod, or decided by an engine made for the question."""
 
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,18 +20,20 @@ from topo_scheduler.api.annotations import (
     written_number,
 )
 from topo_scheduler.api.base import Base
-from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.cli.common import Failure
 from topo_scheduler.cli.explained import SCHEMA
 from topo_scheduler.cli.finding import Wanted, find_pod, state_of
-from topo_scheduler.cli.snapshot import build_engine, list_cluster
+from topo_scheduler.cli.snapshot import list_cluster
 from topo_scheduler.cli.why_json import rule_json, why_json
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import Forbidden
 from topo_scheduler.kube.listing import TIMEOUT_SECONDS, list_all
 from topo_scheduler.kube.resources import PODS, segment
+
+if TYPE_CHECKING:
+    from topo_scheduler.api.config import Configuration
 
 Json = dict[str, Any]
 
@@ -51,7 +53,7 @@ class _Events(Base):
 _events: Final = msgspec.json.Decoder(_Events)
 
 
-async def explain(client: Client, configuration: Configuration, asked: Wanted) -> Json:
+async def explain(client: Client, configuration: "Configuration", asked: Wanted) -> Json:
     """Return all there is to say about a pod; ``state`` is bound, finished, pending, gated, or deleted.
 
     Raises:
@@ -133,9 +135,11 @@ def _member(pod: Pod) -> Json:
 # ---------------------------------------------------------------- pending
 
 
-async def _decided(client: Client, configuration: Configuration, pod: Pod) -> Json:
+async def _decided(client: Client, configuration: "Configuration", pod: Pod) -> Json:
     """Ask an engine that knows what a scheduler would know that started now; what it wants written is not."""
     listed = await list_cluster(client)
+    from topo_scheduler.cli.engine_snapshot import build_engine
+
     engine = await build_engine(client, listed, configuration)
     from topo_scheduler.scheduling.instructions import Announce, Tell
     from topo_scheduler.scheduling.queueing.setting_aside import WAIT_BEFORE_TELLING

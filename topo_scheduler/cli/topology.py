@@ -9,6 +9,7 @@ import click
 
 from topo_scheduler.cli.common import (
     Failure,
+    ShortCommand,
     as_document,
     cluster_options,
     config_map_option,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from topo_scheduler.scheduling.world import World
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=ShortCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @cluster_options
 @config_option
 @config_map_option
@@ -73,13 +74,14 @@ def command(
 async def _show(
     kubeconfig: str | None, context: str | None, config_path: Path | None, config_map: str | None, output: str
 ) -> None:
-    from topo_scheduler.cli import render, views
     from topo_scheduler.cli.live_config import live_configuration
     from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
 
     async with connected(kubeconfig, context) as client:
         configuration = (await live_configuration(client, config_path, config_map)).configuration
         listed = await list_cluster(client)
+    from topo_scheduler.cli import render, views
+
     world = build_world(listed, configuration)
     for problem in render.problems(listed.problems):
         say(f"warning: {problem}", err=True)

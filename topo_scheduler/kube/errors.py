@@ -21,17 +21,11 @@
 Only what somebody catches has a class of its own; the original error is always the cause.
 """
 
-import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-import tenacity
-
 from topo_scheduler.api.objects import Status
-
-logger = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
@@ -173,57 +167,6 @@ def pause(attempt: int, error: BaseException | None, first: float, longest: floa
     return (asked or 0.0) + random.uniform(0.0, window)
 
 
-class Backoff(tenacity.wait.wait_base):
-    """:func:`pause` as a wait strategy of tenacity."""
-
-    def __init__(self, first: float, longest: float) -> None:
-        self._first = first
-        self._longest = longest
-
-    def __call__(self, retry_state: tenacity.RetryCallState) -> float:
-        """Seconds to wait after the attempt that just failed."""
-        error = retry_state.outcome.exception() if retry_state.outcome else None
-        return pause(retry_state.attempt_number, error, self._first, self._longest)
-
-
-def retrying(
-    *,
-    attempts: int | None = None,
-    seconds: float | None = None,
-    first: float = 0.2,
-    longest: float = 30.0,
-    passing: Callable[[BaseException], bool] = passes,
-) -> tenacity.AsyncRetrying:
-    """A policy ``await policy(call, …)`` that tries again what ``passing`` says will pass.
-
-    It ends after ``attempts``, or when the next attempt would start more than ``seconds`` from now, with
-    the last error itself. At least one bound is required: what has none is a loop and says so in its code.
-    """
-    if attempts is None and seconds is None:
-        raise ValueError("retrying() needs attempts or seconds")
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds if seconds is not None else None
-
-    def stop(state: tenacity.RetryCallState) -> bool:
-        if attempts is not None and state.attempt_number >= attempts:
-            return True
-        return end is not None and loop.time() + state.upcoming_sleep >= end
-
-    return tenacity.AsyncRetrying(
-        sleep=asyncio.sleep,
-        wait=Backoff(first, longest),
-        stop=stop,
-        retry=tenacity.retry_if_exception(passing),
-        before_sleep=_tell,
-        reraise=True,
-    )
-
-
-def _tell(state: tenacity.RetryCallState) -> None:
-    error = state.outcome.exception() if state.outcome else None
-    logger.debug("%s; attempt %d in %.2f s", error, state.attempt_number + 1, state.upcoming_sleep)
-
-
 async def retried(
     call: Callable[[], Awaitable[R]],
     *,
@@ -233,13 +176,15 @@ async def retried(
     longest: float = 30.0,
     passing: Callable[[BaseException], bool] = passes,
 ) -> R:
-    """``await call()`` under :func:`retrying`, without its cost where the first attempt succeeds."""
+    """``await call()`` as ``retrying.retrying`` has it, which is not even imported where the first attempt succeeds."""
     try:
         return await call()
     except KubeError as error:
         if not passing(error):
             raise
         failures = [error]
+
+    from topo_scheduler.kube.retrying import retrying
 
     async def again() -> R:
         if failures:  # the failure above is the policy's first attempt, so that its pause is kept

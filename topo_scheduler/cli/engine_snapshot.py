@@ -1,0 +1,95 @@
+"""An engine that knows the cluster as it is at one moment, for a question about a pending pod."""
+
+import asyncio
+import time
+
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.cli.snapshot import Listed
+from topo_scheduler.isolation import Isolated
+from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.errors import Forbidden
+from topo_scheduler.kube.groups import served_groups
+from topo_scheduler.kube.listing import list_all
+from topo_scheduler.kube.owner_chains import Missing
+from topo_scheduler.kube.owners import OwnerDirectory
+from topo_scheduler.kube.resources import NAMESPACES
+from topo_scheduler.kube.storage import storage_sinks
+from topo_scheduler.loading import load_extensions
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.intake.understand import Lineage
+from topo_scheduler.state.groups import Serving, read_group
+from topo_scheduler.state.storage import Storage
+
+
+async def _add_groups(client: Client, engine: Engine, listed: Listed, now: float) -> None:
+    """Tell an engine of the PodGroups there are."""
+    for api, resource in (await served_groups(client)).items():
+        try:
+            objects, bad = await list_all(client, resource)
+        except Forbidden:
+            listed.problems.append(
+                f"{resource.described} may not be listed: pods that name one are taken to wait for it"
+            )
+            engine.groups_served(api, Serving.UNKNOWN, now, now)
+            continue
+        listed.problems.extend(bad)
+        engine.groups_served(api, Serving.LISTED, now, now)
+        engine.groups_applied([read_group(api, resource.version, item) for item in objects], now)
+
+
+async def build_engine(client: Client, listed: Listed, configuration: Configuration) -> Engine:
+    """Return an engine that believes what a scheduler would that started now, with the owners of pending pods known.
+
+    Raises:
+        KubeError: no answer for an owner.
+        ConfigError: a plugin of the configuration can't be loaded here.
+    """
+    owners = OwnerDirectory(client)
+    name = configuration.scheduler.scheduler_name
+    waiting = [
+        pod
+        for pod in listed.pods
+        if pod.spec.scheduler_name == name and not pod.spec.node_name and not pod.finished and pod.metadata.controller
+    ]
+    await asyncio.gather(*(owners.complete(pod.metadata) for pod in waiting))
+
+    def resolve(pod: Pod) -> Lineage | None:
+        if pod.metadata.controller is None:
+            return Lineage()
+        chain = owners.resolve(pod.metadata)
+        if isinstance(chain, Missing):
+            return None
+        return Lineage(chain.owners, chain.complaint, doubt=chain.doubt)
+
+    # The plugins that the scheduler has: without them the answer would be another.
+    scheduler = configuration.scheduler
+    now = time.monotonic()
+    extensions = load_extensions(scheduler, Isolated(scheduler.plugin_timeout))
+    engine = Engine(configuration, resolve, extensions, time.time() - now)
+    try:
+        engine.namespaces_applied((await list_all(client, NAMESPACES))[0])
+    except Forbidden:
+        listed.problems.append("namespaces may not be listed: selectors of namespaces are taken to mean all of them")
+    await _add_groups(client, engine, listed, now)
+    if any(_has_claims(pod) for pod in listed.pods if not pod.spec.node_name):
+        await _list_storage(client, engine.world.around.storage, listed)
+    engine.nodes_applied(listed.nodes, now)
+    engine.pods_applied(listed.pods, now)
+    return engine
+
+
+def _has_claims(pod: Pod) -> bool:
+    return any(one.persistent_volume_claim is not None or one.ephemeral is not None for one in pod.spec.volumes)
+
+
+async def _list_storage(client: Client, storage: Storage, listed: Listed) -> None:
+    """List what decides about claims; of what may not be listed the storage says so itself."""
+    for sink in storage_sinks(storage):
+        try:
+            objects, problems = await list_all(client, sink.resource)
+        except Forbidden:
+            continue
+        listed.problems.extend(problems)
+        sink.applied(objects)
+        sink.synced()
