@@ -11,9 +11,9 @@ import pytest
 from aiohttp import web
 
 from topo_scheduler.api.objects import Node, Pod
-from topo_scheduler.kube.decoding import LARGE, Codec
+from topo_scheduler.kube.decoding import LARGE, SLICE, SLICE_BYTES, Codec
 from topo_scheduler.kube.errors import Undecodable
-from topo_scheduler.kube.reflector import LISTED_AT_ONCE, Reflector
+from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import CSI_NODES, NODES, PODS
 
 from .stub import stubbed
@@ -251,11 +251,23 @@ def test_what_is_nested_too_deeply_is_undecodable() -> None:
 
 @virtual_time
 async def test_a_server_that_ignores_the_limit_is_read_in_slices() -> None:
-    view: View[Pod] = View()
-    filler = "x" * (LARGE // 1000)
-    items = [pod(f"pod-{number}", "1", spec={"filler": filler}) for number in range(1100)]
-    await follow(Script([listing("10", *items)], []), view, lambda r: r.synced.is_set())
-    assert [len(names) for _, names in view.calls] == [LISTED_AT_ONCE] * 11
+    for filler, most in ((LARGE // 5000, SLICE), (LARGE // 1000, SLICE_BYTES // (LARGE // 1000) + 1)):
+        items = [pod(f"pod-{number}", "1", spec={"filler": "x" * filler}) for number in range(1100)]
+        view: View[Pod] = View()
+        await follow(Script([listing("10", *items)], []), view, lambda r: r.synced.is_set())
+        assert len(view.objects) == 1100
+        assert max(len(names) for _, names in view.calls) <= most
+        assert len(view.calls) <= 1100 // most + 10, "no slices of a few"
+
+
+@pytest.mark.parametrize("count", [40, 400])
+def test_a_page_is_cut_by_bytes_too(count: int) -> None:
+    """Pods that take long to understand are large: they are handed over a few at a time, whatever the page has."""
+    items = [pod(f"pod-{number}", "1", labels={"x": "y" * 60_000}) for number in range(count)]
+    _, slices = Codec(PODS).page(json.dumps(listing("1", *items)).encode())
+    sizes = [len(objects) for objects in slices]
+    assert sum(sizes) == count
+    assert max(sizes) <= SLICE_BYTES // 60_000 + 1
 
 
 @virtual_time

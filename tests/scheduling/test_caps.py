@@ -426,4 +426,9 @@ def test_a_podgroup_with_too_many_subgroup_policies_is_refused_and_what_is_quote
     group = PodGroupObject(ObjectMeta(name="g", namespace="ns"), {"minMember": 2, "subGroupPolicy": many})
     assert "spec.subGroupPolicy has 65 entries" in read_group(GroupApi.VOLCANO, "v1beta1", group).problem
     group.spec["subGroupPolicy"] = [{"name": "s", "matchLabelKeys": ["k" * 30_000, 1]}]
-    assert len(read_group(GroupApi.VOLCANO, "v1beta1", group).problem) < 600
+    problem = read_group(GroupApi.VOLCANO, "v1beta1", group).problem
+    assert len(problem) < 300
+    assert problem.endswith("... is not a list of label keys"), "what is wrong stands behind what is quoted"
+    selector = {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v" * 30_000]}]}
+    group.spec["subGroupPolicy"] = [{"name": "s", "labelSelector": selector}]
+    assert read_group(GroupApi.VOLCANO, "v1beta1", group).problem.endswith("... is not a label value")

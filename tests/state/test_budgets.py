@@ -1,6 +1,10 @@
 """Disruption budgets: whom they guard and how many may go."""
 
+import sys
+from types import FrameType
+
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -8,7 +12,7 @@ from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectM
 from topo_scheduler.api.selectors import LabelSelector, Requirement
 from topo_scheduler.state.budgets import MOST_TRIED, Budgets
 from topo_scheduler.state.residents import Profile, Residents
-from topo_scheduler.state.selectors import compile_selector
+from topo_scheduler.state.selectors import Selector, compile_selector
 
 residents = Residents()
 DB = residents.profile("prod", {"app": "db"})
@@ -101,7 +105,7 @@ def test_budgets_that_select_other_labels_cost_nothing_however_many_there_are() 
 
 def test_a_pod_with_too_many_budgets_to_compare_is_guarded_and_pods_elsewhere_are_not() -> None:
     budgets = Budgets()
-    few = LabelSelector(match_expressions=(Requirement("x", "Exists", ()), Requirement("y", "NotIn", ("z",))))
+    few = LabelSelector(match_expressions=(Requirement("app", "NotIn", ("web",)),))
     for number in range(MOST_TRIED):
         budgets.put(budget(f"b{number:03d}", few))
     assert names(budgets, WEB) == []
@@ -110,6 +114,63 @@ def test_a_pod_with_too_many_budgets_to_compare_is_guarded_and_pods_elsewhere_ar
     assert names(budgets, ELSEWHERE) == []
     budgets.drop("prod", "b000")
     assert names(budgets, WEB) == []
+
+
+def test_budgets_that_want_a_key_cost_pods_without_it_nothing() -> None:
+    budgets = Budgets()
+    for number in range(2 * MOST_TRIED):
+        budgets.put(budget(f"b{number:03d}", LabelSelector(match_expressions=(Requirement("x", "Exists", ()),))))
+    assert names(budgets, WEB) == []
+
+
+def test_pods_are_compared_again_only_when_a_selector_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status of thousands of budgets may change each second."""
+    budgets = Budgets()
+    far = LabelSelector(match_expressions=(Requirement("app", "NotIn", ("web",)),))
+    for number in range(MOST_TRIED):
+        budgets.put(budget(f"b{number:03d}", far))
+    assert names(budgets, WEB) == []
+    compared = 0
+
+    def matches(self: Selector, labels: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return False
+
+    monkeypatch.setattr(Selector, "matches", matches)
+    for allowed in range(5):
+        budgets.put(budget("b000", far, allowed))
+        assert names(budgets, WEB) == []
+    assert compared == 0
+    budgets.put(budget("b000", LabelSelector(match_expressions=(Requirement("app", "NotIn", ("db",)),))))
+    assert names(budgets, WEB) == []
+    assert compared == MOST_TRIED
+
+
+def test_beyond_the_cap_no_pod_looks_at_all_budgets() -> None:
+    budgets = Budgets()
+    far = LabelSelector(match_expressions=(Requirement("app", "NotIn", ("web",)),))
+    for number in range(10_000):
+        budgets.put(budget(f"b{number:05d}", far))
+
+    def lookups() -> int:
+        calls = 0
+
+        def count(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        pods = [residents.profile("prod", {"app": "web", "pod": f"{number}"}) for number in range(100)]
+        sys.setprofile(count)
+        try:
+            for pod in pods:
+                budgets.guarding(pod)
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    assert lookups() < 100 * 50
+    assert len(budgets.guarding(WEB)) == 2
 
 
 @given(st.data())

@@ -187,7 +187,7 @@ def _boolean(text: str) -> bool:
             return True
         case "false":
             return False
-    raise ValueError(f'{text!r} is neither "true" nor "false"')
+    raise ValueError(f'{quoted(text)} is neither "true" nor "false"')
 
 
 def _models(text: str) -> tuple[str, ...]:

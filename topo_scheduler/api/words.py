@@ -35,9 +35,11 @@ def clipped(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def quoted(text: str) -> str:
+def quoted(value: object) -> str:
     """Return a value as it stands in a message, cut so that the remedy still fits behind it."""
-    return repr(clipped(text, QUOTED_CHARACTERS))
+    if isinstance(value, str):
+        return repr(clipped(value, QUOTED_CHARACTERS))
+    return clipped(repr(value), QUOTED_CHARACTERS)
 
 
 def plural(level: str) -> str:

@@ -23,8 +23,11 @@ Item = TypeVar("Item")
 LARGE = 4 * 1024 * 1024
 """Bytes beyond which a page is decoded in slices: 4 MiB take about 20 ms, and six times as much memory at most."""
 
-SLICE = 500
-"""Objects decoded between two turns of the event loop, of `LARGE` bytes at most."""
+SLICE = 100
+"""Objects of a page that are handed over between two turns of the event loop."""
+
+SLICE_BYTES = 256 * 1024
+"""Bytes of such a slice, about: pods that take long to understand are large, and others are not to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ class Codec(Generic[T]):
                 items = self._items(page)
                 if self._resource.type is PartialObject:
                     items = [self._named(item) for item in items]
-                return page.metadata, iter([items])
+                return page.metadata, _cut(items, SLICE_BYTES * len(items) // max(1, len(answer)))
             except msgspec.ValidationError:
                 pass
             except _BROKEN as error:
@@ -121,7 +124,7 @@ class Codec(Generic[T]):
         for item in items:
             slice_.append(self._item(item))
             size += len(memoryview(item))
-            if len(slice_) == SLICE or size > LARGE:
+            if len(slice_) == SLICE or size >= SLICE_BYTES:
                 yield slice_
                 slice_, size = [], 0
         if slice_:
@@ -166,6 +169,12 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [without_nulls(item) for item in value]
     return value
+
+
+def _cut(items: list[Item], count: int) -> Iterator[list[Item]]:
+    """Yield slices of so many items, within `SLICE`."""
+    count = min(SLICE, max(1, count))
+    return (items[begin : begin + count] for begin in range(0, len(items), count))
 
 
 def _bytes(raw: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw:

@@ -65,9 +65,6 @@ answers 403 until it has read its roles, and the slowest of twenty lists holds u
 BURST_BYTES = 64 * 1024
 """Bytes of events that are handed over at once: pods that take long to understand are large, others are not to wait."""
 
-LISTED_AT_ONCE = 100
-"""Objects of a page that are handed over at once, for the same reason."""
-
 HEALTHY_SECONDS = 10.0
 """A watch that lived this long, or delivered anything, starts the backoff over."""
 
@@ -263,14 +260,13 @@ class Reflector(Generic[T]):
                 logger.info("%s; asking for pages of %d", error, self._limit)
                 continue
             for objects in slices:
-                for begin in range(0, len(objects), LISTED_AT_ONCE):
-                    batch = Batch(self._sink)
-                    for item in objects[begin : begin + LISTED_AT_ONCE]:
-                        seen.add(_key(item))
-                        self._apply(item, batch)
-                    batch.flush()
-                    self._last_heard = self._clock()
-                    await asyncio.sleep(0)
+                batch = Batch(self._sink)
+                for item in objects:
+                    seen.add(_key(item))
+                    self._apply(item, batch)
+                batch.flush()
+                self._last_heard = self._clock()
+                await asyncio.sleep(0)
             token = metadata.continue_
             if not token:
                 return metadata.resource_version

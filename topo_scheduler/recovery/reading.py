@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.api.words import quoted
 from topo_scheduler.recovery.seating import Leaver, leaver
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
@@ -47,7 +48,9 @@ def read_pods(engine: Engine, migration: Migration, learned: Collection[str], ta
     if not migration.spec.pods:
         raise Refused(Phase.FAILED, "NoPods", "spec.pods names no pod; name those to move")
     if unknown := next((name for name in migration.spec.avoid if not avoided_nodes(engine, [name])), ""):
-        raise Refused(Phase.FAILED, "UnknownNode", f"spec.avoid names {unknown!r}, which is no node and no domain")
+        raise Refused(
+            Phase.FAILED, "UnknownNode", f"spec.avoid names {quoted(unknown)}, which is no node and no domain"
+        )
     uids = _uids(engine, migration)
     if not uids:
         raise Refused(Phase.CANCELLED, "NothingToMove", "the pods are gone already")
@@ -160,7 +163,7 @@ def _uids(engine: Engine, migration: Migration) -> dict[str, str]:
         elif pod.name in by_name:
             found[by_name[pod.name]] = pod.name
         else:
-            text = f"no bound pod of namespace {namespace} is called {pod.name!r}"
+            text = f"no bound pod of namespace {namespace} is called {quoted(pod.name)}"
             raise Refused(Phase.FAILED, "UnknownPod", text)
     return found
 

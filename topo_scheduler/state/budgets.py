@@ -1,14 +1,23 @@
 """Disruption budgets: which pods they guard, and how many of those may go now."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import islice
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from topo_scheduler.api.objects import Budget
 from topo_scheduler.state.residents import Profile
-from topo_scheduler.state.selectors import NOTHING, Selector, SelectorError, compile_selector
+from topo_scheduler.state.selectors import (
+    NOTHING,
+    Place,
+    Selector,
+    SelectorError,
+    compile_selector,
+    places_in,
+    places_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,62 +39,60 @@ MOST_TRIED: Final = 64
 """Budgets of a namespace that are compared with one pod."""
 MOST_GUARDS: Final = 2
 """Budgets of one pod that are told: the Eviction API refuses a pod that has several."""
-MOST_INDEXED: Final = 16
-"""Values of one clause by which a budget is found."""
 
 
 @dataclass(slots=True)
 class _Namespace:
-    """The budgets of one namespace by name; by label, where the selector wants one of few values; and all others."""
+    """The budgets of one namespace by name, and their names by what each pod that they select has."""
 
     guards: dict[str, Guard] = field(default_factory=dict)
-    by_label: dict[tuple[str, str], dict[str, Guard]] = field(default_factory=dict)
-    others: dict[str, Guard] = field(default_factory=dict)
-    found: WeakKeyDictionary[Profile, Sequence[Guard]] = field(default_factory=WeakKeyDictionary)
+    by_place: dict[Place, dict[str, None]] = field(default_factory=dict)
+    firsts: dict[Place, Sequence[str]] = field(default_factory=dict)
+    """Of a place, the first names."""
+    found: WeakKeyDictionary[Profile, Sequence[str]] = field(default_factory=WeakKeyDictionary)
 
     def put(self, guard: Guard) -> None:
         """Add a budget, in place of one of its name."""
-        self.drop(guard.name)
+        known = self.guards.get(guard.name)
+        if known is None or known.selector != guard.selector:
+            self.drop(guard.name)
+            for place in places_of(guard.selector):
+                self.by_place.setdefault(place, {})[guard.name] = None
         self.guards[guard.name] = guard
-        labels = _indexed(guard.selector)
-        for label in labels:
-            self.by_label.setdefault(label, {})[guard.name] = guard
-        if not labels and not guard.selector.nothing:
-            self.others[guard.name] = guard
 
     def drop(self, name: str) -> None:
         """Remove a budget."""
         self.found.clear()
+        self.firsts.clear()
         guard = self.guards.pop(name, None)
         if guard is None:
             return
-        self.others.pop(name, None)
-        for label in _indexed(guard.selector):
-            del self.by_label[label][name]
-            if not self.by_label[label]:
-                del self.by_label[label]
+        for place in places_of(guard.selector):
+            del self.by_place[place][name]
+            if not self.by_place[place]:
+                del self.by_place[place]
 
     def guarding(self, profile: Profile) -> Sequence[Guard]:
         """Return budgets of a pod, `MOST_GUARDS` at most; where too many may be its, the first of these."""
-        candidates = {**self.others}
-        for label in profile.labels.items():
-            if label in self.by_label:
-                candidates |= self.by_label[label]
-        if len(candidates) > MOST_TRIED:
-            return [candidates[name] for name in sorted(candidates)[:MOST_GUARDS]]
-        return list(islice(_matching(candidates, profile), MOST_GUARDS))
+        found = self.found.get(profile)
+        if found is None:
+            found = self.found[profile] = self._names(profile)
+        return [self.guards[name] for name in found]
 
+    def _names(self, profile: Profile) -> Sequence[str]:
+        places = [place for place in places_in(profile.labels) if place in self.by_place]
+        if sum(len(self.by_place[place]) for place in places) > MOST_TRIED:
+            return sorted(name for place in places for name in self._first(place))[:MOST_GUARDS]
+        candidates = sorted(name for place in places for name in self.by_place[place])
+        return list(islice((name for name in candidates if self._matches(name, profile)), MOST_GUARDS))
 
-def _matching(candidates: dict[str, Guard], profile: Profile) -> Iterator[Guard]:
-    return (guard for _, guard in sorted(candidates.items()) if guard.selector.matches(profile.labels))
+    def _first(self, place: Place) -> Sequence[str]:
+        if place not in self.firsts:
+            self.firsts[place] = nsmallest(MOST_GUARDS, self.by_place[place])
+        return self.firsts[place]
 
-
-def _indexed(selector: Selector) -> list[tuple[str, str]]:
-    """Return labels of which each selected pod has one; none where no clause names few."""
-    for clause in selector.clauses:
-        if clause.operator == "In" and len(clause.values) <= MOST_INDEXED:
-            return [(clause.key, value) for value in sorted(clause.values)]
-    return []
+    def _matches(self, name: str, profile: Profile) -> bool:
+        return self.guards[name].selector.matches(profile.labels)
 
 
 class Budgets:
@@ -137,7 +144,4 @@ class Budgets:
         here = self._by_namespace.get(profile.namespace)
         if here is None:
             return ()
-        found = here.found.get(profile)
-        if found is None:
-            found = here.found[profile] = here.guarding(profile)
-        return found
+        return here.guarding(profile)

@@ -1,7 +1,7 @@
 """Pod classes: pods that ask for the same share one class, and everything about fitting is computed once per class."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, Final
 
@@ -66,6 +66,8 @@ class PodClass:
     """Thousandths of one GPU that a pod asks for, 0 where it asks for whole ones or none."""
     scarce: int = field(init=False, compare=False, repr=False)
     """The column that placements of this class are judged by: GPUs or shares where it asks for any, else CPU."""
+    _hash: int | None = field(init=False, compare=False, repr=False)
+    """Once it was asked for: classes are keys of much, and have up to some hundred terms."""
 
     def __post_init__(self) -> None:
         asked = dict(self.amounts)
@@ -73,6 +75,15 @@ class PodClass:
         object.__setattr__(self, "gpus", gpus)
         object.__setattr__(self, "share", share)
         object.__setattr__(self, "scarce", GPU_SHARE if share else GPU if gpus else CPU)
+        object.__setattr__(self, "_hash", None)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            object.__setattr__(self, "_hash", hash(tuple(getattr(self, name) for name in _COMPARED)))
+        return self._hash  # type: ignore[return-value]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PodClass, tuple(getattr(self, name) for name in _COMPARED)  # hashes of text differ between processes
 
     @property
     def extra(self) -> Mapping[str, str]:
@@ -95,6 +106,9 @@ class PodClass:
     def preferred(self) -> tuple[PreferredTerm, ...]:
         """Preferred node affinity."""
         return self.affinity.preferred if self.affinity else ()
+
+
+_COMPARED: Final = tuple(one.name for one in fields(PodClass) if one.init)
 
 
 def pod_class(

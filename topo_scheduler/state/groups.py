@@ -14,7 +14,7 @@ import msgspec
 from topo_scheduler.api.annotations import MAX_GANG
 from topo_scheduler.api.groups import MOST_SPEC_BYTES, PLURAL, TOO_LONG, GroupApi, PodGroupObject
 from topo_scheduler.api.selectors import LabelSelector
-from topo_scheduler.api.words import clipped
+from topo_scheduler.api.words import clipped, quoted
 from topo_scheduler.state.selectors import EVERYTHING, Selector, SelectorError, compile_selector
 
 
@@ -206,7 +206,7 @@ def _subgroups(spec: Mapping[str, Any]) -> LabelledSubgroups | None:
         tiers = _tiers(_mapping(one, "networkTopology", path), f"{path}.networkTopology")
         keys = _list(one, "matchLabelKeys", path)
         if not all(isinstance(key, str) and key for key in keys):
-            raise _FieldProblem(f"{path}.matchLabelKeys: {keys!r} is not a list of label keys")
+            raise _FieldProblem(f"{path}.matchLabelKeys: {quoted(keys)} is not a list of label keys")
         selected = _mapping(one, "labelSelector", path)
         try:
             selector = compile_selector(msgspec.convert(selected, LabelSelector)) if selected else EVERYTHING
@@ -229,7 +229,7 @@ def _tiers(topology: Mapping[str, Any], path: str) -> int:
     """Volcano: in mode hard, the default, all pods must be below one switch of at most this tier."""
     mode = topology.get("mode", "hard")
     if mode not in ("hard", "soft"):
-        raise _FieldProblem(f"{path}.mode: {mode!r} is neither hard nor soft")
+        raise _FieldProblem(f"{path}.mode: {quoted(mode)} is neither hard nor soft")
     if not topology or mode == "soft":
         return 0
     if "highestTierName" in topology:
@@ -255,37 +255,37 @@ def _condition(status: Mapping[str, Any]) -> bool | None:
 def _priority(spec: Mapping[str, Any]) -> int | None:
     value = spec.get("priority")
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise _FieldProblem(f"spec.priority: {value!r} is not a whole number")
+        raise _FieldProblem(f"spec.priority: {quoted(value)} is not a whole number")
     return value
 
 
 def _number(where: Mapping[str, Any], name: str, path: str, low: int = 1) -> int:
     value = where.get(name) if isinstance(where, Mapping) else None
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= MAX_GANG:
-        raise _FieldProblem(f"{path}.{name}: {value!r} is not a whole number from {low} to {MAX_GANG}")
+        raise _FieldProblem(f"{path}.{name}: {quoted(value)} is not a whole number from {low} to {MAX_GANG}")
     return value
 
 
 def _text(where: object, name: str, path: str) -> str:
     value = where.get(name, "") if isinstance(where, Mapping) else None
     if not isinstance(value, str):
-        raise _FieldProblem(f"{path}.{name}: {value!r} is not a string")
+        raise _FieldProblem(f"{path}.{name}: {quoted(value)} is not a string")
     return value
 
 
 def _mapping(where: object, name: str, path: str) -> Mapping[str, Any]:
     if not isinstance(where, Mapping):
-        raise _FieldProblem(f"{path}: {where!r} is not an object")
+        raise _FieldProblem(f"{path}: {quoted(where)} is not an object")
     value = where.get(name) or {}
     if not isinstance(value, Mapping):
-        raise _FieldProblem(f"{path}.{name}: {value!r} is not an object")
+        raise _FieldProblem(f"{path}.{name}: {quoted(value)} is not an object")
     return value
 
 
 def _list(where: Mapping[str, Any], name: str, path: str) -> list[Any]:
     value = where.get(name) or []
     if not isinstance(value, list):
-        raise _FieldProblem(f"{path}.{name}: {value!r} is not a list")
+        raise _FieldProblem(f"{path}.{name}: {quoted(value)} is not a list")
     return value
 
 

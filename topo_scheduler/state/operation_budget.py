@@ -1,9 +1,9 @@
 """How much work one piece of scheduling may do, counted in operations.
 
 Loops whose length depends on what users write charge what they do to the budget that is active. An operation is about
-a microsecond of one core. Counts depend on the input alone, so the same input exceeds its budget at the same place on
-every machine and in every replay. The clock is a last resort for work that is not counted: it is the clock of the
-step, whose readings records keep, and it can only end an attempt, never change a placement.
+a microsecond of one core, within a factor of three. Counts depend on the input alone, so the same input exceeds its
+budget at the same place on every machine and in every replay. The clock is a last resort for work that is not counted:
+it is the clock of the step, whose readings records keep, and it can only end an attempt, never change a placement.
 """
 
 from collections.abc import Callable, Iterator

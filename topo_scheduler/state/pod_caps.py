@@ -32,7 +32,8 @@ MOST_DISK_NAMES: Final = 1_024
 MOST_DISK_CHARACTERS: Final = 16_384
 """Characters of these names together."""
 MOST_HOST_PORTS: Final = 256
-MOST_CONTAINERS: Final = 2_048
+MOST_CONTAINERS: Final = 256
+"""Containers and init containers together."""
 MOST_RESOURCES: Final = 64
 """Resource names that the containers of a pod ask for together."""
 MOST_LABELS: Final = 256

@@ -70,13 +70,12 @@ def pod_amounts(table: Resources, pod: Pod) -> dict[int, int]:
         for container in spec.init_containers:
             sidecar = container.restart_policy == "Always"
             amounts = _container(table, container, held if sidecar else _NOTHING_HELD)
+            # Of what this one does not ask for, the peak is that of the sidecars before it already.
+            beside = {column: amount + sidecars.get(column, 0) for column, amount in amounts.items()}
             if sidecar:
                 _add(total, amounts)
-                _add(sidecars, amounts)
-                _raise_to(peak, sidecars)
-            else:
-                _add(amounts, sidecars)
-                _raise_to(peak, amounts)
+                sidecars |= beside
+            _raise_to(peak, beside)
         _raise_to(total, peak)
     if spec.resources is not None:
         requests = {name: value for name, value in spec.resources.requests.items() if _is_by_pod(name)}

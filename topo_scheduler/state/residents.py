@@ -5,9 +5,9 @@ the pods a selector matches by row and reads the log of arrivals and departures 
 nobody has any more are forgotten.
 """
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from topo_scheduler.state.numbering import Numbering
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.selectors import NOTHING, Selector
+from topo_scheduler.state.term_index import TermIndex
 
 Int64 = npt.NDArray[np.int64]
 ANY_ADDRESS: Final = "0.0.0.0"
@@ -76,6 +77,19 @@ class Term:
     namespaces: frozenset[str]
     topology_key: str
     namespace_selector: Selector = NOTHING
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self._asked()))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Term, self._asked()
+
+    def _asked(self) -> tuple[Selector, frozenset[str], str, Selector]:
+        return self.selector, self.namespaces, self.topology_key, self.namespace_selector
 
     def matches(self, profile: "Profile", namespace_labels: Mapping[str, str]) -> bool:
         """Return whether a pod is meant, whose namespace has these labels."""
@@ -123,6 +137,8 @@ class Tally:
     ) -> None:
         self._residents = residents
         self._conditions = conditions
+        self._namespaces = next((named for _, named in conditions if named is not None), None)
+        """Where pods are that may be counted; None for anywhere."""
         self._living = living
         self._number = _numbers.take() if number is None else number
         self._counts: Int64 = np.zeros(0, np.int64)
@@ -140,7 +156,7 @@ class Tally:
         fresh = residents.since(self._at)
         if fresh is None or len(self._counts) < rows:
             self._counts = np.zeros(rows, np.int64)
-            fresh = list(residents.all())
+            fresh = list(residents.all(self._namespaces))
         charge(1 + len(fresh) // 4)
         self._at = -1  # should this raise half way, all is counted anew
         for row, profile, change in fresh:
@@ -180,6 +196,8 @@ class Residents:
         """Required anti-affinity of residents: by term, the rows of who has it, and how many."""
         self.attracting: dict[tuple[int, Term], dict[int, int]] = {}
         """What draws others to residents, or away: by weight and term, the rows of who has it, and how many."""
+        self.repelling_index: TermIndex[Term] = TermIndex()
+        self.attracting_index: TermIndex[tuple[int, Term]] = TermIndex()
         self.terms_changed = 0
         """How often the terms in `repelling` or `attracting` became others."""
         self.claimed: dict[tuple[str, str], int] = {}
@@ -187,7 +205,7 @@ class Residents:
         self._profiles: WeakValueDictionary[tuple[object, ...], Profile] = WeakValueDictionary()
         self._repels: dict[tuple[Term, ...], tuple[Term, ...]] = {}
         """Equal anti-affinity as one object, so that pods whose labels alone tell them apart are quickly compared."""
-        self._here: dict[int, dict[Profile, int]] = {}
+        self._here: dict[str, dict[int, dict[Profile, int]]] = {}
         self._log: list[Change] = []
         self._base = 0
         self._tallies: dict[tuple[object, ...], Tally] = {}
@@ -247,8 +265,11 @@ class Residents:
         twin._profiles, twin._repels = self._profiles, self._repels
         twin.special = {row: dict(here) for row, here in self.special.items()}
         twin.repelling = {term: dict(rows) for term, rows in self.repelling.items()}
+        twin.repelling_index = self.repelling_index.copy()
         twin.claimed = dict(self.claimed)
-        twin._here = {row: dict(here) for row, here in self._here.items()}
+        twin._here = {
+            namespace: {row: dict(here) for row, here in by_row.items()} for namespace, by_row in self._here.items()
+        }
         return twin
 
     def since(self, position: int) -> Sequence[Change] | None:
@@ -256,9 +277,12 @@ class Residents:
         start = position - self._base
         return None if start < 0 else self._log[start:]
 
-    def all(self) -> Iterator[Change]:
-        """Return everybody here as if they had just arrived."""
-        return ((row, profile, count) for row, here in self._here.items() for profile, count in here.items())
+    def all(self, namespaces: Iterable[str] | None = None) -> Iterator[Change]:
+        """Return everybody in some namespaces, or in all of them, as if they had just arrived."""
+        for namespace in self._here if namespaces is None else namespaces:
+            for row, here in self._here.get(namespace, {}).items():
+                for profile, count in here.items():
+                    yield row, profile, count
 
     def drop_caches(self) -> None:
         """Drop what is kept to be quick; it may hold on to pods that are gone."""
@@ -277,14 +301,19 @@ class Residents:
 
     def change(self, row: int, profile: Profile, change: int) -> None:
         """Note that so many more pods of a profile are on a row, or fewer."""
-        _count(self._here, row, profile, change)
+        here = self._here.setdefault(profile.namespace, {})
+        _count(here, row, profile, change)
+        if not here:
+            del self._here[profile.namespace]
         if profile.ports or profile.disks or profile.claims:
             _count(self.special, row, profile, change)
         terms = len(self.repelling), len(self.attracting)
         for term in profile.repels:
             _count(self.repelling, term, row, change)
+            _index(self.repelling_index, term, term, profile, change)
         for attraction in profile.attracts:
             _count(self.attracting, attraction, row, change)
+            _index(self.attracting_index, attraction, attraction[1], profile, change)
         # One pod adds terms or takes some away, never both.
         self.terms_changed += terms != (len(self.repelling), len(self.attracting))
         for claim in profile.claims:
@@ -323,3 +352,7 @@ def _count(index: dict[Outer, dict[Inner, int]], outer: Outer, inner: Inner, cha
         del counts[inner]
         if not counts:
             del index[outer]
+
+
+def _index(index: TermIndex[Outer], entry: Outer, term: Term, profile: Profile, change: int) -> None:
+    index.change(entry, profile.namespace, term.namespaces, (term.selector, term.namespace_selector), change)

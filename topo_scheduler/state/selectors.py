@@ -4,14 +4,17 @@ Source of the rules: ``k8s.io/apimachinery/pkg/labels``.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from topo_scheduler.api.selectors import LabelSelector, Requirement
+from topo_scheduler.api.words import quoted
 
 OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 COMPARING: Final = ("Gt", "Lt")
+MOST_INDEXED: Final = 16
+"""Values of one clause by which a selector is found."""
 _LIMIT: Final = 2**63
 _MOST_DIGITS: Final = len(str(_LIMIT))
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -49,6 +52,17 @@ class Selector:
 
     clauses: tuple[Clause, ...] = ()
     nothing: bool = False
+    _hash: int = field(init=False, compare=False, repr=False)
+    """Made once: selectors are part of keys that are looked up again and again."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.clauses, self.nothing)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Selector, (self.clauses, self.nothing)  # hashes of text differ between processes
 
     @property
     def everything(self) -> bool:
@@ -65,6 +79,25 @@ class Selector:
             return self
         more = {Clause(key, "In", frozenset((value,))) for key, value in labels}
         return Selector(_in_order({*self.clauses, *more}))
+
+
+Place = tuple[str, str] | str | None
+"""Where a selector is found: by a label that each selected pod has, by a key that it has, or, None, by neither."""
+
+
+def places_of(selector: Selector) -> Sequence[Place]:
+    """Return where a selector is found: of a pod's labels it wants one of these; nowhere where it selects nothing."""
+    if selector.nothing:
+        return ()
+    for clause in selector.clauses:
+        if clause.operator == "In" and len(clause.values) <= MOST_INDEXED:
+            return [(clause.key, value) for value in sorted(clause.values)]
+    return (next((clause.key for clause in selector.clauses if clause.operator in ("In", "Exists")), None),)
+
+
+def places_in(labels: Mapping[str, str]) -> Sequence[Place]:
+    """Return where the selectors are found that may select a pod with these labels, each in one place only."""
+    return (None, *labels, *labels.items())
 
 
 EVERYTHING: Final = Selector()
@@ -84,7 +117,7 @@ def compile_selector(selector: LabelSelector | None) -> Selector:
         check_requirement(Requirement(key, "In", (value,)))
     for requirement in selector.match_expressions:
         if requirement.operator not in OPERATORS:
-            raise SelectorError(f"{requirement.operator!r} is not an operator of a label selector")
+            raise SelectorError(f"{quoted(requirement.operator)} is not an operator of a label selector")
         check_requirement(requirement)
         clauses.add(Clause(requirement.key, requirement.operator, frozenset(requirement.values)))
     return Selector(_in_order(clauses))
@@ -100,7 +133,7 @@ def check_requirement(requirement: Requirement) -> None:
     prefix, slash, name = key.rpartition("/")
     domain_ok = not slash or (len(prefix) <= 253 and _DOMAIN.fullmatch(prefix) is not None)
     if not _NAME.fullmatch(name) or not domain_ok:
-        raise SelectorError(f"{key!r} is not a label key")
+        raise SelectorError(f"{quoted(key)} is not a label key")
     if operator in ("In", "NotIn"):
         if not values:
             raise SelectorError(f"{key}: {operator} needs at least one value")
@@ -111,10 +144,10 @@ def check_requirement(requirement: Requirement) -> None:
         if len(values) != 1 or as_int64(values[0]) is None:
             raise SelectorError(f"{key}: {operator} needs one integer")
     else:
-        raise SelectorError(f"{key}: {operator!r} is not an operator")
+        raise SelectorError(f"{key}: {quoted(operator)} is not an operator")
     for value in values:
         if value and not _NAME.fullmatch(value):
-            raise SelectorError(f"{key}: {value!r} is not a label value")
+            raise SelectorError(f"{key}: {quoted(value)} is not a label value")
 
 
 def as_int64(text: str) -> int | None:

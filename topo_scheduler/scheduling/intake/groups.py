@@ -25,6 +25,7 @@ from topo_scheduler.api.groups import (
 )
 from topo_scheduler.api.objects import Job, OwnerReference, Pod
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.words import quoted
 from topo_scheduler.state.groups import GroupKey, Groups, PodGroup, Serving
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -225,7 +226,9 @@ def _pod_group(key: GroupKey, where: str, groups: Groups, since: float) -> Claim
         problem = f"{where} names {key.said}, which this API server does not serve; serve it, or name no group"
         return Claim(key.said, problem=problem) if native else None
     if _NAME.fullmatch(key.name) is None:
-        problem = f"{where}: {key.name!r} is not the name of a PodGroup; a pod can only join one of its own namespace"
+        problem = (
+            f"{where}: {quoted(key.name)} is not the name of a PodGroup; a pod can only join one of its own namespace"
+        )
         return Claim(key.said, problem=problem)
     if serving is Serving.UNKNOWN:
         awaits = f"PodGroups of {key.api} are not listed yet"
@@ -250,7 +253,7 @@ def _sized(pod: Pod, name_key: str, name: str, size_key: str, api: str = "") -> 
     text = _value(pod, size_key)
     said = f"{name_key} {name}"
     if re.fullmatch(r"[0-9]{1,6}", text) is None or not 1 <= int(text) <= MAX_GANG:
-        problem = f"{size_key}: {text[:64]!r} is not a whole number from 1 to {MAX_GANG}"
+        problem = f"{size_key}: {quoted(text)} is not a whole number from 1 to {MAX_GANG}"
         return Claim(said, problem=problem)
     id_ = f"{pod.metadata.namespace}/{api or name_key.replace('/', '.')}/{name}"
     return Claim(said, id_, name, int(text), named=not api)

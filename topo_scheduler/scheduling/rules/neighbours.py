@@ -30,6 +30,7 @@ from topo_scheduler.state.storage import Storage
 from topo_scheduler.state.typical import Kinds
 
 Extra = Sequence[tuple[int, Profile]]
+"""Pods counted as if they ran already. A search that remembers neighbours adds and removes them as on a stack."""
 Towards = tuple[frozenset[Term], frozenset[tuple[int, Term]]]
 """Anti-affinity of residents that is meant for a pod, and what draws it to them or away, with weights."""
 Position = tuple[int, int, int]
@@ -67,6 +68,8 @@ class Surroundings:
     kinds: Kinds = field(default_factory=Kinds)
     remembered: dict[tuple[object, ...], Remembered] | None = None
     """What is counted once for a whole search, see `remembering`; None where each look counts anew."""
+    meant_beside: dict[tuple[int, int], tuple[frozenset[Term], tuple[Term, ...], Profile]] | None = None
+    """The same for anti-affinity of the pods seated in that search: what of it is meant, by identity; both are kept."""
     _namespace_changes: int = 0
     _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
 
@@ -87,7 +90,7 @@ class Surroundings:
 
     def remembering(self) -> "Surroundings":
         """Return the same for one search, during which neither nodes nor residents change."""
-        return replace(self, remembered={})
+        return replace(self, remembered={}, meant_beside={})
 
     def shut(self, cls: PodClass, rows: Int64, *, ever: bool = False) -> Bool | None:
         """Return which rows are shut to a class by its caps, None where it has none."""
@@ -128,7 +131,8 @@ class Surroundings:
         known = self._towards.get(profile)
         if known is not None and known[0] == at:
             return known[1]
-        attracted = frozenset(one for one in self.residents.attracting if self.meant(one[1], profile))
+        candidates = self.residents.attracting_index.candidates(profile.namespace, profile.labels)
+        attracted = frozenset(one for one in candidates if self.meant(one[1], profile))
         found = (self.repelled(profile), attracted)
         self._towards[profile] = (at, found)
         return found
@@ -138,14 +142,26 @@ class Surroundings:
         if profile is None or not extra:
             return cls
         distinct = {id(other.repels): other.repels for _, other in extra}
-        terms = {term for repels in distinct.values() for term in repels}
-        charge(len(extra) // 8 + 4 * len(terms))
-        meant = frozenset(term for term in terms if self.meant(term, profile))
+        charge(len(extra) // 8 + len(distinct))
+        meant = frozenset[Term]().union(*(self._meant_of(repels, profile) for repels in distinct.values()))
         return replace(cls, repelled=cls.repelled | meant) if meant else cls
+
+    def _meant_of(self, repels: tuple[Term, ...], profile: Profile) -> frozenset[Term]:
+        """Return which anti-affinity of one pod is meant for another."""
+        key = id(repels), id(profile)
+        known = self.meant_beside.get(key) if self.meant_beside is not None else None
+        if known is not None:
+            return known[0]
+        charge(3 * len(repels))
+        meant = frozenset(term for term in repels if self.meant(term, profile))
+        if self.meant_beside is not None:
+            self.meant_beside[key] = meant, repels, profile
+        return meant
 
     def repelled(self, profile: Profile) -> frozenset[Term]:
         """Return the anti-affinity of residents that is meant for pods of a profile."""
-        return frozenset(term for term in self.residents.repelling if self.meant(term, profile))
+        candidates = self.residents.repelling_index.candidates(profile.namespace, profile.labels)
+        return frozenset(term for term in candidates if self.meant(term, profile))
 
     def meant(self, term: Term, profile: Profile) -> bool:
         """Return whether anti-affinity of a resident is meant for pods of a profile."""
@@ -223,10 +239,9 @@ def _affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) ->
     for term in constraints.affinity:
         key = ("affine", id(term), id(constraints))
         known = _remembered(around, key, partial(_affine, around, constraints, term))
-        further = known.of(extra)
         labelled &= known.column[rows] != UNKNOWN
-        found &= known.beside(rows, further) > 0
-        nobody &= not known.with_further(further).any()
+        found &= known.beside(rows, extra) > 0
+        nobody &= not known.with_further(extra).any()
     # The first of a series with affinity to itself may go anywhere.
     first = nobody and constraints.self_affine and _own(constraints, _conditions(around, constraints))
     return labelled if first else labelled & found
@@ -249,21 +264,48 @@ def _own(constraints: Constraints, conditions: Iterable[Condition]) -> bool:
 
 def _anti_affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
     """InterPodAffinity: the pod's own anti-affinity."""
+    terms = cls.constraints.anti_affinity if cls.constraints else ()
+    if around.remembered is None and not extra:
+        counted = ((term, pods_matching(around, (condition_of(around, term),))) for term in terms)
+        return _apart_from(around, counted, rows)
     accepted = np.ones(len(rows), np.bool_)
-    for term in cls.constraints.anti_affinity if cls.constraints else ():
+    for term in terms:
         known = _remembered(around, ("matching", id(term)), partial(_matching, around, term))
-        accepted &= known.beside(rows, known.of(extra)) == 0
+        accepted &= known.beside(rows, extra) == 0
     return accepted
 
 
 def _repelled(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
     """InterPodAffinity: the anti-affinity of pods that are there."""
+    if around.remembered is None and not extra:
+        residents, nodes = around.residents, around.nodes
+        return _apart_from(
+            around, ((term, by_row(nodes, residents.repelling.get(term, {}))) for term in cls.repelled), rows
+        )
     accepted = np.ones(len(rows), np.bool_)
     holders = _holders(cls.repelled, extra)
     for term in cls.repelled:
         known = _remembered(around, ("repelling", id(term)), partial(_repelling, around, term))
-        accepted &= known.beside(rows, holders.get(term, ())) == 0
+        accepted &= known.beside_rows(rows, holders.get(term, ())) == 0
     return accepted
+
+
+def _apart_from(around: Surroundings, counted: Iterable[tuple[Term, Int64]], rows: Int64) -> Bool:
+    """Return the rows in whose domains no pods are: by term, those that there are on each row."""
+    by_key: dict[str, Int64] = {}
+    for term, counts in counted:
+        add_counts(by_key, term.topology_key, counts)
+    accepted = np.ones(len(rows), np.bool_)
+    for key, counts in by_key.items():
+        accepted &= by_domain(around.nodes, key, counts)[1][rows] == 0
+    return accepted
+
+
+def add_counts(by_key: dict[str, Int64], key: str, counts: Int64) -> None:
+    """Add counts by row to those of the same topology key: they are summed over its domains once."""
+    charge(1 + len(counts) // ROWS_PER_OPERATION)
+    known = by_key.get(key)
+    by_key[key] = counts if known is None else known + counts
 
 
 def _holders(terms: frozenset[Term], extra: Extra) -> dict[Term, list[int]]:
@@ -334,6 +376,7 @@ def pods_matching(around: Surroundings, conditions: tuple[Condition, ...], *, li
 
 def by_row(nodes: NodeTable, counts: Mapping[int, int]) -> Int64:
     """Return counts of some rows as int64[rows]."""
+    charge(len(counts) // 8)
     found = np.zeros(nodes.rows, np.int64)
     for row, count in counts.items():
         found[row] = count
@@ -387,7 +430,7 @@ def skew_of(around: Surroundings, cls: PodClass, constraint: Spread, extra: Extr
     """Return how one of a class's spread constraints stands."""
     key = ("spread", id(constraint), id(cls.constraints), id(cls.selector), id(cls.affinity), id(cls.tolerations))
     known = _remembered(around, key, partial(_spread_base, around, cls, constraint))
-    sums = known.with_further(known.of(extra))
+    sums = known.with_further(extra)
     charge(5 + (len(sums) + len(known.domains)) // ROWS_PER_OPERATION)
     enough = len(known.domains) >= constraint.min_domains and len(known.domains)
     return Skew(sums, known.domains, int(sums[known.domains].min()) if enough else 0)

@@ -12,7 +12,14 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.rules.filters import Bool, matches_affinity, term_matches, tolerated
-from topo_scheduler.scheduling.rules.neighbours import Surroundings, by_domain, by_row, condition_of, pods_matching
+from topo_scheduler.scheduling.rules.neighbours import (
+    Surroundings,
+    add_counts,
+    by_domain,
+    by_row,
+    condition_of,
+    pods_matching,
+)
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import HOSTNAME, Spread
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
@@ -80,13 +87,15 @@ def liking(around: Surroundings, cls: PodClass, affine: Int64, taints: Int64, us
 def _nearness(around: Surroundings, cls: PodClass, usable: Bool) -> Int64:
     """InterPodAffinity."""
     nodes = around.nodes
-    total = np.zeros(nodes.rows, np.int64)
+    by_key: dict[str, Int64] = {}
     for weight, term in cls.wishes.near if cls.wishes else ():
-        counts = pods_matching(around, (condition_of(around, term),))
-        total += weight * by_domain(nodes, term.topology_key, counts)[1]
+        add_counts(by_key, term.topology_key, weight * pods_matching(around, (condition_of(around, term),)))
     for weight, term in cls.attracted:
         counts = by_row(nodes, around.residents.attracting.get((weight, term), {}))
-        total += weight * by_domain(nodes, term.topology_key, counts)[1]
+        add_counts(by_key, term.topology_key, weight * counts)
+    total = np.zeros(nodes.rows, np.int64)
+    for key, counts in by_key.items():
+        total += by_domain(nodes, key, counts)[1]
     least, most = int(total[usable].min()), int(total[usable].max())
     return BEST * (total - least) // max(1, most - least)
 

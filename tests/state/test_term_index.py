@@ -1,0 +1,116 @@
+"""Terms of pods that are there are found by the pods that they may mean, and a namespace's cost others little."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.state.test_residents import LABELS, NAMESPACES, SELECTORS
+from topo_scheduler.scheduling.rules.neighbours import Surroundings
+from topo_scheduler.state import residents as residents_module
+from topo_scheduler.state import term_index
+from topo_scheduler.state.nodes import NodeLabels, NodeTable
+from topo_scheduler.state.operation_budget import OperationBudget, limited
+from topo_scheduler.state.residents import Profile, Residents, Term
+from topo_scheduler.state.resources import ResourceTable
+from topo_scheduler.state.selectors import EVERYTHING, NOTHING, Clause, Selector
+
+TERMS = st.builds(
+    Term,
+    SELECTORS,
+    st.sets(st.sampled_from(["x", "y"])).map(frozenset),
+    st.just("zone"),
+    st.sampled_from([NOTHING, EVERYTHING, Selector((Clause("team", "In", frozenset(("x",))),))]),
+)
+
+
+def surroundings(residents: Residents) -> Surroundings:
+    around = Surroundings(NodeTable(ResourceTable(()), NodeLabels((), ())), residents)
+    around.put_namespace("x", {"team": "x"})
+    around.put_namespace("y", {})
+    return around
+
+
+@given(
+    st.lists(st.tuples(NAMESPACES, st.lists(TERMS, min_size=1, max_size=3), st.booleans()), max_size=12),
+    NAMESPACES,
+    LABELS,
+    st.booleans(),
+)
+def test_the_terms_that_mean_a_pod_are_those_that_comparing_all_finds(
+    pods: list[tuple[str, list[Term], bool]], namespace: str, labels: dict[str, str], twin: bool
+) -> None:
+    residents = Residents()
+    here: Counter[Profile] = Counter()
+    for holder, terms, leaves in pods:
+        one = residents.profile(holder, {}, repels=tuple(terms), attracts=tuple((1, term) for term in terms))
+        residents.change(0, one, 1)
+        here[one] += 1
+        if leaves:
+            residents.change(0, one, -1)
+            here[one] -= 1
+    around = surroundings(residents.copy() if twin else residents)
+    pod = residents.profile(namespace, labels)
+    meant = {term for one, count in here.items() if count for term in one.repels if around.meant(term, pod)}
+    assert around.repelled(pod) == meant
+    if not twin:
+        assert {term for _, term in around._meant_for(pod)[1]} == meant
+
+
+def test_nothing_is_left_once_the_pods_are_gone() -> None:
+    residents = Residents()
+    terms = tuple(
+        Term(Selector((Clause("app", "In", frozenset((f"{n}",))),)), frozenset("x"), "zone") for n in range(9)
+    )
+    one = residents.profile("x", {}, repels=terms)
+    residents.change(0, one, 2)
+    assert residents.repelling_index._at_home
+    residents.change(0, one, -2)
+    assert not residents.repelling_index._at_home
+    assert not residents.repelling_index._abroad
+
+
+def crowd(residents: Residents, namespaces: Selector, *clauses: Clause) -> None:
+    """Let pods of a namespace have 20,000 different terms, none of which matches the others' pods."""
+    for number in range(2000):
+        terms = tuple(
+            Term(
+                Selector((Clause("app", "NotIn", frozenset((f"{number}-{k}", "web"))), *clauses)),
+                frozenset(("x",)),
+                "zone",
+                namespaces,
+            )
+            for k in range(10)
+        )
+        residents.change(number % 100, residents.profile("x", {"app": f"{number}"}, repels=terms), 1)
+
+
+@pytest.mark.parametrize("namespaces", [NOTHING, EVERYTHING], ids=["own namespace", "all namespaces"])
+@pytest.mark.parametrize("clauses", [(), (Clause("other", "Exists"),)], ids=["few clauses", "a key"])
+def test_terms_of_one_namespace_cost_the_pods_of_another_little(
+    monkeypatch: pytest.MonkeyPatch, namespaces: Selector, clauses: tuple[Clause, ...]
+) -> None:
+    residents = Residents()
+    crowd(residents, namespaces, *clauses)
+    compared = 0
+
+    def matches(self: Term, profile: Profile, labels: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return False
+
+    monkeypatch.setattr(residents_module.Term, "matches", matches)
+    around = surroundings(residents)
+    around.repelled(residents.profile("y", {"app": "web"}))
+    assert compared <= term_index.MOST_ABROAD
+
+
+def test_terms_of_its_own_namespace_are_charged_to_a_pod() -> None:
+    residents = Residents()
+    crowd(residents, NOTHING)
+    around = surroundings(residents)
+    budget = OperationBudget(1_000_000)
+    with limited(budget):
+        assert not around.repelled(residents.profile("x", {"app": "web"}))
+    assert budget.spent >= len(residents.repelling)
