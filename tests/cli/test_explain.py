@@ -62,6 +62,28 @@ def test_a_bound_pod_and_its_gang(served: Served) -> None:
     assert "rank 0  member-0  spine-1.leaf-1.node-3" in text
 
 
+def test_of_a_gang_on_nodes_without_labels_it_is_not_said_what_spans_it(served: Served) -> None:
+    written = {"gang_id": "default/g", "spanned_level": "leaf", "levels_spanned": "1", "hops": "2.00", "score": "1.000"}
+    for rank, place in enumerate(("unlabelled", "spine-1.unlabelled", "spine-1.leaf-1")):
+        served.create_pod(f"member-{rank}")
+        node = f"node-{rank + 3}"
+        served.bind(f"member-{rank}", node, rank=str(rank), address=f"{place}.{node}", **written)
+    (warning,) = explained(served, "member-2")["warnings"]
+    assert warning.startswith(
+        "2 of 3 pods are on nodes without labels that tell their place in the fabric (node-3, node-4)"
+    )
+    _, text = explain(served, "member-0")
+    assert f"  warning    {warning}" in text
+    assert "within one leaf" not in text and "hops between" not in text
+    served.create_pod("alone")
+    served.bind("alone", "node-5", address="unlabelled.node-5")
+    assert explained(served, "alone")["warnings"] == ["node node-5 has no labels that tell its place in the fabric"]
+    served.create_pod("placed")
+    served.bind("placed", "node-6", **{**written, "gang_id": "default/h"}, rank="0", address="spine-1.leaf-1.node-6")
+    assert explained(served, "placed")["warnings"] == []
+    assert "within one leaf, 2.00 hops" in explain(served, "placed")[1]
+
+
 def test_a_share_of_a_gpu_is_told_with_its_index(served: Served) -> None:
     served.create_pod("notebook")
     shared = {"gpu_index": "3", "charged_gpu_fraction": "0.25"}

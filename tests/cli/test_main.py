@@ -116,5 +116,10 @@ def test_check_config_compares_with_the_nodes_of_a_cluster(served: Served, tmp_p
     assert "warning: spec.topologyConstraints.maxNodesPerLeaf is 1, but " in answer.stderr
     assert "remove maxNodesPerLeaf, or set it to the size of a leaf" in answer.stderr
     assert answer.stdout.endswith("config.yaml: ok\n")
+    assert "nodes have no labels" not in answer.stderr
+    served.call(lambda: served.server.store.create("nodes", {"metadata": {"name": "stray"}}))
+    answer = run("check-config", "--live", "--kubeconfig", served.kubeconfig, str(path))
+    assert answer.exit_code == 0
+    assert "warning: 1 of 9 nodes have no labels that tell their place in the fabric (stray)" in answer.stderr
     nobody = run("check-config", "--live", "--kubeconfig", str(tmp_path / "none"), str(path))
     assert nobody.exit_code == 2 and "none does not exist" in nobody.output

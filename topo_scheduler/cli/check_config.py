@@ -23,8 +23,8 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
     Exit code 0 if a scheduler would take it over, 1 with file, field and remedy if not. What it would take over and
     ignore is told on standard error. Plugins that it names are loaded, so they must be installed here too.
 
-    With --live the nodes are listed, and warnings name limits per leaf that are below the size of a leaf, and levels
-    that no node has a label for.
+    With --live the nodes are listed, and warnings name limits per leaf that are below the size of a leaf, levels that
+    no node has a label for, and nodes whose labels do not tell their place.
     """
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.config_files import read_configuration
@@ -43,6 +43,7 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
 
 async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, context: str | None) -> list[str]:
     """Return what of the configuration does not fit the nodes of the cluster."""
+    from topo_scheduler.api.words import lacking_labels
     from topo_scheduler.cli.snapshot import Listed, build_world, connected
     from topo_scheduler.kube.listing import list_all
     from topo_scheduler.kube.resources import NODES
@@ -53,7 +54,8 @@ async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, 
     if not nodes:
         raise Failure("the cluster has no nodes")
     world = build_world(Listed(nodes, [], bad), configuration)
-    return [*bad, *fabric_problems(configuration, world.layout, world.nodes)]
+    unlabelled = lacking_labels(world.fabric.unlabelled(), len(world.nodes))
+    return [*bad, *filter(None, [unlabelled]), *fabric_problems(configuration, world.layout, world.nodes)]
 
 
 def _about_plugins(configuration: "Configuration") -> list[str]:

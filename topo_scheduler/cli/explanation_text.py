@@ -37,7 +37,9 @@ def _bound(pod: str, told: Json) -> Iterator[str]:
     yield f"  address    {told['address']}"
     if told["score"] is not None:
         yield f"  score      {told['score']} of 1"
-    if told["spannedLevel"] is not None:
+    for warning in told["warnings"]:
+        yield f"  warning    {warning}"
+    if told["spannedLevel"] is not None and not told["warnings"]:
         yield f"  its gang   within one {told['spannedLevel']}, {told['hops']} hops between two members on average"
     yield f"  rank       {told['rank']}"
     if told["bandwidthMbit"]:
