@@ -19,7 +19,7 @@ from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store
 MOST_LINES: Final = 3
 """Events shown of one workload: those of a gang are much alike."""
 
-ABOUT_SCORES: Final = "A score ranks the places of one workload; scores of two workloads can't be compared."
+ABOUT_SCORES: Final = "A score ranks the places of one workload; those of two can't be compared."
 
 
 @dataclass(slots=True)
