@@ -497,3 +497,19 @@ def test_a_quota_is_not_wished_away() -> None:
     found = explained(d, pods[0])
     assert kinds(found) == [Kind.REDUCE]
     assert found.ways[0].size == 2
+
+
+def test_that_more_is_to_follow_is_known_until_it_is_told_or_nothing_helps() -> None:
+    d = Driver([make_node("a", "s1/l1"), make_node("b", "s1/l2")])
+    why_ = d.engine.why
+    pods = gang(2, gpus=8)
+    other = gang(2, name="huge", gpus=16)  # no way out: no node has so many
+    d.apply(held("x", "b", 4), *pods, *other)
+    found = d.engine.workloads.of_pod(pods[0].metadata.uid)
+    assert found is not None
+    assert not why_.expected(found[0].id), "nothing was told yet"
+    d.engine.step(d.now, lambda: 0.0, 1.0)
+    assert why_.expected(found[0].id)
+    while why_.due(d.now):
+        d.engine.explain(d.now, lambda: 0.0, 1.0)
+    assert not any(why_.expected(workload.id) for workload in d.engine.workloads)
