@@ -12,6 +12,7 @@ from tests.cli.conftest import Served, run
 from tests.crds import native_pod_group
 from tests.schemas import follows
 from topo_scheduler.cli.explained import SCHEMA, Explained
+from topo_scheduler.cli.explanation_text import lines
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.demo import until
 
@@ -166,6 +167,22 @@ def test_the_cheapest_ways_out_are_told_of_a_job_by_its_name(served: Served, tmp
     assert all(way["say"] in text for way in why["waysOut"] if "until" not in way["say"])
     assert "spine-1/leaf-1           room for 1 of 5 pods" in text
     assert "size rule  at least 5 nodes, within 3 leaves of the cluster" in text
+
+
+def test_how_many_would_fit_is_no_remedy_and_room_beyond_the_size_rule_is_said_to_be_that() -> None:
+    reduce = {"kind": "reduce", "say": "16 of 100 pods would fit now", "size": 16, "cost": {"membersGivenUp": 84}}
+    end = {"kind": "free", "say": "end pod default/x", "size": None, "cost": {"membersGivenUp": 0}}
+    domain = {"path": "s1", "level": "spine", "nodes": 8, "freeGpus": 48, "room": 6, "needed": 5, "reasons": {}}
+    why = {"sizeRule": {"nodes": 5, "leaves": 2, "within": "spine"}, "domains": [domain], "waysOut": [reduce, end]}
+    decision: dict[str, Any] = {"verdict": "unschedulable", "message": "0/8 nodes", "sizeRule": None, "domains": []}
+    told = {"namespace": "a", "pod": "b", "state": "pending", "workload": None, "decision": decision, "why": why}
+    text = list(lines({**told, "wouldTell": [], "leftOut": [], "events": []}))
+    at = text.index("What would help, cheapest first (each was tried on a copy of the cluster):")
+    assert text[at + 1 :] == ["  1. end pod default/x", "16 of 100 pods would fit now."]
+    assert any("room for 6 of 5 pods but not within 2 leaves of one spine, 48 GPUs free" in line for line in text)
+    why["waysOut"] = [reduce]
+    text = list(lines({**told, "wouldTell": [], "leftOut": [], "events": []}))
+    assert text[-2].startswith("Nothing was found that would help") and text[-1] == "16 of 100 pods would fit now."
 
 
 def test_what_is_held_for_a_gang_is_told_behind_the_rest_which_is_not_repeated(served: Served, tmp_path: Path) -> None:

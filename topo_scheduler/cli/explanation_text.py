@@ -96,6 +96,7 @@ def _placeable(decision: Json) -> Iterator[str]:
 
 def _lost(decision: Json, why: Json | None) -> Iterator[str]:
     rule = decision["sizeRule"] or (why["sizeRule"] if why is not None else None)
+    where = ""
     if rule is not None:
         domain = "the cluster" if rule["within"] == "cluster" else f"one {rule['within']}"
         where = "one leaf" if rule["leaves"] == 1 else f"{rule['leaves']} leaves of {domain}"
@@ -104,25 +105,32 @@ def _lost(decision: Json, why: Json | None) -> Iterator[str]:
         for domain in decision["domains"]:
             yield f"  {domain['path'] or 'cluster':<24} {domain['reason']}"
         return
-    yield from _domains(why)
+    yield from _domains(why, where)
     yield ""
-    if not why["waysOut"]:
+    # A gang of which less than half is left is another job: how many fit is told, and not as a remedy.
+    fit = [way for way in why["waysOut"] if way["kind"] == "reduce" and way["size"] < way["cost"]["membersGivenUp"]]
+    remedies = [way for way in why["waysOut"] if way not in fit]
+    if remedies:
+        yield "What would help, cheapest first (each was tried on a copy of the cluster):"
+    else:
         yield "Nothing was found that would help: no pods to end, nodes to bring back or demands to drop."
-        return
-    yield "What would help, cheapest first (each was tried on a copy of the cluster):"
-    for number, way in enumerate(why["waysOut"], 1):
+    for number, way in enumerate(remedies, 1):
         yield f"  {number}. {way['say']}"
+    for way in fit:
+        yield f"{way['say']}."
 
 
-def _domains(why: Json) -> Iterator[str]:
-    """The domains of each level that come closest, and what keeps the pods from them."""
+def _domains(why: Json, where: str) -> Iterator[str]:
+    """The domains of each level that come closest, and what keeps the pods from them; ``where`` they must be."""
     for level in dict.fromkeys(domain["level"] for domain in why["domains"]):
         here = [domain for domain in why["domains"] if domain["level"] == level]
         here.sort(key=lambda domain: (-domain["room"], -domain["freeGpus"]))
         for domain in here[:MOST_DOMAINS]:
             taken = ", ".join(f"{count} {reason}" for reason, count in sorted(domain["reasons"].items()))
+            # Of more leaves than the size rule allows, or of pods that may not be together.
+            but = f" but not within {where}" if where and domain["room"] >= domain["needed"] else ""
             yield (
-                f"  {domain['path']:<24} room for {domain['room']} of {_count(domain['needed'], 'pod')},"
+                f"  {domain['path']:<24} room for {domain['room']} of {_count(domain['needed'], 'pod')}{but},"
                 f" {_count(domain['freeGpus'], 'GPU')} free on {_count(domain['nodes'], 'node')}: {taken}"
             )
         if len(here) > MOST_DOMAINS:
