@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def command(file: Path, live: bool, kubeconfig: str | None, context: str | None) -> None:
     """Check a configuration file, or every .yaml file of a folder.
 
-    The file may also be a manifest of the ConfigMap, alone or among other objects.
+    The file may also be a manifest of the ConfigMap, alone or among other objects, which are skipped and named.
 
     Exit code 0 if a scheduler would take it over, 1 with file, field and remedy if not. What it would take over and
     ignore is told on standard error. Plugins that it names are loaded, so they must be installed here too.
@@ -31,6 +31,10 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
 
     try:
         configuration = read_configuration(file)
+        if configuration.empty:
+            say(f"{file}: warning: no configuration in it: everything has its default", err=True)
+        if configuration.skipped:
+            say(f"{file}: skipped, as they are no configuration: {', '.join(configuration.skipped)}", err=True)
         for text in _about_plugins(configuration):
             say(f"{file}: {text}", err=True)
     except ConfigError as error:
