@@ -112,6 +112,15 @@ def test_no_such_pod(served: Served, name: str, expected: str) -> None:
     assert code == 1 and expected in output
 
 
+def test_what_is_no_type_is_a_namespace_and_where_nothing_is_found_the_types_are_named(served: Served) -> None:
+    code, output = explain(served, "jbo/train")
+    assert code == 1
+    assert "there is no pod train in namespace jbo, and no pods of a workload of that name: jbo is no type of" in output
+    assert "(pod, job, cronjob, jobset, deployment, " in output
+    code, output = explain(served, "job/train")
+    assert code == 1 and "job train has no pods in namespace default; -n names another namespace" in output
+
+
 def test_a_pending_pod_that_could_be_placed(served: Served) -> None:
     served.create_pod("soon", gpus=2)
     told = explained(served, "soon")

@@ -199,8 +199,8 @@ def load_configuration(documents: Mapping[str, str]) -> Configuration:
         found[kind] = (source, model)
     if skipped and not found:
         raise ConfigError(
-            f"{few_of(list(documents))}: no configuration among the objects in it ({few_of(skipped)}); write a document of"
-            f" apiVersion {API_VERSION} and kind {' or '.join(CONFIG_KINDS)}, alone or in a ConfigMap"
+            f"{few_of(list(documents))}: no configuration among the objects in it ({few_of(skipped)}); write a document"
+            f" of apiVersion {API_VERSION} and kind {' or '.join(CONFIG_KINDS)}, alone or in a ConfigMap"
         )
     return replace(_combine(found), skipped=tuple(skipped), empty=not found)
 
