@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+import pytest
+
 from tests.cli.conftest import ROOT, Served, run, start
 from topo_scheduler.cli import accelerators, gangs
 from topo_scheduler.cli.render import VisibleConsole
@@ -252,3 +254,12 @@ def test_watch_of_a_server_that_is_away(served: Served) -> None:
     answer = run("topology", "--kubeconfig", served.kubeconfig, "--watch")
     assert answer.exit_code == 1
     assert answer.output.startswith("Error: GET /apis/apps/v1/deployments")
+
+
+def test_the_largest_gangs_are_readable_in_eighty_columns(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = run("topology", "--kubeconfig", served.kubeconfig).output
+    table = narrow[narrow.index("Largest gang that fits now") :]
+    assert "…" not in table
+    for word in ("cluster", "spine", "leaf"):
+        assert word in table

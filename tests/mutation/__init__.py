@@ -1,1 +1,1 @@
-"""Mutants of the core, drawn at random, and whether the nearest tests notice them: ``python -m tests.mutation``."""
+"""Mutants of the core, drawn at random, and whether tests that come by them notice: ``python -m tests.mutation``."""

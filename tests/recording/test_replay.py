@@ -356,6 +356,19 @@ def test_a_segment_says_how_full_it_is(tmp_path: Path) -> None:
         writer.close()
 
 
+def test_a_few_lines_may_wait_as_long_as_they_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("topo_scheduler.observability.segment_writer.PATIENCE_SECONDS", 0.0)
+    writer = SegmentWriter(tmp_path, Bounds(100_000, 20_000, 3600))
+    try:
+        writer.begin(b"{}")
+        for _ in range(3):
+            writer.put(b"{}")
+            time.sleep(0.01)
+        assert writer.failed == ""
+    finally:
+        writer.close()
+
+
 def test_a_segment_gets_old_too(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path, Bounds(1 << 30, 1 << 26, 0.01))
     recorder = Recorder(writer)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.helpers import make_pod
 from tests.scheduling.driver import Driver, fabric
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import ClaimSource, ContainerPort, GCEDisk, Pod, RBDDisk, Volume
 from topo_scheduler.api.selectors import (
     Affinity,
     LabelSelector,
@@ -89,3 +89,78 @@ def test_no_decision_depends_on_what_is_kept_to_be_quick(seed: int, monkeypatch:
     kept = _placements(seed)
     monkeypatch.setattr(module, "LARGE_BYTES", -1)
     assert _placements(seed) == kept
+
+
+def _anti_affinity(pod: Pod, number: int) -> None:
+    selector = LabelSelector({}, (Requirement("app", "In", tuple(f"{number:x}-{value:x}" for value in range(19_999))),))
+    term = PodAffinityTerm(selector, topology_key="kubernetes.io/hostname")
+    pod.spec.affinity = Affinity(None, None, PodAffinity([term]))
+
+
+def _claims(pod: Pod, number: int) -> None:
+    pod.spec.volumes = [
+        Volume(f"v{one}", persistent_volume_claim=ClaimSource(f"{number}-{one}")) for one in range(13_000)
+    ]
+
+
+def _disks(pod: Pod, number: int) -> None:
+    pod.spec.volumes = [Volume(f"v{one}", gce_persistent_disk=GCEDisk(f"{number}-{one}")) for one in range(13_000)]
+
+
+def _long_disk(pod: Pod, number: int) -> None:
+    pod.spec.volumes = [Volume("v", gce_persistent_disk=GCEDisk(f"{number}{'d' * 1_000_000}"))]
+
+
+def _monitors(pod: Pod, number: int) -> None:
+    pod.spec.volumes = [Volume("v", rbd=RBDDisk([f"{number:x}{one:x}" for one in range(50_000)]))]
+
+
+def _ports(pod: Pod, number: int) -> None:
+    pod.spec.containers[0].ports = [
+        ContainerPort(host_ip=f"10.0.{number}.1", host_port=port) for port in range(1, 18_000)
+    ]
+
+
+@pytest.mark.parametrize("make", [_anti_affinity, _claims, _disks, _long_disk, _monitors, _ports])
+def test_large_pods_that_are_bound_and_stay_take_little_memory(make: Callable[[Pod, int], None]) -> None:
+    d = Driver(fabric({"s/l1": 8}))
+    tracemalloc.start()
+    try:
+        for number in range(PODS):
+            pod = make_pod(f"p{number}", node="s-l1-0", cpu="1m", memory="1")
+            make(pod, number)
+            d.engine.pods_applied([pod], d.now)
+            del pod
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert left < PODS * 200_000, "a pod of 1 MB took 1 to 5 MB"
+
+
+def test_the_first_ports_and_claims_of_a_bound_pod_beyond_the_caps_still_count() -> None:
+    d = Driver(fabric({"s/l1": 1}))
+    bound = make_pod("bound", node="s-l1-0")
+    _ports(bound, 0)
+    _claims(bound, 0)
+    d.apply(bound)
+    entry = d.engine.world.ledger.get(bound.metadata.uid)
+    assert entry is not None and entry.profile is not None
+    assert [port.number for port in entry.profile.ports] == list(range(1, 257))
+    assert [claim.name for claim in entry.profile.claims] == [f"0-{one}" for one in range(256)]
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (_anti_affinity, "affinity and spread, values, has 19999 entries, the scheduler reads at most 1024"),
+        (_long_disk, "names of 1000001 characters together, the scheduler reads at most 16384"),
+        (_monitors, "disks and monitors of spec.volumes has 50002 entries, the scheduler reads at most 1024"),
+    ],
+)
+def test_a_pending_pod_beyond_these_caps_is_refused_with_its_count(make: Callable[[Pod, int], None], told: str) -> None:
+    d = Driver(fabric({"s/l1": 1}))
+    pod = make_pod("pending", gpus=1)
+    make(pod, 1)
+    d.apply(pod)
+    d.step()
+    assert told in d.told(pod)[0]

@@ -6,7 +6,7 @@ from typing import Final
 
 from topo_scheduler.api.objects import Container, Pod, Volume
 from topo_scheduler.api.selectors import PodAffinity, PodAffinityTerm
-from topo_scheduler.state.pod_caps import readable_labels, term_excess
+from topo_scheduler.state.pod_caps import MOST_HOST_PORTS, read_volumes, readable_labels, term_excess
 from topo_scheduler.state.residents import ANY_ADDRESS, Claim, Disk, Port, Profile, Residents, Term
 from topo_scheduler.state.selectors import Selector, SelectorError, compile_selector
 
@@ -174,14 +174,15 @@ def profile_of(residents: Residents, pod: Pod) -> Profile:
             attracts = (*_preferred(pod), *((HARD_WEIGHT, term) for term in wanted))
         except SelectorError:
             pass
+    volumes = read_volumes(pod.spec.volumes)
     return residents.profile(
         pod.metadata.namespace,
         readable_labels(pod.metadata.labels),
         terminating=pod.metadata.deletion_timestamp is not None,
-        ports=ports_of(pod),
+        ports=ports_of(pod)[:MOST_HOST_PORTS],
         repels=repels,
-        claims=tuple(claims_of(pod)),
-        disks=disks_of(pod),
+        claims=tuple(claims_of(pod, volumes)),
+        disks=_disks(volumes),
         attracts=attracts,
     )
 
@@ -198,9 +199,9 @@ def ports_of(pod: Pod) -> tuple[Port, ...]:
     )
 
 
-def claims_of(pod: Pod) -> Iterator[Claim]:
-    """Yield the claims a pod uses, those made for its generic ephemeral volumes included."""
-    for volume in pod.spec.volumes:
+def claims_of(pod: Pod, volumes: Iterable[Volume] | None = None) -> Iterator[Claim]:
+    """Yield the claims a pod, or some of its volumes, use, those made for generic ephemeral volumes included."""
+    for volume in pod.spec.volumes if volumes is None else volumes:
         if volume.persistent_volume_claim is not None:
             yield Claim(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
@@ -209,7 +210,11 @@ def claims_of(pod: Pod) -> Iterator[Claim]:
 
 def disks_of(pod: Pod) -> tuple[Disk, ...]:
     """Return the inline volumes of a pod on which Kubernetes allows no second writer."""
-    return tuple(disk for volume in pod.spec.volumes if (disk := _disk(volume)) is not None)
+    return _disks(pod.spec.volumes)
+
+
+def _disks(volumes: Iterable[Volume]) -> tuple[Disk, ...]:
+    return tuple(disk for volume in volumes if (disk := _disk(volume)) is not None)
 
 
 def _disk(volume: Volume) -> Disk | None:

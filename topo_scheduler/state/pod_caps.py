@@ -10,7 +10,7 @@ from typing import Final
 
 from topo_scheduler.api.groups import READ_OF_PODS
 from topo_scheduler.api.labels import PREFIX
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import Pod, Volume
 from topo_scheduler.api.selectors import LabelSelector, NodeAffinity, PodAffinity, PodAffinityTerm, Requirement
 
 MOST_TERMS: Final = 64
@@ -19,12 +19,18 @@ MOST_SPREAD_CONSTRAINTS: Final = 32
 MOST_REQUIREMENTS: Final = 256
 """Requirements of all node affinity terms together, and of all label selectors of a pod together."""
 MOST_VALUES: Final = 20_000
-"""Values of all requirements together: a NotIn may name every node of a large cluster."""
+"""Values of all node affinity terms together: a NotIn may name every node of a large cluster."""
+MOST_SELECTOR_VALUES: Final = 1_024
+"""Values of all label selectors of a pod together: a bound pod holds on to them, 130 bytes each and more."""
 MOST_NAMESPACES: Final = 1_000
 """Namespaces that the pod affinity terms name together."""
 MOST_NODE_SELECTOR_LABELS: Final = 64
 MOST_TOLERATIONS: Final = 256
 MOST_VOLUMES: Final = 256
+MOST_DISK_NAMES: Final = 1_024
+"""Names of disks that volumes name themselves, without a claim, with pools, images and monitors of rbd."""
+MOST_DISK_CHARACTERS: Final = 16_384
+"""Characters of these names together."""
 MOST_HOST_PORTS: Final = 256
 MOST_CONTAINERS: Final = 2_048
 MOST_RESOURCES: Final = 64
@@ -57,7 +63,8 @@ def excess(pod: Pod) -> str:
     ):
         if count > most:
             return too_many(field, count, most, remedy)
-    wrong = _labels(pod.metadata.labels) or _resources(pod) or _annotations(pod.metadata.annotations)
+    meta = pod.metadata
+    wrong = _labels(meta.labels) or _resources(pod) or _disks(spec.volumes) or _annotations(meta.annotations)
     if wrong or (spec.affinity is None and not spec.topology_spread_constraints):
         return wrong
     return term_excess(pod)
@@ -90,6 +97,37 @@ def too_many(field: str, count: int, most: int, remedy: str) -> str:
 def readable_labels(labels: dict[str, str]) -> dict[str, str]:
     """Return the labels by which others select a pod: none where there are more than are read."""
     return {} if len(labels) > MOST_LABELS or _labels(labels) else labels
+
+
+def read_volumes(volumes: list[Volume]) -> list[Volume]:
+    """Return the volumes of a bound pod that are read: the first ones, and no disks whose names are too long."""
+    first = volumes[:MOST_VOLUMES]
+    return [one for one in first if not _disk_names(one)] if _disks(first) else first
+
+
+def _disk_names(volume: Volume) -> tuple[str, ...]:
+    if (gce := volume.gce_persistent_disk) is not None:
+        return (gce.pd_name,)
+    if (aws := volume.aws_elastic_block_store) is not None:
+        return (aws.volume_id,)
+    if (iscsi := volume.iscsi) is not None:
+        return (iscsi.iqn,)
+    if (rbd := volume.rbd) is not None:
+        return (rbd.pool, rbd.image, *rbd.monitors)
+    return ()
+
+
+def _disks(volumes: Iterable[Volume]) -> str:
+    names = [name for one in volumes for name in _disk_names(one)]
+    if len(names) > MOST_DISK_NAMES:
+        return too_many("disks and monitors of spec.volumes", len(names), MOST_DISK_NAMES, "other")
+    characters = sum(map(len, names))
+    if characters <= MOST_DISK_CHARACTERS:
+        return ""
+    return (
+        f"the disks of spec.volumes have names of {characters} characters together, the scheduler reads at most"
+        f" {MOST_DISK_CHARACTERS}; use PersistentVolumeClaims"
+    )
 
 
 def _labels(labels: Mapping[str, str]) -> str:
@@ -170,13 +208,14 @@ def _selectors(selectors: Iterable[LabelSelector | None]) -> str:
     labels = sum(len(one.match_labels) for one in found)
     if labels > MOST_REQUIREMENTS:
         return too_many(f"{field}, matchLabels,", labels, MOST_REQUIREMENTS, "other")
-    return _requirements(field, [one for selector in found for one in selector.match_expressions])
+    requirements = [one for selector in found for one in selector.match_expressions]
+    return _requirements(field, requirements, MOST_SELECTOR_VALUES)
 
 
-def _requirements(field: str, requirements: list[Requirement]) -> str:
+def _requirements(field: str, requirements: list[Requirement], most: int = MOST_VALUES) -> str:
     if len(requirements) > MOST_REQUIREMENTS:
         return too_many(f"{field}, matchExpressions,", len(requirements), MOST_REQUIREMENTS, "other")
     values = sum(len(one.values) for one in requirements)
-    if values > MOST_VALUES:
-        return too_many(f"{field}, values,", values, MOST_VALUES, "values")
+    if values > most:
+        return too_many(f"{field}, values,", values, most, "values")
     return ""
