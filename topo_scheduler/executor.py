@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
@@ -153,9 +153,11 @@ class Executor:
                 self._start(self._prepare_volumes(pod, writes), f"volumes {pod.uid}")
             case Tell(pod, warning, reason, message):
                 action = "Binding" if reason == "Scheduled" else "Scheduling"
-                self._to.events.record(_regarding(pod), "Warning" if warning else "Normal", reason, message, action)
+                more = reason == Reason.FAILED_SCHEDULING and self._more_follows(pod)
+                severity: Literal["Normal", "Warning"] = "Warning" if warning else "Normal"
+                self._to.events.record(_regarding(pod), severity, reason, message, action, more=more)
                 if reason == Reason.FAILED_SCHEDULING and (owner := self._owner_of_gang(pod)) is not None:
-                    self._to.events.record(owner, "Warning", reason, message, action)
+                    self._to.events.record(owner, "Warning", reason, message, action, more=more)
             case MarkUnschedulable(pod, message, since):
                 pending = self._engine.arrivals.pending(pod.uid)
                 if pending is not None:
@@ -218,6 +220,11 @@ class Executor:
             log.warning("pods like %s/%s are still refused: %s", bind.pod.namespace, bind.pod.name, message)
         self._engine.rehearsed(bind.pod.uid, outcome, message, self._clock())
         self._changed()
+
+    def _more_follows(self, pod: PodRef) -> bool:
+        """Return whether what would help is about to be told of a pod, too."""
+        found = self._engine.workloads.of_pod(pod.uid)
+        return found is not None and self._engine.why.expected(found[0].id)
 
     def _owner_of_gang(self, pod: PodRef) -> ObjectReference | None:
         """Return the controller of a gang's pod, on which the gang's reason is posted once for all of its pods."""

@@ -466,7 +466,28 @@ def test_a_config_map_among_manifests_is_opened_and_the_rest_is_skipped() -> Non
     others = config_map({"a.yaml": "b"}, name="other")
     ours = config_map({"config.yaml": HOW + "schedulerName: mine\n", "what.yml": WHAT, "README": "a: ["}, name="any")
     assert load("---\n".join((service, ours, others))).scheduler.scheduler_name == "mine"
-    assert "write topology.scheduler/v1alpha1" in refusal(service), "but a file without any is a mistake"
+    told = refusal(service)
+    assert told.startswith(
+        "the.yaml: no configuration among the objects in it (Service x); write a document of apiVersion"
+    )
+
+
+def test_a_list_is_its_items_and_what_is_skipped_is_known() -> None:
+    service = "{apiVersion: v1, kind: Service, metadata: {name: x}}"
+    ours = "{apiVersion: topology.scheduler/v1alpha1, kind: SchedulerConfig, schedulerName: mine}"
+    found = load(f"apiVersion: v1\nkind: List\nitems:\n- {service}\n- {ours}\n")
+    assert (found.scheduler.scheduler_name, found.skipped, found.empty) == ("mine", ("Service x",), False)
+    assert found == load(ours), "what stands beside it makes no other configuration"
+    assert load("").empty and load("").skipped == ()
+    wrong = ours.replace("v1alpha1", "v1")
+    assert "apiVersion is 'topology.scheduler/v1'; write topology.scheduler/v1alpha1" in refusal(wrong)
+    assert "kind is 'Migration'; write one of" in refusal(ours.replace("SchedulerConfig", "Migration"))
+
+
+@pytest.mark.parametrize("head", [HOW, WHAT])
+def test_metadata_is_that_of_an_object(head: str) -> None:
+    load(head + "metadata: {name: x, labels: {a: b}, annotations: {}, uid: y, managedFields: []}")
+    assert "metadata: unknown key lables; did you mean labels?" in refusal(head + "metadata: {lables: {a: b}}")
 
 
 def test_metrics_may_be_for_those_who_may_only() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import run, start
+from topo_scheduler.cli.report import ABOUT_SCORES
 
 
 @pytest.fixture(scope="module")
@@ -162,4 +163,5 @@ def test_at_80_columns_no_line_of_the_demo_is_cut_or_longer() -> None:
     (head,) = [line for line in lines if line.startswith("WORKLOAD") and "SCORE" in line]
     assert head.split() == ["WORKLOAD", "PODS", "LEAVES", "SCORE"]
     assert any(re.match(r"Job training +4/4 +spine-1/leaf-1 +0\.\d+$", line.rstrip()) for line in lines)
+    assert ABOUT_SCORES in lines and len(ABOUT_SCORES) <= 80
     assert "Every pod of every workload has a node." in lines

@@ -66,6 +66,28 @@ def test_a_bound_pod_and_its_gang(served: Served) -> None:
     assert "rank 0  member-0  spine-1.leaf-1.node-3" in text
 
 
+def test_of_a_gang_on_nodes_without_labels_it_is_not_said_what_spans_it(served: Served) -> None:
+    written = {"gang_id": "default/g", "spanned_level": "leaf", "levels_spanned": "1", "hops": "2.00", "score": "1.000"}
+    for rank, place in enumerate(("unlabelled", "spine-1.unlabelled", "spine-1.leaf-1")):
+        served.create_pod(f"member-{rank}")
+        node = f"node-{rank + 3}"
+        served.bind(f"member-{rank}", node, rank=str(rank), address=f"{place}.{node}", **written)
+    (warning,) = explained(served, "member-2")["warnings"]
+    assert warning.startswith(
+        "2 of 3 pods are on nodes without labels that tell their place in the fabric (node-3, node-4)"
+    )
+    _, text = explain(served, "member-0")
+    assert f"  warning    {warning}" in text
+    assert "within one leaf" not in text and "hops between" not in text
+    served.create_pod("alone")
+    served.bind("alone", "node-5", address="unlabelled.node-5")
+    assert explained(served, "alone")["warnings"] == ["node node-5 has no labels that tell its place in the fabric"]
+    served.create_pod("placed")
+    served.bind("placed", "node-6", **{**written, "gang_id": "default/h"}, rank="0", address="spine-1.leaf-1.node-6")
+    assert explained(served, "placed")["warnings"] == []
+    assert "within one leaf, 2.00 hops" in explain(served, "placed")[1]
+
+
 def test_a_share_of_a_gpu_is_told_with_its_index(served: Served) -> None:
     served.create_pod("notebook")
     shared = {"gpu_index": "3", "charged_gpu_fraction": "0.25"}
@@ -91,6 +113,15 @@ def test_a_pod_of_another_scheduler(served: Served) -> None:
 def test_no_such_pod(served: Served, name: str, expected: str) -> None:
     code, output = explain(served, name)
     assert code == 1 and expected in output
+
+
+def test_what_is_no_type_is_a_namespace_and_where_nothing_is_found_the_types_are_named(served: Served) -> None:
+    code, output = explain(served, "jbo/train")
+    assert code == 1
+    assert "there is no pod train in namespace jbo, and no pods of a workload of that name: jbo is no type of" in output
+    assert "(pod, job, cronjob, jobset, deployment, " in output
+    code, output = explain(served, "job/train")
+    assert code == 1 and "job train has no pods in namespace default; -n names another namespace" in output
 
 
 def test_a_pending_pod_that_could_be_placed(served: Served) -> None:
@@ -148,6 +179,22 @@ def test_the_cheapest_ways_out_are_told_of_a_job_by_its_name(served: Served, tmp
     assert all(way["say"] in text for way in why["waysOut"] if "until" not in way["say"])
     assert "spine-1/leaf-1           room for 1 of 5 pods" in text
     assert "size rule  at least 5 nodes, within 3 leaves of the cluster" in text
+
+
+def test_how_many_would_fit_is_no_remedy_and_room_beyond_the_size_rule_is_said_to_be_that() -> None:
+    reduce = {"kind": "reduce", "say": "16 of 100 pods would fit now", "size": 16, "cost": {"membersGivenUp": 84}}
+    end = {"kind": "free", "say": "end pod default/x", "size": None, "cost": {"membersGivenUp": 0}}
+    domain = {"path": "s1", "level": "spine", "nodes": 8, "freeGpus": 48, "room": 6, "needed": 5, "reasons": {}}
+    why = {"sizeRule": {"nodes": 5, "leaves": 2, "within": "spine"}, "domains": [domain], "waysOut": [reduce, end]}
+    decision: dict[str, Any] = {"verdict": "unschedulable", "message": "0/8 nodes", "sizeRule": None, "domains": []}
+    told = {"namespace": "a", "pod": "b", "state": "pending", "workload": None, "decision": decision, "why": why}
+    text = list(lines({**told, "wouldTell": [], "leftOut": [], "events": []}))
+    at = text.index("What would help, cheapest first (each was tried on a copy of the cluster):")
+    assert text[at + 1 :] == ["  1. end pod default/x", "16 of 100 pods would fit now."]
+    assert any("room for 6 of 5 pods but not within 2 leaves of one spine, 48 GPUs free" in line for line in text)
+    why["waysOut"] = [reduce]
+    text = list(lines({**told, "wouldTell": [], "leftOut": [], "events": []}))
+    assert text[-2].startswith("Nothing was found that would help") and text[-1] == "16 of 100 pods would fit now."
 
 
 def test_what_is_held_for_a_gang_is_told_behind_the_rest_which_is_not_repeated(served: Served, tmp_path: Path) -> None:
@@ -255,32 +302,3 @@ def test_a_pod_of_a_pod_group(served: Served) -> None:
     for number in range(2):
         served.create_pod(f"other-{number}", schedulingGroup={"podGroupName": "crew"})
     assert explained(served, "member")["decision"]["verdict"] == "placed"
-
-
-@pytest.mark.parametrize("path", ["", "s1/l1"])
-def test_a_gang_on_nodes_without_labels_is_not_said_to_be_within_one_leaf(path: str) -> None:
-    of_two = {"gang-name": "g", "gang-size": "2"}
-    d = Driver(make_node(f"n{number}.unlabelled.example", path) for number in range(2))
-    d.apply(*(make_pod(f"p{number}", gpus=8, annotations=of_two) for number in range(2)))
-    d.step()
-    bind = next(iter(d.flight.values()))
-    told = {
-        "namespace": "ns",
-        "pod": "p",
-        "state": "bound",
-        "node": bind.node,
-        "byUs": True,
-        "address": bind.annotations[ADDRESS],
-        "score": None,
-        "spannedLevel": "leaf",
-        "hops": 2.0,
-        "rank": 0,
-        "bandwidthMbit": 0,
-        "chargedGpus": 0,
-        "gpuIndex": [],
-        "volumes": [],
-        "events": [],
-    }
-    text = "\n".join(lines(told))
-    assert ("the labels of its node do not tell it" in text) == (not path)
-    assert ("within one leaf" in text) == bool(path)

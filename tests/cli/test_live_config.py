@@ -166,3 +166,16 @@ def test_names_are_looked_up_as_kubectl_does(served: Served, tmp_path: Path) -> 
     assert "deployment train has no pods in namespace team-a" in found("deploy/train")
     assert "write a pod's NAME, or TYPE/NAME" in found("a/b/c")
     assert "exclude each other" in found("-A", "-n", "team-a", "web")
+
+
+@pytest.mark.parametrize("command", [("topology",), ("explain", "x"), ("drain", "node-1", "--dry-run")], ids=" ".join)
+def test_a_config_map_that_is_refused_can_be_replaced(served: Served, command: tuple[str, ...], tmp_path: Path) -> None:
+    served.configure("apiVersion: topology.scheduler/v1alpha1\nkind: SchedulerConfig\nschedulername: x\n")
+    answer = run(*command, "--kubeconfig", served.kubeconfig)
+    assert answer.exit_code == 2
+    assert "ConfigMap kube-system/topology-scheduler-config: config.yaml: SchedulerConfig is refused" in answer.output
+    assert answer.output.endswith("\n--config FILE or --config-map NAMESPACE/NAME names another configuration\n")
+    path = tmp_path / "config.yaml"
+    path.write_text("schedulername: x\n")
+    answer = run(*command, "--kubeconfig", served.kubeconfig, "--config", str(path))
+    assert answer.exit_code == 2 and "--config-map" not in answer.output

@@ -55,13 +55,27 @@ def test_check_config_of_the_example() -> None:
 def test_check_config_opens_config_maps(manifest: str, tmp_path: Path) -> None:
     path = ROOT / "manifests" / manifest
     answer = run("check-config", str(path))
-    assert (answer.exit_code, answer.output) == (0, f"{path}: ok\n")
+    assert (answer.exit_code, answer.stdout) == (0, f"{path}: ok\n")
     bad = tmp_path / "bad.yaml"
     bad.write_text(path.read_text().replace("enforcement: required", "enforcment: required"))
     answer = run("check-config", str(bad))
     assert answer.exit_code == 1
     assert f"{bad}: ConfigMap topology-scheduler-config: config.yaml: TopologySchedulerConfig is" in answer.output
     assert "did you mean enforcement?" in answer.output
+
+
+def test_check_config_names_what_it_skips_and_what_is_empty(tmp_path: Path) -> None:
+    base = ROOT / "manifests" / "base"
+    answer = run("check-config", str(base))
+    assert (answer.exit_code, answer.stdout) == (0, f"{base}: ok\n")
+    assert "skipped, as they are no configuration: Deployment topology-scheduler, " in answer.stderr
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("# nothing\n")
+    answer = run("check-config", str(empty))
+    assert (answer.exit_code, answer.stdout) == (0, f"{empty}: ok\n")
+    assert "warning: no configuration in it: everything has its default" in answer.stderr
+    answer = run("check-config", str(base / "deployment.yaml"))
+    assert answer.exit_code == 1 and "no configuration among the objects in it (Deployment " in answer.output
 
 
 @pytest.mark.parametrize(
@@ -116,11 +130,10 @@ def test_check_config_compares_with_the_nodes_of_a_cluster(served: Served, tmp_p
     assert "warning: spec.topologyConstraints.maxNodesPerLeaf is 1, but " in answer.stderr
     assert "remove maxNodesPerLeaf, or set it to the size of a leaf" in answer.stderr
     assert answer.stdout.endswith("config.yaml: ok\n")
-    assert "no labels that tell their place" not in answer.stderr
-    served.server.store.modify(
-        "nodes", "node-1", "", lambda obj: {**obj, "metadata": {**obj["metadata"], "labels": {}}}
-    )
+    assert "nodes have no labels" not in answer.stderr
+    served.call(lambda: served.server.store.create("nodes", {"metadata": {"name": "stray"}}))
     answer = run("check-config", "--live", "--kubeconfig", served.kubeconfig, str(path))
-    assert "1 of 8 nodes have no labels that tell their place in the network, such as node-1" in answer.stderr
+    assert answer.exit_code == 0
+    assert "warning: 1 of 9 nodes have no labels that tell their place in the fabric (stray)" in answer.stderr
     nobody = run("check-config", "--live", "--kubeconfig", str(tmp_path / "none"), str(path))
     assert nobody.exit_code == 2 and "none does not exist" in nobody.output

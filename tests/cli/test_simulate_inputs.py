@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.cli.conftest import Served, run
+from tests.cli.conftest import ROOT, Served, run
 
 JOBS = "poisson:rate=60/h,jobs=20,sizes=1:0.5|8:0.5,duration=10m"
 
@@ -72,3 +72,16 @@ def test_who_tells_not_what_waits_needs_a_workload() -> None:
     answer = run("simulate", "--cluster", "leaf-spine:nodes=2", "--workload", "live")
     assert answer.exit_code == 2
     assert "--workload: live is what waits in a live cluster; it goes with --cluster live" in answer.output
+
+
+def test_what_never_ran_is_told_with_its_reason(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    answer = run(
+        *("simulate", "--cluster", "leaf-spine:spines=2,leaves=2,nodes=4,gpus=8", "--policy", "topo,random"),
+        *("--workload", str(ROOT / "examples" / "04-inference-deployment.yaml"), "--seeds", "1,2", "--out", str(out)),
+    )
+    assert answer.exit_code == 0, answer.output
+    why = "never ran: 1 workload default/inference: 0/16 nodes are available: 16 node(s) had another GPU model."
+    assert [line.partition(": ")[0] for line in answer.stderr.splitlines() if why in line] == ["topo", "random"]
+    for told in json.loads((out / "result.json").read_text())["runs"]:
+        assert told["never_ran"][0].startswith("1 workload default/inference: 0/16 nodes are available: ")

@@ -15,6 +15,10 @@ from typing import IO, Any
 import pytest
 
 from tests.cli.conftest import ROOT, Served, run, start
+from topo_scheduler.cli import accelerators, gangs
+from topo_scheduler.cli.render import VisibleConsole
+from topo_scheduler.scheduling.surveying.fragmentation import Fragmentation, LargestGang
+from topo_scheduler.scheduling.surveying.survey import Domain
 
 
 def test_the_tree(served: Served) -> None:
@@ -150,15 +154,32 @@ def test_the_largest_gang_that_fits_by_level_and_model(served: Served) -> None:
     answer = run("topology", "--kubeconfig", served.kubeconfig)
     lines = [" ".join(line.split()) for line in answer.output.splitlines()]
     at = lines.index("Largest gang that fits now")
-    assert lines[at + 1] == "level model of whole nodes in of typical members in"
-    assert lines[at + 2] == "cluster NVIDIA-A100-SXM4-80GB 4 x node = 32 GPUs cluster 9 x 3 = 27 GPUs cluster"
+    assert lines[at + 1 : at + 3] == ["NVIDIA-A100-SXM4-80GB", "level of whole nodes in of typical members in"]
+    assert lines[at + 3] == "cluster 4 x node = 32 GPUs cluster 9 x 3 = 27 GPUs cluster"
     # Four nodes that a gang of whole nodes has wholly; of the other one 2 of 5 are left over.
-    assert lines[at + 5] == "Stranded: 2 of 37 NVIDIA-A100-SXM4-80GB"
+    assert lines[at + 6] == "Stranded: 2 of 37 NVIDIA-A100-SXM4-80GB"
     told = json.loads(run("topology", "--kubeconfig", served.kubeconfig, "-o", "json").output)
     assert told["strandedGpus"] == [{"gpuModel": "NVIDIA-A100-SXM4-80GB", "free": 37, "stranded": 2}]
     leaf = next(one for one in told["largestGangs"] if one["level"] == "leaf")
     assert leaf["typicalMembers"]["gpusEach"] == 3
     assert set(leaf["wholeNodes"]) == {"nodes", "gpus", "domain"}
+
+
+def test_tables_lose_nothing_in_80_columns() -> None:
+    where = ("fabric-with-a-long-name", "spine-12", "leaf-1234")
+    rows = [
+        LargestGang(level, model, 1_000, 8_000, where[:depth], 8, 1_000, 8_000, where[:depth])
+        for model in ("NVIDIA-H100-80GB-HBM3-SXM5", "NVIDIA-A100-SXM4-80GB")
+        for depth, level in enumerate(("cluster", "fabric", "spine", "leaf"))
+    ]
+    unit = Domain("nvlink-domain", where, 72, 0, 72, 72, ("node-1",) * 18, ())
+    screen = VisibleConsole(width=80)
+    with screen.capture() as captured:
+        screen.print(gangs.largest_gangs(Fragmentation(tuple(rows), {}, {})))
+        screen.print(accelerators.table([(unit, ["/".join(where)] * 4)]))
+    text = captured.get()
+    assert "…" not in text and max(map(len, text.splitlines())) <= 80
+    assert text.count("1000 x node = 8000 GPUs") == len(rows) and "NVIDIA-H100-80GB-HBM3-SXM5" in text
 
 
 def _pictures(stream: IO[str]) -> Iterator[dict[str, object]]:

@@ -50,7 +50,8 @@ _CONFIG: Final = """\
 
 Two kinds, both of `apiVersion: topology.scheduler/v1alpha1`. They may stand in one file, as YAML documents in any
 order, or in several files of one folder; each kind at most once. What is left out has its default. A file may also be
-a manifest of the ConfigMap `topology-scheduler-config`: its `data` holds the documents.
+a manifest of the ConfigMap `topology-scheduler-config`: its `data` holds the documents. Other Kubernetes objects beside
+them are skipped.
 
 - `SchedulerConfig`: how the process runs. A change takes effect when the process is started again.
 - `TopologySchedulerConfig`: how placements are decided. A change takes effect while the process runs.

@@ -50,7 +50,7 @@ async def test_a_pending_gang_tells_why_and_a_way_out_and_it_helps(cluster: Clus
     on_job = await cluster.wait_note(job, "What would help, cheapest first: (1) ", reason="FailedScheduling")
     assert on_job["regarding"]["kind"] == "Job" and reason in on_job["note"]
     notes = await cluster.notes(job, "FailedScheduling")
-    assert len(notes) == len(set(notes)), "once for both pods"
+    assert notes == [on_job["note"]], "once for both pods, what is lacking and what would help in one"
     for pod in pods:
         event = await cluster.wait_note(pod, "What would help, cheapest first: (1) ", reason="FailedScheduling")
         assert event["note"].startswith("0/6 nodes are available: ")
@@ -59,6 +59,7 @@ async def test_a_pending_gang_tells_why_and_a_way_out_and_it_helps(cluster: Clus
         assert "reduce it to 1 pod" in event["note"]
         assert "end pod default/held-s1-l1-1 on node s1-l1-1: 1 pod, 8 GPUs" in event["note"]
         assert len(event["note"].encode()) <= 1024
+        assert await cluster.notes(pod, "FailedScheduling") == [event["note"]], "one event a pod"
 
         async def marked(pod: Json = pod, note: str = event["note"]) -> bool | None:
             condition = await cluster.wait_unschedulable(pod)

@@ -34,7 +34,7 @@ class Events:
 
     reasons: list[str] = field(default_factory=list)
 
-    def record(self, regarding: object, kind: str, reason: str, note: str, action: str) -> None:
+    def record(self, regarding: object, kind: str, reason: str, note: str, action: str, *, more: bool = False) -> None:
         """As of an EventRecorder."""
         self.reasons.append(reason)
 

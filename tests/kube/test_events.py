@@ -28,8 +28,10 @@ def record(
     pod: ObjectReference = POD,
     reason: str = "FailedScheduling",
     kind: Literal["Normal", "Warning"] = "Warning",
+    *,
+    more: bool = False,
 ) -> None:
-    r.record(pod, kind, reason, message, "Scheduling")
+    r.record(pod, kind, reason, message, "Scheduling", more=more)
 
 
 async def posted(w: World) -> list[dict[str, Any]]:
@@ -90,6 +92,58 @@ async def test_what_follows_at_once_replaces_what_was_to_be_said() -> None:
             ("pod-1", "0/4 nodes are available."),
         ]
         assert r.posted == 4
+
+
+@virtual_time
+async def test_an_event_that_is_to_be_followed_is_held_until_it_is_but_for_two_seconds_at_most() -> None:
+    followed, alone, plain = (ObjectReference("v1", "Pod", "default", name, name) for name in ("a", "b", "c"))
+    async with world() as w:
+        r = recorder(w)
+        async with running(r.run()):
+            for pod in (followed, alone):
+                record(r, "0/4 nodes are available.", pod=pod, more=True)
+            await asyncio.sleep(0.2)
+            record(r, "0/4 nodes are available.", pod=plain)
+            await asyncio.sleep(1.2)
+            assert [event["regarding"]["name"] for event in await posted(w)] == ["c"], "it waits for none that is held"
+            record(r, "0/4 nodes are available. 2 of 64 pods would fit now.", pod=followed)
+            await asyncio.sleep(0.2)
+            assert len(await posted(w)) == 2, "what follows is posted at once"
+            await asyncio.sleep(module.HOLD_SECONDS - 1.5)
+            record(r, "0/4 nodes are available. 2 of 64 pods would fit now.", pod=alone)
+            assert await r.flush(5)
+        said = sorted((event["regarding"]["name"], event["note"]) for event in await posted(w))
+        assert said == [
+            ("a", "0/4 nodes are available. 2 of 64 pods would fit now."),
+            ("b", "0/4 nodes are available."),
+            ("b", "0/4 nodes are available. 2 of 64 pods would fit now."),
+            ("c", "0/4 nodes are available."),
+        ]
+
+
+@virtual_time
+async def test_what_is_held_and_changes_all_the_time_is_posted_all_the_same() -> None:
+    async with world() as w:
+        r = recorder(w)
+        async with running(r.run()):
+            for number in range(80):
+                record(r, f"{number}/4 nodes are available.", more=True)
+                await asyncio.sleep(0.1)
+            assert 2 <= len(await posted(w)) <= 5
+            assert await r.flush(5)
+        assert len(r) == 0 and not r._replaceable and not r._queued
+
+
+@virtual_time
+async def test_what_is_held_counts_for_the_capacity_and_is_flushed() -> None:
+    async with world() as w:
+        r = recorder(w, capacity=4)
+        for number in range(6):
+            record(r, pod=ObjectReference("v1", "Pod", "default", "x", f"uid-{number}"), more=number % 2 == 0)
+        assert (len(r), r.dropped) == (4, 2)
+        async with running(r.run()):
+            assert await r.flush(0.3)
+        assert len(await posted(w)) == 4
 
 
 @virtual_time

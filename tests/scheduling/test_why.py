@@ -497,3 +497,32 @@ def test_a_quota_is_not_wished_away() -> None:
     found = explained(d, pods[0])
     assert kinds(found) == [Kind.REDUCE]
     assert found.ways[0].size == 2
+
+
+def test_that_more_is_to_follow_is_known_until_it_is_told_or_nothing_helps() -> None:
+    d = Driver([make_node("a", "s1/l1"), make_node("b", "s1/l2")])
+    why_ = d.engine.why
+    pods = gang(2, gpus=8)
+    other = gang(2, name="huge", gpus=16)  # no way out: no node has so many
+    d.apply(held("x", "b", 4), *pods, *other)
+    found = d.engine.workloads.of_pod(pods[0].metadata.uid)
+    assert found is not None
+    assert not why_.expected(found[0].id), "nothing was told yet"
+    d.engine.step(d.now, lambda: 0.0, 1.0)
+    assert why_.expected(found[0].id)
+    while why_.due(d.now):
+        d.engine.explain(d.now, lambda: 0.0, 1.0)
+    assert not any(why_.expected(workload.id) for workload in d.engine.workloads)
+
+
+def test_the_room_of_a_domain_is_that_of_one_model_as_in_the_reason() -> None:
+    nodes = [make_node(f"h{at}", "s1/l1", model="H100") for at in range(4)]
+    nodes += [make_node(f"a{at}", "s1/l2", model="A100") for at in range(2)]
+    d = Driver([*nodes, *(make_node(f"x{at}", "s2/l3", model="H100") for at in range(5))])
+    d.apply(*(held(f"y{at}", f"x{at}") for at in range(5)))
+    pods = gang(5, gpus=8)
+    d.apply(*pods)
+    found = explained(d, pods[0])
+    assert "with room for 4" in found.message
+    room = {"/".join(one.path): one.room for one in found.domains}
+    assert room == {"s1": 4, "s2": 0, "s1/l1": 4, "s1/l2": 2, "s2/l3": 0}

@@ -7,7 +7,7 @@ ConfigMap is read as the documents in its ``data``.
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
 
 import yaml
@@ -21,7 +21,7 @@ from pydantic import (
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.links import Link
-from topo_scheduler.api.models import Model
+from topo_scheduler.api.models import Metadata, Model
 from topo_scheduler.api.process import API_VERSION, SchedulerConfig
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.scoring import ScoringWeights, SharedSpec, TopologyConstraints
@@ -29,6 +29,7 @@ from topo_scheduler.api.sharing import DomainAccess, Fairness, GpusByAnnotation,
 from topo_scheduler.api.small_pods import SmallPods
 from topo_scheduler.api.spares import SparesSpec
 from topo_scheduler.api.waiting import RepairSpec, ReservationSpec
+from topo_scheduler.api.words import few_of
 
 CONFIG_MAP: Final = "topology-scheduler-config"
 
@@ -147,16 +148,21 @@ class TopologySchedulerConfig(Model):
 
     api_version: Literal["topology.scheduler/v1alpha1"] = API_VERSION
     kind: Literal["TopologySchedulerConfig"] = "TopologySchedulerConfig"
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict)
     spec: TopologySpec = TopologySpec.defaults()
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Both kinds together."""
+    """Both kinds together. ``skipped`` objects that stood beside them, which are no configuration.
+
+    ``empty`` if what was read has no document at all, so that everything has its default.
+    """
 
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
     topology: TopologySchedulerConfig = field(default_factory=TopologySchedulerConfig)
+    skipped: tuple[str, ...] = field(default=(), compare=False)
+    empty: bool = field(default=False, compare=False)
 
 
 class ConfigError(ValueError):
@@ -174,22 +180,29 @@ _SUFFIXES: Final = (".yaml", ".yml")
 def load_configuration(documents: Mapping[str, str]) -> Configuration:
     """Read configuration from YAML texts.
 
-    A ConfigMap among the documents of a text stands for the documents in its ``data``; objects of other kinds beside it
-    are skipped, as in a file of manifests.
+    A ConfigMap among the documents of a text stands for the documents in its ``data``, a List for its items; Kubernetes
+    objects of other kinds are skipped, as in a folder of manifests.
 
     Args:
         documents: text by the name of where it stands (a file's path, a ConfigMap's key).
 
     Raises:
-        ConfigError: not YAML, an unknown kind or key, a value out of range, a kind twice, or one field with two values.
+        ConfigError: not YAML, an unknown kind or key, a value out of range, a kind twice, one field with two values, or
+            nothing but other objects.
     """
     found: dict[str, tuple[str, Model]] = {}
-    for source, document in _config_documents(documents):
+    skipped: list[str] = []
+    for source, document in _config_documents(documents, skipped):
         kind, model = _read_document(source, document)
         if kind in found:
             raise ConfigError(f"{source}: kind {kind} is given twice, here and in {found[kind][0]}; keep one")
         found[kind] = (source, model)
-    return _combine(found)
+    if skipped and not found:
+        raise ConfigError(
+            f"{few_of(list(documents))}: no configuration among the objects in it ({few_of(skipped)}); write a document"
+            f" of apiVersion {API_VERSION} and kind {' or '.join(CONFIG_KINDS)}, alone or in a ConfigMap"
+        )
+    return replace(_combine(found), skipped=tuple(skipped), empty=not found)
 
 
 def _combine(found: Mapping[str, tuple[str, Model]]) -> Configuration:
@@ -254,16 +267,43 @@ def _yaml_documents(source: str, text: str) -> Iterable[Any]:
         raise ConfigError(f"{source}: a value is not what it looks like: {error}; put texts into quotes") from error
 
 
-def _config_documents(texts: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    """Yield every document with where it stands, those inside ConfigMaps too."""
+def _config_documents(texts: Mapping[str, str], skipped: list[str]) -> Iterator[tuple[str, Any]]:
+    """Yield every document with where it stands, those inside ConfigMaps too; note the objects that are skipped."""
     for source, text in texts.items():
-        documents = list(_yaml_documents(source, text))
-        maps = [document for document in documents if _is_config_map(document)]
-        for config_map in maps:
-            yield from _in_config_map(source, config_map)
+        documents = list(_items(_yaml_documents(source, text)))
+        beside = any(_is_config_map(document) for document in documents)
         for document in documents:
-            if not maps or (isinstance(document, dict) and str(document.get("kind")) in CONFIG_KINDS):
+            if _is_config_map(document):
+                yield from _in_config_map(source, document)
+            elif _is_other_object(document, beside=beside):
+                skipped.append(_named(document))
+            else:
                 yield source, document
+
+
+def _items(documents: Iterable[Any]) -> Iterator[Any]:
+    """Yield documents, of a List its items."""
+    for document in documents:
+        items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
+        if isinstance(items, list):
+            yield from _items(items)
+        else:
+            yield document
+
+
+def _is_other_object(document: Any, *, beside: bool) -> bool:
+    """Return whether a document is an object of Kubernetes, and none of ours; ``beside`` a ConfigMap it may be less."""
+    if not isinstance(document, dict) or str(document.get("kind")) in CONFIG_KINDS:
+        return False
+    version, kind = document.get("apiVersion"), document.get("kind")
+    ours = isinstance(version, str) and version.partition("/")[0] == API_VERSION.partition("/")[0]
+    return beside or (isinstance(version, str) and isinstance(kind, str) and not ours)
+
+
+def _named(document: dict[str, Any]) -> str:
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"{document.get('kind', 'a document without a kind')}{f' {name}' if name else ''}"
 
 
 def _is_config_map(document: Any) -> bool:

@@ -1,8 +1,18 @@
 """What the models of the configuration have in common."""
 
-from typing import Annotated, Final, Self
+import difflib
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.alias_generators import to_camel
 
 from topo_scheduler.api.durations import parse_duration, written_duration
@@ -24,6 +34,28 @@ Seconds = Annotated[
 ]
 """Seconds, written as a duration (``15s``) or a number."""
 Share = Annotated[float, Field(ge=0, le=1)]
+
+
+_METADATA: Final = (
+    "name", "namespace", "labels", "annotations", "generateName", "uid", "resourceVersion", "generation", "selfLink",
+    "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "ownerReferences",
+    "finalizers",
+)  # fmt: skip
+"""Keys of Kubernetes' ObjectMeta."""
+
+
+def _known_metadata(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse what no object has, as in all other places."""
+    for key in value:
+        if key not in _METADATA:
+            near = difflib.get_close_matches(key, _METADATA, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(_METADATA[:4])}"
+            raise ValueError(f"unknown key {key}; {hint}")
+    return value
+
+
+Metadata = Annotated[dict[str, Any], AfterValidator(_known_metadata)]
+"""Metadata as objects of Kubernetes have it; none of it means anything here."""
 
 
 class Model(BaseModel):

@@ -16,7 +16,7 @@ from topo_scheduler.api.labels import (
     NETWORK_FAMILIES,
     RAIL_LABELS,
 )
-from topo_scheduler.api.models import Model, Seconds
+from topo_scheduler.api.models import Metadata, Model, Seconds
 from topo_scheduler.api.recording import LEAST_BYTES, AuditLog, Bytes, Recording
 from topo_scheduler.api.scoring import SharedSpec
 
@@ -183,7 +183,7 @@ class SchedulerConfig(Model):
 
     api_version: Literal["topology.scheduler/v1alpha1"] = API_VERSION
     kind: Literal["SchedulerConfig"] = "SchedulerConfig"
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: Metadata = Field(default_factory=dict)
     """As of any object; it changes nothing."""
     spec: SharedSpec = SharedSpec.defaults()
     """Fields of a TopologySchedulerConfig that may also stand here. A field may stand in both with one value only."""

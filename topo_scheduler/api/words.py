@@ -45,3 +45,13 @@ def quoted(value: object) -> str:
 def plural(level: str) -> str:
     """Return the name of several domains of a level, or of several nodes."""
     return "leaves" if level == "leaf" else f"{level}s"
+
+
+def lacking_labels(nodes: Sequence[str], of: int) -> str:
+    """Return a sentence on nodes that do not tell their place, of so many; empty when all do."""
+    if not nodes:
+        return ""
+    return (
+        f"{len(nodes)} of {of} nodes have no labels that tell their place in the fabric ({few_of(nodes, 5)}):"
+        " they share domains called unlabelled, and gangs there are placed without topology."
+    )

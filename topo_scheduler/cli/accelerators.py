@@ -26,7 +26,7 @@ def table(found: list[tuple[Domain, list[str]]]) -> Table:
     """Return a table with a line for each domain."""
     out = Table(title="Accelerator domains", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for name in ("domain", "level", "GPUs free", "nodes", "leaves"):
-        out.add_column(name, header_style="dim", no_wrap=True)
+        out.add_column(name, header_style="dim", overflow="fold", no_wrap=name in ("GPUs free", "nodes"))
     for domain, leaves in found:
         out.add_row(
             "/".join(domain.path),

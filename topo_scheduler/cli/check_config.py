@@ -18,19 +18,23 @@ if TYPE_CHECKING:
 def command(file: Path, live: bool, kubeconfig: str | None, context: str | None) -> None:
     """Check a configuration file, or every .yaml file of a folder.
 
-    The file may also be a manifest of the ConfigMap, alone or among other objects.
+    The file may also be a manifest of the ConfigMap, alone or among other objects, which are skipped and named.
 
     Exit code 0 if a scheduler would take it over, 1 with file, field and remedy if not. What it would take over and
     ignore is told on standard error. Plugins that it names are loaded, so they must be installed here too.
 
-    With --live the nodes are listed, and warnings name limits per leaf that are below the size of a leaf, and levels
-    that no node has a label for.
+    With --live the nodes are listed, and warnings name limits per leaf that are below the size of a leaf, levels that
+    no node has a label for, and nodes whose labels do not tell their place.
     """
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.config_files import read_configuration
 
     try:
         configuration = read_configuration(file)
+        if configuration.empty:
+            say(f"{file}: warning: no configuration in it: everything has its default", err=True)
+        if configuration.skipped:
+            say(f"{file}: skipped, as they are no configuration: {', '.join(configuration.skipped)}", err=True)
         for text in _about_plugins(configuration):
             say(f"{file}: {text}", err=True)
     except ConfigError as error:
@@ -43,6 +47,7 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
 
 async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, context: str | None) -> list[str]:
     """Return what of the configuration does not fit the nodes of the cluster."""
+    from topo_scheduler.api.words import lacking_labels
     from topo_scheduler.cli.snapshot import Listed, build_world, connected
     from topo_scheduler.kube.listing import list_all
     from topo_scheduler.kube.resources import NODES
@@ -53,13 +58,8 @@ async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, 
     if not nodes:
         raise Failure("the cluster has no nodes")
     world = build_world(Listed(nodes, [], bad), configuration)
-    problems = [*bad, *fabric_problems(configuration, world.layout, world.nodes)]
-    if unlabelled := world.fabric.unlabelled():
-        problems.append(
-            f"{len(unlabelled)} of {len(nodes)} nodes have no labels that tell their place in the network, such as"
-            f" {unlabelled[0]}: gangs there are placed without topology"
-        )
-    return problems
+    unlabelled = lacking_labels(world.fabric.unlabelled(), len(world.nodes))
+    return [*bad, *filter(None, [unlabelled]), *fabric_problems(configuration, world.layout, world.nodes)]
 
 
 def _about_plugins(configuration: "Configuration") -> list[str]:

@@ -18,7 +18,7 @@ from topo_scheduler.cli.common import (
 
 
 @click.command(cls=ShortCommand, context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("target", metavar="POD|TYPE/NAME")
+@click.argument("target", metavar="POD|TYPE/NAME|NAMESPACE/POD")
 @click.option(
     "-n", "--namespace", metavar="NAME", help="Namespace of the workload; by default that of the kubeconfig's context."
 )
@@ -44,7 +44,8 @@ def command(
     Of a bound pod: what was written when it was bound, and its gang. Of a pending one: what a scheduler would decide
     about its workload now, from nodes and pods as they are; when that finds no room, why not, domain by domain, and
     the cheapest ways out, each tried on a copy of the cluster. The name of a Job, JobSet, Deployment or gang, alone or
-    as TYPE/NAME (job/train, deploy/web), stands for the first of its pods that waits. The output of -o json follows a
+    as TYPE/NAME (job/train, deploy/web), stands for the first of its pods that waits. What is no type before the slash
+    is a namespace, as pods are called in messages (research/train-0). The output of -o json follows a
     published schema. Writes nothing. The rules are those of the ConfigMap that the scheduler's Deployment mounts,
     unless --config or --config-map names others.
     """

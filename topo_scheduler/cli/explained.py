@@ -172,7 +172,7 @@ class Why(Value):
 class Explained(Value):
     """All there is to say about one pod.
 
-    Bound or finished pods have ``node`` to ``gang``, pending ones ``workload`` to ``left_out``.
+    Bound or finished pods have ``node`` to ``warnings``, pending ones ``workload`` to ``left_out``.
     """
 
     schema: Literal["topology.scheduler/explain/v1"]
@@ -194,6 +194,7 @@ class Explained(Value):
     gpu_index: list[int] | msgspec.UnsetType = msgspec.UNSET
     bandwidth_mbit: int | msgspec.UnsetType | None = msgspec.UNSET
     gang: Gang | msgspec.UnsetType = msgspec.UNSET
+    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET
 
     workload: Workload | msgspec.UnsetType | None = msgspec.UNSET
     decision: Decision | msgspec.UnsetType | None = msgspec.UNSET

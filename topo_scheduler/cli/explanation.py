@@ -21,7 +21,9 @@ from topo_scheduler.api.annotations import (
 )
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.fractions import written_indexes
+from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.words import few_of
 from topo_scheduler.cli.common import Failure
 from topo_scheduler.cli.explained import SCHEMA
 from topo_scheduler.cli.finding import Wanted, find_pod, state_of
@@ -119,7 +121,28 @@ async def _bound(client: Client, pod: Pod) -> Json:
         members = [other for other in pods if other.metadata.annotations.get(GANG_ID) == gang]
         members.sort(key=lambda other: (written_number(other.metadata.annotations, RANK) or 0, other.metadata.name))
         found["gang"] = {"id": gang, "members": [_member(other) for other in members]}
+    found["warnings"] = _without_place(found)
     return found
+
+
+def _without_place(found: Json) -> list[str]:
+    """What to say of a pod or gang on nodes that do not tell their place: what spans it is said as if they did."""
+    members = found["gang"]["members"] if "gang" in found else [found]
+    seated = [member for member in members if member["address"]]
+    lost = [
+        member["node"]
+        for member in seated
+        if UNLABELLED in member["address"].removesuffix(f".{member['node']}").split(".")
+    ]
+    if not lost:
+        return []
+    nodes = list(dict.fromkeys(lost))
+    if len(seated) == 1:
+        return [f"node {nodes[0]} has no labels that tell its place in the fabric"]
+    return [
+        f"{len(lost)} of {len(seated)} pods are on nodes without labels that tell their place in the fabric"
+        f" ({few_of(nodes)}): which leaves they share, and how many hops they are apart, is not known"
+    ]
 
 
 def _member(pod: Pod) -> Json:

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from topo_scheduler.api.labels import UNLABELLED
-
 Json = dict[str, Any]
 
 MOST_DOMAINS: Final = 12
@@ -39,9 +37,9 @@ def _bound(pod: str, told: Json) -> Iterator[str]:
     yield f"  address    {told['address']}"
     if told["score"] is not None:
         yield f"  score      {told['score']} of 1"
-    if UNLABELLED in (told["address"] or "").removesuffix(f".{told['node']}").split("."):
-        yield "  its place  the labels of its node do not tell it: the gang was placed without topology"
-    elif told["spannedLevel"] is not None:
+    for warning in told["warnings"]:
+        yield f"  warning    {warning}"
+    if told["spannedLevel"] is not None and not told["warnings"]:
         yield f"  its gang   within one {told['spannedLevel']}, {told['hops']} hops between two members on average"
     yield f"  rank       {told['rank']}"
     if told["bandwidthMbit"]:
@@ -98,6 +96,7 @@ def _placeable(decision: Json) -> Iterator[str]:
 
 def _lost(decision: Json, why: Json | None) -> Iterator[str]:
     rule = decision["sizeRule"] or (why["sizeRule"] if why is not None else None)
+    where = ""
     if rule is not None:
         domain = "the cluster" if rule["within"] == "cluster" else f"one {rule['within']}"
         where = "one leaf" if rule["leaves"] == 1 else f"{rule['leaves']} leaves of {domain}"
@@ -106,25 +105,32 @@ def _lost(decision: Json, why: Json | None) -> Iterator[str]:
         for domain in decision["domains"]:
             yield f"  {domain['path'] or 'cluster':<24} {domain['reason']}"
         return
-    yield from _domains(why)
+    yield from _domains(why, where)
     yield ""
-    if not why["waysOut"]:
+    # A gang of which less than half is left is another job: how many fit is told, and not as a remedy.
+    fit = [way for way in why["waysOut"] if way["kind"] == "reduce" and way["size"] < way["cost"]["membersGivenUp"]]
+    remedies = [way for way in why["waysOut"] if way not in fit]
+    if remedies:
+        yield "What would help, cheapest first (each was tried on a copy of the cluster):"
+    else:
         yield "Nothing was found that would help: no pods to end, nodes to bring back or demands to drop."
-        return
-    yield "What would help, cheapest first (each was tried on a copy of the cluster):"
-    for number, way in enumerate(why["waysOut"], 1):
+    for number, way in enumerate(remedies, 1):
         yield f"  {number}. {way['say']}"
+    for way in fit:
+        yield f"{way['say']}."
 
 
-def _domains(why: Json) -> Iterator[str]:
-    """The domains of each level that come closest, and what keeps the pods from them."""
+def _domains(why: Json, where: str) -> Iterator[str]:
+    """The domains of each level that come closest, and what keeps the pods from them; ``where`` they must be."""
     for level in dict.fromkeys(domain["level"] for domain in why["domains"]):
         here = [domain for domain in why["domains"] if domain["level"] == level]
         here.sort(key=lambda domain: (-domain["room"], -domain["freeGpus"]))
         for domain in here[:MOST_DOMAINS]:
             taken = ", ".join(f"{count} {reason}" for reason, count in sorted(domain["reasons"].items()))
+            # Of more leaves than the size rule allows, or of pods that may not be together.
+            but = f" but not within {where}" if where and domain["room"] >= domain["needed"] else ""
             yield (
-                f"  {domain['path']:<24} room for {domain['room']} of {_count(domain['needed'], 'pod')},"
+                f"  {domain['path']:<24} room for {domain['room']} of {_count(domain['needed'], 'pod')}{but},"
                 f" {_count(domain['freeGpus'], 'GPU')} free on {_count(domain['nodes'], 'node')}: {taken}"
             )
         if len(here) > MOST_DOMAINS:

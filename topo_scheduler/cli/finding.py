@@ -54,12 +54,13 @@ _TEMPLATE_HASH: Final = "pod-template-hash"
 class Wanted:
     """What the command line names. ``kind`` in lower case, empty for a pod or whatever else has the name.
 
-    ``namespace`` empty for all of them.
+    ``namespace`` empty for all of them; ``first`` what was taken for a namespace, as it is no type.
     """
 
     kind: str
     namespace: str
     name: str
+    first: str = ""
 
     @property
     def described(self) -> str:
@@ -84,7 +85,7 @@ def wanted(target: str, namespace: str) -> Wanted:
     if not first or not rest or "/" in rest:
         raise Failure(f"{target!r}: write a pod's NAME, or TYPE/NAME as in job/train", USAGE)
     kind = _TYPE_OF.get(first.lower().partition(".")[0])
-    return Wanted(kind, namespace, rest) if kind else Wanted("", first, rest)
+    return Wanted(kind, namespace, rest) if kind else Wanted("", first, rest, first)
 
 
 async def find_pod(client: Client, scheduler: str, asked: Wanted) -> Pod:
@@ -110,6 +111,9 @@ async def find_pod(client: Client, scheduler: str, asked: Wanted) -> Pod:
     if not found:
         beside = "" if asked.kind else ", and no pods of a workload of that name"
         has = f"{asked.described} has no pods" if asked.kind not in ("", "pod") else f"there is no {asked.described}"
+        if asked.first:
+            types = ", ".join(_TYPES)
+            raise Failure(f"{has} {asked.where}{beside}: {asked.first} is no type of workload ({types})")
         raise Failure(f"{has} {asked.where}{beside}; {_HINT}")
     namespaces = sorted({pod.metadata.namespace for pod in found})
     if len(namespaces) > 1:

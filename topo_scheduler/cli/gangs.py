@@ -2,26 +2,30 @@
 
 from typing import Any
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from topo_scheduler.scheduling.surveying.fragmentation import Fragmentation
+from topo_scheduler.scheduling.surveying.fragmentation import Fragmentation, LargestGang
 
 Json = dict[str, Any]
 
 
-def largest_gangs(found: Fragmentation) -> Table:
-    """Return a table with a line for each level and GPU model."""
-    table = Table(
-        title="Largest gang that fits now", title_justify="left", title_style="bold", box=None, pad_edge=False
-    )
-    for name in ("level", "model", "of whole nodes", "in", "of typical members", "in"):
-        # Names are folded on a narrow terminal, figures are not.
-        table.add_column(name, header_style="dim", no_wrap=name not in ("model", "in"), overflow="fold")
-    for one in found.gangs:
+def largest_gangs(found: Fragmentation) -> Group:
+    """Return a table for each GPU model with a line for each level. They fit into 80 columns; long names fold."""
+    parts: list[RenderableType] = [Text("Largest gang that fits now", style="bold")]
+    for model in dict.fromkeys(one.model for one in found.gangs):
+        parts += [Text(model or "unknown model"), _table([one for one in found.gangs if one.model == model])]
+    return Group(*parts)
+
+
+def _table(gangs: list[LargestGang]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("level", "of whole nodes", "in", "of typical members", "in"):
+        table.add_column(name, header_style="dim", overflow="fold", no_wrap=name not in ("in", "level"))
+    for one in gangs:
         table.add_row(
             one.level,
-            one.model or "unknown",
             f"{one.whole_nodes} x node = {_gpus(one.whole_gpus)}",
             _where(one.whole_path) if one.whole_gpus else "",
             f"{one.members} x {one.typical} = {_gpus(one.gpus)}",

@@ -119,7 +119,12 @@ async def live_configuration(
         live = await _read(client, config_path, config_map, mounted)
         return _named(live, scheduler_name)
     except ConfigError as error:
-        raise Failure(str(error), USAGE) from error
+        other = (
+            ""
+            if config_path is not None
+            else "\n--config FILE or --config-map NAMESPACE/NAME names another configuration"
+        )
+        raise Failure(f"{error}{other}", USAGE) from error
 
 
 def _named(live: Live, scheduler_name: str | None) -> Live:

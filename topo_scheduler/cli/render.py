@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.text import Text
 from rich.tree import Tree
 
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.words import lacking_labels
 from topo_scheduler.cli.common import visible
 from topo_scheduler.cli.views import DomainView, NodeView, Tenant
 from topo_scheduler.scheduling.surveying.link_survey import LinkState
@@ -153,14 +153,7 @@ def unlabelled_gpus(root: DomainView) -> bool:
 
 def unlabelled_note(root: DomainView) -> str:
     """Return a sentence on nodes that do not tell their place, empty when all do."""
-    lost = [node.name for node in root.all_nodes() if not node.labelled]
-    if not lost:
-        return ""
-    names = few_of(lost, 5)
-    return (
-        f"{len(lost)} of {len(root.domain.nodes)} nodes have no labels that tell their place in the fabric ({names}):"
-        " they share domains called unlabelled, and gangs there are placed without topology."
-    )
+    return lacking_labels([node.name for node in root.all_nodes() if not node.labelled], len(root.domain.nodes))
 
 
 def as_json(view: DomainView) -> dict[str, Any]:

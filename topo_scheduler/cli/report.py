@@ -19,6 +19,8 @@ from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store
 MOST_LINES: Final = 3
 """Events shown of one workload: those of a gang are much alike."""
 
+ABOUT_SCORES: Final = "A score ranks the places of one workload; those of two can't be compared."
+
 
 @dataclass(slots=True)
 class Group:
@@ -48,6 +50,7 @@ async def show(screen: Console, server: EmbeddedAPIServer, configuration: Config
     screen.print(render.fabric(root, tenants=True, colours=render.Palette(of_pod)))
     screen.print()
     screen.print(table(groups, world))
+    screen.print(Text(ABOUT_SCORES, style="dim"))
     screen.print()
     screen.print(reasons(groups, messages(server.store)))
     waiting = [pod for group in groups for pod in group.pods if not pod.spec.node_name]
@@ -110,7 +113,7 @@ def table(groups: list[Group], world: World) -> Table:
 def reasons(groups: list[Group], told: dict[str, list[str]]) -> Table:
     """Return why each workload is where it is, or why not, in the words of its pods' events."""
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    shown.add_column("WORKLOAD", no_wrap=True)
+    shown.add_column("WORKLOAD", overflow="fold", max_width=32)
     shown.add_column("WHY (events of its pods)", overflow="fold")
     for group in groups:
         why = [line for pod in group.pods for line in told.get(pod.metadata.uid, ())]

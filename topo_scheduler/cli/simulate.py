@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -138,6 +138,10 @@ def _ended_in_order() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+MOST_REASONS: Final = 3
+"""Reasons that are shown of workloads that never ran, for each policy."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """What the command line asks for, by the names of its options."""
@@ -245,5 +249,12 @@ def _show(runs: "Sequence[Run]") -> None:
         screen.print(*comparison(before, screen.width), sep="")
     for after in groups.values():
         screen.print(*differences(before, after, screen.width), sep="")
+    told: set[str] = set()
+    for run in runs:
+        name = f"{run.policy}, what if {run.what_if}" if run.what_if else run.policy
+        if run.never_ran and name not in told:  # with another seed the reasons are much the same
+            told.add(name)
+            for line in run.never_ran[:MOST_REASONS]:
+                say(f"{name}: never ran: {line}", err=True)
     for complaint in dict.fromkeys(one for run in runs for one in run.complaints):
         say(f"warning: {complaint}", err=True)

@@ -1,10 +1,11 @@
 """Tell users what happened to their pods: events.k8s.io/v1, one per object and changed message.
 
 Recording is a few microseconds and never waits or raises; posting happens behind the binds (see ``lane``).
-A ``FailedScheduling`` that follows another of the same object at once replaces it: what would help is told in the
-event that says what is lacking. A repetition of what was already said about an object is counted, and told as the
-event's series at most every five minutes. What does not fit the queue, or is refused by the server, is counted and
-logged: an event is a courtesy, and never stops a placement.
+A ``FailedScheduling`` that follows another of the same object at once replaces it, and one that is known to be followed
+is held until it is, for two seconds at most: what would help is told in the event that says what is lacking. A
+repetition of what was already said about an object is counted, and told as the event's series at most every five
+minutes. What does not fit the queue, or is refused by the server, is counted and logged: an event is a courtesy, and
+never stops a placement.
 """
 
 import itertools
@@ -35,6 +36,10 @@ SERIES_SECONDS = 300.0
 
 SETTLE_SECONDS = 0.5
 """Before this has passed no event is posted, and a `REPLACED` one gives way to the next about the same object."""
+
+HOLD_SECONDS = 2.0
+"""For so long an event that is to be followed by a more complete one stands back at most. Explanations take less, but
+for those of a large cluster or beside many binds: then there are two events."""
 
 REPLACED = Reason.FAILED_SCHEDULING
 """The reason whose messages become more exact within the first moments."""
@@ -117,6 +122,7 @@ class _Series(msgspec.Struct, gc=False):
     reported: float
     name: str = ""
     count: int = 1
+    held: bool = False
 
 
 _encode = msgspec.json.Encoder().encode
@@ -149,9 +155,11 @@ class EventRecorder:
         self._numbers = itertools.count(time.time_ns())
         self._queue: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
         self._replaceable: dict[str, _Series] = {}
-        """Those of the queue that have the reason `REPLACED`, by uid of the object."""
+        """Those of the queue, or held, that have the reason `REPLACED`, by uid of the object."""
+        self._held: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
+        """Those that stand back until they are followed by a more complete one."""
         self._queued: Counter[str] = Counter()
-        """Events in the queue by namespace."""
+        """Events in the queue, or held, by namespace."""
         self._known: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
         self._lane: Lane[_Series] = Lane(
             oldest=self._oldest,
@@ -165,7 +173,7 @@ class EventRecorder:
         )
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self._queue) + len(self._held)
 
     def record(
         self,
@@ -174,8 +182,10 @@ class EventRecorder:
         reason: str,
         message: str,
         action: str,
+        *,
+        more: bool = False,
     ) -> None:
-        """Say this about the object, unless it was just said."""
+        """Say this about the object, unless it was just said; ``more``: a more complete `REPLACED` one is to follow."""
         message = _clipped(printable(message), NOTE_BYTES)
         key = (regarding.uid, reason, hash(message))
         now = self._clock()
@@ -194,9 +204,10 @@ class EventRecorder:
         if self._queued[regarding.namespace] >= QUEUED_OF_NAMESPACE:
             self._drop(series)
             return
-        if len(self._queue) >= self._capacity:
+        if len(self) >= self._capacity:
             self._drop(self._take())
-        self._queue[series.key] = series
+        series.held = more
+        (self._held if more else self._queue)[series.key] = series
         self._queued[regarding.namespace] += 1
         if reason == REPLACED:
             self._replaceable[regarding.uid] = series
@@ -211,11 +222,19 @@ class EventRecorder:
         return await self._lane.flush(timeout)
 
     def _oldest(self) -> float | None:
-        return next(iter(self._queue.values())).queued if self._queue else None
+        """Return since when the next event can be posted, or rather settles: in the future for one that is held."""
+        return min((since for since in self._heads() if since is not None), default=None)
+
+    def _heads(self) -> tuple[float | None, float | None]:
+        queued = next(iter(self._queue.values())).queued if self._queue else None
+        held = next(iter(self._held.values())).queued + HOLD_SECONDS - SETTLE_SECONDS if self._held else None
+        return queued, held
 
     def _take(self) -> _Series:
-        """Return the oldest event, no longer in the queue."""
-        _, series = self._queue.popitem(last=False)
+        """Return the next event, no longer in the queue."""
+        queued, held = self._heads()
+        source = self._queue if held is None or (queued is not None and queued <= held) else self._held
+        _, series = source.popitem(last=False)
         self._left(series)
         return series
 
@@ -231,9 +250,9 @@ class EventRecorder:
     def _replace(self, uid: str, now: float) -> float:
         """Take back what is about to be said of an object; return since when something is to be."""
         series = self._replaceable.get(uid)
-        if series is None or now - series.queued >= SETTLE_SECONDS or series.name:
+        if series is None or series.name or now - series.queued >= (HOLD_SECONDS if series.held else SETTLE_SECONDS):
             return now
-        del self._queue[series.key]
+        del (self._held if series.held else self._queue)[series.key]
         self._left(series)
         self._forget(series)
         return series.queued

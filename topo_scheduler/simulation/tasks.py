@@ -152,6 +152,7 @@ def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: 
         wall_s=round(wall, 3),
         file=file_of(task.policy.name, task.seed, task.what_if),
         complaints=history.complaints,
+        never_ran=[] if history.order else figures.reasons(history),
     )
 
 

@@ -21,7 +21,8 @@ from topo_scheduler.state.resources import GPU
 class DomainReason:
     """One domain. ``free_gpus`` of nodes that are ready and schedulable; ``room`` members that it takes, leaf by leaf.
 
-    Of a gang in segments that are all alike only whole segments count, from the level of the segments outwards.
+    Of a gang on nodes of one GPU model they are those of the model with most room, as the decision counts them. Of a
+    gang in segments that are all alike only whole segments count, from the level of the segments outwards.
     ``reasons`` nodes by what keeps members from them, as it is counted for the cluster; nodes that could take a member
     count for `NodeReason.DOMAIN`.
     """
@@ -42,11 +43,7 @@ def domain_table(planner: Planner, ask: Ask, layout: Layout) -> tuple[DomainReas
     view = planner.views.get(ask.groups[0][0])
     usable = nodes.ready[order] & ~nodes.unschedulable[order]
     free = np.where(usable, np.maximum(0, nodes.allocatable[order, GPU] - nodes.requested[order, GPU]), 0)
-    room = leaf_fits(view, layout, planner.limits_for(ask))
-    whole, segments = room, layout.domains[layout.depth]
-    if ask.segment > 1 and not in_one_piece(ask, layout):
-        segments = layout.domains[ask.segments.depth or layout.depth]
-        whole = np.add.reduceat(room, segments[:-1]) // ask.segment * ask.segment
+    rooms = _rooms(planner, ask, layout)
     masks: dict[str, Int64] = {}
     left = np.ones(len(order), np.bool_)
     try:
@@ -64,10 +61,7 @@ def domain_table(planner: Planner, ask: Ask, layout: Layout) -> tuple[DomainReas
         starts = layout.domains[depth][:-1]
         at = layout.offsets[starts]
         free_here = np.add.reduceat(free, at).tolist()
-        if len(starts) < len(segments):
-            room_here = np.add.reduceat(whole, np.searchsorted(segments, starts)).tolist()
-        else:
-            room_here = np.add.reduceat(room, starts).tolist()
+        room_here = rooms[depth - 1].tolist()
         sizes = np.diff(np.append(at, len(order))).tolist()
         by_reason = {reason: np.add.reduceat(mask, at).tolist() for reason, mask in masks.items()}
         found += [
@@ -82,3 +76,23 @@ def domain_table(planner: Planner, ask: Ask, layout: Layout) -> tuple[DomainReas
             for index in range(len(starts))
         ]
     return tuple(found)
+
+
+def _rooms(planner: Planner, ask: Ask, layout: Layout) -> list[Int64]:
+    """Return for each level, the outermost first, the members that its domains take (int64[domains])."""
+    segments = layout.domains[layout.depth]
+    in_pieces = ask.segment > 1 and not in_one_piece(ask, layout)
+    if in_pieces:
+        segments = layout.domains[ask.segments.depth or layout.depth]
+    found = [np.zeros(len(layout.domains[depth]) - 1, np.int64) for depth in range(1, layout.depth + 1)]
+    for view in planner.views_for(ask):
+        room = leaf_fits(view, layout, planner.limits_for(ask))
+        whole = np.add.reduceat(room, segments[:-1]) // ask.segment * ask.segment if in_pieces else room
+        for depth, best in enumerate(found, 1):
+            starts = layout.domains[depth][:-1]
+            if len(starts) < len(segments):
+                here = np.add.reduceat(whole, np.searchsorted(segments, starts))
+            else:
+                here = np.add.reduceat(room, starts)
+            np.maximum(best, here, out=best)
+    return found

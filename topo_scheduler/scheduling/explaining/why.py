@@ -191,6 +191,13 @@ class Why:
         """Return whether `work` has anything to do."""
         return bool(self.waiting) or bool(self._later and self._later[0][0] <= now)
 
+    def expected(self, id_: str) -> bool:
+        """Return whether what would help a workload is about to be told for the first time since its reason changed."""
+        case = self._cases.get(id_)
+        if case is None or case.told_at != -inf:
+            return False
+        return case.made == -inf or id_ in self._queue or (self._work is not None and self._work.id == id_)
+
     def waited(self, now: float) -> float:
         """Return for how many seconds the first of them has waited."""
         return now - next(iter(self._queue.values()), now)

@@ -5,12 +5,15 @@ from collections.abc import Iterable, Sequence
 from math import ceil, inf
 from typing import Final
 
+from topo_scheduler.scheduling.intake.pending import worded
 from topo_scheduler.simulation.results.model import Assumptions, Slowdown, Span, Wait
 from topo_scheduler.simulation.slowdown import Assumed, Slow
 from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome
 from topo_scheduler.state.fabric import Path
 
 ALL: Final = "all"
+MOST_REASONS: Final = 10
+"""Reasons that are kept of workloads that never ran."""
 
 
 def size_of(milli: int) -> str:
@@ -153,3 +156,19 @@ def _overlap(start: float, end: float, first: float, until: float) -> float:
 def _mean(values: Iterable[int]) -> float | None:
     found = list(values)
     return round(sum(found) / len(found), 4) if found else None
+
+
+def reasons(history: History) -> list[str]:
+    """Return why workloads never ran: the most frequent reasons, each with how many there were and one of them."""
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in history.outcomes:
+        if outcome.started == inf:
+            groups.setdefault(worded(outcome.reason), []).append(outcome)
+    found = sorted(groups.values(), key=len, reverse=True)[:MOST_REASONS]
+    return [f"{_some(some)}: {some[0].reason or 'nothing was told of it'}" for some in found]
+
+
+def _some(outcomes: Sequence[Outcome]) -> str:
+    return (
+        f"1 workload {outcomes[0].name}" if len(outcomes) == 1 else f"{len(outcomes)} workloads, as {outcomes[0].name}"
+    )

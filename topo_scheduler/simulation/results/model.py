@@ -114,6 +114,9 @@ class Run(Record):
     """Where its placements are, relative to this file."""
     complaints: list[str] = Field(default_factory=list)
     """What the scheduler could not make sense of."""
+    never_ran: list[str] = Field(default_factory=list)
+    """Why workloads never ran: for the most frequent reasons how many there were, one of them, and what was told of it.
+    Empty in a fill."""
 
 
 class Lost(Record):

@@ -32,7 +32,7 @@ class Outcome:
 
     ``arrived`` and ``started`` (all of its pods ran) and ``ended`` in seconds, infinite where that never came.
     ``milli`` thousandths of GPUs of all its pods; -1 as long as the scheduler has not made sense of them.
-    ``restarts`` how often a pod of it was evicted after it had started.
+    ``restarts`` how often a pod of it was evicted after it had started. ``reason`` why it had no place, as told last.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Outcome:
     started: float = inf
     ended: float = inf
     restarts: int = 0
+    reason: str = ""
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from topo_scheduler.api.annotations import GPU_INDEX, WRITTEN
 from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.storage import storage_sinks
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import (
@@ -31,18 +32,24 @@ from topo_scheduler.scheduling.instructions import (
     Preempt,
     PrepareVolumes,
     Rehearse,
+    Tell,
 )
+from topo_scheduler.scheduling.queueing.standing import least_of
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
 from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome, Stay
 from topo_scheduler.simulation.virtual.objects import Annotations, Owners, arriving, bound, ended, going
+from topo_scheduler.state.decision import Verdict
 from topo_scheduler.state.fabric import Fabric
 from topo_scheduler.state.groups import PodGroup, Serving
 from topo_scheduler.state.resources import GPU, GPU_SHARE
+from topo_scheduler.state.workloads import Stage
 
 PATIENCE: Final = 86_400.0
 """Virtual seconds without any change, after which those who wait then are taken to wait for ever."""
 _STEPS: Final = 10_000
 """Steps at one moment at most: more means that the engine never comes to rest."""
+_EXPLAINED: Final = 200
+"""Workloads of which it is found out at the end why they never ran."""
 _TIMERS: Final = 1_000
 """Moments of the engine's own in a row at which nothing is bound, after all else is over."""
 _COMPLAINTS: Final = 100
@@ -160,7 +167,25 @@ class Runner:
             members = [found[1] for uid in job.pods if (found := self.engine.workloads.of_pod(uid)) is not None]
             if job.outcome.started == inf:
                 job.outcome.milli = sum(1000 * member.cls.gpus + member.cls.share for member in members)
+        if not self._order:
+            never = {job.number: job for job in self._jobs.values() if job.outcome.started == inf}
+            self._give_reasons(list(never.values())[:_EXPLAINED])
         return self.history
+
+    def _give_reasons(self, jobs: Iterable[_Job]) -> None:
+        """Find out why workloads have no place: while time passes no attempt counts nodes by reason, to be quick."""
+        attempts, world = self.engine.attempts, self.engine.world
+        attempts.drop_caches()
+        attempts.explains = True
+        for job in jobs:
+            found = self.engine.workloads.of_pod(next(iter(job.waiting), ""))
+            pending = found[0].at(Stage.PENDING) if found is not None else []
+            if found is None or not pending or found[0].problem:
+                continue
+            members = pending[: least_of(found[0])]
+            decision = attempts.decide(found[0], members, (), world.layout, world.improvements, self.now)
+            if decision.verdict is Verdict.UNSCHEDULABLE:
+                job.outcome.reason = decision.message
 
     def _moment(self, job: _Job) -> float:
         """Return the time as it is told: in a fill the number of the arrival that is tried."""
@@ -258,6 +283,9 @@ class Runner:
                 binds.append(one)
             elif isinstance(one, Announce):
                 self.history.decisions += 1
+            elif isinstance(one, Tell) and one.reason is Reason.FAILED_SCHEDULING:
+                if (job := self._jobs.get(one.pod.uid)) is not None:
+                    job.outcome.reason = one.message
             elif isinstance(one, Rehearse):
                 engine.rehearsed(one.bind.pod.uid, BindOutcome.BOUND, "", self.now)
             elif isinstance(one, Preempt):
