@@ -10,10 +10,7 @@ import pytest
 
 from tests.cli.conftest import Served, run
 from tests.crds import native_pod_group
-from tests.helpers import make_node, make_pod
-from tests.scheduling.driver import Driver
 from tests.schemas import follows
-from topo_scheduler.api.annotations import ADDRESS
 from topo_scheduler.cli.explained import SCHEMA, Explained
 from topo_scheduler.cli.explanation_text import lines
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
