@@ -22,7 +22,7 @@ from topo_scheduler.recovery.ground import LEARNING, Ground
 from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.interference import Interference
 from topo_scheduler.recovery.migration_memory import MigrationMemory
-from topo_scheduler.recovery.planning import LOOK_AGAIN, Planning
+from topo_scheduler.recovery.planning import LOOK_AGAIN, NOTHING_TO_MOVE, Planning
 from topo_scheduler.recovery.searching import NEXT
 from topo_scheduler.recovery.tracked import NEXT_CONDITION, Condition, Eviction, Tracked
 from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
@@ -103,6 +103,8 @@ class Migrations:
             if known is not None:
                 if known.edited or not known.ending:
                     self._left_behind(known, "edited" if known.edited else "ended by someone else")
+                elif self._left_some(migration):
+                    self._left_behind(known, "misled by a status that someone else wrote")
                 del self._ground.tracked[key]
                 self._gang_room.forget(uid)
             self._memory.release(key)
@@ -144,6 +146,17 @@ class Migrations:
         if known is not None:
             self._left_behind(known, "deleted")
             self._gang_room.forget(known.migration.metadata.uid)
+
+    def _left_some(self, migration: Migration) -> bool:
+        """Return whether one that ended as if it had moved its pods left some: its status was not what was planned."""
+        moved = {move.uid for move in migration.status.moves}
+        done = migration.phase is Phase.DONE or any(
+            one.reason == NOTHING_TO_MOVE for one in migration.status.conditions
+        )
+        return (done or bool(moved)) and any(
+            self._ground.engine.world.ledger.get(pod.uid) is not None and (done or pod.uid not in moved)
+            for pod in migration.spec.pods
+        )
 
     def _left_behind(self, known: Tracked, how: str) -> None:
         """See to it that pods on failed nodes get another Migration than one that someone interfered with."""
