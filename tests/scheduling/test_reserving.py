@@ -182,6 +182,65 @@ def test_a_reservation_expires_where_nothing_moves_on_and_comes_back_later() -> 
     assert held(d)
 
 
+def hours_held(d: Driver, hours: int, *, recreates: bool = False) -> float:
+    """Let hours pass; return in how many of them anything is held. Recreates the gang before each hour is over."""
+    held_for, pods, number = 0, [pod for pod in d.pods.values() if not pod.spec.node_name], 0
+    for minute in range(60 * hours):
+        d.step(60)
+        held_for += bool(held(d))
+        if recreates and minute % 50 == 49:
+            number += 1
+            d.delete(*pods)
+            pods = gang(1, name=f"large{number}")
+            d.apply(*pods)
+    return held_for / 60
+
+
+def hoarded(others: str = "theirs") -> Driver:
+    """A gang of one that waits for a node of which another tenant's pod, without a known end, holds one GPU."""
+    d = Driver(fabric({"s1/l1": 2}), configured("{reservation: {expires: 1h}}"))
+    running(d, "a", "s1-l1-1", gpus=1, namespace=others)
+    running(d, "web", "s1-l1-2", restart="Always", namespace=others)
+    waiting_gang(d, size=1, seconds=601)
+    assert held(d)
+    return d
+
+
+def test_what_never_becomes_free_is_held_no_longer_than_until_it_expires() -> None:
+    assert hours_held(hoarded(), 24) <= 13, "an hour of two"
+    assert hours_held(hoarded("default"), 24) == 24, "alone in the cluster it keeps no other tenant off"
+
+
+def test_other_places_that_never_become_free_are_not_held_longer_in_turn() -> None:
+    d = Driver(fabric({"s1/l1": 4}), configured("{reservation: {expires: 1h}}"))
+    for number in range(1, 5):
+        running(d, f"a-{number}", f"s1-l1-{number}", gpus=1, namespace="theirs")
+        running(d, f"w-{number}", f"s1-l1-{number}", gpus=number, restart="Always", namespace="theirs")
+    d.apply(make_pod("fit", gpus=0, namespace="theirs"))
+    waiting_gang(d, size=1, gpus=7, seconds=601)
+    assert hours_held(d, 24) <= 13
+
+
+def test_who_deletes_and_creates_its_gang_again_holds_nothing_longer() -> None:
+    assert hours_held(hoarded(), 24, recreates=True) <= 13
+
+
+def test_pods_of_the_holders_namespace_that_end_far_in_the_future_are_not_waited_for() -> None:
+    for others, names in (("default", ["large"]), ("theirs", [])):
+        d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
+        running(d, "own", "s1-l1-1", gpus=1, ends=900_000)
+        running(d, "web-1", "s1-l2-1", restart="Always", namespace=others)
+        running(d, "web-2", "s1-l2-2", restart="Always", namespace=others)
+        waiting_gang(d, size=2, seconds=601)
+        assert [*held(d)] == names
+    d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
+    running(d, "own", "s1-l1-1", gpus=1, ends=20_000)
+    running(d, "web", "s1-l2-1", restart="Always", namespace="theirs")
+    running(d, "web-2", "s1-l2-2", restart="Always", namespace="theirs")
+    waiting_gang(d, size=2, seconds=601)
+    assert [*held(d)] == ["large"], "within the time in which reservations expire they are"
+
+
 def test_gangs_by_annotation_only_are_held_nothing_by_default() -> None:
     for size, controlled, spec, names in (
         (2, False, configured(permits=False), []),
