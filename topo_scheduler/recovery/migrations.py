@@ -87,6 +87,12 @@ class Migrations:
         key, uid = migration.key, migration.metadata.uid
         known, over = self._ground.tracked.get(key), self._over.get(key)
         version = migration.metadata.resource_version
+        meta = known.migration.metadata if known is not None else None
+        other = (meta.uid, meta.resource_version) if meta is not None else over
+        if other is not None and other[0] != uid and _older(version, other[1]):
+            # The answer to who created it comes after the watch has told that it was replaced.
+            self._left_behind(Tracked(migration, heals=migration.cause.of_node), "deleted")
+            return
         if known is not None and known.migration.metadata.uid != uid:
             self.gone(migration.metadata.namespace, migration.metadata.name, "")
             known = None
@@ -168,6 +174,11 @@ class Migrations:
     def written(self, key: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float) -> None:
         """Take over how a write ended, with the object as it is then."""
         known = self._ground.tracked.get(key)
+        if known is not None and known.writing and outcome is WriteOutcome.GONE:
+            # The answer to who created it came after the watch had told that it was deleted.
+            meta = known.migration.metadata
+            self.gone(meta.namespace, meta.name, meta.uid)
+            return
         if known is not None:
             known.writing = False
             if outcome is WriteOutcome.WRITTEN:
