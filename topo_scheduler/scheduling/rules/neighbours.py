@@ -160,7 +160,7 @@ class Surroundings:
 
     def repelled(self, profile: Profile) -> frozenset[Term]:
         """Return the anti-affinity of residents that is meant for pods of a profile."""
-        candidates = self.residents.repelling_index.candidates(profile.namespace, profile.labels)
+        candidates = self.residents.repelling_candidates(profile.namespace, profile.labels)
         return frozenset(term for term in candidates if self.meant(term, profile))
 
     def meant(self, term: Term, profile: Profile) -> bool:
