@@ -147,3 +147,28 @@ async def test_pods_of_a_suspended_job_evict_nothing(cluster: Cluster, daemon: R
         await untouched(cluster, running, ["train"], 5)
         await cluster.api.patch("jobs", "train", {"spec": {"suspend": False}})
         await cluster.wait_bound("train", 20, 60)
+
+
+async def test_pods_of_a_suspended_job_set_are_not_scheduled_until_it_is_resumed(
+    cluster: Cluster, job_sets: None, start_replica: StartReplica
+) -> None:
+    """Its controller would suspend its Jobs, but is away; the scheduler does not watch JobSets."""
+    first = await start_replica()
+    more = await cluster.add_fabric({"s1": [4]})
+    for node in more:
+        await cluster.apply(objects.pod(f"held-{node}", 8, scheduler="another"))
+        await cluster.api.bind(f"held-{node}", node)
+    await job_set(cluster, "train", 2, 2)
+    waiting = [pod for name in ("train-0", "train-1") for pod in await cluster.wait_pods(name, 2, 60)]
+    await cluster.wait_unschedulable(waiting[0])
+    await cluster.api.patch(JOB_SETS, "train", {"spec": {"suspend": True}})
+    await asyncio.sleep(3)
+    for node in more:
+        await cluster.free(node)
+    await untouched(cluster, set(), ["train-0", "train-1"], 3)
+    await first.stop()
+    await start_replica()
+    await untouched(cluster, set(), ["train-0", "train-1"], 4)
+    await cluster.api.patch(JOB_SETS, "train", {"spec": {"suspend": False}})
+    for name in ("train-0", "train-1"):
+        await cluster.wait_bound(name, 2, 30)
