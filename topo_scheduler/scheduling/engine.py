@@ -279,6 +279,10 @@ class Engine:
         """Take over whether there are PodGroups of an API, as it was answered when ``asked``."""
         self.arrivals.groups_served(api, serving, asked)
 
+    def groups_remembered(self, api: GroupApi, now: float) -> None:
+        """Take over that an earlier leader listed PodGroups of an API: pods that name one wait if it is gone."""
+        self.world.groups.remember(api)
+
     def owner_changed(self, uid: str, now: float) -> None:
         """Understand again the pending pods below an owner that appeared or changed, with the next steps."""
         self.arrivals.owner_changed(uid)
