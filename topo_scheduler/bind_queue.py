@@ -2,13 +2,15 @@
 
 A webhook that does not answer keeps a worker for as long as a bind may take. Whoever owns such a webhook must not hold
 up the binds of others, so a namespace may hold only so many workers as leave some idle, and few once its binds hang.
-The rule of shares is that of dynamic thresholds for shared buffers (Choudhury and Hahne, 1998).
+The rule of shares is that of dynamic thresholds for shared buffers (Choudhury and Hahne, 1998). Of one namespace the
+rest of gangs goes first of which members are bound: they must not stay half.
 """
 
 import asyncio
 from collections import Counter, OrderedDict, deque
 from typing import Final
 
+from topo_scheduler.api.annotations import GANG_ID
 from topo_scheduler.scheduling.instructions import Bind, Rehearse
 
 Work = Bind | Rehearse
@@ -21,16 +23,79 @@ SOON_SECONDS: Final = 1.0
 """A bind that ends within this time shows that those of its namespace hang no more."""
 
 
+def _bind_of(work: Work) -> Bind:
+    return work if isinstance(work, Bind) else work.bind
+
+
 def namespace_of(work: Work) -> str:
     """Return the namespace of the pod that is to be bound."""
-    return (work if isinstance(work, Bind) else work.bind).pod.namespace
+    return _bind_of(work).pod.namespace
+
+
+def gang_of(work: Work) -> str:
+    """Return the id of the gang of the pod that is to be bound; its uid where it has none."""
+    bind = _bind_of(work)
+    return bind.annotations.get(GANG_ID) or bind.pod.uid
+
+
+class _Waiting:
+    """Binds of one namespace, those of a gang together; gangs that have begun go first. By gang and uid of the pod."""
+
+    def __init__(self) -> None:
+        self._first: OrderedDict[str, dict[str, Work]] = OrderedDict()
+        self._others: OrderedDict[str, dict[str, Work]] = OrderedDict()
+        self._unreported: dict[str, str] = {}
+        """Gangs of those that go first and of which `take_unreported` was not told, by uid."""
+
+    def __bool__(self) -> bool:
+        return bool(self._first or self._others)
+
+    def put(self, work: Work, *, first: bool) -> None:
+        gang, uid = gang_of(work), _bind_of(work).pod.uid
+        if first:
+            self.begins(gang)
+        ahead = first or gang in self._first
+        (self._first if ahead else self._others).setdefault(gang, {})[uid] = work
+        if ahead:
+            self._unreported[uid] = gang
+
+    def begins(self, gang: str) -> None:
+        """Let what waits of a gang go first."""
+        if (others := self._others.pop(gang, None)) is not None:
+            self._first[gang] = others
+            self._unreported |= dict.fromkeys(others, gang)
+
+    def take(self) -> Work:
+        """Take the next one."""
+        gang, works = next(iter((self._first or self._others).items()))
+        return self._take(gang, next(iter(works)))
+
+    def recall(self, gang: str, uid: str) -> bool:
+        """Take one of a pod; return whether it waited."""
+        waits = uid in self._first.get(gang, ()) or uid in self._others.get(gang, ())
+        if waits:
+            self._take(gang, uid)
+        return waits
+
+    def take_unreported(self) -> list[str]:
+        """Return the pods of begun gangs that wait, by uid, without those that were returned before."""
+        unreported, self._unreported = self._unreported, {}
+        return list(unreported)
+
+    def _take(self, gang: str, uid: str) -> Work:
+        lane = self._first if gang in self._first else self._others
+        work = lane[gang].pop(uid)
+        if not lane[gang]:
+            del lane[gang]
+        self._unreported.pop(uid, None)
+        return work
 
 
 class BindQueue:
     """All methods are called on one event loop."""
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[str, deque[Work]] = OrderedDict()
+        self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
         self._idle: deque[asyncio.Future[Work]] = deque()
         self._held: Counter[str] = Counter()
         self._hanging: set[str] = set()
@@ -40,10 +105,31 @@ class BindQueue:
         """Whether binds wait or are under way, other than of namespaces whose binds hang."""
         return any(namespace not in self._hanging for names in (self._waiting, self._held) for namespace in names)
 
-    def put(self, work: Work) -> None:
-        """Let a bind wait for its turn."""
-        self._waiting.setdefault(namespace_of(work), deque()).append(work)
+    def put(self, work: Work, *, first: bool = False) -> None:
+        """Let a bind wait for its turn; ``first``: before others of its namespace, as some of its gang are bound."""
+        namespace = namespace_of(work)
+        if namespace not in self._waiting:
+            self._waiting[namespace] = _Waiting()
+        self._waiting[namespace].put(work, first=first)
         self._grant()
+
+    def begins(self, work: Work) -> None:
+        """Let the rest of a gang go before others of its namespace: a member is bound."""
+        if (waiting := self._waiting.get(namespace_of(work))) is not None:
+            waiting.begins(gang_of(work))
+
+    def recall(self, namespace: str, gang: str, uid: str) -> bool:
+        """Drop what waits for a pod of a gang; return whether anything did."""
+        waiting = self._waiting.get(namespace)
+        waited = waiting is not None and waiting.recall(gang, uid)
+        if not waiting:
+            self._waiting.pop(namespace, None)
+        return waited
+
+    def take_stuck(self, namespace: str) -> list[str]:
+        """Return the pods of begun gangs that wait, by uid, without those that were returned before."""
+        waiting = self._waiting.get(namespace)
+        return waiting.take_unreported() if waiting is not None else []
 
     def clear(self) -> None:
         """Forget all that wait."""
@@ -75,7 +161,7 @@ class BindQueue:
         self._forget_cancelled()
         while self._idle and (namespace := self._next()) is not None:
             waiting = self._waiting[namespace]
-            work = waiting.popleft()
+            work = waiting.take()
             if waiting:
                 self._waiting.move_to_end(namespace)
             else:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from topo_scheduler.api.config import ConfigError, Configuration
 from topo_scheduler.config_files import read_configuration
-from topo_scheduler.handover import Handover
+from topo_scheduler.handover import SERVED_APIS, Handover
 from topo_scheduler.isolation import Isolated
 from topo_scheduler.kernels.warm import OF_PLUGINS, Warmth, warm
 from topo_scheduler.kube.client import Client
@@ -208,9 +208,17 @@ class Daemon:
             wall=self._wall,
         )
         name = self.configuration.scheduler.scheduler_name
-        await elector.run(
-            lambda: self._lead(elector.fence, Handover(name, elector.quiet_seconds, may_be_first=elector.found_none))
-        )
+
+        def handover() -> Handover:
+            return Handover(
+                name,
+                elector.quiet_seconds,
+                may_be_first=elector.found_none,
+                served=elector.noted(SERVED_APIS),
+                note=lambda text: elector.note(SERVED_APIS, text),
+            )
+
+        await elector.run(lambda: self._lead(elector.fence, handover()))
 
     async def _lead(self, fence: Fence, handover: Handover | None = None) -> None:
         # Not above: with it come the kernels, which must be compiled while health is served, in `run`.

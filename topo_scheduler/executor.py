@@ -39,6 +39,7 @@ from topo_scheduler.scheduling.instructions import (
     PodRef,
     Preempt,
     PrepareVolumes,
+    Recall,
     Rehearse,
     Tell,
     Withdraw,
@@ -148,7 +149,8 @@ class Executor:
         """Do it, or start doing it."""
         match instruction:
             case Bind() | Rehearse():
-                self._binds.put(instruction)
+                bind = instruction if isinstance(instruction, Bind) else instruction.bind
+                self._binds.put(instruction, first=self._engine.goes_first(bind.pod.uid))
             case PrepareVolumes(pod, writes):
                 self._start(self._prepare_volumes(pod, writes), f"volumes {pod.uid}")
             case Tell(pod, warning, reason, message):
@@ -185,6 +187,9 @@ class Executor:
                 self._start(self._evict(pod, message), f"evict {pod.uid}")
             case Withdraw(bind):
                 self._start(self._withdraw(bind), f"withdraw {bind.pod.uid}")
+            case Recall(pod, gang):
+                self._engine.bind_recalled(pod.uid, self._binds.recall(pod.namespace, gang, pod.uid), self._clock())
+                self._changed()
             case MarkComplete(pod):
                 self._start(self._mark_complete(pod), f"complete {pod.uid}")
             case Nominate(pod, node):
@@ -273,6 +278,8 @@ class Executor:
         if outcome is not BindOutcome.UNKNOWN:
             self._to.plugins.forget(pod.uid)
         self._engine.bind_finished(pod.uid, outcome, result.message, now)
+        if self._engine.goes_first(pod.uid):
+            self._binds.begins(bind)
         self._changed()
 
     async def _watched_bind(self, request: BindRequest) -> BindResult:
@@ -295,7 +302,8 @@ class Executor:
     async def _ask_about(self, request: BindRequest) -> None:
         if await self._to.binder.is_answered(request):
             self._binds.hangs(request.namespace)
-            self._engine.bind_hangs(request.uid, self._clock())
+            for uid in (request.uid, *self._binds.take_stuck(request.namespace)):
+                self._engine.bind_hangs(uid, self._clock())
             self._changed()
 
     async def _withdraw(self, bind: Bind) -> None:

@@ -13,13 +13,22 @@ class Facts:
     """Hands facts on, on the event loop."""
 
     def __init__(
-        self, engine: Engine, clock: Callable[[], float], wake: Callable[[], None], forget: Callable[[str], None]
+        self,
+        engine: Engine,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+        forget: Callable[[str], None],
+        groups_listed: Callable[[GroupApi], None],
     ) -> None:
-        """``wake`` has a step taken; ``forget`` is told of pods, by uid, about which nothing is left to be written."""
+        """``wake`` has a step taken; ``forget`` is told of pods, by uid, about which nothing is left to be written.
+
+        ``groups_listed`` is told of APIs of which all PodGroups are known.
+        """
         self._engine = engine
         self._clock = clock
         self._wake = wake
         self._forget = forget
+        self._groups_listed = groups_listed
 
     def pods_applied(self, pods: Sequence[Pod]) -> None:
         """Pods appeared or changed."""
@@ -74,6 +83,8 @@ class Facts:
     def groups_served(self, api: GroupApi, serving: Serving, asked: float) -> None:
         """It is known now whether there are PodGroups of an API."""
         self._engine.groups_served(api, serving, asked, self._clock())
+        if serving is Serving.LISTED:
+            self._groups_listed(api)
         self._wake()
 
     def budgets_applied(self, budgets: Sequence[Budget]) -> None:

@@ -1,12 +1,22 @@
-"""What a new leader waits for before its first decision: no write of an earlier leader can take effect any more."""
+"""What a new leader knows from an earlier one, and waits for: writes of that one must not take effect any more.
+
+An API of PodGroups that was served once and is not any more makes gangs of pods that name one, of a size that is not
+known. Which were served stands in an annotation of the Lease, which only leaders write.
+"""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
 
+from topo_scheduler.api.groups import GroupApi
+from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Pod
 
 log = logging.getLogger(__name__)
+
+SERVED_APIS: Final = f"{PREFIX}served-pod-groups"
+"""Annotation of the Lease: API groups of which PodGroups were listed once, separated by commas."""
 
 
 class Handover:
@@ -17,15 +27,33 @@ class Handover:
         quiet_seconds: seconds from now for which writes of an earlier leader may still take effect.
         may_be_first: whether there may never have been an earlier leader. Then it is waited for only where pods show
             traces of one.
+        served: what the Lease says under `SERVED_APIS`.
+        note: writes that.
     """
 
     def __init__(
-        self, scheduler: str, quiet_seconds: Callable[[], float] = lambda: 0.0, *, may_be_first: bool = False
+        self,
+        scheduler: str,
+        quiet_seconds: Callable[[], float] = lambda: 0.0,
+        *,
+        may_be_first: bool = False,
+        served: str = "",
+        note: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._scheduler = scheduler
         self._quiet_seconds = quiet_seconds
         self._looks = may_be_first
         self._waits = not may_be_first
+        words = served.split(",")
+        self.served: Sequence[GroupApi] = tuple(api for api in GroupApi if str(api) in words)
+        """APIs of which PodGroups were listed by this leader or an earlier one."""
+        self._note = note
+
+    def pod_groups_listed(self, api: GroupApi) -> None:
+        """Let later leaders know that an API of PodGroups is served."""
+        if api not in self.served:
+            self.served = (*self.served, api)
+            self._note(",".join(sorted(map(str, self.served))))
 
     def pods_listed(self, pods: Iterable[Pod]) -> None:
         """Look for what only a scheduler writes: a node, a nominated node, or why there is none."""

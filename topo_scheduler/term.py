@@ -104,6 +104,8 @@ class Term:
         )
         self._workers = connection.max_binds_in_flight
         self._handover = handover or Handover(configuration.scheduler.scheduler_name)
+        for api in self._handover.served:
+            self.engine.groups_remembered(api, clock())
         self._conditions = ConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
         self._group_conditions = GroupConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
         self._executor = Executor(
@@ -139,7 +141,9 @@ class Term:
             start=self._start,
             changed=self._wake.set,
         )
-        facts = self._facts = Facts(self.engine, clock, self._facts_came, self._forget)
+        facts = self._facts = Facts(
+            self.engine, clock, self._facts_came, self._forget, self._handover.pod_groups_listed
+        )
         self._groups = GroupDirectory(client, facts, clock=clock)
         self._nodes = Reflector(client, NODES, Calls(facts.nodes_applied, facts.nodes_deleted), clock=clock)
         self._pods = Reflector(client, PODS, Calls(self._pods_applied, self._pods_deleted), clock=clock)

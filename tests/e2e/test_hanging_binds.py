@@ -39,3 +39,46 @@ async def test_two_hundred_binds_that_hang_hold_up_no_other_namespace(
             await cluster.wait_bound(f"gang-{round_}", 8)
     assert not any(nodes_of(await cluster.pods_of("stuck", "e2e-tenant")))
     trouble.faults.clear()
+
+
+MEMBERS, LET_THROUGH = 80, 10
+HALF_SECONDS = 9.0
+"""A gang is half for 5 s at most, by the scheduler's clock, until it is rolled back; it took more than a minute."""
+
+
+async def test_a_gang_whose_members_wait_behind_hanging_binds_is_rolled_back_in_time(
+    trouble: Trouble, cluster: Cluster, start_replica: StartReplica
+) -> None:
+    await cluster.add_fabric({"s1": [16]})
+    hanging = {f"train-{number}-" for number in range(LET_THROUGH, MEMBERS)}
+
+    def hangs(name: str) -> bool:
+        return any(name.startswith(one) for one in hanging)
+
+    trouble.faults.add(Delay(60.0), verb="create", resource="pods/binding", where=lambda info: hangs(info.name))
+    replica = await start_replica(configured(bind_timeout=10.0))
+    replica.may_be_refused = True
+    await cluster.apply(objects.gang("train", MEMBERS, 1))
+    pods = await cluster.wait_pods("train", MEMBERS, 60)
+    uids = {pod["metadata"]["uid"] for pod in pods}
+
+    async def bound() -> int:
+        alive = [
+            pod
+            for pod in await cluster.pods_of("train")
+            if pod["metadata"]["uid"] in uids and not pod["metadata"].get("deletionTimestamp")
+        ]
+        return sum(map(bool, nodes_of(alive)))
+
+    async def is_half() -> bool:
+        return await bound() >= LET_THROUGH
+
+    async def is_gone() -> bool:
+        return not await bound()
+
+    await cluster.wait_until(is_half, 30, "members are bound")
+    began = asyncio.get_running_loop().time()
+    await cluster.wait_until(is_gone, 60, "they are evicted")
+    took = asyncio.get_running_loop().time() - began
+    assert took < HALF_SECONDS
+    trouble.faults.clear()

@@ -15,7 +15,7 @@ from . import objects
 from .api import Json
 from .cluster import Cluster, nodes_of
 from .conftest import StartReplica
-from .replica import Replica
+from .replica import SHORT_LEASE, Replica, configured
 from .test_deleted_gangs import JOB_SETS, job_set, job_sets
 from .test_groups import LABEL
 from .test_preemption import classes
@@ -23,6 +23,7 @@ from .test_preemption import classes
 __all__ = ["job_sets"]
 
 pytestmark = pytest.mark.timeout(240)
+ELECTED = configured(election=SHORT_LEASE)
 OWNERS = "topology-scheduler-owners"
 
 
@@ -59,7 +60,8 @@ async def untouched(cluster: Cluster, running: set[str], waiting: list[str], sec
 
 
 async def pods_of_a_group(cluster: Cluster) -> list[Json]:
-    """20 pods of 8 GPUs and high priority in one PodGroup, that wait for room on 16 nodes."""
+    """20 pods of 8 GPUs and high priority in one PodGroup, that wait for room on fewer nodes."""
+    await classes(cluster)
     await cluster.define(pod_group_definition(PLUGINS))
     await cluster.api.create(f"podgroups.{PLUGINS}", pod_group("train", 20))
     for number in range(20):
@@ -74,17 +76,30 @@ async def pods_of_a_group(cluster: Cluster) -> list[Json]:
 async def test_pods_of_a_group_whose_definition_is_deleted_wait_and_evict_nothing(
     cluster: Cluster, start_replica: StartReplica
 ) -> None:
-    first = await start_replica()
+    await start_replica()
     running = await full_cluster(cluster)
     pod, *_ = await pods_of_a_group(cluster)
     await cluster.undefine(f"podgroups.{PLUGINS}")
     await untouched(cluster, running, ["train"], 6)
     await cluster.wait_note(pod, "which this API server does not serve any more; install its CustomResourceDefinition")
-    # A new process does not know that it was served: the pods are single ones, and still nothing gives way to them.
+
+
+async def test_a_new_leader_knows_that_the_definition_of_their_group_was_served(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
+    """It would take the pods for single ones otherwise, and place them one by one where there is room."""
+    first = await start_replica(ELECTED)
+    await cluster.add_fabric({"s1": [8]})
+    pod, *_ = await pods_of_a_group(cluster)
     await first.stop()
-    await start_replica()
-    await cluster.wait_note(pod, "placed for itself, and no pod is evicted for it", reason="GroupIgnored")
-    await untouched(cluster, running, ["train"], 4)
+    await cluster.undefine(f"podgroups.{PLUGINS}")
+    await start_replica(ELECTED)
+    await untouched(cluster, set(), ["train"], 6)
+    await cluster.wait_note(pod, "which this API server does not serve any more; install its CustomResourceDefinition")
+    await cluster.add_fabric({"s2": [16]})
+    await cluster.define(pod_group_definition(PLUGINS))
+    await cluster.api.create(f"podgroups.{PLUGINS}", pod_group("train", 20))
+    await cluster.wait_bound("train", 20, 60)
 
 
 @pytest.fixture
@@ -147,3 +162,28 @@ async def test_pods_of_a_suspended_job_evict_nothing(cluster: Cluster, daemon: R
         await untouched(cluster, running, ["train"], 5)
         await cluster.api.patch("jobs", "train", {"spec": {"suspend": False}})
         await cluster.wait_bound("train", 20, 60)
+
+
+async def test_pods_of_a_suspended_job_set_are_not_scheduled_until_it_is_resumed(
+    cluster: Cluster, job_sets: None, start_replica: StartReplica
+) -> None:
+    """Its controller would suspend its Jobs, but is away; the scheduler does not watch JobSets."""
+    first = await start_replica()
+    more = await cluster.add_fabric({"s1": [4]})
+    for node in more:
+        await cluster.apply(objects.pod(f"held-{node}", 8, scheduler="another"))
+        await cluster.api.bind(f"held-{node}", node)
+    await job_set(cluster, "train", 2, 2)
+    waiting = [pod for name in ("train-0", "train-1") for pod in await cluster.wait_pods(name, 2, 60)]
+    await cluster.wait_unschedulable(waiting[0])
+    await cluster.api.patch(JOB_SETS, "train", {"spec": {"suspend": True}})
+    await asyncio.sleep(3)
+    for node in more:
+        await cluster.free(node)
+    await untouched(cluster, set(), ["train-0", "train-1"], 3)
+    await first.stop()
+    await start_replica()
+    await untouched(cluster, set(), ["train-0", "train-1"], 4)
+    await cluster.api.patch(JOB_SETS, "train", {"spec": {"suspend": False}})
+    for name in ("train-0", "train-1"):
+        await cluster.wait_bound(name, 2, 30)

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from topo_scheduler.api.annotations import GANG_ID
 from topo_scheduler.bind_queue import HANGING, BindQueue, Work, namespace_of
 from topo_scheduler.scheduling.instructions import Bind, PodRef, Rehearse
 
@@ -122,4 +123,55 @@ async def test_a_worker_that_ended_is_given_nothing_and_what_is_cleared_is_never
         await asyncio.wait_for(queue.take(), 0.01)
     assert busy(queue)  # the first has not ended
     queue.done(bind("a", 1), 0.0)
+    assert not busy(queue)
+
+
+def member(gang: str, number: int, namespace: str = "a") -> Bind:
+    pod = PodRef(namespace, f"{gang}-{number}", f"{namespace}-{gang}-{number}")
+    return Bind(pod, "node-1", {GANG_ID: f"{namespace}/{gang}"}, 0.0, 0.0)
+
+
+async def order(queue: BindQueue, count: int) -> list[str]:
+    """Return the names of the pods of the next so many binds."""
+    names = []
+    for _ in range(count):
+        work = await queue.take()
+        names.append((work if isinstance(work, Bind) else work.bind).pod.name)
+        queue.done(work, 0.0)
+    return names
+
+
+async def test_the_rest_of_a_begun_gang_goes_before_others_of_its_namespace() -> None:
+    queue = BindQueue()
+    for number in range(2):
+        queue.put(bind("a", number))
+    for number in range(3):
+        queue.put(member("old", number))
+    for number in range(4):
+        queue.put(member("begun", number))
+    queue.put(bind("b", 9))
+    assert await order(queue, 1) == ["p0"]
+    queue.begins(member("begun", 0))
+    assert await order(queue, 2) == ["p9", "begun-0"], "of its own namespace only"
+    queue.put(member("found", 0), first=True)
+    queue.put(member("begun", 4))
+    assert await order(queue, 5) == ["begun-1", "begun-2", "begun-3", "begun-4", "found-0"]
+    assert await order(queue, 4) == ["p1", "old-0", "old-1", "old-2"]
+
+
+async def test_what_is_recalled_is_never_taken_and_what_is_stuck_is_told_once() -> None:
+    queue = BindQueue()
+    for number in range(3):
+        queue.put(member("g", number), first=True)
+    queue.put(member("other", 0))
+    assert queue.take_stuck("a") == ["a-g-0", "a-g-1", "a-g-2"]
+    assert queue.take_stuck("a") == queue.take_stuck("b") == []
+    queue.put(member("g", 3))
+    assert queue.take_stuck("a") == ["a-g-3"]
+    assert queue.recall("a", "a/g", "a-g-1")
+    assert not queue.recall("a", "a/g", "a-g-1")
+    assert not queue.recall("c", "a/g", "a-g-1")
+    assert await order(queue, 4) == ["g-0", "g-2", "g-3", "other-0"]
+    queue.put(member("g", 5), first=True)
+    assert queue.recall("a", "a/g", "a-g-5")
     assert not busy(queue)

@@ -131,7 +131,7 @@ async def test_what_is_held_and_changes_all_the_time_is_posted_all_the_same() ->
                 await asyncio.sleep(0.1)
             assert 2 <= len(await posted(w)) <= 5
             assert await r.flush(5)
-        assert len(r) == 0 and not r._replaceable and not r._queued
+        assert len(r) == 0 and not r._replaceable
 
 
 @virtual_time
@@ -386,6 +386,6 @@ async def test_events_of_one_namespace_do_not_push_out_those_of_others(monkeypat
         async with running(r.run()):
             assert await r.flush(5)
         assert len(await posted(w)) == 6
-        assert not r._queued
+        assert r._queue.count("default") == r._queue.count("hostile") == 0
         record(r, "anew", pod=ObjectReference("v1", "Pod", "hostile", "pod-19", "hostile-19"))
         assert len(r) == 1

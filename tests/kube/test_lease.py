@@ -492,3 +492,28 @@ async def test_a_write_leaves_time_to_try_again_but_no_more_than_a_quarter_of_th
 
 def test_the_clock_moves_on() -> None:
     assert boot_time() <= boot_time()
+
+
+@virtual_time
+async def test_what_a_leader_notes_on_the_lease_is_found_by_the_next_and_takes_nothing_from_others() -> None:
+    async with town() as t:
+        a = await t.add("a", run=False)
+        task = t.start(a)
+        await eventually(lambda: a.active)
+        assert a.elector.noted("example.com/kept") == ""
+
+        def annotate(obj: dict[str, Any]) -> dict[str, Any]:
+            return {**obj, "metadata": {**obj["metadata"], "annotations": {"example.com/theirs": "stays"}}}
+
+        t.store.modify(LEASES, "topo", "kube-system", annotate)
+        a.elector.note("example.com/kept", "one")
+        await asyncio.sleep(5)
+        a.elector.note("example.com/kept", "one,two")
+        await asyncio.sleep(5)
+        assert t.lease["metadata"]["annotations"] == {"example.com/theirs": "stays", "example.com/kept": "one,two"}
+        task.cancel()
+        b = await t.add("b")
+        await eventually(lambda: b.active, within=5)
+        assert b.elector.noted("example.com/kept") == "one,two"
+        await asyncio.sleep(5)
+        assert t.lease["metadata"]["annotations"]["example.com/kept"] == "one,two"

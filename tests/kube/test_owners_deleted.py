@@ -5,13 +5,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
-from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.api.objects import ObjectMeta, PartialObject
+from topo_scheduler.kube.decoding import Codec
 from topo_scheduler.kube.discovery import KEPT_SECONDS
+from topo_scheduler.kube.halting import halted, with_spec
 from topo_scheduler.kube.owner_chains import Chain
 from topo_scheduler.kube.owners import NEEDED_SECONDS, TICK_SECONDS, UNANSWERED_MOST_SECONDS, OwnerDirectory
-from topo_scheduler.kube.resources import JOBS
+from topo_scheduler.kube.resources import JOBS, Resource
 from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 
@@ -277,3 +280,59 @@ async def test_a_borrowed_uid_is_not_confirmed_and_ends_no_owner() -> None:
             chain = await owners.confirm(borrowed, age=0, within=5)
             assert chain is not None and chain.unconfirmed
             assert not (await owners.complete(of(reference(job)))).gone
+
+
+def suspend(w: World, name: str, value: bool) -> None:
+    w.server.store.modify("rayclusters.ray.io", name, "default", lambda obj: {**obj, "spec": {"suspend": value}})
+
+
+@virtual_time
+async def test_pods_of_a_suspended_owner_that_is_not_watched_are_about_to_go_until_it_is_resumed() -> None:
+    async with world() as w:
+        ray = ray_cluster(w)
+        suspend(w, "ray", True)
+        changed: list[str] = []
+        async with following(w, changed) as owners:
+            pod = of(reference(ray))
+            assert (await owners.complete(pod)).gone == "RayCluster ray is suspended (spec.suspend)"
+            await asyncio.sleep(60)
+            suspend(w, "ray", False)
+            assert known_gone(owners, pod), "it is asked for again, as a pod below it is looked at"
+            await eventually(lambda: not known_gone(owners, pod), within=1)
+            assert changed == [ray["metadata"]["uid"]]
+            suspend(w, "ray", True)
+            await eventually(lambda: bool(known_gone(owners, pod)), within=NEEDED_SECONDS + TICK_SECONDS)
+            suspend(w, "ray", False)
+            await asyncio.sleep(2 * TICK_SECONDS + 1)
+            assert not known_gone(owners, pod), "no pod has to be looked at"
+
+
+@virtual_time
+async def test_a_suspended_owner_is_asked_for_a_few_times_a_second_at_most_however_many_pods_are_below_it() -> None:
+    async with world() as w:
+        ray = ray_cluster(w)
+        suspend(w, "ray", True)
+        async with following(w) as owners:
+            pod = of(reference(ray))
+            await owners.complete(pod)
+            before = w.asked("get", "rayclusters")
+            for _ in range(2_000):
+                owners.resolve(pod)
+                await asyncio.sleep(0.005)
+            assert w.asked("get", "rayclusters") - before <= 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "why"),
+    [
+        ("PyTorchJob", {"runPolicy": {"suspend": True}}, "PyTorchJob x is suspended (spec.runPolicy.suspend)"),
+        ("PyTorchJob", {"runPolicy": {"suspend": False}, "suspend": True}, ""),
+        ("PyTorchJob", {"runPolicy": [True]}, ""),
+        ("PyTorchJob", {}, ""),
+    ],
+)
+def test_training_jobs_say_elsewhere_that_they_are_suspended(kind: str, spec: Any, why: str) -> None:
+    resource = with_spec(Resource("kubeflow.org", "v1", "pytorchjobs", kind, PartialObject))
+    assert resource is not None
+    item = {"apiVersion": "kubeflow.org/v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+    assert halted(resource, Codec(resource).one(msgspec.json.encode(item))) == why

@@ -8,8 +8,10 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import fabric
 from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.api.objects import Pod, PodCondition
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.binding.half_gangs import FIRST_PAUSE_SECONDS, PART_INSTRUCTIONS, ROLL_BACK_AFTER_SECONDS
-from topo_scheduler.scheduling.instructions import BindOutcome, MarkComplete, Withdraw
+from topo_scheduler.scheduling.binding.unsettled import LONGEST_PAUSE_SECONDS
+from topo_scheduler.scheduling.instructions import BindOutcome, MarkComplete, Recall, Withdraw
 
 from .driver import Driver, gang
 
@@ -300,3 +302,80 @@ def test_gangs_take_turns_in_being_rolled_back() -> None:
     d.step(2 * SOON)
     assert {"small-0", "small-1"} <= set(d.evicted()), "not behind all of the large one"
     assert len(d.evicted()) <= PART_INSTRUCTIONS // 2
+
+
+def recalls(d: Driver) -> list[str]:
+    return [said.pod.uid for said in d.said if isinstance(said, Recall)]
+
+
+def test_binds_that_wait_for_their_turn_do_not_hold_back_the_rollback() -> None:
+    """Their namespace's binds hang: nothing was sent of them, so they are taken back."""
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    hangs, waits = half(d, pods)
+    d.step(3.0)
+    for uid in (hangs, waits):
+        d.engine.bind_hangs(uid, d.now)
+    d.step(SOON - 3.0)
+    assert len(d.evicted()) == 2
+    assert set(recalls(d)) == {hangs, waits}
+    d.engine.bind_recalled(hangs, False, d.now)
+    d.engine.bind_recalled(waits, True, d.now)
+    d.step()
+    nodes = d.engine.world.ledger
+    assert nodes.get(waits) is None, "its seat is free at once"
+    assert nodes.get(hangs) is not None, "that of the other is not: its bind may take effect"
+    assert d.told(d.pods[waits], Reason.BIND_FAILED) == []
+
+
+def test_a_recalled_bind_that_was_sent_before_is_looked_up_first() -> None:
+    d = Driver(fabric({"s1/l1": 3}))
+    (rest,) = half(d, gang(3))
+    d.engine.bind_hangs(rest, d.now)
+    d.answer(rest, BindOutcome.UNKNOWN)
+    d.step(1.0)
+    assert rest in d.flight, "it waits for its turn again"
+    d.step(SOON)
+    assert len(d.evicted()) == 2
+    d.engine.bind_recalled(rest, True, d.now)
+    assert any(isinstance(said, Withdraw) for said in d.step())
+    assert d.engine.world.ledger.get(rest) is not None
+    d.answer(rest, BindOutcome.WITHDRAWN)
+    assert d.engine.world.ledger.get(rest) is None
+
+
+def test_a_bind_that_pauses_is_withdrawn_with_its_gang_and_not_after_its_pause() -> None:
+    d = Driver(fabric({"s1/l1": 3}))
+    d.apply(*gang(3))
+    d.step()
+    rest, *others = d.flight
+    for _ in range(7):
+        d.engine.bind_hangs(rest, d.now)
+        d.answer(rest, BindOutcome.UNKNOWN)
+        d.step(LONGEST_PAUSE_SECONDS)
+    d.engine.bind_hangs(rest, d.now)
+    d.answer(rest, BindOutcome.UNKNOWN)
+    for uid in others:
+        d.answer(uid)
+    d.step()
+    assert rest in d.flight, "the gang is half: it is written at once"
+    d.engine.bind_hangs(rest, d.now)
+    d.answer(rest, BindOutcome.UNKNOWN)
+    d.step(SOON)
+    assert len(d.evicted()) == 2
+    assert any(isinstance(said, Withdraw) for said in d.said)
+
+
+def test_a_member_that_is_being_tried_does_not_hold_back_the_rollback() -> None:
+    """A webhook that refused it hangs now; of a rehearsal nothing can take effect."""
+    d = Driver(fabric({"s1/l1": 3}))
+    (rest,) = half(d, gang(3))
+    d.answers_trials = False
+    d.answer(rest, BindOutcome.REJECTED, "not this one")
+    d.step(2.0)
+    assert list(d.tried) == [rest]
+    d.step(SOON)
+    assert len(d.evicted()) == 2
+    d.engine.bind_recalled(rest, False, d.now)
+    d.step()
+    assert d.engine.world.ledger.get(rest) is None

@@ -96,6 +96,19 @@ def test_pods_found_bound_say_that_there_was_a_group() -> None:
     assert d.where(waiting) == {} and "does not serve any more" in d.told(waiting)[-1]
 
 
+def test_an_earlier_leader_says_that_there_were_groups() -> None:
+    """A new process: the definition was deleted before, and no pod of the group is bound."""
+    d = Driver(fabric({"s1/l1": 4}))
+    d.engine.groups_remembered(GroupApi.PLUGINS, d.now)
+    d.serve(GroupApi.PLUGINS, Serving.ABSENT)
+    d.serve(GroupApi.SIGS, Serving.ABSENT)
+    waiting, never_served = members(1, api=GroupApi.PLUGINS), members(1, api=GroupApi.SIGS, name="other")
+    d.run(*waiting, *never_served)
+    d.settle(2.1)
+    assert d.where(*waiting) == {} and "does not serve any more" in d.told(waiting[0])[-1]
+    assert d.where(*never_served), "one that was never served is passed over"
+
+
 def test_an_api_that_comes_later_is_followed_from_then_on() -> None:
     d = Driver(fabric({"s1/l1": 1}))
     d.serve(GroupApi.PLUGINS, Serving.ABSENT)

@@ -18,7 +18,8 @@ from topo_scheduler.api.objects import PartialObject, Pod, PodCondition
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.client import STRATEGIC_MERGE_PATCH, Client, decode
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound
-from topo_scheduler.kube.lane import Lane
+from topo_scheduler.kube.fair_queue import FairQueue
+from topo_scheduler.kube.lane import CONCURRENCY, OF_NAMESPACE, Lane
 from topo_scheduler.kube.resources import PODS
 from topo_scheduler.kube.retrying import retried
 from topo_scheduler.kube.times import time as timestamp
@@ -47,7 +48,6 @@ class _Mark(msgspec.Struct):
     version: str
     message: str
     transition: float | None  # seconds since the epoch; None where the condition has such a time already
-    since: float
     forgotten: bool = False
 
 
@@ -59,7 +59,7 @@ class ConditionWriter:
         client: Client,
         *,
         busy: Callable[[], bool] = lambda: False,
-        concurrency: int = 8,
+        concurrency: int = CONCURRENCY,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -68,12 +68,12 @@ class ConditionWriter:
         self._client = client
         self._clock = clock
         self._wall = wall
-        self._waiting: dict[str, _Mark] = {}
+        self._waiting: FairQueue[str, _Mark] = FairQueue(OF_NAMESPACE)
+        """By uid of the pod: of each one mark is written at a time."""
         self._doing: dict[str, _Mark] = {}
         self._done: dict[str, tuple[int, str]] = {}  # uid: hash of the message, resourceVersion after it was written
-        self._lane: Lane[_Mark] = Lane(
-            oldest=self._oldest,
-            take=self._take,
+        self._lane: Lane[str, _Mark] = Lane(
+            queue=self._waiting,
             do=self._write,
             busy=busy,
             concurrency=concurrency,
@@ -83,7 +83,7 @@ class ConditionWriter:
 
     def __len__(self) -> int:
         """Pods about which something is remembered."""
-        return len(self._waiting.keys() | self._doing.keys() | self._done.keys())
+        return len(self._waiting.keys() | self._done.keys())
 
     def set_unschedulable(self, pod: Pod, message: str, waits_since: float | None = None) -> None:
         """Mark the pod, soon, unless it already says this. Cheap: call it for every failed attempt.
@@ -99,20 +99,15 @@ class ConditionWriter:
         doing = self._doing.get(uid)
         if doing.message == message if doing else self._says(pod, observed, message):
             return
-        self._waiting[uid] = _Mark(
-            pod.metadata.namespace,
-            pod.metadata.name,
-            uid,
-            pod.metadata.resource_version,
-            message,
-            waits_since or self._wall() if _turns(observed) else None,
-            self._clock(),
-        )
+        namespace = pod.metadata.namespace
+        since = waits_since or self._wall() if _turns(observed) else None
+        mark = _Mark(namespace, pod.metadata.name, uid, pod.metadata.resource_version, message, since)
+        self._waiting.put(uid, namespace, self._clock(), mark)
         self._lane.wake()
 
     def forget(self, uid: str) -> None:
         """The pod is gone, or has a node: write nothing more, remember nothing."""
-        self._waiting.pop(uid, None)
+        self._waiting.pop(uid)
         self._done.pop(uid, None)
         if uid in self._doing:
             self._doing[uid].forgotten = True
@@ -132,15 +127,8 @@ class ConditionWriter:
         written, version = self._done.get(pod.metadata.uid, (None, ""))
         return seen or (written == hash(message) and not _after(pod.metadata.resource_version, version))
 
-    def _oldest(self) -> float | None:
-        return next((mark.since for uid, mark in self._waiting.items() if uid not in self._doing), None)
-
-    def _take(self) -> _Mark:
-        uid = next(uid for uid in self._waiting if uid not in self._doing)
-        mark = self._doing[uid] = self._waiting.pop(uid)
-        return mark
-
     async def _write(self, mark: _Mark) -> None:
+        self._doing[mark.uid] = mark
         try:
             version = await self._patch(mark)
         except KubeError as error:

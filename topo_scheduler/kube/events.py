@@ -11,7 +11,7 @@ never stops a placement.
 import itertools
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NoReturn
@@ -23,8 +23,9 @@ from topo_scheduler.api.printable import printable
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.client import MERGE_PATCH, Client
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound, lacks_rights, namespace_terminating, passes
+from topo_scheduler.kube.fair_queue import FairQueue
 from topo_scheduler.kube.fence import UNFENCED
-from topo_scheduler.kube.lane import Lane
+from topo_scheduler.kube.lane import CONCURRENCY, OF_NAMESPACE, Lane
 from topo_scheduler.kube.resources import segment
 from topo_scheduler.kube.retrying import retried
 from topo_scheduler.kube.times import micro_time
@@ -138,7 +139,7 @@ class EventRecorder:
         instance: str,
         *,
         busy: Callable[[], bool] = lambda: False,
-        concurrency: int = 8,
+        concurrency: int = CONCURRENCY,
         capacity: int = 30_000,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -153,17 +154,12 @@ class EventRecorder:
         self._clock = clock
         self._wall = wall
         self._numbers = itertools.count(time.time_ns())
-        self._queue: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
+        self._queue: FairQueue[tuple[str, str, int], _Series] = FairQueue(OF_NAMESPACE)
         self._replaceable: dict[str, _Series] = {}
-        """Those of the queue, or held, that have the reason `REPLACED`, by uid of the object."""
-        self._held: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
-        """Those that stand back until they are followed by a more complete one."""
-        self._queued: Counter[str] = Counter()
-        """Events in the queue, or held, by namespace."""
+        """Those of the queue that have the reason `REPLACED`, by uid of the object."""
         self._known: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
-        self._lane: Lane[_Series] = Lane(
-            oldest=self._oldest,
-            take=self._take,
+        self._lane: Lane[tuple[str, str, int], _Series] = Lane(
+            queue=self._queue,
             do=self._write,
             busy=busy,
             concurrency=concurrency,
@@ -173,7 +169,7 @@ class EventRecorder:
         )
 
     def __len__(self) -> int:
-        return len(self._queue) + len(self._held)
+        return len(self._queue)
 
     def record(
         self,
@@ -201,14 +197,15 @@ class EventRecorder:
                 return
         series.occurrence = _Occurrence(regarding, type, reason, message, action, self._wall())
         series.queued = self._replace(regarding.uid, now) if reason == REPLACED else now
-        if self._queued[regarding.namespace] >= QUEUED_OF_NAMESPACE:
+        if self._queue.count(regarding.namespace) >= QUEUED_OF_NAMESPACE:
             self._drop(series)
             return
-        if len(self) >= self._capacity:
-            self._drop(self._take())
+        if len(self) >= self._capacity and (oldest := self._queue.pop_oldest()) is not None:
+            self._left(oldest)
+            self._drop(oldest)
         series.held = more
-        (self._held if more else self._queue)[series.key] = series
-        self._queued[regarding.namespace] += 1
+        since = series.queued + (HOLD_SECONDS - SETTLE_SECONDS if more else 0.0)
+        self._queue.put(series.key, regarding.namespace, since, series)
         if reason == REPLACED:
             self._replaceable[regarding.uid] = series
         self._lane.wake()
@@ -221,29 +218,10 @@ class EventRecorder:
         """Post everything that is recorded now, binds or not; whether that was done in time."""
         return await self._lane.flush(timeout)
 
-    def _oldest(self) -> float | None:
-        """Return since when the next event can be posted, or rather settles: in the future for one that is held."""
-        return min((since for since in self._heads() if since is not None), default=None)
-
-    def _heads(self) -> tuple[float | None, float | None]:
-        queued = next(iter(self._queue.values())).queued if self._queue else None
-        held = next(iter(self._held.values())).queued + HOLD_SECONDS - SETTLE_SECONDS if self._held else None
-        return queued, held
-
-    def _take(self) -> _Series:
-        """Return the next event, no longer in the queue."""
-        queued, held = self._heads()
-        source = self._queue if held is None or (queued is not None and queued <= held) else self._held
-        _, series = source.popitem(last=False)
-        self._left(series)
-        return series
-
     def _left(self, series: _Series) -> None:
+        """Note that an event is in the queue no longer."""
         assert series.occurrence is not None
-        namespace, uid = series.occurrence.regarding.namespace, series.occurrence.regarding.uid
-        self._queued[namespace] -= 1
-        if not self._queued[namespace]:
-            del self._queued[namespace]
+        uid = series.occurrence.regarding.uid
         if self._replaceable.get(uid) is series:
             del self._replaceable[uid]
 
@@ -252,7 +230,7 @@ class EventRecorder:
         series = self._replaceable.get(uid)
         if series is None or series.name or now - series.queued >= (HOLD_SECONDS if series.held else SETTLE_SECONDS):
             return now
-        del (self._held if series.held else self._queue)[series.key]
+        self._queue.pop(series.key)
         self._left(series)
         self._forget(series)
         return series.queued
@@ -275,6 +253,7 @@ class EventRecorder:
             del self._known[series.key]
 
     async def _write(self, series: _Series) -> None:
+        self._left(series)
         occurrence = series.occurrence
         assert occurrence is not None
         try:

@@ -18,7 +18,8 @@ from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.conditions import CONFLICTS, PATIENCE_SECONDS, send_status
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound
-from topo_scheduler.kube.lane import Lane
+from topo_scheduler.kube.fair_queue import FairQueue
+from topo_scheduler.kube.lane import CONCURRENCY, OF_NAMESPACE, Lane
 from topo_scheduler.kube.resources import Resource
 from topo_scheduler.kube.times import time as timestamp
 
@@ -53,7 +54,7 @@ class GroupConditionWriter:
         client: Client,
         *,
         busy: Callable[[], bool] = lambda: False,
-        concurrency: int = 4,
+        concurrency: int = CONCURRENCY,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -62,11 +63,10 @@ class GroupConditionWriter:
         self._client = client
         self._clock = clock
         self._wall = wall
-        self._waiting: dict[str, tuple[float, GroupMark]] = {}
-        self._doing: set[str] = set()
-        self._lane: Lane[GroupMark] = Lane(
-            oldest=self._oldest,
-            take=self._take,
+        self._waiting: FairQueue[str, tuple[float, GroupMark]] = FairQueue(OF_NAMESPACE)
+        """By uid: of each PodGroup one mark is written at a time."""
+        self._lane: Lane[str, tuple[float, GroupMark]] = Lane(
+            queue=self._waiting,
             do=self._write,
             busy=busy,
             concurrency=concurrency,
@@ -76,10 +76,10 @@ class GroupConditionWriter:
 
     def set(self, mark: GroupMark) -> None:
         """Write this, soon; what was to be written of the same PodGroup before is dropped."""
-        since, before = self._waiting.get(mark.uid, (self._clock(), None))
+        since, before = self._waiting.get(mark.uid) or (self._clock(), None)
         if before is not None and before.scheduled and not mark.scheduled:
             return
-        self._waiting[mark.uid] = (since, mark)
+        self._waiting.put(mark.uid, mark.namespace, since, (since, mark))
         self._lane.wake()
 
     async def run(self) -> NoReturn:
@@ -90,22 +90,13 @@ class GroupConditionWriter:
         """Write everything that waits, binds or not; whether that was done in time."""
         return await self._lane.flush(timeout)
 
-    def _oldest(self) -> float | None:
-        return next((since for uid, (since, _) in self._waiting.items() if uid not in self._doing), None)
-
-    def _take(self) -> GroupMark:
-        uid = next(uid for uid in self._waiting if uid not in self._doing)
-        self._doing.add(uid)
-        return self._waiting.pop(uid)[1]
-
-    async def _write(self, mark: GroupMark) -> None:
+    async def _write(self, item: tuple[float, GroupMark]) -> None:
+        _, mark = item
         try:
             self.written += await self._patch(mark)
         except KubeError as error:
             self.failed += 1
             logger.warning("PodGroup %s/%s is not marked: %s", mark.namespace, mark.name, error)
-        finally:
-            self._doing.discard(mark.uid)
 
     async def _patch(self, mark: GroupMark) -> bool:
         """Return whether it was written: not when the PodGroup is gone, or says as much already."""

@@ -1,7 +1,7 @@
 """Controllers that are told to run nothing: scaled to 0, or suspended. The pods below them are deleted next.
 
-Of these kinds only metadata is followed. The field is read right before pods are evicted for others, when a controller
-may be behind its own object.
+Of kinds that are watched only metadata is followed: their field is read right before pods are evicted for others, when
+a controller may be behind its own object. Of others it is read whenever they are asked for.
 """
 
 from typing import Any, Final
@@ -12,15 +12,18 @@ from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import PartialObject
 from topo_scheduler.kube.resources import Object, Resource
 
+_KUBEFLOW: Final = ("JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob")
 _FIELDS: Final = {
     ("apps", "Deployment"): "replicas",
     ("apps", "ReplicaSet"): "replicas",
     ("apps", "StatefulSet"): "replicas",
     ("", "ReplicationController"): "replicas",
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): "replicas",
     ("jobset.x-k8s.io", "JobSet"): "suspend",
     ("ray.io", "RayCluster"): "suspend",
     ("ray.io", "RayJob"): "suspend",
     ("trainer.kubeflow.org", "TrainJob"): "suspend",
+    **{("kubeflow.org", kind): "runPolicy.suspend" for kind in _KUBEFLOW},
 }
 """By group and kind. A suspended CronJob is not among them: the Jobs that it made go on."""
 
@@ -34,6 +37,7 @@ class WithSpec(PartialObject):
 class _Spec(Base):
     replicas: Any = None
     suspend: Any = None
+    run_policy: Any = None
 
 
 _decoder: Final = msgspec.json.Decoder(_Spec)
@@ -55,6 +59,9 @@ def halted(resource: Resource[Any], item: Object) -> str:
     except msgspec.DecodeError:
         return ""
     name = f"{resource.kind} {item.metadata.name}"
-    if _FIELDS[resource.group, resource.kind] == "suspend":
-        return f"{name} is suspended (spec.suspend)" if spec.suspend is True else ""
+    field = _FIELDS[resource.group, resource.kind]
+    if field != "replicas":
+        policy = spec.run_policy if isinstance(spec.run_policy, dict) else {}
+        suspended = spec.suspend if field == "suspend" else policy.get("suspend")
+        return f"{name} is suspended (spec.{field})" if suspended is True else ""
     return f"{name} is scaled to 0 (spec.replicas)" if type(spec.replicas) is int and spec.replicas == 0 else ""

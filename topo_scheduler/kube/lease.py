@@ -75,6 +75,11 @@ class Lease(msgspec.Struct):
         return self.spec.get("holderIdentity") or ""
 
     @property
+    def annotations(self) -> dict[str, Any]:
+        """Its annotations."""
+        return self.metadata.get("annotations") or {}
+
+    @property
     def version(self) -> str:
         """Its resourceVersion."""
         return self.metadata.get("resourceVersion") or ""
@@ -136,6 +141,7 @@ class LeaderElector:
         self._ended = NEVER  # when the last right to lead that we had ended, at the latest
         self._quiet_at = NEVER
         self._current: Lease | None = None  # as our last write left it; None if what is on the server is not known
+        self._notes: dict[str, str] = {}  # annotations that are written with each renewal
         self._observed: Lease | None = None  # another's …
         self._observed_at = NEVER  # … and since when it has not changed
 
@@ -146,6 +152,15 @@ class LeaderElector:
     def holds(self) -> bool:
         """Whether we may act as the leader at this very moment."""
         return self.left() > 0
+
+    def note(self, name: str, text: str) -> None:
+        """Write an annotation on the Lease with each renewal, so that the next leader finds it."""
+        self._notes[name] = text
+
+    def noted(self, name: str) -> str:
+        """Return an annotation of the Lease that we hold, as an earlier leader may have left it; empty for none."""
+        text = self._current.annotations.get(name, "") if self._current is not None else ""
+        return text if isinstance(text, str) else ""
 
     def quiet_seconds(self) -> float:
         """Seconds from now until no write of an earlier leader can take effect any more; 0 or less if none can now.
@@ -342,10 +357,13 @@ class LeaderElector:
     async def _write(self, current: Lease, spec: dict[str, Any]) -> Lease:
         """Compare and set; raises ``Conflict`` or ``NotFound`` if the lease is not as ``current`` any more."""
         self._current = None
+        metadata = {key: value for key, value in current.metadata.items() if key != "managedFields"}
+        if self._notes:
+            metadata["annotations"] = {**current.annotations, **self._notes}
         lease = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",
-            "metadata": {key: value for key, value in current.metadata.items() if key != "managedFields"},
+            "metadata": metadata,
             "spec": {**current.spec, **spec, "renewTime": micro_time(self._wall())},
         }
         method, path = ("PUT", self._path) if current.version else ("POST", self._collection)

@@ -32,12 +32,12 @@ class Owner:
     """Why it can't be read any more, and what to do; what is known is what it was before."""
 
     halted: str = ""
-    """Why it runs nothing, where that was asked for."""
+    """Why it runs nothing, where that was asked for: as its own object says, which is not watched."""
 
     @property
     def stopped(self) -> str:
         """Why its controller deletes the pods below it although it stays; empty where it does not."""
-        return _stopped(self.job) if self.job is not None else ""
+        return _stopped(self.job) if self.job is not None else self.halted
 
     def differs(self, other: "Owner") -> bool:
         """Whether something a placement may depend on has changed."""

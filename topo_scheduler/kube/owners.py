@@ -12,6 +12,8 @@ An owner that was deleted, or is being deleted, is reported by ``Chain.gone``: t
 pods next. A watched owner is known to be gone from its watch. One that is not watched is asked for again every
 ``NEEDED_SECONDS`` as long as pods below it are pending, and at once when a watched owner below it is deleted.
 An owner that was there and whose kind the API server serves no more is gone with its CustomResourceDefinition.
+One that is not watched is also read for being suspended or scaled to 0: the pods below it are deleted next. It is asked
+for again as soon as a pod below it is looked at, as it may have been resumed.
 ``confirm`` asks for all owners of an object again, before something is done for it that can't be undone.
 """
 
@@ -56,6 +58,9 @@ REFRESH_SECONDS = 60.0
 
 NEEDED_SECONDS = 15.0
 """The same while pods below it are pending: they must not be scheduled once it is deleted."""
+
+HALTED_SECONDS = 1.0
+"""The same for one that is suspended, as soon as a pod below it is looked at: those of a resumed one must not wait."""
 
 UNANSWERED_MOST_SECONDS = 120.0
 """The same for owners of which the API server gave no answer: the age doubles each time, up to this."""
@@ -169,6 +174,9 @@ class OwnerDirectory:
                 return None
             fetched.used = self._clock()
             found = fetched.answer
+            if isinstance(found, Owner) and found.halted and fetched.used - fetched.asked > HALTED_SECONDS:
+                fetched.asked = -inf
+                self._outdated.set()
         if isinstance(found, Owner) and not is_meant(found, namespace, reference):
             return Absent(f"{described(reference)} is not what its uid belongs to")
         return found
@@ -193,7 +201,7 @@ class OwnerDirectory:
             if known is not None:
                 return known
             async with self._slots.slot(namespace):
-                answer = await self._reader.read(namespace, reference)
+                answer = await self._reader.read(namespace, reference, halts=not self._reader.knows(reference))
             now = self._clock()
             if reference.uid not in self._watched:
                 self._fetched[key_of(namespace, reference)] = _Fetched(namespace, reference, answer, now, now)
@@ -233,7 +241,7 @@ class OwnerDirectory:
             async with self._confirmations.slot(namespace):
                 asked = self._clock()
                 answer = await self._reader.read(namespace, reference, halts=True)
-            stopped = (answer.stopped or answer.halted) if isinstance(answer, Owner) else ""
+            stopped = answer.stopped if isinstance(answer, Owner) else ""
             self._answered(namespace, reference, answer)
             if isinstance(answer, Absent) and answer.forbidden:
                 return answer.reason
@@ -309,7 +317,8 @@ class OwnerDirectory:
             fetched.asked = self._clock()
             try:
                 async with asyncio.timeout(REFRESH_TIMEOUT_SECONDS):
-                    answer = await self._reader.read(namespace, reference, attempts=1)
+                    halts = not self._reader.knows(reference)
+                    answer = await self._reader.read(namespace, reference, attempts=1, halts=halts)
             except (TimeoutError, KubeError) as error:
                 fetched.unanswered += 1
                 logger.debug("%s is not refreshed: %r", described(reference), error)
@@ -399,6 +408,8 @@ def _links(metadata: ObjectMeta, chain: Chain) -> list[tuple[str, OwnerReference
 def _refresh_age(fetched: _Fetched, *, needed: bool) -> float:
     """Seconds after which an owner is asked for again."""
     usual = NEEDED_SECONDS if needed else REFRESH_SECONDS
+    if needed and isinstance(fetched.answer, Owner) and fetched.answer.halted:
+        usual = min(usual, TICK_SECONDS)
     return min(UNANSWERED_MOST_SECONDS, usual * 2.0 ** min(fetched.unanswered, 8))
 
 

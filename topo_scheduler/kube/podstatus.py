@@ -3,7 +3,6 @@
 Of several nominations of a pod only the newest is written. What can't be written is logged, and nothing waits for it.
 """
 
-import asyncio
 import logging
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ import msgspec
 from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.kube.client import STRATEGIC_MERGE_PATCH, Client
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound
+from topo_scheduler.kube.fair_slots import FairSlots
 from topo_scheduler.kube.resources import PODS
 from topo_scheduler.kube.retrying import retried
 from topo_scheduler.kube.times import time as timestamp
@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 RETRY_SECONDS: Final = 30.0
 TIMEOUT_SECONDS: Final = 10.0
 CONCURRENCY: Final = 16
+OF_NAMESPACE: Final = 6
+"""Patches at once, in all and of one namespace, whose webhooks may not answer."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -30,7 +32,7 @@ class PodStatusWriter:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._slots = FairSlots(CONCURRENCY, OF_NAMESPACE)
         self._nodes: dict[str, str] = {}
         self._writing: set[str] = set()
 
@@ -86,7 +88,7 @@ class PodStatusWriter:
                 "PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH, timeout=TIMEOUT_SECONDS
             )
 
-        async with self._slots:
+        async with self._slots.slot(namespace):
             try:
                 await retried(send, seconds=RETRY_SECONDS, longest=5.0)
             except (NotFound, Conflict):

@@ -4,7 +4,6 @@ Each write says on which state of the object it was decided, so it can never und
 it is refused instead, and the decision is made anew. Repeating one is harmless: what is there already is as good.
 """
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim
 from topo_scheduler.kube.client import MERGE_PATCH, Client, decode
 from topo_scheduler.kube.errors import ApiError, Conflict, Forbidden, KubeError, Unreachable, lacks_rights
 from topo_scheduler.kube.errors import passes as _passes
+from topo_scheduler.kube.fair_slots import FairSlots
 from topo_scheduler.kube.resources import CLAIMS, VOLUMES
 from topo_scheduler.kube.retrying import retried
 from topo_scheduler.state.storage import (
@@ -30,6 +30,8 @@ from topo_scheduler.state.storage import (
 logger = logging.getLogger(__name__)
 
 CONCURRENCY = 16
+OF_NAMESPACE = 6
+"""Pods at once whose volumes are written, in all and of one namespace, whose webhooks may not answer."""
 RETRY_SECONDS = 20.0
 """How long a server that is busy or away is tried again."""
 TIMEOUT_SECONDS = 10.0
@@ -53,12 +55,13 @@ class VolumeWriter:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._slots = asyncio.Semaphore(CONCURRENCY)
+        self._slots = FairSlots(CONCURRENCY, OF_NAMESPACE)
 
     async def write(self, writes: Sequence[VolumeWrite]) -> Written:
         """Write in order, up to the first that fails."""
         result = Written()
-        async with self._slots:
+        namespace = writes[0].claim[0] if writes else ""
+        async with self._slots.slot(namespace):
             for write in writes:
                 try:
                     result.done.append((write, await self._settle(write)))

@@ -27,7 +27,7 @@ from topo_scheduler.kube.sinks import Deleted
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.state.storage import ReserveVolume, SelectNode, VolumeWrite
 
-QUERIES: Final = frozenset(("next_due", "explain", "may_evict"))
+QUERIES: Final = frozenset(("next_due", "explain", "may_evict", "goes_first"))
 """Methods of an engine that change nothing: they are not recorded."""
 STORED: Final[Mapping[str, Resource[Any]]] = {
     kind.plural: kind

@@ -38,7 +38,7 @@ from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.rechecks import Rechecks
 from topo_scheduler.scheduling.queueing.setting_aside import SettingAside
 from topo_scheduler.scheduling.queueing.sharing import Sharing
-from topo_scheduler.scheduling.queueing.standing import half_bound, lacking, least_of, order_of
+from topo_scheduler.scheduling.queueing.standing import half_bound, has_begun, lacking, least_of, order_of
 from topo_scheduler.scheduling.queueing.waking import Waking
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
@@ -279,6 +279,10 @@ class Engine:
         """Take over whether there are PodGroups of an API, as it was answered when ``asked``."""
         self.arrivals.groups_served(api, serving, asked)
 
+    def groups_remembered(self, api: GroupApi, now: float) -> None:
+        """Take over that an earlier leader listed PodGroups of an API: pods that name one wait if it is gone."""
+        self.world.groups.remember(api)
+
     def owner_changed(self, uid: str, now: float) -> None:
         """Understand again the pending pods below an owner that appeared or changed, with the next steps."""
         self.arrivals.owner_changed(uid)
@@ -311,7 +315,7 @@ class Engine:
             self.contested.answered(uid, now)
         if outcome in (BindOutcome.BOUND, BindOutcome.GONE):
             self.arrivals.bound_at_last(uid)
-        elif outcome is not BindOutcome.UNKNOWN:
+        elif not self.outcomes.awaits(uid):  # otherwise its end is not known yet
             self.arrivals.not_bound(uid, now)
             self.queue.back_off(order_of(workload), now + self.outcomes.backoff(workload, message))
         if outcome is BindOutcome.GONE:
@@ -350,8 +354,21 @@ class Engine:
                 self._out += self.outcomes.half.eviction_refused(*found, message, now)
 
     def bind_hangs(self, uid: str, now: float) -> None:
-        """Take over that the API server has not answered to a bind for a while, though it answers otherwise."""
+        """Take over that the API server has not answered to a bind for a while, though it answers otherwise.
+
+        The same of a bind of a half-bound gang that waits for its turn behind such binds.
+        """
         self.outcomes.hangs(uid)
+
+    def bind_recalled(self, uid: str, waited: bool, now: float) -> None:
+        """Take over that a Recall was carried out, and whether the bind ``waited`` for its turn until then."""
+        if self.outcomes.recalled(uid, waited=waited):
+            self.bind_finished(uid, BindOutcome.WITHDRAWN, "its gang is rolled back", now)
+
+    def goes_first(self, uid: str) -> bool:
+        """Return whether a pod's bind goes before others of its namespace: members of its gang are bound already."""
+        found = self.workloads.of_pod(uid)
+        return found is not None and has_begun(found[0])
 
     def may_bind(self, uid: str) -> str:
         """Return why a decided bind must not be written after all, or an empty string."""

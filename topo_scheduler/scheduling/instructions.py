@@ -98,6 +98,17 @@ class Withdraw:
 
 
 @dataclass(frozen=True, slots=True)
+class Recall:
+    """Write no Binding of a pod whose turn has not come; `Engine.bind_recalled` is told whether one waited.
+
+    ``gang`` the id of its gang.
+    """
+
+    pod: PodRef
+    gang: str
+
+
+@dataclass(frozen=True, slots=True)
 class MarkComplete:
     """Set the condition of a pod that says that its gang ran complete."""
 
@@ -157,6 +168,7 @@ Instruction = (
     | MarkGroup
     | Evict
     | Withdraw
+    | Recall
     | MarkComplete
     | Nominate
     | Preempt

@@ -300,7 +300,7 @@ class Groups:
     _known: dict[GroupKey, PodGroup] = field(default_factory=dict)
     _serving: dict[GroupApi, tuple[Serving, float]] = field(default_factory=dict)
     _served: set[GroupApi] = field(default_factory=set)
-    """APIs of which PodGroups were listed once: pods that name one were, and are, members of it."""
+    """APIs of which PodGroups were listed once, by an earlier leader too: pods that name one are members of it."""
     _wondered: bool = False
 
     def __iter__(self) -> Iterator[PodGroup]:
@@ -336,6 +336,10 @@ class Groups:
         self._serving[api] = (serving, asked)
         if serving is Serving.LISTED:
             self._served.add(api)
+
+    def remember(self, api: GroupApi) -> None:
+        """Note that PodGroups of an API were listed once."""
+        self._served.add(api)
 
     def was_served(self, api: GroupApi) -> bool:
         """Return whether PodGroups of an API were listed once, or one was seen."""

@@ -2,19 +2,20 @@
 
 The clock of a gang starts when something keeps it from being completed: a member finds no room, its bind fails or is
 not answered, a plugin fails, or the pods of the missing members do not exist. Every member that is bound starts it
-anew. When it has run out, all bound members are evicted, binds that are not settled are withdrawn, and the gang pauses,
-longer each time. A gang that ran complete once is left as it is: some of its members bear a condition that says so, so
-that the next leader knows it too.
+anew. When it has run out, all bound members are evicted, binds of which nothing was sent are taken back, others that
+are not settled are withdrawn, and the gang pauses, longer each time. A gang that ran complete once is left as it is:
+some of its members bear a condition that says so, so that the next leader knows it too.
 
 Until then the nodes that members had, whose binds failed, are kept from other workloads of the same or lower priority.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.instructions import Evict, Instruction, MarkComplete, Tell, reference
+from topo_scheduler.scheduling.instructions import Evict, Instruction, MarkComplete, Recall, Tell, reference
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.queueing.standing import half_bound
 from topo_scheduler.scheduling.world import World
@@ -22,14 +23,19 @@ from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
 ROLL_BACK_AFTER_SECONDS: Final = 5.0
 """How long a gang may stay half bound without another member being bound."""
+IDLE_SECONDS: Final = 1.0
+"""For so long a decision of which nothing is written yet, as a rehearsal or volumes are awaited, holds that back."""
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
 PART_INSTRUCTIONS: Final = 256
-"""Evictions and events of rollbacks that are handed out at once, two for each member."""
+"""Evictions, events and recalled binds of rollbacks that are handed out at once, two for each bound member."""
 PART_SECONDS: Final = 0.1
 """From one part to the next: a tenant can bind thousands of pods itself as a gang that is never complete."""
 MARKED_MEMBERS: Final = 3
 """Members of a complete gang that bear the condition: the fact outlives the loss of all but one of them."""
+
+IdleSince = Callable[[str], float]
+"""Returns when the bind of a member, by uid, was decided; infinite once it was handed out to be written."""
 
 
 class HalfGangs:
@@ -45,8 +51,8 @@ class HalfGangs:
         self._seats: dict[str, str] = {}
         """Workload of each member whose node is kept, by uid."""
         self.nominations = Nominations(world)
-        self._later: dict[str, deque[Evict | Tell]] = {}
-        """Evictions and events of rollbacks that are not handed out yet, by id of the gang; gangs take turns."""
+        self._later: dict[str, deque[Evict | Tell | Recall]] = {}
+        """What rollbacks ask for and is not handed out yet, by id of the gang; gangs take turns."""
         self._next_part = 0.0
 
     # ------------------------------------------------------------ the clock
@@ -66,7 +72,7 @@ class HalfGangs:
             self.hindered(workload, now)  # the bind of another member failed before this one took effect
 
     def hangs(self, workload: Workload, member: Member, decided: float) -> None:
-        """Note that the API server answers, but not to the bind of a member."""
+        """Note that the API server answers, but not to the bind of a member, or to those before which it waits."""
         self._hanging.add(member.uid)
         self.hindered(workload, max(workload.progressed, decided))
 
@@ -92,15 +98,15 @@ class HalfGangs:
         workload.half_bound_since = None
         workload.rollbacks, workload.not_before = 0, 0.0
 
-    def next_due(self) -> float | None:
+    def next_due(self, idle_since: IdleSince) -> float | None:
         """Return when `take_due` must be asked next."""
         part = [self._next_part] if self._later else []
-        return min([since + ROLL_BACK_AFTER_SECONDS for _, since in self._half()] + part, default=None)
+        return min([due for _, due in self._half(idle_since)] + part, default=None)
 
-    def take_due(self, now: float) -> list[Workload]:
+    def take_due(self, now: float, idle_since: IdleSince) -> list[Workload]:
         """Return the gangs that are to be rolled back now."""
         self._let_go()
-        return [workload for workload, since in self._half() if now - since >= ROLL_BACK_AFTER_SECONDS]
+        return [workload for workload, due in self._half(idle_since) if now >= due]
 
     def pause(self, workload: Workload, now: float) -> float:
         """Return until when a gang must not be tried; the present where it may be."""
@@ -117,7 +123,7 @@ class HalfGangs:
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(20, workload.rollbacks))
         workload.rollbacks += 1
         workload.not_before = now + pause
-        workload.half_bound_since = None
+        workload.half_bound_since, workload.progressed = None, 0.0
         workload.ran.clear()
         bound = [member for member in workload.at(Stage.BOUND) if not member.leaving]
         text = (
@@ -125,19 +131,20 @@ class HalfGangs:
             f" evicted, and the gang is tried again in {pause:.0f} s."
         )
         later = self._later.setdefault(workload.id, deque())
-        waiting = {instruction.pod.uid for instruction in later}
+        withdrawn = workload.at(Stage.ASSUMED)
+        self._withdrawn.update(member.uid for member in withdrawn)
+        later += [Recall(reference(member), workload.id) for member in withdrawn]
+        waiting = {instruction.pod.uid for instruction in later if not isinstance(instruction, Recall)}
         for member in bound:
             said = text if member.controlled else f"{text} This pod has no controller: create it again."
             if member.uid not in waiting:
                 later += self._evict(member, text, said)
         pending = workload.at(Stage.PENDING)
         later += [Tell(reference(one), True, Reason.FAILED_SCHEDULING, text) for one in pending]
-        withdrawn = [member.uid for member in workload.at(Stage.ASSUMED)]
-        self._withdrawn.update(withdrawn)
-        return withdrawn
+        return [member.uid for member in withdrawn]
 
     def part(self, now: float) -> list[Instruction]:
-        """Return the next part of what rollbacks evict and tell, without pods that are gone meanwhile."""
+        """Return the next part of what rollbacks ask for, without pods that are gone meanwhile."""
         out: list[Instruction] = []
         if self._later and now >= self._next_part:
             self._next_part = now + PART_SECONDS
@@ -217,17 +224,23 @@ class HalfGangs:
         known = not workload.found or workload.attempts or any(one.told_size for one in workload.members.values())
         return bool(known) and half_bound(workload)
 
-    def _half(self) -> list[tuple[Workload, float]]:
+    def _half(self, idle_since: IdleSince) -> list[tuple[Workload, float]]:
         known = [workload for id_ in self._clocks if (workload := self._workloads.get(id_)) is not None]
         half = [(workload, since) for workload in known if (since := workload.half_bound_since) is not None]
         self._clocks = {workload.id: None for workload, _ in half}
-        return [(workload, since) for workload, since in half if self._is_settled(workload)]
+        dues = [(workload, self._due(workload, since, idle_since)) for workload, since in half]
+        return [(workload, due) for workload, due in dues if due < inf]
 
-    def _is_settled(self, workload: Workload) -> bool:
-        # As long as binds are on their way it is not known who is bound; one that hangs is no reason to wait.
-        return all(member.uid in self._hanging for member in workload.members.values() if member.stage is Stage.ASSUMED)
+    def _due(self, workload: Workload, since: float, idle_since: IdleSince) -> float:
+        """Return when a gang is to be rolled back; infinite as long as binds are on their way: who is bound then?
 
-    def _evict(self, member: Member, text: str, said: str) -> list[Evict | Tell]:
+        One that hangs, or waits behind such, is no reason to wait.
+        """
+        assumed = (member.uid for member in workload.members.values() if member.stage is Stage.ASSUMED)
+        idle = [idle_since(uid) for uid in assumed if uid not in self._hanging]
+        return max([since + ROLL_BACK_AFTER_SECONDS, *(at + IDLE_SECONDS for at in idle)])
+
+    def _evict(self, member: Member, text: str, said: str) -> list[Evict | Tell | Recall]:
         member.evicted = True
         return [Evict(reference(member), text), Tell(reference(member), True, Reason.ROLLED_BACK, said)]
 

@@ -234,6 +234,10 @@ class HeldBack:
             if not rehearsal.waiting:
                 self._ended.append(rehearsal)
 
+    def is_tried(self, uid: str) -> bool:
+        """Return whether a decided pod waits for the answer to a rehearsal, its own or that of another."""
+        return uid in self._rehearsals
+
     def pardon(self) -> None:
         """Hold back nobody any longer: what refused them may have been repaired."""
         for kind in list(self._held):

@@ -3,15 +3,13 @@
 All members are assumed before the first is bound. A bind that fails gives back what it held; the member is placed
 again near the others; pods like one that the API server refused are tried before they are bound (`held_back`). A gang
 that was never complete and can't be completed is rolled back: its bound members that
-have a controller are evicted (bare pods never). A bind whose end is unknown keeps what it holds and is written again
-to the same node.
+have a controller are evicted (bare pods never), and binds of which nothing was sent are taken back. A bind whose end is
+unknown keeps what it holds and is written again to the same node (`unsettled`).
 """
 
-import heapq
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
-from typing import Final
 
 from topo_scheduler.api.annotations import (
     ADDRESS,
@@ -37,6 +35,7 @@ from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.scheduling.binding.crowding import closed_to, crowded_out
 from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS, HalfGangs
 from topo_scheduler.scheduling.binding.held_back import STOPPED, HeldBack, kind_of
+from topo_scheduler.scheduling.binding.unsettled import Unsettled
 from topo_scheduler.scheduling.binding.volume_binding import VolumeBinding
 from topo_scheduler.scheduling.instructions import (
     Bind,
@@ -52,9 +51,6 @@ from topo_scheduler.scheduling.placing.bandwidth import bandwidth_of
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
-
-WRITE_AGAIN_AFTER: Final = 1.0
-"""Seconds before a bind of unknown end is written again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +69,7 @@ class Outcomes:
         self.volumes = VolumeBinding(world.around, config.volume_bind_timeout)
         self.held_back = HeldBack()
         self._sent: dict[str, _Sent] = {}
-        self._again: list[tuple[float, str]] = []
-        self._unsettled: set[str] = set()
+        self._unsettled = Unsettled()
         """Those that may have been written, or were not for a reason that passes."""
         self.half = HalfGangs(world, workloads)
 
@@ -216,25 +211,36 @@ class Outcomes:
             self.forget(uid)
             return []
         workload, member = found
+        withdrawn, unsettled = self.half.is_withdrawn(uid), uid in self._unsettled
+        if withdrawn and (outcome is BindOutcome.UNKNOWN or (outcome is BindOutcome.WITHDRAWN and unsettled)):
+            return [self._withdraw(uid)]
         if outcome is BindOutcome.UNKNOWN:
-            if self.half.is_withdrawn(uid):
-                return [Withdraw(sent.bind)]
-            heapq.heappush(self._again, (now + WRITE_AGAIN_AFTER, uid))
-            self._unsettled.add(uid)
+            self._unsettled.put(uid, member.namespace, now)
             return []
         late = self.half.bound_too_late(workload, member) if outcome is BindOutcome.BOUND else []
         if outcome is BindOutcome.BOUND:
             self.held_back.bound(uid)
         elif outcome is BindOutcome.REJECTED:
             self._hold_back(workload, member, message, now)
+        if unsettled and outcome is not BindOutcome.WITHDRAWN:
+            self._unsettled.answered(uid, now)
         self.forget(uid)
         if outcome is BindOutcome.BOUND:
             member.stage = Stage.BOUND
             self.half.gets_on(workload, now)
+            self._hasten(workload, now)
             marks = self.note_complete(workload)
             text = f"Successfully assigned {member.key} to {member.node}{sent.why}"
             return [*marks, Tell(reference(member), False, Reason.SCHEDULED, text), *late]
+        if withdrawn and outcome is BindOutcome.WITHDRAWN:
+            self._take_back(member)  # why was told with the rollback
+            workload.failing = True
+            return []
         return self._failed(workload, member, outcome, message, now)
+
+    def recalled(self, uid: str, *, waited: bool) -> bool:
+        """Return whether a bind has ended as nothing was sent: it ``waited`` for its turn, or was not handed out."""
+        return uid in self._sent and self.half.is_withdrawn(uid) and (waited or not self._is_handed_out(uid))
 
     def settle(self, workload: Workload, member: Member, outcome: BindOutcome, now: float) -> None:
         """Bring stage and ledger in line with the end of a bind, and do nothing else: taking it over raised."""
@@ -242,8 +248,7 @@ class Outcomes:
             self.forget(member.uid)
             member.stage = Stage.BOUND
         elif outcome is BindOutcome.UNKNOWN:
-            heapq.heappush(self._again, (now + WRITE_AGAIN_AFTER, member.uid))
-            self._unsettled.add(member.uid)
+            self._unsettled.put(member.uid, member.namespace, now)
         else:
             self._take_back(member)
             workload.failing = True
@@ -255,12 +260,13 @@ class Outcomes:
         """Note that the API server answers, but not to this bind."""
         found = self._workloads.of_pod(uid)
         if found is not None and (sent := self._sent.get(uid)) is not None:
+            self._unsettled.hangs(uid)
             self.half.hangs(*found, sent.bind.decided)
 
     def forget(self, uid: str) -> None:
         """Drop a bind that has ended, or whose pod is gone; its end does not matter any more."""
         self._sent.pop(uid, None)
-        self._unsettled.discard(uid)
+        self._unsettled.drop(uid)
         self.half.ended(uid)
         self.held_back.release(uid)
         self.volumes.release(uid)
@@ -286,23 +292,21 @@ class Outcomes:
 
     def due(self, now: float) -> list[Instruction]:
         """Return what is due by now: binds to write again, gangs to roll back."""
-        out: list[Instruction] = []
-        while self._again and self._again[0][0] <= now:
-            _, uid = heapq.heappop(self._again)
-            if uid in self._sent:
-                bind = self._sent[uid].bind
-                out.append(Withdraw(bind) if self.half.is_withdrawn(uid) else bind)
-        for workload in self.half.take_due(now):
+        for workload in self.half.take_due(now, self._idle_since):
             self._roll_back(workload, now)
-        return out + self.half.part(now)
+        again = (
+            self._withdraw(uid) if self.half.is_withdrawn(uid) else self._sent[uid].bind
+            for uid in self._unsettled.take_due(now)
+        )
+        return [*again, *self.half.part(now)]
 
     def next_due(self) -> float | None:
         """Return when `due` must be asked next."""
-        times = [due] if (due := self.half.next_due()) is not None else []
+        times = [due] if (due := self.half.next_due(self._idle_since)) is not None else []
         if (volumes := self.volumes.next_due()) is not None:
             times.append(volumes)
-        if self._again:
-            times.append(self._again[0][0])
+        if (again := self._unsettled.next_due()) is not None:
+            times.append(again)
         return min(times, default=None)
 
     def check_overdrawn(self, pod: Pod) -> list[Instruction]:
@@ -326,6 +330,23 @@ class Outcomes:
 
     # ------------------------------------------------------------ inside
 
+    def _is_handed_out(self, uid: str) -> bool:
+        """Return whether a bind was handed out to be written: others wait for volumes, or are being tried."""
+        return not (self.held_back.is_tried(uid) or self.volumes.holds_back(uid))
+
+    def _idle_since(self, uid: str) -> float:
+        return inf if self._is_handed_out(uid) else self._sent[uid].bind.decided
+
+    def _withdraw(self, uid: str) -> Withdraw:
+        self._unsettled.drop(uid)
+        return Withdraw(self._sent[uid].bind)
+
+    def _hasten(self, workload: Workload, now: float) -> None:
+        """Write the other members again at once whose binds are not settled: a gang must not stay half."""
+        if self._unsettled and workload.gang and not workload.complete:
+            for member in workload.at(Stage.ASSUMED):
+                self._unsettled.hasten(member.uid, now)
+
     def _failed(
         self, workload: Workload, member: Member, outcome: BindOutcome, message: str, now: float
     ) -> list[Instruction]:
@@ -348,9 +369,10 @@ class Outcomes:
         return [Tell(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
 
     def _roll_back(self, workload: Workload, now: float) -> None:
-        for uid in self.half.roll_back(workload, now):
+        for uid in filter(self._is_handed_out, self.half.roll_back(workload, now)):
             # The next try is made with `dryRun`, so that none of the gang is bound before this one would be.
             self._hold_back(workload, workload.members[uid], "its bind was not answered", now)
+            self._unsettled.hasten(uid, now)
 
     def _hold_back(self, workload: Workload, member: Member, why: str, now: float) -> None:
         self.held_back.refused(kind_of(member), workload.id, why, now)

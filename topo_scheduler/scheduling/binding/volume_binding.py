@@ -160,6 +160,11 @@ class VolumeBinding:
             if any(choice.claim in claims for choice in one.choices):
                 one.problem = "the volume could not be reserved for another pod that uses the same claim"
 
+    def holds_back(self, uid: str) -> bool:
+        """Return whether the bind of a pod was not handed out yet, as volumes of its decision are awaited."""
+        group = self._groups.get(uid)
+        return group is not None and (bool(group.waiting) or any(group is one for one in self._complete))
+
     # ------------------------------------------------------------ what came of it
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:

@@ -24,6 +24,11 @@ def half_bound(workload: Workload) -> bool:
     return bound > 0 and max(bound, len(workload.ran)) < workload.size
 
 
+def has_begun(workload: Workload) -> bool:
+    """Return whether members of a gang are bound, or were, that never ran whole. Cheap, unlike `half_bound`."""
+    return workload.gang and not workload.complete and (workload.found or workload.progressed > 0)
+
+
 def needed_now(workload: Workload) -> int:
     """Return how many more members must be placed for the workload to have its size."""
     left = workload.size

@@ -1,0 +1,153 @@
+"""Items of many namespaces that wait to be written: the oldest first, and of one namespace so many at once at most."""
+
+import heapq
+import itertools
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+STALE_ENTRIES: Final = 64
+"""Outdated entries that a heap may hold beside twice those that count."""
+
+
+@dataclass(slots=True)
+class _Entry(Generic[T]):
+    namespace: str
+    since: float
+    number: int
+    item: T
+
+
+class FairQueue(Generic[K, T]):
+    """A namespace that has its share under way is passed over, however old what it has is.
+
+    Of one key one item is under way at a time; another that is put meanwhile waits until that is done.
+    """
+
+    def __init__(self, each: int) -> None:
+        """``each`` items under way of one namespace."""
+        self._each = each
+        self._entries: dict[K, _Entry[T]] = {}
+        self._behind: dict[K, _Entry[T]] = {}
+        """What waits until an item of the same key is done."""
+        self._by_namespace: dict[str, list[tuple[float, int, K]]] = {}
+        """A heap for each namespace. What was taken out otherwise is skipped when it comes up."""
+        self._heads: list[tuple[float, int, str]] = []
+        """Heap of the first of each namespace that may be taken; outdated ones are skipped, too."""
+        self._offered: dict[str, int] = {}
+        """Number of the last of each namespace that was put into it and not found outdated since."""
+        self._counts: Counter[str] = Counter()
+        """What waits, by namespace."""
+        self._under_way: dict[K, str] = {}
+        self._held: Counter[str] = Counter()
+        self._numbers = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._entries) + len(self._behind)
+
+    def count(self, namespace: str) -> int:
+        """Return how many items of a namespace wait."""
+        return self._counts[namespace]
+
+    def keys(self) -> set[K]:
+        """Return the keys of what waits or is under way."""
+        return self._entries.keys() | self._behind.keys() | self._under_way.keys()
+
+    def get(self, key: K) -> T | None:
+        """Return what waits under a key."""
+        entry = self._entries.get(key) or self._behind.get(key)
+        return entry.item if entry is not None else None
+
+    def put(self, key: K, namespace: str, since: float, item: T) -> None:
+        """Let an item wait, in place of what waits under its key; ``since`` decides its turn, in seconds."""
+        self.pop(key)
+        self._counts[namespace] += 1
+        entry = _Entry(namespace, since, next(self._numbers), item)
+        if key in self._under_way:
+            self._behind[key] = entry
+        else:
+            self._line_up(key, entry)
+
+    def pop(self, key: K) -> T | None:
+        """Take out what waits under a key."""
+        entry = self._entries.pop(key, None) or self._behind.pop(key, None)
+        if entry is None:
+            return None
+        self._counts[entry.namespace] -= 1
+        if not self._counts[entry.namespace]:
+            del self._counts[entry.namespace]
+        self._offer(entry.namespace)
+        return entry.item
+
+    def pop_oldest(self) -> T | None:
+        """Take out the oldest item, whatever share its namespace has."""
+        firsts = [first for name in list(self._by_namespace) if (first := self._first(name)) is not None]
+        return self.pop(min(firsts)[2]) if firsts else None
+
+    def oldest(self) -> float | None:
+        """Return since when the next item waits that may be taken."""
+        while self._heads:
+            since, number, namespace = self._heads[0]
+            first = self._first(namespace)
+            if first is not None and first[:2] == (since, number) and self._held[namespace] < self._each:
+                return since
+            heapq.heappop(self._heads)
+            if self._offered.get(namespace) == number:
+                del self._offered[namespace]
+        return None
+
+    def take(self) -> tuple[K, T]:
+        """Take the next item, as far as `oldest` has one; `done` is to be called with its key."""
+        if self.oldest() is None:
+            raise LookupError("nothing may be taken")
+        namespace = self._heads[0][2]
+        first = self._first(namespace)
+        assert first is not None
+        key, item = first[2], self._entries[first[2]].item
+        self._under_way[key] = namespace
+        self._held[namespace] += 1
+        self.pop(key)
+        return key, item
+
+    def done(self, key: K) -> None:
+        """Note that what was taken has ended."""
+        namespace = self._under_way.pop(key)
+        self._held[namespace] -= 1
+        if not self._held[namespace]:
+            del self._held[namespace]
+        if (entry := self._behind.pop(key, None)) is not None:
+            self._line_up(key, entry)
+        self._offer(namespace)
+
+    def _line_up(self, key: K, entry: _Entry[T]) -> None:
+        self._entries[key] = entry
+        heap = self._by_namespace.setdefault(entry.namespace, [])
+        heapq.heappush(heap, (entry.since, entry.number, key))
+        if len(heap) > 2 * self._counts[entry.namespace] + STALE_ENTRIES:
+            heap[:] = [one for one in heap if (known := self._entries.get(one[2])) and known.number == one[1]]
+            heapq.heapify(heap)
+        self._offer(entry.namespace)
+
+    def _offer(self, namespace: str) -> None:
+        """Let the first of a namespace be taken, if it has not its share under way."""
+        first = self._first(namespace)
+        if first is None or self._held[namespace] >= self._each or self._offered.get(namespace) == first[1]:
+            return
+        self._offered[namespace] = first[1]
+        heapq.heappush(self._heads, (first[0], first[1], namespace))
+        if len(self._heads) > 2 * len(self._offered) + STALE_ENTRIES:
+            self._heads = [one for one in self._heads if self._offered.get(one[2]) == one[1]]
+            heapq.heapify(self._heads)
+
+    def _first(self, namespace: str) -> tuple[float, int, K] | None:
+        heap = self._by_namespace.get(namespace, [])
+        while heap:
+            entry = self._entries.get(heap[0][2])
+            if entry is not None and entry.number == heap[0][1]:
+                return heap[0]
+            heapq.heappop(heap)
+        self._by_namespace.pop(namespace, None)
+        return None
