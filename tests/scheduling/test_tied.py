@@ -285,6 +285,24 @@ def test_anti_affinity_to_pods_of_another_namespace_keeps_no_members_apart() -> 
         assert all(pod.spec.node_name for pod in pods)
 
 
+@pytest.mark.parametrize("gpus", [(1, 1, 1, 1), (2, 1, 1)])
+def test_a_spread_with_an_empty_selector_counts_no_member(gpus: tuple[int, ...]) -> None:
+    # kube-scheduler counts no bound pod for it, so that the node which nobody may use sets no limit.
+    open_node = make_node("n0", "s/l", gpus=4, labels={HOST: "n0"})
+    d = Driver([open_node, make_node("n1", "s/l", gpus=4, labels={HOST: "n1"}, unschedulable=True)])
+    constraint = TopologySpreadConstraint(HOST, "DoNotSchedule", 1, label_selector=LabelSelector())
+    pods = [make_pod(f"g-{at}", gpus=count, labels={"app": "web"}) for at, count in enumerate(gpus)]
+    for pod in pods:
+        pod.metadata.annotations |= {
+            "topology.scheduler/gang-name": "g",
+            "topology.scheduler/gang-size": str(len(gpus)),
+        }
+        pod.spec.topology_spread_constraints = [constraint]
+    d.apply(*pods)
+    d.settle()
+    assert [pod.spec.node_name for pod in pods] == ["n0"] * len(gpus)
+
+
 @pytest.mark.parametrize("launcher", [0, 1, 2])
 def test_a_member_that_may_go_anywhere_leaves_the_nodes_that_others_need(launcher: int) -> None:
     labels = [{HOST: f"n{at}", "pool": pool} for at, pool in enumerate(("a", "b", "a"))]

@@ -30,6 +30,11 @@ class Spread:
     honor_taints: bool
     self_match: bool
 
+    @property
+    def counts_siblings(self) -> bool:
+        """Whether it counts bound pods like its own: kube-scheduler counts none for an empty selector."""
+        return self.self_match and not self.selector.everything
+
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
@@ -60,7 +65,7 @@ class Constraints:
     @property
     def mutual(self) -> bool:
         """Whether pods like this are tied to each other beyond one node."""
-        return bool(self.apart - {HOSTNAME}) or self.self_affine or any(one.self_match for one in self.spread)
+        return bool(self.apart - {HOSTNAME}) or self.self_affine or any(one.counts_siblings for one in self.spread)
 
 
 @dataclass(frozen=True, slots=True)

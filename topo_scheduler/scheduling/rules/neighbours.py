@@ -450,13 +450,15 @@ def _spread_base(around: Surroundings, cls: PodClass, constraint: Spread) -> Rem
     own = frozenset((cls.constraints.namespace,)) if cls.constraints else frozenset()
     conditions = ((constraint.selector, own),)
     # kube-scheduler leaves out bound pods that are being deleted, and all for an empty selector, but no nominated pod.
+    # The further pods of a search are members that it has seated: these are bound before the next one is looked at.
     none = constraint.selector.everything
-    bound, nominated = around.residents.tally(conditions, living=True), around.residents.tally(conditions)
+    bound = around.residents.tally(conditions, living=True)
+    further = None if none and around.remembered is not None else around.residents.tally(conditions)
     counts = np.zeros(nodes.rows, np.int64) if none else bound.counts(nodes.rows)
     values = len(nodes.values) + 1
     sums = np.bincount(column[counted], weights=counts[counted], minlength=values).astype(np.int64)
     domains = np.flatnonzero(np.bincount(column[counted], minlength=values)).astype(np.int64)
-    return Remembered(column, sums, nominated, counted, domains, (constraint, cls))
+    return Remembered(column, sums, further, counted, domains, (constraint, cls))
 
 
 ON_NODE: Final = frozenset({NodeReason.PORTS, NodeReason.DISK})
