@@ -112,14 +112,26 @@ class Surroundings:
             self._namespace_changes += 1
 
     def seen_by(self, cls: PodClass, profile: Profile | None) -> PodClass:
-        """Return a pod's class with the affinity and anti-affinity of residents that are meant for it."""
-        residents = self.residents
+        """Return a pod's class with the affinity and anti-affinity of residents that are meant for it.
+
+        What its own says of pods like itself is settled as far as the labels of its namespace are known.
+        """
+        residents, constraints = self.residents, cls.constraints
         if self.shunned.any_shunned and profile and (nodes := self.shunned.shunned(profile.namespace, cls)):
             cls = replace(cls, shunned=nodes)
+        if constraints is not None and constraints.by_namespace:
+            cls = self._settled(cls, constraints)
         if profile is None or not (residents.repelling or residents.attracting):
             return cls
         repelled, attracted = self._meant_for(profile)
         return replace(cls, repelled=repelled, attracted=attracted) if repelled or attracted else cls
+
+    def _settled(self, cls: PodClass, constraints: Constraints) -> PodClass:
+        labels = (self.namespaces or {}).get(constraints.namespace)
+        if labels is None:
+            return cls
+        charge(len(constraints.apart_by_namespace) + len(constraints.affine_by_namespace))
+        return replace(cls, constraints=constraints.in_namespace(labels))
 
     @property
     def terms_changed(self) -> tuple[int, int]:
@@ -235,7 +247,7 @@ def _affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) ->
         return np.ones(len(rows), np.bool_)
     labelled = np.ones(len(rows), np.bool_)
     found = np.ones(len(rows), np.bool_)
-    nobody = True
+    nobody, own = True, constraints.namespace
     for term in constraints.affinity:
         key = ("affine", id(term), id(constraints))
         known = _remembered(around, key, partial(_affine, around, constraints, term))
@@ -243,7 +255,7 @@ def _affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) ->
         found &= known.beside(rows, extra) > 0
         nobody &= not known.with_further(extra).any()
     # The first of a series with affinity to itself may go anywhere.
-    first = nobody and constraints.self_affine and _own(constraints, _conditions(around, constraints))
+    first = nobody and constraints.self_affine and all(means(around, one, own) for one in constraints.affinity)
     return labelled if first else labelled & found
 
 
@@ -256,10 +268,6 @@ def _affine(around: Surroundings, constraints: Constraints, term: Term) -> Remem
     charge(len(conditions))
     tally = around.residents.tally(conditions)
     return _summed(around, term, pods_matching(around, conditions), tally, constraints)
-
-
-def _own(constraints: Constraints, conditions: Iterable[Condition]) -> bool:
-    return all(namespaces is None or constraints.namespace in namespaces for _, namespaces in conditions)
 
 
 def _anti_affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
@@ -366,6 +374,14 @@ def condition_of(around: Surroundings, term: Term) -> Condition:
         return term.selector, None
     named = {name for name, labels in (around.namespaces or {}).items() if term.namespace_selector.matches(labels)}
     return term.selector, term.namespaces | named
+
+
+def means(around: Surroundings, term: Term, namespace: str) -> bool:
+    """Return whether a pod's own term means pods of a namespace, as `condition_of` has it."""
+    if namespace in term.namespaces or term.namespace_selector.matches({}):
+        return True
+    labels = (around.namespaces or {}).get(namespace)
+    return labels is not None and term.namespace_selector.matches(labels)
 
 
 def pods_matching(around: Surroundings, conditions: tuple[Condition, ...], *, living: bool = False) -> Int64:
