@@ -13,6 +13,9 @@ from tests.scheduling.stream import Run, Stream
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.reserving.holds import Reservation
+from topo_scheduler.scheduling.reserving.words import _only_held
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.resources import GPU
 
 OFF = "{reservation: {enabled: false}}"
 
@@ -715,3 +718,74 @@ def test_held_nodes_are_used_in_time_only_and_every_gang_starts_when_it_was_prom
             )
             assert run.started is not None
             assert run.started <= promised.get(id_, inf)
+
+
+# ---------------------------------------------------------------- when it moves
+
+
+def overdue() -> Driver:
+    """Three places for a gang of one node: the first is not free when it was expected to be."""
+    d = Driver(fabric({"s1/l1": 1, "s1/l2": 1, "s1/l3": 1}))
+    for number, ends in enumerate((600, 1500, 1600), 1):
+        running(d, "abc"[number - 1], f"s1-l{number}-1", ends=ends)
+    waiting_gang(d, size=1)
+    assert [*held(d)["large-0"].nodes] == ["s1-l1-1"]
+    return d
+
+
+def until(d: Driver, moment: float) -> list[str]:
+    """Let time pass; return the nodes that are held then."""
+    while d.now < moment:
+        d.step(5)
+    return [*held(d)["large-0"].nodes]
+
+
+def test_it_moves_when_what_it_waits_for_is_late_and_others_are_clearly_earlier() -> None:
+    d = overdue()
+    assert until(d, 1050) == ["s1-l1-1"], "the first is expected at 1500, as the second is"
+    assert until(d, 1150) == ["s1-l2-1"]
+
+
+def test_one_that_has_moved_is_more_patient() -> None:
+    d = overdue()
+    assert until(d, 1150) == ["s1-l2-1"]
+    assert until(d, 1610) == ["s1-l2-1"], "expected at 1620, and the third at 1600"
+
+
+def test_nothing_is_due_where_there_is_nothing_to_wait_for() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    running(d, "web", "s1-l1-1", restart="Always")
+    waiting_gang(d, size=1, seconds=10_000)
+    for _ in range(30):
+        d.step(1000)
+    assert d.engine.reserving.next_due() is None
+
+
+def test_a_pod_whose_job_ends_by_a_moment_ends_by_it(half_free: Driver) -> None:
+    for name, ends in (("late", 3700), ("early", 3500)):
+        job = make_job(name)
+        job.spec.active_deadline_seconds, job.status.start_time = ends + 100, timestamp(-100)
+        half_free.own(job_owner(job))
+        pod = make_pod(name, gpus=8, owner=controlled_by("Job", name))
+        assert bool(half_free.run(pod)) == (name == "early")
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "requested", "charged", "asked", "only"),
+    [
+        (8, 8, 8, 8, True),
+        (8, 8, 4, 8, False),
+        (8, 8, 4, 4, True),
+        (8, 4, 4, 4, False),
+        (8, 4, 4, 8, True),
+        (8, 0, 0, 8, False),
+    ],
+)
+def test_a_node_lacks_room_only_because_it_is_held_when_what_is_held_would_do(
+    allocatable: int, requested: int, charged: int, asked: int, only: bool
+) -> None:
+    """``requested`` includes what is held."""
+    d = Driver(fabric({"s1/l1": 1}))
+    nodes, cls = d.engine.world.nodes, PodClass(((GPU, asked),))
+    nodes.allocatable[0, GPU], nodes.requested[0, GPU] = allocatable, requested
+    assert _only_held(nodes, 0, {GPU: charged}, cls) is only

@@ -71,6 +71,36 @@ def test_nothing_is_left_once_the_pods_are_gone() -> None:
     assert not residents.repelling_index._abroad
 
 
+WEB = Selector((Clause("app", "In", frozenset(("web",))),))
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "further", "elsewhere"),
+    [("x", NOTHING, 0), ("y", NOTHING, 1), ("xy", NOTHING, 1), ("", EVERYTHING, 1), ("x", EVERYTHING, 1)],
+)
+def test_a_term_is_compared_with_pods_of_the_namespaces_that_it_may_mean_alone(
+    namespaces: str, further: Selector, elsewhere: int
+) -> None:
+    index = term_index.TermIndex[str]()
+    index.change("term", "x", frozenset(namespaces), (WEB, further), 1)
+    assert len(list(index.candidates("y", {"app": "web"}))) == elsewhere
+    own = list(index.candidates("x", {"app": "web"}))
+    assert set(own) == {"term"}
+    assert len(own) <= ("x" in namespaces) + elsewhere, "looked up once each, where it is kept"
+    assert list(index.candidates("x", {"app": "db"})) == list(index.candidates("y", {})) == []
+
+
+def test_what_happens_to_a_copy_leaves_the_original_as_it_was() -> None:
+    index = term_index.TermIndex[str]()
+    index.change("term", "x", frozenset("xy"), (WEB, NOTHING), 1)
+    twin = index.copy()
+    twin.change("term", "x", frozenset("xy"), (WEB, NOTHING), -1)
+    twin.change("other", "x", frozenset("xy"), (WEB, NOTHING), 1)
+    for namespace in "xy":
+        assert set(index.candidates(namespace, {"app": "web"})) == {"term"}
+        assert set(twin.candidates(namespace, {"app": "web"})) == {"other"}
+
+
 def crowd(residents: Residents, namespaces: Selector, *clauses: Clause) -> None:
     """Let pods of a namespace have 20,000 different terms, none of which matches the others' pods."""
     for number in range(2000):
