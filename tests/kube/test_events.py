@@ -384,7 +384,7 @@ async def test_what_waits_for_long_waits_once() -> None:
         await asyncio.sleep(400)
         record(r)
         assert len(r) == 1
-        assert r._queued == {"default": 1}
+        assert r._queue.count("default") == 1
 
 
 @virtual_time
