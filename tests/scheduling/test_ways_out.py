@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import EPOCH, make_node, make_pod, timestamp
 from tests.scheduling.driver import Driver
+from tests.scheduling.every_way import HOST, LEAF
 from topo_scheduler.api.objects import ContainerPort, Node, Pod, Taint, Toleration
+from topo_scheduler.api.selectors import Affinity
+from topo_scheduler.scheduling.explaining import ending_by_trial
 from topo_scheduler.scheduling.explaining.combined import MOST_TOLD
 from topo_scheduler.scheduling.explaining.ways import Cost, Ended, Kind, Way
 from topo_scheduler.scheduling.explaining.ways_text import say
@@ -44,11 +48,16 @@ class Held:
     gpus: int
     gang: str = ""
     hours: int = 0
+    app: str = ""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A cluster, and a gang that may not fit."""
+    """A cluster, and a gang that may not fit.
+
+    ``others`` so many of its pods, the last, ask for ``other_gpus``. ``apart`` and ``near`` topology keys over which
+    its pods keep away from pods of their app, or want to be near such that run.
+    """
 
     places: Sequence[Place]
     held: Sequence[Held]
@@ -56,6 +65,10 @@ class Case:
     gpus: int
     annotations: dict[str, str] = field(default_factory=dict)
     zone: str = ""
+    others: int = 0
+    other_gpus: int = 0
+    apart: str = ""
+    near: str = ""
 
 
 def nodes_of(case: Case, back: Sequence[str] = ()) -> list[Node]:
@@ -69,7 +82,7 @@ def nodes_of(case: Case, back: Sequence[str] = ()) -> list[Node]:
             place.path,
             gpus=place.gpus,
             model=place.model,
-            labels={"zone": place.zone} if place.zone else {},
+            labels={HOST: place.name, **({"zone": place.zone} if place.zone else {})},
             unschedulable=cordoned,
             ready=ready,
             taints=[*taints, AWAY] if cordoned else taints,
@@ -88,6 +101,7 @@ def running(case: Case, but: Sequence[str] = ()) -> list[Pod]:
             annotations["expected-duration"] = f"{held.hours}h"
         pod = make_pod(held.name, gpus=held.gpus, node=held.node, annotations=annotations, phase="Running")
         pod.metadata.uid = f"uid-{held.name}"
+        pod.metadata.labels |= {"app": held.app} if held.app else {}
         pod.status.start_time = timestamp(0)
         pods.append(pod)
     return pods
@@ -97,10 +111,17 @@ def members(case: Case, size: int | None = None, **changed: str) -> list[Pod]:
     size = case.size if size is None else size
     annotations = {"gang-name": "new", "gang-size": str(size), **case.annotations, **changed}
     pods = [
-        make_pod(f"new-{n}", gpus=case.gpus, annotations=dict(annotations), created=n, uid=f"uid-new-{n}")
-        for n in range(size)
-    ]
+        make_pod(f"new-{n}", gpus=gpus, annotations=dict(annotations), created=n, uid=f"uid-new-{n}")
+        for n, gpus in enumerate([case.gpus] * (case.size - case.others) + [case.other_gpus] * case.others)
+    ][:size]
     for pod in pods:
+        if case.apart or case.near:
+            term = {"topologyKey": case.apart or case.near, "labelSelector": {"matchLabels": {"app": "x"}}}
+            kind = "podAntiAffinity" if case.apart else "podAffinity"
+            wanted = {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+            pod.spec.affinity = msgspec.convert(wanted, Affinity)
+        if case.apart:
+            pod.metadata.labels["app"] = "x"
         if case.zone:
             pod.spec.node_selector = {"zone": case.zone}
     return pods
@@ -298,6 +319,120 @@ def test_the_time_that_is_told_is_the_first_at_which_there_is_room(case: Case) -
     found = [way.until for way in told(case) if way.kind is Kind.WAIT]
     event(f"has an end: {first is not None}")
     assert found == ([EPOCH + 3600.0 * first] if first is not None else [])
+
+
+# ---------------------------------------------------------------- gangs that only the planner can judge
+
+GANGS = ("segments", "different", "segments of different pods", "apart", "near")
+
+
+@st.composite
+def harder_gangs(draw: st.DrawFn, kind: str) -> Case:
+    """The same clusters, for gangs in segments, of different pods, and of pods that look at others."""
+    case = draw(cases())
+    annotations = dict(case.annotations)
+    if level := draw(st.sampled_from(["", "", "leaf", "spine"])):
+        annotations["required-level"] = level
+    size = draw(st.integers(2, 6))
+    if kind.startswith("segments"):
+        size, annotations["segment-size"] = draw(st.sampled_from([2, 4, 6])), "2"
+    others = draw(st.integers(1, size - 1)) if "different" in kind else 0
+    other_gpus = draw(st.sampled_from([gpus for gpus in (1, 2, 4) if gpus != case.gpus]))
+    held = [replace(one, app=draw(st.sampled_from(["", "x"]))) for one in case.held]
+    key = draw(st.sampled_from([HOST, LEAF]))
+    return replace(
+        case,
+        size=size,
+        annotations=annotations,
+        others=others,
+        other_gpus=other_gpus,
+        held=held,
+        apart=key if kind == "apart" else "",
+        near=LEAF if kind == "near" else "",
+    )
+
+
+def test_of_gangs_of_different_pods_the_cheapest_pod_ends_wherever_the_gang_would_go() -> None:
+    paths = ["t/c", "s/a", "t/c", "s/b", "s/a", "s/b", "s/b", "s/b"]
+    gpus, models = [4, 2, 4, 4, 2, 4, 2, 2], "YXXXXYYX"
+    places = [Place(f"n{n}", paths[n], gpus[n], model=models[n]) for n in range(8)]
+    nodes, sizes = ["n7", "n2", "n4", "n6", "n4", "n5", "n1"], [2, 2, 1, 1, 1, 1, 1]
+    gangs = ["", "", "elder", "", "", "old", "old"]
+    held = [Held(f"p{n}", nodes[n], sizes[n], gangs[n]) for n in range(7)]
+    case = Case(places, held, size=3, gpus=2, annotations={"placement": "preferred"}, others=1, other_gpus=4)
+    assert cheapest(case) == (1, 1)
+    (way,) = [way for way in told(case) if way.kind is Kind.FREE]
+    assert (way.cost.pods, way.cost.gpus) == (1, 1)
+    assert way.least
+
+
+def test_of_gangs_in_segments_the_cheapest_pod_ends_wherever_the_gang_would_go() -> None:
+    places = [Place("n0", "t/d", 2), Place("n1", "t/d", 2), Place("n2", "t/c", 4)]
+    held = [Held("p0", "n2", 4, "old"), Held("p1", "n1", 2), Held("p2", "n0", 1, "old"), Held("p3", "n0", 1)]
+    case = Case(places, held, size=2, gpus=1, annotations={"segment-size": "2"})
+    assert cheapest(case) == (1, 2)
+    (way,) = [way for way in told(case) if way.kind is Kind.FREE]
+    assert (way.cost.pods, way.cost.gpus) == (1, 2)
+    assert way.least
+
+
+@pytest.mark.parametrize(("bound", "value"), [("MOST_TRIALS", 5), ("MOST_SETS", 1)])
+def test_where_the_search_for_the_least_ends_at_a_bound_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, bound: str, value: int
+) -> None:
+    # What making room costs at least is one pod of each of two nodes; that the small one is not enough must be tried.
+    places = [Place(f"n{n}", "s/a", 4) for n in range(9)]
+    held = [Held(f"p{n}", f"n{n}", 3) for n in range(9)] + [Held("small", "n8", 1)]
+    case = Case(places, held, size=2, gpus=4, others=1, other_gpus=2)
+    (way,) = [way for way in told(case) if way.kind is Kind.FREE]
+    assert way.least and "smaller" not in say(way, EPOCH)
+    monkeypatch.setattr(ending_by_trial, bound, value)
+    (way,) = [way for way in told(case) if way.kind is Kind.FREE]
+    assert not way.least and say(way, EPOCH).endswith(" GPUs (a smaller set may be enough)")
+    assert true(case, way)
+
+
+def test_a_pod_that_keeps_a_gang_away_from_another_node_of_its_leaf_is_found() -> None:
+    places = [Place("n0", "s/a", 8), Place("n1", "s/a", 1, cordoned=True), Place("n2", "s/b", 8)]
+    held = [Held("p0", "n1", 1, app="x")]
+    case = Case(places, held, size=2, gpus=4, apart=LEAF)
+    assert cheapest(case) == (1, 1)
+    (way,) = [way for way in told(case) if way.kind is Kind.FREE]
+    assert ended(way) == ["default/p0"]
+
+
+def test_a_pod_ends_though_the_gang_wants_to_be_near_others_that_might_end() -> None:
+    places = [Place("n0", "s/a", 2), Place("n1", "s/a", 2)]
+    held = [Held("p0", "n0", 1, app="x"), Held("p1", "n1", 2)]
+    case = Case(places, held, size=2, gpus=1, near=LEAF)
+    assert cheapest(case) == (1, 2)
+    (way,) = [way for way in told(case) if way.kind is Kind.FREE]
+    assert ended(way) == ["default/p1"]
+
+
+@pytest.mark.parametrize("kind", GANGS)
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(st.data())
+def test_of_gangs_that_only_the_planner_can_judge_no_fewer_pods_would_do(kind: str, data: st.DataObject) -> None:
+    case = data.draw(harder_gangs(kind))
+    assume(len(units(case)) <= 5)
+    assume(not placed(case, members(case)))
+    expected = cheapest(case)
+    event(f"can be freed: {expected is not None}")
+    found = [way for way in told(case) if way.kind is Kind.FREE]
+    assert [(way.cost.pods, way.cost.gpus) for way in found] == ([expected] if expected is not None else [])
+    assert all(way.least for way in found)
+
+
+@pytest.mark.parametrize("kind", GANGS)
+@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(st.data())
+def test_of_gangs_that_only_the_planner_can_judge_every_way_out_is_true(kind: str, data: st.DataObject) -> None:
+    case = data.draw(harder_gangs(kind))
+    found = told(case)
+    for way in found:
+        event(f"told: {way.kind}")
+        assert true(case, way), way
 
 
 # ---------------------------------------------------------------- gangs that are seated one by one

@@ -135,7 +135,8 @@ class WayOut(Value):
     (``returnNodes``), or that the gang would use; ``size`` pods that fit (``reduce``); ``level`` innermost level of
     which one domain would hold the gang (``relax``); ``demand`` and ``value`` what is to be changed in the pods
     (``relax``, ``dropDemand``), or how nodes come back; ``until`` RFC 3339 (``wait``); ``parts`` what must
-    be done together (``combine``), else empty.
+    be done together (``combine``), else empty. ``least`` whether no cheaper set of pods would do (``free``); false
+    where the search for one ended at its bound.
     """
 
     kind: Literal["wait", "returnNodes", "relax", "dropDemand", "reduce", "free", "combine"]
@@ -149,6 +150,7 @@ class WayOut(Value):
     value: str | None
     until: str | None
     parts: list["WayOut"]
+    least: bool | None
 
 
 class Why(Value):

@@ -14,16 +14,15 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.scheduling.explaining.ending import AT_ONCE, place_without
+from topo_scheduler.scheduling.explaining.pods_that_end import pods_that_end
 from topo_scheduler.scheduling.explaining.running import Running
 from topo_scheduler.scheduling.explaining.ways import Cost, Kind, Scene, Way
 from topo_scheduler.scheduling.explaining.ways_out import (
-    AT_ONCE,
     fewer_demands,
     fewer_members,
     level_offers,
     other_levels,
-    place_without,
-    pods_that_end,
     reduced,
     single_ways,
     without,

@@ -25,6 +25,7 @@ from topo_scheduler.scheduling.preemption.regions import Bool, Region, regions_f
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.resources import GPU
 
 EXACT: Final = 8
 """Units of a domain up to which every set of them is tried."""
@@ -56,10 +57,16 @@ class Board:
         self.limited = bool(self._limits.max_nodes_per_leaf or self._limits.max_gpus_per_leaf)
         """Whether a leaf may not be filled."""
         self._gpus = view.cls.gpus
+        self.exact = True
+        """Whether every set was tried of each domain that was cleared."""
+        self.gpus = np.where(view.columns == GPU, view.amounts, 0).astype(np.int64)
+        """GPUs that a member asks for, in the column of those."""
+        self.by_share = bool(view.cls.share)
+        """Whether members ask for a share of a GPU: more may fit than what is free of each resource says."""
         capped = self._limits.members_per_leaf(self._gpus)
         shut = bool(self._limits.max_gpus_per_leaf and self._gpus and not capped)
         self.regions: list[Region] = [] if shut else regions_for(ask, layout, rule)
-        self._wanted = view.amounts
+        self.wanted = view.amounts
         self._wants: list[int] = view.amounts.tolist()
         self.usable: Bool = view.eligible
         self._most = 1 if view.cls.constraints is not None and view.cls.constraints.alone else ask.members
@@ -101,7 +108,7 @@ class Board:
 
     def fit(self, free: Int64, usable: Bool) -> Int64:
         """Return how many members rows hold with so much free (int64[rows, columns]) where they are usable."""
-        fit = np.minimum(self._most, (np.maximum(free, 0) // self._wanted).min(axis=1))
+        fit = np.minimum(self._most, (np.maximum(free, 0) // self.wanted).min(axis=1))
         return np.where(usable, fit, 0).astype(np.int64)
 
     def room(self, free: Sequence[int]) -> int:
@@ -125,12 +132,13 @@ class Board:
             region = self.regions[number]
             if not self.holds(region, most):
                 continue
-            inside = [n for row in region.rows.tolist() if self.usable[row] for n in self._on(row)]
+            inside = [n for row in region.rows.tolist() if self.usable[row] for n in self.on(row)]
             units = sorted({int(self.running.unit[n]) for n in inside})
             if len(units) <= EXACT:
                 found = set(self._every_set(region, units))
                 yield None
             else:
+                self.exact = False
                 found = yield from self._step_by_step(region, now, cheapest)
             if found:
                 cost = self.cost(found)
@@ -142,20 +150,21 @@ class Board:
         costs = [self.running.units[unit].cost for unit in units]
         return sum(pods for pods, _ in costs), sum(gpus for _, gpus in costs)
 
-    def _on(self, row: int) -> range:
+    def on(self, row: int) -> range:
+        """Return the pods on a row, by their place in `Running`."""
         return range(self._first[row], self._last[row])
 
     def _every_set(self, region: Region, units: Sequence[int]) -> list[int]:
         sets = np.arange(1, 1 << len(units), dtype=np.int64)
         taken: Bool = (sets[:, None] >> np.arange(len(units))) & 1 == 1
-        freed = np.zeros((len(units), len(region.rows), len(self._wanted)), np.int64)
+        freed = np.zeros((len(units), len(region.rows), len(self.wanted)), np.int64)
         place = {row: at for at, row in enumerate(region.rows.tolist())}
         for at, unit in enumerate(units):
             for number in self.running.units[unit].numbers:
                 if (row := int(self.running.row[number])) in place:
                     freed[at, place[row]] += self.amounts[number]
         free = self.free[region.rows][None] + np.tensordot(taken.astype(np.int64), freed, axes=1)
-        fits = np.minimum(self._most, (np.maximum(free, 0) // self._wanted).min(axis=2))
+        fits = np.minimum(self._most, (np.maximum(free, 0) // self.wanted).min(axis=2))
         good = np.flatnonzero(region.holds(fits * self.usable[region.rows], self.members, self._limits, self._gpus))
         if not len(good):
             return []
@@ -182,7 +191,7 @@ class Board:
             yield region.rows.tolist()
             return
         room = [int(now[rows].sum()) for rows in leaves]
-        held = [sum(len(self._on(row)) for row in rows.tolist()) for rows in leaves]
+        held = [sum(len(self.on(row)) for row in rows.tolist()) for rows in leaves]
         roomy = sorted(range(count), key=lambda leaf: (-room[leaf], held[leaf], leaf))[: region.most]
         quiet = sorted(range(count), key=lambda leaf: (held[leaf] - room[leaf], leaf))[: region.most]
         for chosen in dict.fromkeys((tuple(sorted(roomy)), tuple(sorted(quiet)))):
@@ -239,7 +248,7 @@ class Board:
     def _sets(self, row: int, free: list[int], fit: int, chosen: set[int]) -> list[tuple[int, tuple[int, ...]]]:
         """Return the cheapest sets of units whose end makes room on a row for 1, 2, ... more members."""
         held: dict[int, tuple[int, ...]] = {}
-        for number in self._on(row):
+        for number in self.on(row):
             unit = int(self.running.unit[number])
             if unit not in chosen:
                 amounts = tuple(self.amounts[number].tolist())

@@ -56,7 +56,8 @@ class Way:
 
     ``ended`` what must end, or is waited for; ``nodes`` that get free, or are put back; ``size`` members that fit;
     ``level`` innermost level of which one domain would hold the gang; ``demand`` and ``value`` what is to be changed in
-    the pods; ``until`` seconds since the epoch; ``parts`` of several that help only together.
+    the pods; ``until`` seconds since the epoch; ``parts`` of several that help only together; ``least`` whether it is
+    certain that no cheaper set of pods to end would do.
     """
 
     kind: Kind
@@ -69,6 +70,7 @@ class Way:
     value: str = ""
     until: float = 0.0
     parts: tuple["Way", ...] = ()
+    least: bool = True
 
 
 @dataclass(slots=True)

@@ -6,32 +6,23 @@ first, and what ends the work of others last.
 """
 
 import copy
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import inf
 from typing import Final
 
 import numpy as np
 
 from topo_scheduler.api.annotations import PLACEMENT, REQUIRED_LEVEL, Enforcement
-from topo_scheduler.scheduling.explaining.freeing import Board
-from topo_scheduler.scheduling.explaining.running import Running, Unit
-from topo_scheduler.scheduling.explaining.ways import Cost, Ended, Kind, Scene, Way
+from topo_scheduler.scheduling.explaining.pods_that_end import pods_that_end
+from topo_scheduler.scheduling.explaining.running import Running
+from topo_scheduler.scheduling.explaining.ways import Cost, Kind, Scene, Way
 from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.rules.demands import Demand, demands_of
-from topo_scheduler.scheduling.rules.neighbours import looks_around
 from topo_scheduler.state.crossing import depth_in
-from topo_scheduler.state.decision import Decision, SizeRule
 from topo_scheduler.state.workloads import Member, Workload
 
-VERIFIED: Final = 6
-"""Sets of pods to end that the planner is asked about, the cheapest first."""
 NODES_SINGLY: Final = 12
 """Nodes to be put back of which it is tried one by one whether they are needed."""
-TRIALS: Final = 48
-"""How often the planner is asked where pods look at each other, and it can't be worked out on arrays."""
-AT_ONCE: Final = 250
-"""Pods that are taken away between two pauses."""
 FEW_SIZES: Final = 32
 """Sizes up to which each is asked about as an attempt."""
 SIZES: Final = 4096
@@ -52,16 +43,6 @@ def single_ways(scene: Scene, running: Running) -> Iterator[None]:
     yield from fewer_demands(scene)
     yield from fewer_members(scene)
     yield from pods_that_end(scene, running)
-
-
-def pods_that_end(scene: Scene, running: Running) -> Iterator[None]:
-    """Wait until pods end of which that is known, or end some."""
-    if scene.rule is not None and running.pods:
-        alike = len(scene.ask.groups) == 1 and not looks_around(scene.ask.groups[0][0])
-        if alike and not scene.ask.in_segments:
-            yield from _by_arrays(scene, scene.rule, running)
-        else:
-            yield from _by_trial(scene, running)
 
 
 def changed(workload: Workload, members: Iterable[Member] = (), **changes: object) -> Workload:
@@ -220,151 +201,3 @@ def _nodes_back(scene: Scene) -> Iterator[None]:
             told = "uncordon" if all(nodes.ready[row] for row in needed) else value
             scene.found.append(Way(Kind.RETURN, Cost(nodes=len(names)), nodes=names, value=told))
             return
-
-
-# ---------------------------------------------------------------- pods that end
-
-
-def _by_arrays(scene: Scene, rule: SizeRule, running: Running) -> Iterator[None]:
-    planner = scene.what_if.planner
-    boards = []
-    for view in planner.views_for(scene.ask):
-        boards.append(Board(planner, view, scene.ask, scene.layout, rule, running))
-        yield
-    yield from _until_they_end(scene, boards, running)
-    cleared: list[tuple[tuple[int, int], int, int, tuple[int, ...]]] = []
-    for number, board in enumerate(boards):
-        for one in board.clearances():
-            if one is not None:
-                cleared.append((one.cost, number, one.region, one.units))
-            yield
-    for cost, _, _, units in sorted(cleared)[:VERIFIED]:
-        if (yield from _ends(scene, running, units)):
-            _tell_free(scene, cost, [running.units[unit] for unit in units])
-            return
-
-
-def _until_they_end(scene: Scene, boards: Sequence[Board], running: Running) -> Iterator[None]:
-    """The time at which enough has ended of what is known to end."""
-    # What should have ended by now tells nothing any more.
-    ends = np.where(running.ends > scene.wall, running.ends, np.inf)
-    times = np.unique(ends[np.isfinite(ends)])
-    of_pod = ends[running.unit]
-    yield
-    low, high = 0, len(times)
-    while low < high:
-        middle = (low + high) // 2
-        if any(board.any_holds(board.fits(of_pod <= times[middle])) is not None for board in boards):
-            high = middle
-        else:
-            low = middle + 1
-        yield
-    for moment in times[low : low + 3].tolist():
-        for board in boards:
-            region = board.any_holds(board.fits(of_pod <= moment))
-            yield
-            if region is None:
-                continue
-            inside = np.zeros(scene.what_if.planner.nodes.rows, np.bool_)
-            inside[region.rows] = True
-            near = running.units_on(inside, ends <= moment)
-            yield
-            if (yield from _waits(scene, running, near)):
-                return
-
-
-def _waits(scene: Scene, running: Running, units: Sequence[int]) -> Generator[None, None, bool]:
-    """Tell to wait for units, or for those of them on whose nodes the workload would go, if that is enough."""
-    decision = yield from place_without(scene, running, units)
-    if decision is None:
-        return False
-    rows = {seat.row for seat in decision.seats}
-    fewer = [n for n in units if any(pod.row in rows for pod in running.units[n].pods)]
-    if len(fewer) < len(units) and (yield from _ends(scene, running, fewer)):
-        units = fewer
-    ended = tuple(_ended(running.units[n]) for n in units)
-    until = max(one.ends for one in ended)
-    seconds = max(0, round(until - scene.wall))
-    scene.found.append(Way(Kind.WAIT, Cost(seconds=seconds), ended=ended, until=until))
-    return True
-
-
-def _by_trial(scene: Scene, running: Running) -> Iterator[None]:
-    """The same for gangs in segments, or whose members differ or look at other pods: by asking the planner, a bounded
-    number of times.
-
-    First what ends in time, then everything: of it those on whose nodes the gang would go, and of these as many stay as
-    can, by halves.
-    """
-    eligible = np.zeros(scene.what_if.planner.nodes.rows, np.bool_)
-    for cls, _ in scene.ask.groups:
-        eligible |= scene.what_if.planner.views.get(cls).eligible
-    useful = [n for n, unit in enumerate(running.units) if any(eligible[pod.row] for pod in unit.pods)]
-    timed = [n for n in useful if scene.wall < running.units[n].ends < inf]
-    timed.sort(key=lambda n: running.units[n].ends)
-    if timed:
-        low, high = 1, len(timed)
-        enough = yield from _ends(scene, running, timed)
-        while enough and low < high:
-            middle = (low + high) // 2
-            if (yield from _ends(scene, running, timed[:middle])):
-                high = middle
-            else:
-                low = middle + 1
-        if enough:
-            yield from _waits(scene, running, timed[:high])
-    decision = yield from place_without(scene, running, useful)
-    if decision is None:
-        return
-    rows = {seat.row for seat in decision.seats}
-    units = [n for n in useful if any(pod.row in rows for pod in running.units[n].pods)]
-    if not units or not (yield from _ends(scene, running, units)):
-        return
-    units.sort(key=lambda n: (running.units[n].cost, n), reverse=True)
-    left, parts = set(units), [units]
-    asked = scene.what_if.asked
-    while parts and scene.what_if.asked - asked < TRIALS:
-        part = parts.pop()
-        rest = left - set(part)
-        if rest and (yield from _ends(scene, running, sorted(rest))):
-            left = rest
-        elif len(part) > 1:
-            parts += [part[len(part) // 2 :], part[: len(part) // 2]]
-    ended = [running.units[n] for n in sorted(left)]
-    cost = sum(unit.cost[0] for unit in ended), sum(unit.cost[1] for unit in ended)
-    _tell_free(scene, cost, ended)
-
-
-def place_without(scene: Scene, running: Running, units: Sequence[int]) -> Generator[None, None, Decision | None]:
-    """Return the decision once units have ended. They are taken away and put back in parts.
-
-    Whoever stops in between throws the copy away.
-    """
-    pods = [pod for n in units for pod in running.units[n].pods]
-    parts = [pods[at : at + AT_ONCE] for at in range(0, len(pods), AT_ONCE)]
-    for part in parts:
-        scene.what_if.remove(part)
-        yield
-    decision = scene.what_if.decide(scene.workload, scene.members)
-    for part in parts:
-        yield
-        scene.what_if.restore(part)
-    return decision
-
-
-def _ends(scene: Scene, running: Running, units: Sequence[int]) -> Generator[None, None, bool]:
-    """Return whether the workload has a place once units have ended."""
-    decision = yield from place_without(scene, running, units)
-    return decision is not None
-
-
-def _tell_free(scene: Scene, cost: tuple[int, int], units: Sequence[Unit]) -> None:
-    names = scene.what_if.planner.nodes.names
-    nodes = tuple(sorted({names[pod.row] for unit in units for pod in unit.pods}))
-    ended = tuple(_ended(unit) for unit in units)
-    scene.found.append(Way(Kind.FREE, Cost(pods=cost[0], gpus=cost[1]), ended=ended, nodes=nodes))
-
-
-def _ended(unit: Unit) -> Ended:
-    pods = tuple(sorted(pod.occupant.key for pod in unit.pods))
-    return Ended(unit.name, unit.gang, pods, unit.gpus, unit.ends)

@@ -41,7 +41,8 @@ def say(way: Way, wall: float, reader: str = "") -> str:
         case Kind.FREE:
             who = _ended(way, reader)
             on = f"{_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
-            return f"end {who} on {on}: {_count(way.cost.pods, 'pod')}, {_count(way.cost.gpus, 'GPU')}"
+            more = "" if way.least else " (a smaller set may be enough)"
+            return f"end {who} on {on}: {_count(way.cost.pods, 'pod')}, {_count(way.cost.gpus, 'GPU')}{more}"
 
 
 def say_all(ways: Sequence[Way], wall: float, room: int = NOTE_BYTES, reader: str = "") -> str:
