@@ -135,3 +135,17 @@ async def test_the_largest_gang_is_shown_for_whole_nodes_and_for_typical_members
             for member in ("node", "typical")
         }
         assert shown == {"node": 8 * (4 - used), "typical": 8 * 4 - 4}
+
+
+@virtually
+async def test_latency_counts_from_when_a_pod_was_first_seen_not_from_the_decision() -> None:
+    async with cluster({"s1/l1": 3}) as world:
+        daemon = world.start(configured())
+        await world.leading()
+        world.gang("g", 4)
+        await world.run(20.0)
+        world.add_fabric({"s1/l2": 4})
+        await world.until(lambda: world.whole("g"))
+        await world.run(1.0)
+        assert metric(daemon, "latency_seconds_count") == 4
+        assert metric(daemon, "latency_seconds_sum") > 4 * 19.0

@@ -12,6 +12,7 @@ from tests.helpers import Owner, make_node, make_pod
 from tests.kube.test_owners import CRD, TEMPLATE, create, ray_cluster, reference
 from tests.kube.virtual import now, virtual_time
 from tests.kube.world import World, world
+from tests.observability.test_metrics import samples
 from tests.scheduling.driver import Driver
 from topo_scheduler.api.objects import OwnerReference, Pod
 from topo_scheduler.api.reasons import Reason
@@ -67,6 +68,12 @@ class Evicting:
     def evictions(self) -> int:
         """Evictions that reached the server."""
         return self.world.asked("create", "pods/eviction")
+
+    def counted(self) -> dict[str, float]:
+        """Return how many preemptions a scrape shows, by outcome."""
+        name = "topology_scheduler_preemption_victims_total"
+        seen = samples(self.executor._metrics)
+        return {dict(labels)["outcome"]: value for (one, labels), value in seen.items() if one == name}
 
     @property
     def running(self) -> int:
@@ -161,6 +168,7 @@ async def test_pods_are_evicted_for_a_gang_whose_owner_is_there() -> None:
         await e.settled()
         assert (e.evictions, e.running) == (2, 0)
         assert e.events.reasons == [Reason.PREEMPTED] * 2
+        assert e.counted() == {"evicted": 2}
 
 
 @virtual_time
@@ -191,6 +199,7 @@ async def test_an_eviction_that_is_tried_again_is_withdrawn_when_its_gang_is_del
             w.server.faults.clear()
             await e.settled()
             assert e.running == 2 and Reason.PREEMPTED not in e.events.reasons
+            assert e.counted() == {"withdrawn": 2}
 
 
 @pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])

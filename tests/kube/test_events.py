@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from topo_scheduler.kube import events as module
+from topo_scheduler.kube.errors import Undecodable
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse
 from topo_scheduler.simulation.apiserver.faults import Fault
@@ -407,6 +408,34 @@ async def test_what_was_said_again_lately_is_remembered_longest(monkeypatch: pyt
                 record(r, message, reason="BindFailed")
                 assert await r.flush(5)
         assert sorted(event["note"] for event in await posted(w)) == ["new", "often", "once"]
+
+
+@virtual_time
+async def test_an_event_that_is_lost_does_not_make_one_forgotten_that_was_posted_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 1)
+    post, lost = EventRecorder._post, iter([True])
+
+    async def lose_the_first(self: EventRecorder, series: Any, occurrence: Any) -> None:
+        if next(lost, False):
+            await asyncio.sleep(1)
+            raise Undecodable("an answer that says nothing")
+        await post(self, series, occurrence)
+
+    monkeypatch.setattr(EventRecorder, "_post", lose_the_first)
+    async with world() as w:
+        r = recorder(w)
+        async with running(r.run()):
+            record(r, "a", reason="BindFailed")
+            await asyncio.sleep(module.SETTLE_SECONDS + 0.1)
+            record(r, "b", reason="BindFailed")
+            record(r, "a", reason="BindFailed")
+            await asyncio.sleep(2)
+            record(r, "a", reason="BindFailed")
+            assert await r.flush(5)
+        assert r.failed == 1
+        assert sorted(event["note"] for event in await posted(w)) == ["a", "b"]
 
 
 @virtual_time

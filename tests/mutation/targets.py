@@ -46,7 +46,7 @@ TESTS: Final = tuple(
     f"tests/{name}"
     for name in (
         *("api", "state", "scheduling", "recovery", "observability", "recording", "plugins", "evicting"),
-        *("cli/test_filter.py", "breaking/test_leaders.py"),
+        *("cli/test_filter.py", "breaking/test_leaders.py", "breaking/test_fenced_writes.py"),
         *("kube/test_fence.py", "kube/test_lease.py", "kube/test_lease_properties.py"),
     )
 )

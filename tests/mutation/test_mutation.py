@@ -3,13 +3,14 @@
 import builtins
 import os
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
 from tests.mutation.loaded import SEEN, Loaded, changed, marked, original
 from tests.mutation.score import Mutant, interval, table
-from tests.mutation.targets import ROOT, TARGETS, TESTS
+from tests.mutation.targets import PACKAGE, ROOT, TARGETS, TESTS
 from tests.mutation.trial import forked
 from topo_scheduler.kube.lease import boot_time
 
@@ -20,6 +21,15 @@ def test_modules_of_all_parts_and_tests_exist() -> None:
     for target in TARGETS:
         assert target.files(), target.name
     assert [test for test in TESTS if not (ROOT / test).exists()] == []
+
+
+def test_each_file_of_the_packages_that_decide_is_in_one_part() -> None:
+    packages = ("scheduling", "state", "recovery", "observability")
+    paths = [path for package in packages for path in (ROOT / PACKAGE / package).rglob("*.py")]
+    with_functions = [path.relative_to(ROOT) for path in paths if "def " in path.read_text()]
+    parts = Counter(file for target in TARGETS for file in target.files())
+    assert [path for path in with_functions if parts[path] != 1] == []
+    assert parts[LEASE.relative_to(ROOT)] == 1
 
 
 def test_code_takes_the_place_of_a_loaded_function_and_of_that_alone() -> None:

@@ -1,10 +1,13 @@
 """Each metric carries its own figure: a family that showed another's, or none, is noticed here."""
 
 from dataclasses import fields
+from typing import Any, cast
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from topo_scheduler.executor import Executor
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot, Written
+from topo_scheduler.scheduling.instructions import Announce, CountFailure
 from topo_scheduler.state.decision import Decision, Quality, ScoreParts, Verdict
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
@@ -165,3 +168,24 @@ def test_binds_and_plugins_are_counted() -> None:
     point = (("plugin", "power"), ("point", "score"))
     assert seen["topology_scheduler_plugin_duration_seconds_sum", point] == 0.5
     assert seen["topology_scheduler_plugin_errors_total", (*point, ("reason", "timeout"))] == 1
+
+
+def test_what_the_engine_announces_is_counted_as_it_says() -> None:
+    metrics, nothing = Metrics(Snapshot), cast("Any", None)
+    executor = Executor(
+        nothing,
+        nothing,
+        metrics,
+        name="topo-scheduler",
+        clock=nothing,
+        wall=nothing,
+        start=nothing,
+        changed=nothing,
+        confirm=nothing,
+    )
+    executor.carry_out(Announce(decision(Verdict.UNSCHEDULABLE), 0.25))
+    executor.carry_out(CountFailure("deciding", "time"))
+    seen = samples(metrics)
+    assert seen["topology_placement_decisions_total", (("verdict", "unschedulable"),)] == 1
+    assert seen["topology_scheduler_placement_duration_seconds_sum", ()] == 0.25
+    assert seen["topology_scheduler_workload_failures_total", (("kind", "time"), ("phase", "deciding"))] == 1

@@ -3,7 +3,10 @@
 import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.helpers import make_node, make_pod
@@ -11,6 +14,7 @@ from tests.scheduling.driver import Driver, configured
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.placing.within_links import _narrowed
 
 LEAF = "links: [{level: leaf, capacity: 800Gb}]"
 SPREAD = "topologyConstraints: {maxNodesPerLeaf: 1}"
@@ -437,3 +441,16 @@ def capacities(d: Driver) -> dict[str, int]:
         for index, amount in enumerate(mbits[world.links.wiring.uplinks(depth)].tolist()):
             found["/".join(layout.domain_path(depth, index))] = amount
     return {name: amount for name, amount in found.items() if amount >= 0}
+
+
+@pytest.mark.parametrize(("spared", "kept"), [((), 1), ((0,), 2), ((0, 0), 3), ((0, 0, 0), 4)])
+def test_domains_around_the_one_that_holds_most_are_not_limited_by_their_uplinks(
+    spared: tuple[int, ...], kept: int
+) -> None:
+    """Uplinks for 1, 2 and 3 nodes, from the outermost to the leaf: those of all that are spared do not count."""
+    one_domain, rows = np.array([0, 4], np.int64), np.arange(4, dtype=np.int64)
+    layout = SimpleNamespace(depth=3, order=rows, offsets=np.arange(5, dtype=np.int64), domains=[one_domain] * 4)
+    wiring = SimpleNamespace(layout=layout, uplinks=lambda level: slice(level - 1, level))
+    served, none = np.array([1, 2, 3], np.int64), np.empty(0, np.int64)
+    room: Any = SimpleNamespace(wiring=wiring, below=served, home=none)
+    assert int(_narrowed(room, np.ones(4, np.int64), 0, spared).sum()) == kept

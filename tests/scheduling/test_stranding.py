@@ -4,6 +4,7 @@ import pytest
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver
+from tests.scheduling.planning import Small, gang, grid
 from tests.scheduling.test_levels import asking
 from topo_scheduler.state.resources import GPU
 
@@ -39,3 +40,15 @@ def test_a_lost_member_that_is_placed_again_is_no_other_gang() -> None:
     d.delete(members[0])
     d.run(asking(2, gpus=2)[0])
     assert len(d.engine.world.history.gangs.sizes(GPU)) == 1
+
+
+def test_of_pairs_of_leaves_that_is_taken_in_which_a_usual_gang_still_fits() -> None:
+    """Free are 16, 14, 16 and 12 GPUs; 4 members of 3 GPUs go to the first leaf of a pair, 1 to the second.
+
+    Of l2 and l3 the second has 13 GPUs left then, of l1 and l2 only 11: too few for the gangs of 12 that are usual.
+    """
+    small = Small(grid(1, 4, 2))
+    for node, gpus in (("s1l2n2", 2), ("s1l4n1", 4)):
+        small.hold(node, gpus=gpus)
+    small.world.history.gangs.note(GPU, 12)
+    assert small.leaves(gang(5, 3)) == ["s1/l2", "s1/l3"]

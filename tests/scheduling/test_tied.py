@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,8 @@ from topo_scheduler.api.selectors import (
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
+from topo_scheduler.scheduling.placing.seating import SORTED_FIRST, Seating
+from topo_scheduler.state.nodes import Int64
 
 LAUNCHER = LabelSelector({"role": "launcher"})
 
@@ -362,3 +365,17 @@ def test_a_member_that_may_go_anywhere_leaves_the_nodes_that_others_need(launche
     d.apply(*_apart(*pods))
     d.settle()
     assert sorted(pod.spec.node_name for pod in pods) == ["n0", "n1", "n2"]
+
+
+def test_nodes_further_away_are_tried_where_the_nearest_are_all_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More are near than are put in order first; alike nodes are one option."""
+    near = SORTED_FIRST + 1
+    seating = object.__new__(Seating)
+    seating._choices, seating._leaf = 3, np.array([0] * near + [1, 2], np.int64)
+
+    def one_a_leaf(self: Seating, group: int, candidates: Int64, distance: Int64) -> list[int]:
+        return sorted({int(self._leaf[at]): at for at in candidates.tolist()[::-1]}.values())
+
+    monkeypatch.setattr(Seating, "_in_order", one_a_leaf)
+    everything = np.arange(near + 2, dtype=np.int64)
+    assert seating._best_first(0, everything, np.zeros(1, np.int64)) == [0, near, near + 1]
