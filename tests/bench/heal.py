@@ -5,7 +5,7 @@ these nodes are lent to pods of a lower priority; a gang that needs more than th
 
 What is real: etcd, kube-apiserver, kube-controller-manager (Jobs, leases of nodes, garbage), and the daemon as a
 process with the manifests' rights; KWOK plays the kubelets. A kubelet that dies renews its lease no more, and its pods
-never end by themselves; the node is not ready when the controller manager gives it up, here after 30 s. Times count
+never end by themselves; the node is not ready when the controller manager gives it up, here after 25 s. Times count
 from there.
 """
 
@@ -36,7 +36,7 @@ from .race import running
 SEED = 1
 LONGEST = 300.0
 """Seconds a step may take."""
-GIVE_UP = "--node-monitor-grace-period=30s"
+GIVE_UP = "--node-monitor-grace-period=25s"
 """Kubelets renew the leases of their nodes every 10 s. 50 s, the default, would only make each step longer."""
 CONFIG = """\
 apiVersion: topology.scheduler/v1alpha1

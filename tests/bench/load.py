@@ -26,7 +26,8 @@ async def load(nodes: int = 5000, bound: int = 20_000, rate: int = 100, seconds:
         version = first["metadata"]["resourceVersion"]
         async with kubelets.reporting(version), running(ours(plane)) as process:
             # From then on it has listed everything and loaded its kernels, which counts as read too.
-            await server.binds(version, 1, START_SECONDS)
+            if not await server.binds(version, 1, START_SECONDS):
+                raise TimeoutError(f"no pod was bound within {START_SECONDS:g} s")
             await asyncio.sleep(SETTLE_SECONDS)
             kubelets.statuses = kubelets.heartbeats = 0
             after_list = process.memory_info().rss
@@ -45,6 +46,8 @@ async def load(nodes: int = 5000, bound: int = 20_000, rate: int = 100, seconds:
             return {
                 "nodes": nodes,
                 "pods_bound_before": bound,
+                "wanted": rate * seconds,
+                "bound": len(seen) - 1,
                 "rss_mb_after_list": round(after_list / 2**20, 1),
                 "rss_mb_after_load": round(process.memory_info().rss / 2**20, 1),
                 "statuses_of_pods_written": kubelets.statuses,

@@ -62,6 +62,14 @@ def test_starts_and_takeovers_have_promises_with_their_verdicts(kept: Json) -> N
     assert len(re.findall(r"the longest of three \| under . s \| not measured \|", page(kept))) == 2
 
 
+@pytest.mark.parametrize(("statuses", "rate", "measured"), [(4000, 99.0, True), (4000, 12.0, False), (0, 99.0, False)])
+def test_a_load_that_was_not_reached_is_not_measured(statuses: int, rate: float, measured: bool) -> None:
+    at_work = {"cpu_cores": 0.2, "decisions_per_s": rate}
+    figures = {"statuses_of_pods_written": statuses, "at_work": at_work}
+    (promise,) = [one for one in PROMISES if one.path == "load.at_work.cpu_cores"]
+    assert promise.measured({"load": {"figures": figures}}) == (0.2 if measured else None)
+
+
 def test_a_row_has_as_many_cells_as_its_header(kept: Json) -> None:
     for block in re.findall(r"(?:^\|.*\n)+", page(kept), re.MULTILINE):
         assert len({line.count("|") for line in block.splitlines()}) == 1, block

@@ -50,7 +50,8 @@ def flags(folder: Path) -> list[str]:
 def writes(folder: Path) -> list[Write]:
     """Return the writes that took effect, in their order."""
     found = []
-    for line in (folder / "audit.log").read_text().splitlines():
+    # The API server may be in the middle of the last line.
+    for line in (folder / "audit.log").read_text().split("\n")[:-1]:
         event = json.loads(line)
         about = event.get("objectRef") or {}
         if event.get("stage") != "ResponseComplete" or event["responseStatus"].get("code", 500) >= 300:

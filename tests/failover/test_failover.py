@@ -57,7 +57,8 @@ def _event(subresource: str, patch: Mapping[str, object] | None = None) -> Json:
 
 def test_binds_and_nominations_are_read_from_the_audit_log(tmp_path: Path) -> None:
     events = [_event("status", {"nominatedNodeName": "n1"}), _event("status", {"conditions": []}), _event("binding")]
-    (tmp_path / "audit.log").write_text("".join(json.dumps(event) + "\n" for event in events))
+    lines = "".join(json.dumps(event) + "\n" for event in events)
+    (tmp_path / "audit.log").write_text(f'{lines}{{"stage": "Respo')
     log = writes(tmp_path)
     assert [write.what for write in log] == [NOMINATION, "patch pods/status", BINDING]
     assert {*KINDS} >= {write.what for write in log}
