@@ -1,7 +1,7 @@
 """Measure, and keep what was measured as one JSON; from it the table in docs/ and the baseline are made.
 
 All parts are measured by default, one after the other, each in a process of its own. What failed is told in the JSON,
-the others are kept, and the exit code is 1.
+the others are kept, and the exit code is 1; so it is where a placement was wrong.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from typing import Final
 
 from . import machine, results, table
 from .check import write_baseline
+from .correct import wrong
 from .objects import Json
 from .parts import PARTS
 from .ratios import ratios_of
@@ -60,6 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed = results.failures(found["parts"])
         if failed:
             _say(f"failed: {', '.join(failed)}")
+        failed += wrong(found["parts"])
+        for error in wrong(found["parts"]):
+            _say(f"wrong: {error}")
         if told.accept:
             write_baseline(found)
     except results.Unusable as error:

@@ -1,8 +1,8 @@
 """Whether anything became slower than it may: ``python -m tests.bench.check [--from FILE]``, ``tox -e bench-check``.
 
 Without ``--from`` it measures what needs nothing but Python, and what looks worse once more before it fails. With
-it, every ratio of a run of ``tox -e bench`` is looked at, and so are the promised floors of races. Either is
-compared with ``baseline.json``; a figure that is missing fails as well.
+it, every ratio of a run of ``tox -e bench`` is looked at, and so are the promised floors of races and what verifiers
+said of placements. Either is compared with ``baseline.json``; a figure that is missing fails as well.
 """
 
 import argparse
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from . import machine
+from .correct import wrong
 from .objects import Json
 from .parts import CHECKED, PARTS
 from .promises import PROMISES
@@ -87,10 +88,13 @@ def write_baseline(results: Json, path: Path = BASELINE) -> None:
     """Take the ratios of the parts that a run measured as what is to hold from now on; the others stay as they are.
 
     Raises:
-        Unusable: a part failed, a ratio of what was measured is missing, or what is there can't be read.
+        Unusable: a part failed, a placement was wrong, a ratio of what was measured is missing, or what is there can't
+            be read.
     """
     found: dict[str, float] = results["ratios"]
     told = of_parts(results["parts"])
+    if errors := wrong(results["parts"]):
+        raise Unusable(f"no baseline is taken of a run with wrong placements: {'; '.join(errors)}")
     if lost := [*failures(results["parts"]), *(one.name for one in told if one.name not in found)]:
         raise Unusable(f"no baseline is taken of a run without {', '.join(lost)}")
     values = {name: one.value for name, one in read_baseline(path).items()} if path.exists() else {}
@@ -204,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results = read(told.file)
             rows = compared(baseline, ratios_of(results["parts"]), RATIOS)
             failed = [f"{name}: {results['parts'][name]['failed']}" for name in failures(results["parts"])]
-            failed += below_floors(results["parts"])
+            failed += [*below_floors(results["parts"]), *wrong(results["parts"])]
     except Unusable as error:
         _say(str(error))
         return 1
@@ -214,10 +218,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"{rest} more ratios were not looked at, they need a whole run: "
             "tox -e bench, then tox -e bench-check -- --from bench-results/bench.json"
         )
-    wrong = [row for row in rows if row.verdict != "ok"]
+    bad = [row for row in rows if row.verdict != "ok"]
     for text in failed:
         _say(f"failed: {text}")
-    if wrong or failed:
+    if bad or failed:
         _say(REMEDY)
         return 1
     _say(f"all {len(rows)} ratios are as good as they have to be")

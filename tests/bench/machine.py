@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -38,6 +39,20 @@ def source() -> str:
     for path in sorted(PACKAGE.rglob("*.py")):
         digest.update(f"{path.relative_to(PACKAGE)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
+
+
+def commit() -> str:
+    """The commit that is checked out, and whether files differ from it; empty where there is no repository."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=PACKAGE, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--untracked-files=no")
+        return git("rev-parse", "--short=12", "HEAD") + (", changed" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def load() -> float:

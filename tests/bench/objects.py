@@ -6,6 +6,8 @@ Json = dict[str, Any]
 LEAF: Final = 16
 LEAVES_PER_SPINE: Final = 20
 OURS: Final = "topology-aware-scheduler"
+NETWORK: Final = "400Gb"
+"""What the network of each node carries, where that is known."""
 
 
 def node(number: int) -> Json:
@@ -27,6 +29,13 @@ def node(number: int) -> Json:
             "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}],
         },
     }
+
+
+def networked(node: Json) -> Json:
+    """A node whose network and whose leaf's uplink are known: the uplink carries an eighth of what its nodes could."""
+    known = {"topology.scheduler/network-bandwidth": NETWORK, "topology.scheduler/leaf-uplink-bandwidth": "800Gb"}
+    metadata = node["metadata"]
+    return {**node, "metadata": {**metadata, "labels": {**metadata["labels"], **known}}}
 
 
 def pod(name: str, gpus: int, scheduler: str, **metadata: Any) -> Json:
@@ -56,13 +65,13 @@ def bound_pod(number: int, nodes: int) -> Json:
     return body
 
 
-def job(name: str, members: int) -> Json:
+def job(name: str, members: int, gpus: int = 8, annotations: dict[str, str] | None = None) -> Json:
     """An Indexed Job: what makes its pods a gang for this scheduler."""
-    template = pod(name, 8, OURS)["spec"]
+    template = pod(name, gpus, OURS)["spec"]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
         "spec": {
             "parallelism": members,
             "completions": members,
@@ -72,7 +81,7 @@ def job(name: str, members: int) -> Json:
     }
 
 
-def member_of_job(owner: Json, index: int) -> Json:
+def member_of_job(owner: Json, index: int, gpus: int = 8) -> Json:
     """A pod as the Job controller makes it."""
     name = owner["metadata"]["name"]
     reference = {
@@ -84,7 +93,7 @@ def member_of_job(owner: Json, index: int) -> Json:
         "blockOwnerDeletion": True,
     }
     labels = {"batch.kubernetes.io/job-completion-index": str(index), "batch.kubernetes.io/job-name": name}
-    return pod(f"{name}-{index}", 8, OURS, labels=labels, ownerReferences=[reference])
+    return pod(f"{name}-{index}", gpus, OURS, labels=labels, ownerReferences=[reference])
 
 
 def pod_group(name: str, members: int) -> Json:

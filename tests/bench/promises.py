@@ -108,6 +108,18 @@ PROMISES: Final = (
         for members, figures in ((4, "growth.gang_of_4"), (8, "gang_of_8"), (64, "growth.gang_of_64"))
         for nodes, milliseconds in ((1000, 1), (10000, 5))
     ),
+    Promise(
+        "first bind from the start of a process, kernels compiled, 992 nodes, the longest of three",
+        "takeover.first_bind.max_s",
+        3,
+        "s",
+    ),
+    Promise(
+        "first bind after SIGKILL of the leader, 992 nodes, beyond the lease duration of 15 s, the longest of three",
+        "takeover.after_sigkill_beyond_lease.max_s",
+        2,
+        "s",
+    ),
     Promise("relist of 10,000 nodes that all changed, once decoded", "starting.nodes.relist_all_changed_ms", 100, "ms"),
     Promise("one node's changed labels, 99th percentile", "starting.nodes.one_change.p99_us", 1, "ms", _US),
     Promise("all kernels compiled, nothing cached", "starting.kernels.cold.seconds", 6, "s"),

@@ -130,11 +130,16 @@ async def timed(
         "pods_per_s": round((len(binds) - 1) / seconds, 1) if seconds else None,
         "cpu_ms_per_pod": round(1000 * cpu / max(1, len(binds)), 2),
         "rss_mb": round(memory / 2**20, 1),
-        "verifier": verify(await server.pods(), members, complete=len(binds) == wanted),
+        "verifier": await _verified(server, members, complete=len(binds) == wanted),
     }
     if events:
         result["events_complete_after_s"] = told
     return result
+
+
+async def _verified(server: Server, members: int, *, complete: bool) -> Json:
+    nodes, jobs = await server.get("/api/v1/nodes"), await server.get(JOBS)
+    return verify(await server.pods(), nodes["items"], jobs["items"], members, complete=complete)
 
 
 async def _events_exist(server: Server, wanted: int) -> float | None:
@@ -194,6 +199,20 @@ async def gangs(nodes: int, their_many: int = 30, members: int = 8) -> Json:
     return result
 
 
+async def linked(nodes: int = 1000, members: int = 3) -> Json:
+    """Gangs that ask for all that the network of a node carries, on nearly all nodes, so that no two may share one.
+
+    Each leaves half of the GPUs of a node free: without bandwidth others would use them.
+    """
+    many = 9 * nodes // 20
+    asks = {"topology.scheduler/network-bandwidth": objects.NETWORK}
+    async with cluster(nodes, objects.networked) as (plane, server):
+        jobs = await server.create(JOBS, (objects.job(f"g-{i}", members, 4, asks) for i in range(many)))
+        await server.create(PODS, (objects.member_of_job(job, index, 4) for job in jobs for index in range(members)))
+        raced = await timed(server, many * members, ours(plane), members=members, timeout=60.0)
+    return {"nodes": nodes, "members": members, "leaf": objects.LEAF, "ours": raced}
+
+
 async def gangs_of_kai(nodes: int, members: int = 8) -> Json:
     """The same gangs, placed by KAI-Scheduler."""
     release = await asyncio.to_thread(kai.release)
@@ -223,6 +242,11 @@ async def all_plain() -> Json:
 async def all_gangs() -> Json:
     """Gangs on a real server, by nodes."""
     return {str(nodes): await gangs(nodes) for nodes in SIZES}
+
+
+async def all_linked() -> Json:
+    """Gangs that ask for bandwidth on a real server."""
+    return {"1000": await linked(1000)}
 
 
 async def all_gangs_of_kai() -> Json:

@@ -96,7 +96,9 @@ async def served(nodes: int = 1000, pods: int = 4000) -> Json:
             async with cluster(nodes) as (plane, server):
                 await server.create(PODS, (objects.pod(f"p-{i}", 2, objects.OURS) for i in range(pods)))
                 found = await timed(server, pods, [*ours(plane), *more])
-                result[name] = {key: found[key] for key in ("bound", "pods_per_s", "cpu_ms_per_pod", "rss_mb")}
+                result[name] = {
+                    key: found[key] for key in ("bound", "wanted", "pods_per_s", "cpu_ms_per_pod", "rss_mb", "verifier")
+                }
         result["record_mb"] = round(sum(one.size() for one in segments_of(Path(folder) / "record")) / 1e6, 2)
     return result
 

@@ -1,7 +1,10 @@
 """The JSON of a run: one machine since it was last started, one source, and of each part what it measured or why not.
 
-    {"schema": 2, "made": "2026-01-01T00:00:00Z", "machine": {...}, "source": "...", "parts": {NAME: {...}},
-     "ratios": {NAME: 1.23}}
+    {"schema": 2, "made": "2026-01-01T00:00:00Z", "machine": {...}, "source": "...", "commit": "...",
+     "parts": {NAME: {...}}, "ratios": {NAME: 1.23}}
+
+``source`` is a digest of the scheduler's files as they were, ``commit`` what was checked out, with ``, changed`` where
+files were not as committed; empty where there is no repository.
 
 A part has ``seconds``, the ``load`` average at its begin and its end, and either ``reference`` (nanoseconds of a step
 of the loops, see `machine`) and ``figures``, or ``failed``: why there are none.
@@ -39,8 +42,8 @@ class Unusable(Exception):
 def begun() -> Json:
     """Return results without a part."""
     made = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    told = {"schema": SCHEMA, "made": made, "machine": machine.facts(), "source": machine.source()}
-    return {**told, "parts": {}, "ratios": {}}
+    told = {"schema": SCHEMA, "made": made, "machine": machine.facts()}
+    return {**told, "source": machine.source(), "commit": machine.commit(), "parts": {}, "ratios": {}}
 
 
 def read(path: Path) -> Json:

@@ -55,6 +55,7 @@ def page(results: Json) -> str:
         ("At rest and at work", _load(parts)),
         ("Records", _records(parts)),
         ("Start and nodes", _starting(parts)),
+        ("Start and takeover on a real control plane", _takeover(parts)),
         ("Failures", _recovery(parts)),
         ("What dies on a real control plane", _healing(parts)),
         ("Beside an integer solver", _gap(parts)),
@@ -107,6 +108,7 @@ def _machine(results: Json) -> str:
     lines = [
         f"Measured {results['made'][:10]} on {machine['cpus']} CPUs ({machine['model']}, {machine['machine']}), "
         f"{machine['system']}, Python {machine['python']}.",
+        f"Code: commit {results.get('commit') or 'not recorded'}, digest of `topo_scheduler` {results['source']}.",
     ]
     if loads:
         most = max(max(one.values()) for one in loads)
@@ -139,6 +141,7 @@ _ALSO: Final = {"gangs": "kai"}
 _RACES: Final = (
     ("plain", "pods of 2 GPUs"),
     ("gangs", "gangs of 8 whole nodes, each in a leaf of 16"),
+    ("linked", "gangs of 3 pods of 4 GPUs, each asks for the whole network of its nodes"),
     ("embedded", "pods of 2 GPUs, embedded API server"),
 )
 
@@ -324,6 +327,14 @@ def _starting(parts: Mapping[str, Json]) -> Rows:
     yield "one node's changed labels: median, 99th percentile", _pair(nodes["one_change"])
     for size, one in figures["fragmentation"].items():
         yield f"fragmentation of {int(size):,} nodes: median, 99th percentile", _pair(one)
+
+
+def _takeover(parts: Mapping[str, Json]) -> Rows:
+    yield "from … to the next bind", "nodes", "shortest s", "longest s"
+    figures = _figures(parts, "takeover")
+    for key, what in (("first_bind", "the start of a process"), ("after_sigkill", "SIGKILL of the leader")):
+        if key in figures:
+            yield what, figures["nodes"], figures[key]["min_s"], figures[key]["max_s"]
 
 
 def _pair(one: Json) -> str:

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import results
+from tests.bench import machine, results
 from tests.bench.__main__ import main
 from tests.bench.objects import Json
 from tests.bench.parts import PARTS, Part
@@ -65,6 +66,23 @@ def test_figures_of_other_machines_and_other_code_are_not_added_to(tmp_path: Pat
     before = path.read_text()
     assert main(["gap", "--add", "--out", str(path)]) == 1
     assert path.read_text() == before
+
+
+def test_a_run_names_the_commit_that_it_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *arguments], cwd=tmp_path, check=True)
+
+    monkeypatch.setattr(machine, "PACKAGE", tmp_path)
+    assert begun()["commit"] == "", "there is no repository"
+    file = tmp_path / "code.py"
+    file.write_text("1")
+    git("init", "-q")
+    git("add", "code.py")
+    git("commit", "-q", "-m", "first")
+    told = begun()["commit"]
+    assert re.fullmatch("[0-9a-f]{12}", told)
+    file.write_text("2")
+    assert begun()["commit"] == f"{told}, changed"
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}'])

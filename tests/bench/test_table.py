@@ -42,6 +42,26 @@ def test_what_was_not_measured_is_told(kept: Json) -> None:
     assert not {"None", "nan"} & set(cells)
 
 
+def test_the_code_that_was_measured_is_named(kept: Json) -> None:
+    assert f"commit {kept.get('commit') or 'not recorded'}, digest of `topo_scheduler` {kept['source']}" in page(kept)
+    assert "commit 0123456789ab, changed, digest" in page({**kept, "commit": "0123456789ab, changed"})
+
+
+def test_starts_and_takeovers_have_promises_with_their_verdicts(kept: Json) -> None:
+    figures = {
+        "nodes": 992,
+        "first_bind": {"min_s": 2.0, "max_s": 2.9},
+        "after_sigkill": {"min_s": 15.5, "max_s": 17.1},
+        "after_sigkill_beyond_lease": {"min_s": 0.5, "max_s": 2.1},
+    }
+    kept["parts"]["takeover"] = {"seconds": 1.0, "load": {"begin": 0.0, "end": 0.0}, "figures": figures}
+    text = page(kept)
+    assert re.search(r"first bind from the start of a process.*\| under 3 s \| 2.9 s \| yes \|", text)
+    assert re.search(r"after SIGKILL of the leader.*\| under 2 s \| 2.1 s \| \*\*no\*\* \|", text)
+    del kept["parts"]["takeover"]
+    assert len(re.findall(r"the longest of three \| under . s \| not measured \|", page(kept))) == 2
+
+
 def test_a_row_has_as_many_cells_as_its_header(kept: Json) -> None:
     for block in re.findall(r"(?:^\|.*\n)+", page(kept), re.MULTILINE):
         assert len({line.count("|") for line in block.splitlines()}) == 1, block

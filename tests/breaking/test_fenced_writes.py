@@ -1,9 +1,13 @@
-"""Whatever a leader has to write: nothing of it is sent once its fence says no, and all of it is without a fence."""
+"""Whatever a leader has to write: nothing of it is sent once its fence says no, and all of it is without a fence.
+
+Nor is a Binding that is wrong by the time it would leave.
+"""
 
 import pytest
 
 from topo_scheduler.kube.errors import Fenced
 from topo_scheduler.kube.fence import UNFENCED, Fence
+from topo_scheduler.simulation.apiserver import Refuse
 
 from .running import virtually
 from .world import ELECTED, World, cluster, configured
@@ -61,3 +65,22 @@ async def test_the_same_leader_writes_all_of_it_otherwise() -> None:
         await world.run(30.0)
         wanted = {"pods/binding", "pods/status", "pods/eviction", "migrations/status"}
         assert wanted <= _written(world, since)
+
+
+@virtually
+async def test_a_bind_that_is_tried_again_does_not_go_to_a_node_that_was_cordoned_meanwhile() -> None:
+    async with cluster({"s1/l1": 2}) as world:
+        daemon = world.start(configured())
+        await world.leading()
+        world.server.faults.add(Refuse(429), verb="create", resource="pods/binding")
+        world.replicas("alone", 1, gpus=8)
+        await world.until(lambda: "create pods/binding" in daemon.wire.knife.writes)
+        (sent,) = daemon.engine.outcomes._sent.values()
+        cordoned = sent.bind.node
+        world.store.modify(
+            "nodes", cordoned, "", lambda node: {**node, "spec": {**node["spec"], "unschedulable": True}}
+        )
+        await world.run(0.1)
+        world.server.faults.clear()
+        await world.until(lambda: world.nodes_of("alone"))
+        assert world.nodes_of("alone") == [name for name in world.node_names() if name != cordoned]

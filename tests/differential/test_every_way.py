@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.scheduling.driver import Driver
-from tests.scheduling.every_way import Case, Held, Json, drawn, seated_too, used
+from tests.scheduling.every_way import Case, Held, Json, drawn, seated_too, used, varied
 from tests.scheduling.hostname_spread import PREFERRED
 
 from .oracle import Oracle
@@ -42,7 +42,9 @@ class Judge:
             lacking = [at for at, kind in enumerate(self._case.kinds) if sum(held[at]) < kind.count]
             pending = [self._case.member(kind, f"next-{kind}") for kind in lacking]
             pods = [*self._others, *self._running(held)]
-            answer = self._oracle.answer({"nodes": self._nodes, "pods": pods, "pending": pending})
+            answer = self._oracle.answer(
+                {"nodes": self._nodes, "pods": pods, "pending": pending, "namespaces": self._case.namespaces()}
+            )
             found = []
             for kind in lacking:
                 nodes = sorted(int(name[1:]) for name in answer.feasible[f"default/next-{kind}"])
@@ -94,10 +96,13 @@ class Judge:
 
 @pytest.mark.real
 @pytest.mark.timeout(600)
-def test_gangs_with_several_constraints_are_placed_where_the_plugins_let_all_members_run(oracle: Oracle) -> None:
+@pytest.mark.parametrize("more", [False, True], ids=["one namespace", "other namespaces and empty selectors"])
+def test_gangs_with_several_constraints_are_placed_where_the_plugins_let_all_members_run(
+    oracle: Oracle, more: bool
+) -> None:
     placed = followed = 0
     for seed in range(CASES):
-        case = drawn(seed, 6, 5)
+        case = varied(drawn(seed, 6, 5), seed) if more else drawn(seed, 6, 5)
         judge = Judge(oracle, case)
         chosen = case.decided(Driver(config=PREFERRED))
         assert chosen is None or judge.reaches(chosen), f"{seed}: what was chosen"

@@ -30,9 +30,9 @@ def verify_links(
     capacity = _capacities(nodes, links)
     promised: Counter[Link] = Counter()
     for members in _gangs(pods).values():
-        asked = max((_asked(pod, owners) for pod in members), default=0)
+        most = max((asked(pod, owners) for pod in members), default=0)
         used = [by_name[name] for name in sorted({pod["spec"]["nodeName"] for pod in members}) if name in by_name]
-        promised.update({link: asked * amount for link, amount in _loads(used).items()})
+        promised.update({link: most * amount for link, amount in _loads(used).items()})
     return [
         f"link of {'/'.join(link)} carries {capacity[link]} Mbit/s, {amount} were promised"
         for link, amount in sorted(promised.items())
@@ -50,7 +50,7 @@ def _gangs(pods: Iterable[Json]) -> dict[tuple[str, str], list[Json]]:
     return found
 
 
-def _asked(pod: Json, owners: Mapping[str, Json]) -> int:
+def asked(pod: Json, owners: Mapping[str, Json]) -> int:
     """Return the Mbit/s that a pod asks for, by its own annotation or that of its owner."""
     owner = next((o for o in pod["metadata"].get("ownerReferences") or [] if o.get("controller")), None)
     above = owners.get(owner["uid"], {}) if owner else {}

@@ -10,13 +10,14 @@ from topo_scheduler.api.process import LeaderElection
 
 from .scene import scene
 from .times import MEASURED
+from .work import CONFIG
 from .zombies import cycles
 
 DEFAULT = LeaderElection()
 
 
 async def _zombies(count: int, stop_seconds: float, version: Version) -> bool:
-    async with scene(DEFAULT, {"s1": [8, 8]}, version) as it:
+    async with scene(DEFAULT, {"s1": [8, 8]}, version, CONFIG) as it:
         found = await cycles(it, count, stop_seconds)
         print(f"{found.cycles} cycles of {stop_seconds:g} s, {found.takeovers} takeovers, {found.binds} binds")
         for problem in (*found.zombies, *found.overbooked):

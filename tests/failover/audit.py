@@ -9,10 +9,15 @@ from typing import Final
 
 import yaml
 
+from tests.e2e.api import Json
+
 CREDENTIAL: Final = "authentication.kubernetes.io/pod-name"
 WRITES: Final = ("create", "update", "patch", "delete")
 UNFENCED: Final = ("leases", "events")
 """What no lease protects: see `topo_scheduler.kube.fence`."""
+BINDING: Final = "create pods/binding"
+NOMINATION: Final = "patch pods/status: nominatedNodeName"
+"""A write of a pod's status that nominates a node, told from the other writes of a status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +36,12 @@ def flags(folder: Path) -> list[str]:
     policy = folder / "audit-policy.yaml"
     user = "system:serviceaccount:kube-system:topology-scheduler"
     rule = {"level": "Metadata", "users": [user], "verbs": list(WRITES)}
+    statuses = {**rule, "level": "Request", "resources": [{"group": "", "resources": ["pods/status"]}]}
     document = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
-        "rules": [rule, {"level": "None"}],
+        "rules": [statuses, rule, {"level": "None"}],
     }
     policy.write_text(yaml.safe_dump(document))
     return [f"--audit-policy-file={policy}", f"--audit-log-path={folder / 'audit.log'}", "--audit-log-mode=blocking"]
@@ -49,27 +55,31 @@ def writes(folder: Path) -> list[Write]:
         about = event.get("objectRef") or {}
         if event.get("stage") != "ResponseComplete" or event["responseStatus"].get("code", 500) >= 300:
             continue
-        what = about["resource"] + (f"/{about['subresource']}" if about.get("subresource") else "")
         name = f"{about.get('namespace', '')}/{about.get('name', '')}"
         found.append(
             Write(
                 event["user"]["extra"][CREDENTIAL][0],
                 _seconds(event["stageTimestamp"]),
                 _seconds(event["requestReceivedTimestamp"]),
-                f"{event['verb']} {what}",
+                _what(event),
                 name,
             )
         )
     return sorted(found, key=lambda write: write.done)
 
 
-def terms(log: Sequence[Write]) -> list[tuple[float, str]]:
-    """Return when each leader took the Lease, and its credential."""
-    taken: list[tuple[float, str]] = []
-    for write in log:
-        if write.what.endswith(" leases") and (not taken or taken[-1][1] != write.credential):
-            taken.append((write.done, write.credential))
-    return taken
+def _what(event: Json) -> str:
+    about = event["objectRef"]
+    what = f"{event['verb']} {about['resource']}"
+    if about.get("subresource"):
+        what += f"/{about['subresource']}"
+    status = (event.get("requestObject") or {}).get("status") or {}
+    return NOMINATION if status.get("nominatedNodeName") else what
+
+
+def bound_at(log: Sequence[Write], name: str) -> float | None:
+    """Return when the bind of a pod of the default namespace took effect, None where none has."""
+    return next((write.done for write in log if write.what == BINDING and write.name == f"default/{name}"), None)
 
 
 def zombies(log: Sequence[Write]) -> list[Write]:

@@ -28,13 +28,15 @@ class ReplicaProcess:
         kubeconfig = folder / f"{self.name}.kubeconfig"
         kubeconfig.write_bytes(issued.read_bytes())
         self.log = folder / f"{self.name}.log"
-        self.started = time.time()
         self._output = self.log.open("wb")
         command = [sys.executable, "-m", "topo_scheduler", "run", "--kubeconfig", str(kubeconfig)]
         command += ["--bind-address", "127.0.0.1", "--metrics-port", "0", *flags]
         # As in an image, where the modules are compiled; not into the working tree.
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir()) / "topo-failover-bytecode")}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self._stopped = False
+        self.started = time.time()
+        """When its process began, seconds since the epoch."""
         self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT, env=environment)
 
     @property
@@ -52,13 +54,20 @@ class ReplicaProcess:
         """Whether it runs, or is stopped."""
         return self._process.poll() is None
 
+    @property
+    def running(self) -> bool:
+        """Whether it is alive and not stopped."""
+        return self.alive and not self._stopped
+
     def stop(self) -> None:
         """Stop it as a suspended machine does: SIGSTOP."""
         os.kill(self.pid, signal.SIGSTOP)
+        self._stopped = True
 
     def wake(self) -> None:
         """Let it go on: SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
+        self._stopped = False
 
     def kill(self) -> None:
         """End it at once: SIGKILL."""

@@ -37,20 +37,17 @@ def election_flags(election: LeaderElection) -> list[str]:
 class Scene:
     """Use it within `scene`."""
 
-    def __init__(self, plane: ControlPlane, cluster: Cluster, folder: Path, election: LeaderElection) -> None:
+    def __init__(self, plane: ControlPlane, cluster: Cluster, folder: Path, flags: list[str]) -> None:
         self.plane = plane
         self.cluster = cluster
         self.folder = folder
-        self.election = election
+        self.flags = flags
         self.replicas: list[ReplicaProcess] = []
         self._numbers = itertools.count()
 
     async def start(self) -> ReplicaProcess:
         """Start a replica."""
-        flags = election_flags(self.election)
-        replica = await asyncio.to_thread(
-            ReplicaProcess, self.plane, len(self.replicas) + 1, self.folder, [*flags, "--log-format=text"]
-        )
+        replica = await asyncio.to_thread(ReplicaProcess, self.plane, len(self.replicas) + 1, self.folder, self.flags)
         self.replicas.append(replica)
         return replica
 
@@ -77,18 +74,25 @@ class Scene:
         await self.cluster.api.request("DELETE", "/api/v1/namespaces/default/pods", query=done)
 
     async def next_bind(self, timeout: float = 90.0) -> float:
-        """Submit a pod; return the time at which it is bound, by the clock of `time.monotonic`."""
+        """Submit a pod; return when it is bound, as `bound` does."""
         (name,) = await self.submit(1)
         return await self.bound(name, timeout)
 
     async def bound(self, name: str, timeout: float = 90.0) -> float:
-        """Return the time at which a pod is bound, by the clock of `time.monotonic`."""
+        """Return when a pod is bound, by the API server's clock, which is that of this machine: seconds since 1970."""
         recorder = self.cluster.recorder
         end = time.monotonic() + timeout
-        while not any(pod["metadata"]["name"] == name and uid in recorder.bound for uid, pod in recorder.pods.items()):
+
+        async def passing(seconds: float) -> None:
             assert time.monotonic() < end, f"{name} was not bound within {timeout:g} s\n{self.logs()}"
-            await asyncio.sleep(0.01)
-        return time.monotonic()
+            await asyncio.sleep(seconds)
+
+        while not any(pod["metadata"]["name"] == name and uid in recorder.bound for uid, pod in recorder.pods.items()):
+            await passing(0.01)
+        # The API server logs a write right after watches have told of it.
+        while (when := audit.bound_at(self.writes(), name)) is None:
+            await passing(0.1)
+        return when
 
     def logs(self) -> str:
         """Return the ends of the logs."""
@@ -96,15 +100,24 @@ class Scene:
 
     def zombies(self) -> list[str]:
         """Return what was written by a replica after another one had taken the Lease."""
-        return [f"{write.what} {write.name}" for write in audit.zombies(audit.writes(self.folder))]
+        return [f"{write.what} {write.name}" for write in audit.zombies(self.writes())]
+
+    def writes(self) -> list[audit.Write]:
+        """Return what replicas wrote so far."""
+        return audit.writes(self.folder)
 
 
 @asynccontextmanager
 async def scene(
-    election: LeaderElection, shape: dict[str, list[int]], version: Version = "current"
+    election: LeaderElection, shape: dict[str, list[int]], version: Version = "current", config: str = ""
 ) -> AsyncIterator[Scene]:
-    """A control plane of its own, with nodes, and no replica yet."""
+    """A control plane of its own, with nodes, and no replica yet; ``config`` the replicas' configuration."""
     folder = Path(tempfile.mkdtemp(prefix="topo-failover-"))
+    flags = [*election_flags(election), "--log-format=text"]
+    if config:
+        file = folder / "config.yaml"
+        await asyncio.to_thread(file.write_text, config)
+        flags.append(f"--config={file}")
     arguments = {"kube-apiserver": audit.flags(folder)}
     plane = ControlPlane(version=version, with_kwok=True, arguments=arguments)
     try:
@@ -115,7 +128,7 @@ async def scene(
             await cluster.add_namespace("default")
             await cluster.add_fabric(shape)
             await cluster.recorder.start()
-            it = Scene(plane, cluster, folder, election)
+            it = Scene(plane, cluster, folder, flags)
             try:
                 yield it
             finally:

@@ -1,16 +1,19 @@
-"""A leader is stopped while it binds, another takes over, and the first goes on where it was."""
+"""A leader is stopped while it writes, others take over, and it goes on where it was."""
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from .replica import ReplicaProcess
 from .scene import Scene
+from .work import Work
 
-BURST_PODS: Final = 60
+LOAD_PODS: Final = 6
+"""Created each half second while a leader is stopped, and after it was woken."""
 AFTER_SECONDS: Final = 5.0
 """For how long it is watched what a leader does that was woken."""
+Meanwhile = Callable[[], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -19,21 +22,24 @@ class Found:
 
     cycles: int = 0
     takeovers: int = 0
-    """Cycles in which the other replica bound a pod while the first was stopped."""
+    """Cycles in which another replica bound a pod while the first was stopped."""
     binds: int = 0
     zombies: list[str] = field(default_factory=list)
     overbooked: list[str] = field(default_factory=list)
 
 
-async def cycles(scene: Scene, count: int, stop_seconds: float) -> Found:
-    """Stop the leader of two replicas ``count`` times for so long."""
-    found = Found()
+async def cycles(scene: Scene, count: int, stop_seconds: float, meanwhile: Meanwhile | None = None) -> Found:
+    """Stop the leader of two replicas ``count`` times for so long, in the middle of writes of every kind.
+
+    ``meanwhile`` is done while it is stopped, and then awaited; otherwise pods are created all the time.
+    """
+    found, work = Found(), Work(scene)
+    await work.prepare()
     for _ in range(2):
         await scene.start()
     await scene.next_bind()
     for _ in range(count):
-        leader = await scene.leader()
-        await _cycle(scene, leader, stop_seconds, found)
+        await _cycle(scene, work, stop_seconds, found, meanwhile)
         found.cycles += 1
     found.zombies = scene.zombies()
     found.overbooked = list(scene.cluster.recorder.problems)
@@ -41,21 +47,33 @@ async def cycles(scene: Scene, count: int, stop_seconds: float) -> Found:
     return found
 
 
-async def _cycle(scene: Scene, leader: ReplicaProcess, stop_seconds: float, found: Found) -> None:
-    await scene.submit(BURST_PODS)
-    await asyncio.sleep(random.uniform(0.0, 0.2))
+async def _cycle(scene: Scene, work: Work, stop_seconds: float, found: Found, meanwhile: Meanwhile | None) -> None:
+    leader = await scene.leader()
+    await work.settled()
+    await work.burst()
+    await work.written(leader)  # so it is known that this leader writes every kind
+    await work.settled()
+    await work.burst()
+    await asyncio.sleep(random.uniform(0.0, 0.3))
     leader.stop()
-    await asyncio.sleep(0.5)
-    before = len(scene.cluster.recorder.bound)
     loop = asyncio.get_running_loop()
     end = loop.time() + stop_seconds
-    while loop.time() < end:
-        await scene.submit(BURST_PODS // 10)
-        await asyncio.sleep(0.5)
+    await asyncio.sleep(0.5)
+    before = len(scene.cluster.recorder.bound)
+    if meanwhile is not None:
+        await meanwhile()
+        await asyncio.sleep(end - loop.time())
+    else:
+        await _load(scene, end - loop.time())
     found.takeovers += len(scene.cluster.recorder.bound) > before
     leader.wake()
-    end = loop.time() + AFTER_SECONDS
-    while loop.time() < end:
-        await scene.submit(BURST_PODS // 10)
-        await asyncio.sleep(0.5)
+    await _load(scene, AFTER_SECONDS)
     await scene.clear_done()
+
+
+async def _load(scene: Scene, seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scene.submit(LOAD_PODS)
+        await asyncio.sleep(0.5)

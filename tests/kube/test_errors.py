@@ -2,7 +2,9 @@
 
 import pytest
 
+from topo_scheduler.api.objects import Status
 from topo_scheduler.kube.errors import (
+    MOST_CHARACTERS,
     ApiError,
     Forbidden,
     KubeError,
@@ -12,6 +14,7 @@ from topo_scheduler.kube.errors import (
     Unauthorized,
     Undecodable,
     Unreachable,
+    api_error,
     pause,
 )
 from topo_scheduler.kube.retry_policy import retrying
@@ -91,3 +94,10 @@ def test_pauses_are_spread_over_a_window_that_doubles_up_to_its_bound() -> None:
         assert max(pauses) <= window
         assert max(pauses) > window * 0.8
         assert min(pauses) < window * 0.2
+
+
+def test_of_the_words_of_an_answer_few_are_kept() -> None:
+    error = api_error(Status(403, "Forbidden" * 1_000, "no" * 1_000_000, {"causes": []}), request="POST /x")
+    assert isinstance(error, Forbidden)
+    assert len(error.message) <= MOST_CHARACTERS + 3
+    assert len(str(error)) < MOST_CHARACTERS + 200

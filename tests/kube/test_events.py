@@ -110,6 +110,7 @@ async def test_an_event_that_is_to_be_followed_is_held_until_it_is_but_for_two_s
             await asyncio.sleep(0.2)
             assert len(await posted(w)) == 2, "what follows is posted at once"
             await asyncio.sleep(module.HOLD_SECONDS - 1.5)
+            assert len(await posted(w)) == 3, "it was held for long enough"
             record(r, "0/4 nodes are available. 2 of 64 pods would fit now.", pod=alone)
             assert await r.flush(5)
         said = sorted((event["regarding"]["name"], event["note"]) for event in await posted(w))
@@ -144,6 +145,46 @@ async def test_what_is_held_counts_for_the_capacity_and_is_flushed() -> None:
         async with running(r.run()):
             assert await r.flush(0.3)
         assert len(await posted(w)) == 4
+
+
+@virtual_time
+async def test_of_a_full_queue_what_has_waited_longest_is_dropped_held_or_not() -> None:
+    pods = [replace(POD, uid=f"uid-{number}", name=f"pod-{number}") for number in range(3)]
+    async with world() as w:
+        r = recorder(w, capacity=2)
+        record(r, pod=pods[0], more=True)
+        await asyncio.sleep(module.HOLD_SECONDS - module.SETTLE_SECONDS + 0.1)
+        for pod in pods[1:]:
+            record(r, pod=pod)
+        async with running(r.run()):
+            assert await r.flush(5)
+        assert {event["regarding"]["name"] for event in await posted(w)} == {"pod-1", "pod-2"}
+
+
+@virtual_time
+async def test_what_waits_behind_binds_for_longer_than_a_moment_is_posted_all_the_same() -> None:
+    async with world() as w:
+        r = recorder(w, busy=lambda: True)
+        async with running(r.run()):
+            record(r, "0/4 nodes are available.")
+            await asyncio.sleep(module.SETTLE_SECONDS + 0.1)
+            record(r, "0/5 nodes are available.")
+            assert await r.flush(5)
+        assert len(await posted(w)) == 2
+
+
+@virtual_time
+async def test_a_repetition_that_is_to_be_told_is_replaced_by_nothing() -> None:
+    async with world() as w:
+        r = recorder(w)
+        async with running(r.run()):
+            record(r, "0/4 nodes are available.")
+            await asyncio.sleep(module.SERIES_SECONDS + 1)
+            record(r, "0/4 nodes are available.")
+            record(r, "0/5 nodes are available.")
+            assert await r.flush(5)
+        counts = {event["note"]: (event.get("series") or {}).get("count") for event in await posted(w)}
+        assert counts == {"0/4 nodes are available.": 2, "0/5 nodes are available.": None}
 
 
 @virtual_time
@@ -203,6 +244,11 @@ async def test_an_event_that_expired_on_the_server_is_posted_again() -> None:
         (again,) = await posted(w)
         assert again["metadata"]["name"] != event["metadata"]["name"]
         assert (r.posted, r.failed) == (2, 0)
+        async with running(r.run()):
+            await asyncio.sleep(301)
+            record(r)
+            await r.flush(5)
+        assert (await posted(w))[0]["series"]["count"] == 2, "counted from the new one"
 
 
 @virtual_time
@@ -338,6 +384,7 @@ async def test_what_waits_for_long_waits_once() -> None:
         await asyncio.sleep(400)
         record(r)
         assert len(r) == 1
+        assert r._queue.count("default") == 1
 
 
 @virtual_time
@@ -348,6 +395,33 @@ async def test_memory_of_what_was_said_is_bounded(monkeypatch: pytest.MonkeyPatc
         for number in range(50):
             record(r, f"message {number}", reason="BindFailed")
         assert len(r._known) == 5
+
+
+@virtual_time
+async def test_what_was_said_again_lately_is_remembered_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 2)
+    async with world() as w:
+        r = recorder(w)
+        async with running(r.run()):
+            for message in ("often", "once", "often", "new", "often"):
+                record(r, message, reason="BindFailed")
+                assert await r.flush(5)
+        assert sorted(event["note"] for event in await posted(w)) == ["new", "often", "once"]
+
+
+@virtual_time
+async def test_what_is_about_to_be_said_gives_way_also_once_an_earlier_message_was_posted() -> None:
+    async with world() as w:
+        r = recorder(w, busy=lambda: True)
+        async with running(r.run()):
+            record(r, "0/4 nodes are available.")
+            await asyncio.sleep(module.PATIENCE_SECONDS - 0.1)
+            record(r, "0/5 nodes are available.")
+            await eventually(lambda: r.posted == 1, within=0.3)
+            record(r, "0/5 nodes are available. 2 of 64 pods would fit now.")
+            assert await r.flush(5)
+        notes = sorted(event["note"] for event in await posted(w))
+        assert notes == ["0/4 nodes are available.", "0/5 nodes are available. 2 of 64 pods would fit now."]
 
 
 @virtual_time

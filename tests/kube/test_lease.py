@@ -470,6 +470,22 @@ async def test_of_many_candidates_one_leads() -> None:
         assert sum(candidate.active for candidate in t.candidates) == 1
 
 
+@virtual_time
+async def test_who_takes_its_own_lease_again_waits_for_what_it_had_sent() -> None:
+    """Its last writes were still allowed at the end of its term, and may be on their way for as long as ever."""
+    async with town() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        await asyncio.sleep(20)
+        a.server.faults.add(Refuse(500), resource="leases")
+        ended = now() + a.elector.left()
+        await eventually(lambda: not a.active, within=12)
+        a.server.faults.clear()
+        await eventually(lambda: a.active, within=2)
+        assert a.elector.quiet_seconds() > 1
+        assert now() + a.elector.quiet_seconds() == pytest.approx(ended + a.elector.fence.flight_seconds)
+
+
 @pytest.mark.parametrize(("lease", "renew", "retry"), [(10, 10, 2), (15, 2, 2), (15, 2.4, 2), (15, 10, 0)])
 @virtual_time
 async def test_durations_that_cannot_work_are_refused(lease: float, renew: float, retry: float) -> None:

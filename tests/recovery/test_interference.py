@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.recovery.world import World
-from topo_scheduler.api.migrations import Migration, MigrationPod, Phase
+from tests.recovery.world import World, copy_of
+from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec, Move, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
@@ -75,6 +75,89 @@ def test_no_gang_stays_on_a_dead_node(phase: Phase, interfere: Callable[[World, 
     where = world.nodes_of("g")
     assert len(where) == 2 and node not in where.values(), f"{where}, {world.phases()}"
     world.check()
+
+
+def forge(phase: Phase, *moves: Move) -> Callable[[Migration], None]:
+    """Return what writes a status before the scheduler has written one."""
+
+    def change(migration: Migration) -> None:
+        migration.status.phase, migration.status.moves = phase, list(moves)
+        migration.status.times = {phase.value: "2030-01-01T00:00:00.000000Z"}
+
+    return change
+
+
+OTHER_MOVE = Move(pod="g-1", uid="no-such-pod", from_="s1-l1-2", to="s2-l1-1", workload="g", gang=True)
+
+
+@pytest.mark.parametrize("moves", [(), (OTHER_MOVE,)], ids=["moves nothing", "moves another pod"])
+@pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.RESERVING, Phase.EVICTING, Phase.PLACING])
+def test_a_status_that_was_forged_before_the_first_leaves_no_gang_on_a_dead_node(
+    phase: Phase, moves: tuple[Move, ...]
+) -> None:
+    world = World(FORCED, WIDE)
+    forged: list[str] = []
+    create = world._create
+
+    def create_and_forge(namespace: str, name: str, spec: MigrationSpec) -> Migration | None:
+        created = create(namespace, name, spec)
+        if created is not None and not forged:
+            forged.append(created.key)
+            world.recovery.migration_seen(copy_of(created), world.now)
+            world.edit(created.key, forge(phase, *moves))
+        return created
+
+    world._create = create_and_forge  # type: ignore[method-assign]
+    node = failing(world)
+    world.run(FORCED.seats_expire + 10 * AGAIN_SECONDS)
+    where = world.nodes_of("g")
+    assert forged and len(where) == 2 and node not in where.values(), f"{where}, {world.phases()}"
+    world.check()
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "deleted and created again"])
+def test_one_that_is_deleted_before_its_creator_knows_it_leaves_no_gang_on_a_dead_node(again: bool) -> None:
+    """The watch tells of creation and deletion before the answer to the creation is read."""
+    world = World(FORCED, WIDE)
+    missed: list[str] = []
+    create = world._create
+
+    def create_and_delete(namespace: str, name: str, spec: MigrationSpec) -> Migration | None:
+        created = create(namespace, name, spec)
+        if created is not None and not missed:
+            missed.append(created.key)
+            world.recovery.migration_gone(namespace, name, created.metadata.uid)
+            del world.migrations[created.key]
+            if again:
+                other = create(namespace, name, MigrationSpec(pods=[MigrationPod("nobody", "nobody")]))
+                assert other is not None
+                world.recovery.migration_seen(other, world.now)
+        return created
+
+    world._create = create_and_delete  # type: ignore[method-assign]
+    node = failing(world)
+    world.run(10 * AGAIN_SECONDS)
+    where = world.nodes_of("g")
+    assert missed and len(where) == 2 and node not in where.values(), f"{where}, {world.phases()}"
+    world.check()
+
+
+def test_one_whose_name_someone_takes_at_that_moment_gets_another_name() -> None:
+    world = World(FORCED, WIDE)
+    taken: list[str] = []
+    create = world._create
+
+    def taken_before(namespace: str, name: str, spec: MigrationSpec) -> Migration | None:
+        if not taken:
+            taken.append(name)
+            create(namespace, name, MigrationSpec(pods=[MigrationPod("nobody", "nobody")]))
+        return create(namespace, name, spec)
+
+    world._create = taken_before  # type: ignore[method-assign]
+    node = failing(world)
+    world.run(10 * AGAIN_SECONDS)
+    where = world.nodes_of("g")
+    assert taken and len(where) == 2 and node not in where.values(), f"{where}, {world.phases()}"
 
 
 def test_a_deleted_migration_of_a_user_stays_deleted() -> None:

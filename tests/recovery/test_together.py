@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement, product
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,12 +14,13 @@ from hypothesis import strategies as st
 from tests.helpers import EPOCH
 from tests.recovery.world import World, leaf
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.claims import Claim, Copies, Shares
+from topo_scheduler.recovery.claims import Claim, Copies, Shares, _is_there
 from topo_scheduler.recovery.reading import rest_of_gang
 from topo_scheduler.recovery.room import RESTART
 from topo_scheduler.recovery.room_for_all import Others, room_for_all
 from topo_scheduler.recovery.seating import leaver
 from topo_scheduler.recovery.seats_for_all import EXACT, free_seats
+from topo_scheduler.recovery.together import Together
 from topo_scheduler.scheduling.parts import whole
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
@@ -227,3 +230,30 @@ def test_no_plan_seats_more_or_costs_less(
     seated, cost = least(cluster)
     assert lacking == seated
     assert sum(share.cost for share in shares.values()) == pytest.approx(cost)
+
+
+def lost_of_two() -> tuple[World, list[str]]:
+    """A gang of two in a leaf with two more nodes; return also the uids of its pods."""
+    world = World(FORCED, {"s1/l1": 4})
+    world.gang("g", 2)
+    world.run()
+    return world, sorted(world.pods)
+
+
+def test_seats_that_were_planned_are_for_the_pods_that_were_lost_then() -> None:
+    world, uids = lost_of_two()
+    one, both = (claim_of(world, "g", lost, frozenset()) for lost in (uids[:1], uids))
+    ground: Any = SimpleNamespace(engine=world.d.engine)
+    together = Together(ground, lambda: 0.0, lambda *_: one)
+    share = planned(world, [one])[one.key]
+    assert together._good(one, share, world.now)
+    assert not together._good(both, share, world.now), "more of its pods are lost by now"
+
+
+def test_a_pod_is_there_while_it_is_on_the_node_where_it_was() -> None:
+    world, uids = lost_of_two()
+    was = leaver(world.d.engine, uids[0])
+    assert was is not None and _is_there(world.d.engine, was)
+    for node in world.node_objects:
+        world.d.engine.world.ledger.confirm(uids[0], node, was.entry.amounts)
+        assert _is_there(world.d.engine, was) == (node == was.member.node)

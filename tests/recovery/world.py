@@ -166,7 +166,9 @@ class World:
                 self.recovery.created(namespace, name, outcome, "", created, self.now)
             case WriteStatus():
                 written = self.kill.around(lambda: self._patch(one))
-                outcome = WriteOutcome.WRITTEN if written is not None else WriteOutcome.STALE
+                kept = f"{one.namespace}/{one.name}" in self.migrations
+                missed = WriteOutcome.STALE if kept else WriteOutcome.GONE
+                outcome = WriteOutcome.WRITTEN if written is not None else missed
                 self.recovery.written(one.namespace, one.name, outcome, "", written, self.now)
             case DeleteMigration(namespace, name, uid, version):
                 deleted = self.kill.around(lambda: self._delete(f"{namespace}/{name}", uid, version))

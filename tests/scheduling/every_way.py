@@ -6,7 +6,7 @@ say is written down here once more, in plain Python. Nodes that differ in nothin
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -17,7 +17,7 @@ import msgspec
 from tests.scheduling.driver import Driver
 from tests.scheduling.hostname_spread import CORDONED, TAINT, Place
 from topo_scheduler.api.labels import PREFIX
-from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.api.objects import Node, PartialObject, Pod
 
 Json = dict[str, Any]
 HOST: Final = "kubernetes.io/hostname"
@@ -27,8 +27,47 @@ LEAVES: Final = ("s1/l1", "s1/l2", "s2/l3")
 GPUS: Final = 4
 """Of each node."""
 
+NAMESPACES: Final = {"default": {"stage": "prod"}, "else": {"stage": "test"}}
+"""Labels of each; gangs are in the first."""
+SCOPES: Final[dict[str, Json]] = {
+    "": {},
+    "else": {"namespaces": ["else"]},
+    "both": {"namespaces": ["default", "else"]},
+    "every": {"namespaceSelector": {}},
+    "prod": {"namespaceSelector": {"matchLabels": {"stage": "prod"}}},
+    "test": {"namespaceSelector": {"matchLabels": {"stage": "test"}}},
+    "else or prod": {"namespaces": ["else"], "namespaceSelector": {"matchLabels": {"stage": "prod"}}},
+    "not prod": {
+        "namespaceSelector": {"matchExpressions": [{"key": "stage", "operator": "NotIn", "values": ["prod"]}]}
+    },
+    "not test": {
+        "namespaceSelector": {"matchExpressions": [{"key": "stage", "operator": "NotIn", "values": ["test"]}]}
+    },
+}
+"""Fields of a term that say of which namespaces it means pods."""
+
 Held = tuple[tuple[int, ...], ...]
 """Members of each kind on each node."""
+
+
+def sought(scope: str, own: str = "default") -> set[str]:
+    """Return the namespaces in which a pod of a namespace looks by its own terms of a scope.
+
+    kube-scheduler asks a selector of namespaces without labels, too: what `NotIn` excludes it does not leave out.
+    """
+    return set(NAMESPACES) if scope.startswith("not ") else meant(scope, own)
+
+
+def meant(scope: str, own: str = "default") -> set[str]:
+    """Return the namespaces for whose pods a term of a scope is meant, where it is that of a pod which runs."""
+    return {
+        "": {own},
+        "else": {"else"},
+        "prod": {"default"},
+        "test": {"else"},
+        "not prod": {"else"},
+        "not test": {"default"},
+    }.get(scope, set(NAMESPACES))
 
 
 class TooManyWaysError(Exception):
@@ -37,11 +76,16 @@ class TooManyWaysError(Exception):
 
 @dataclass(frozen=True)
 class Resident:
-    """A pod of one GPU that runs already. ``away`` topology key over which it keeps pods of its own app away."""
+    """A pod of one GPU that runs already.
+
+    ``away`` topology key over which it keeps pods of its own app away, ``away_in`` the scope of that.
+    """
 
     app: str
     rev: str = "new"
     away: str = ""
+    namespace: str = "default"
+    away_in: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,7 +106,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Spread:
-    """A topologySpreadConstraint over pods of an app. ``by_rev``: matchLabelKeys names the label ``rev``."""
+    """A topologySpreadConstraint over pods of an app, of an empty selector where that is empty.
+
+    ``by_rev``: matchLabelKeys names the label ``rev``.
+    """
 
     key: str
     app: str
@@ -76,7 +123,11 @@ class Spread:
 
 @dataclass(frozen=True)
 class Kind:
-    """Members that are alike. ``near`` and ``away`` are required (anti-)affinity: topology key and app."""
+    """Members that are alike.
+
+    ``near`` and ``away`` are required (anti-)affinity: topology key and app, every app where that is empty; ``near_in``
+    and ``away_in`` their scopes. ``selects``: they want nodes of ``pool``.
+    """
 
     count: int
     gpus: int
@@ -85,6 +136,14 @@ class Kind:
     near: tuple[tuple[str, str], ...] = ()
     away: tuple[tuple[str, str], ...] = ()
     selects: bool = False
+    pool: str = "a"
+    near_in: str = ""
+    away_in: str = ""
+
+    @property
+    def sought_apps(self) -> set[str]:
+        """The apps that a pod must be of to be what these want to be near; none for any."""
+        return {app for _, app in self.near if app}
 
     @property
     def keys(self) -> list[str]:
@@ -103,9 +162,11 @@ class Case:
     def empty(self) -> "Case":
         """The same with no other pods, and without affinity to pods that are none of the gang."""
         machines = tuple(replace(machine, there=()) for machine in self.machines)
-        apps = {kind.app for kind in self.kinds}
-        kinds = (replace(kind, near=tuple(one for one in kind.near if one[1] in apps)) for kind in self.kinds)
-        return Case(machines, tuple(kinds))
+
+        def inside(kind: Kind) -> bool:
+            return "default" in sought(kind.near_in) and any(kind.sought_apps <= {one.app} for one in self.kinds)
+
+        return Case(machines, tuple(kind if inside(kind) else replace(kind, near=()) for kind in self.kinds))
 
     @property
     def nothing(self) -> Held:
@@ -199,15 +260,23 @@ class Case:
 
     def _usable(self, kind: Kind, at: int) -> bool:
         machine = self.machines[at]
-        return (not kind.selects or machine.pool == "a") and not machine.tainted and not machine.cordoned
+        return (not kind.selects or machine.pool == kind.pool) and not machine.tainted and not machine.cordoned
 
     def _has_room(self, kind: Kind, held: Held, at: int) -> bool:
         used = len(self.machines[at].there)
         return used + sum(row[at] * one.gpus for row, one in zip(held, self.kinds, strict=True)) + kind.gpus <= GPUS
 
-    def _counted(self, held: Held, at: int, app: str, *, new_only: bool = False) -> int:
-        there = sum(one.app == app and (not new_only or one.rev == "new") for one in self.machines[at].there)
-        return there + sum(row[at] for row, one in zip(held, self.kinds, strict=True) if one.app == app)
+    def _counted(
+        self, held: Held, at: int, app: str, namespaces: Collection[str] = ("default",), *, new_only: bool = False
+    ) -> int:
+        """Return how many pods of some namespaces and of an app, or of every app, run on a node."""
+        there = sum(
+            app in ("", one.app) and one.namespace in namespaces and (not new_only or one.rev == "new")
+            for one in self.machines[at].there
+        )
+        if "default" not in namespaces:
+            return there
+        return there + sum(row[at] for row, one in zip(held, self.kinds, strict=True) if app in ("", one.app))
 
     def _by_spread(self, kind: Kind, spread: Spread, held: Held, nodes: Sequence[int]) -> list[int]:
         sums: Counter[str] = Counter()
@@ -215,42 +284,48 @@ class Case:
         for at, machine in enumerate(self.machines):
             if not all(machine.value(key, at) for key in kind.keys):
                 continue
-            if spread.affinity_policy == "Honor" and kind.selects and machine.pool != "a":
+            if spread.affinity_policy == "Honor" and kind.selects and machine.pool != kind.pool:
                 continue
             if spread.taints_policy == "Honor" and (machine.tainted or machine.cordoned):
                 continue
             value = machine.value(spread.key, at)
             domains.add(value)
-            sums[value] += self._counted(held, at, spread.app, new_only=spread.by_rev)
+            if spread.app or spread.by_rev:  # an empty selector counts none
+                sums[value] += self._counted(held, at, spread.app, new_only=spread.by_rev)
         few = spread.min_domains is not None and len(domains) < spread.min_domains
         least = 0 if few or not domains else min(sums[value] for value in domains)
-        itself = int(kind.app == spread.app)
+        itself = int(spread.app in ("", kind.app))
         values = {at: self.machines[at].value(spread.key, at) for at in nodes}
         return [at for at in nodes if values[at] and sums[values[at]] + itself - least <= spread.skew]
 
     def _by_affinity(self, kind: Kind, held: Held, nodes: Sequence[int]) -> list[int]:
         if not kind.near:
             return list(nodes)
-        apps = {app for _, app in kind.near}
+        apps, namespaces = kind.sought_apps, sought(kind.near_in)
         # Only a pod that meets all terms counts for any of them.
-        matching = [self._counted(held, at, *apps) if len(apps) == 1 else 0 for at in range(len(self.machines))]
+        matching = [
+            self._counted(held, at, next(iter(apps), ""), namespaces) if len(apps) < 2 else 0
+            for at in range(len(self.machines))
+        ]
         with_some = {
             (key, machine.value(key, at))
             for at, machine in enumerate(self.machines)
             for key, _ in kind.near
             if matching[at] and machine.value(key, at)
         }
-        if not with_some and apps == {kind.app}:
+        if not with_some and apps <= {kind.app} and "default" in namespaces:
             return [at for at in nodes if all(self.machines[at].value(key, at) for key, _ in kind.near)]
         return [at for at in nodes if all((key, self.machines[at].value(key, at)) in with_some for key, _ in kind.near)]
 
     def _by_anti_affinity(self, kind: Kind, held: Held, nodes: Sequence[int]) -> list[int]:
         shut = set()
         for at, machine in enumerate(self.machines):
-            keys = [key for key, app in kind.away if self._counted(held, at, app)]
-            keys += [one.away for one in machine.there if one.away and one.app == kind.app]
-            for row, one in zip(held, self.kinds, strict=True):
-                keys += [key for key, app in one.away if app == kind.app and row[at]]
+            keys = [key for key, app in kind.away if self._counted(held, at, app, sought(kind.away_in))]
+            there = [one for one in machine.there if one.away and one.app == kind.app]
+            keys += [one.away for one in there if "default" in meant(one.away_in, one.namespace)]
+            for row, other in zip(held, self.kinds, strict=True):
+                if row[at] and "default" in meant(other.away_in):
+                    keys += [key for key, app in other.away if app in ("", kind.app)]
             shut |= {(key, machine.value(key, at)) for key in keys if machine.value(key, at)}
         return [at for at in nodes if not any(self.machines[at].value(key, at) == value for key, value in shut)]
 
@@ -262,26 +337,31 @@ class Case:
 
     def others(self) -> list[Json]:
         """Return the pods that run already."""
-        return [
-            _pod(f"there-{at}-{number}", 1, one.app, one.rev, nodeName=f"n{at}", **_anti(((one.away, one.app),)))
-            if one.away
-            else _pod(f"there-{at}-{number}", 1, one.app, one.rev, nodeName=f"n{at}")
-            for at, machine in enumerate(self.machines)
-            for number, one in enumerate(machine.there)
-        ]
+        pods = []
+        for at, machine in enumerate(self.machines):
+            for number, one in enumerate(machine.there):
+                away = _anti(((one.away, one.app),), one.away_in) if one.away else {}
+                pod = _pod(f"there-{at}-{number}", 1, one.app, one.rev, nodeName=f"n{at}", **away)
+                pod["metadata"]["namespace"] = one.namespace
+                pods.append(pod)
+        return pods
+
+    def namespaces(self) -> list[Json]:
+        """Return the namespaces there are."""
+        return [{"metadata": {"name": name, "labels": labels}} for name, labels in NAMESPACES.items()]
 
     def member(self, number: int, name: str) -> Json:
         """Return a pod of the gang, of a kind."""
         kind = self.kinds[number]
-        spec: Json = {"schedulerName": "topology-aware-scheduler", **_anti(kind.away)}
+        spec: Json = {"schedulerName": "topology-aware-scheduler", **_anti(kind.away, kind.away_in)}
         if kind.near:
-            terms = [_term(*one) for one in kind.near]
+            terms = [_term(*one, kind.near_in) for one in kind.near]
             affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
             spec["affinity"] = {**spec.get("affinity", {}), **affinity}
         if kind.spreads:
             spec["topologySpreadConstraints"] = [_constraint(one) for one in kind.spreads]
         if kind.selects:
-            spec["nodeSelector"] = {"pool": "a"}
+            spec["nodeSelector"] = {"pool": kind.pool}
         pod = _pod(name, kind.gpus, kind.app, "new", **spec)
         size = sum(one.count for one in self.kinds)
         pod["metadata"]["annotations"] = {f"{PREFIX}gang-name": "g", f"{PREFIX}gang-size": str(size)}
@@ -294,6 +374,7 @@ class Case:
 
     def decided(self, driver: Driver) -> Held | None:
         """Return the way that the engine of an empty driver chooses, None where the gang stays pending."""
+        driver.engine.namespaces_applied([msgspec.convert(one, PartialObject) for one in self.namespaces()])
         driver.nodes(*(msgspec.convert(node, Node) for node in self.nodes()))
         driver.apply(*(msgspec.convert(pod, Pod) for pod in self.others()))
         members = self.members()
@@ -343,14 +424,18 @@ def _pod(name: str, gpus: int, app: str, rev: str, **spec: Any) -> Json:
     return {"metadata": metadata, "spec": spec, "status": {"phase": "Running" if "nodeName" in spec else "Pending"}}
 
 
-def _term(key: str, app: str) -> Json:
-    return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+def _selector(app: str) -> Json:
+    return {"matchLabels": {"app": app}} if app else {}
 
 
-def _anti(away: Sequence[tuple[str, str]]) -> Json:
+def _term(key: str, app: str, scope: str) -> Json:
+    return {"topologyKey": key, "labelSelector": _selector(app), **SCOPES[scope]}
+
+
+def _anti(away: Sequence[tuple[str, str]], scope: str) -> Json:
     if not away:
         return {}
-    terms = [_term(*one) for one in away]
+    terms = [_term(*one, scope) for one in away]
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
@@ -359,7 +444,7 @@ def _constraint(spread: Spread) -> Json:
         "topologyKey": spread.key,
         "whenUnsatisfiable": "DoNotSchedule" if spread.required else "ScheduleAnyway",
         "maxSkew": spread.skew,
-        "labelSelector": {"matchLabels": {"app": spread.app}},
+        "labelSelector": _selector(spread.app),
         "nodeAffinityPolicy": spread.affinity_policy,
         "nodeTaintsPolicy": spread.taints_policy,
     }
@@ -436,4 +521,37 @@ def _spread(rng: random.Random, key: str, app: str) -> Spread:
         rng.choice(["Honor", "Honor", "Ignore"]),
         rng.choice(["Ignore", "Ignore", "Honor"]),
         rng.random() < 0.25,
+    )
+
+
+def varied(case: Case, seed: int) -> Case:
+    """Return a case with other namespaces, empty selectors and node selectors besides."""
+    rng = random.Random(f"varied {seed}")
+    machines = []
+    for machine in case.machines:
+        there = sorted((_varied_resident(rng, one) for one in machine.there), key=repr)
+        machines.append(replace(machine, there=tuple(there)))
+    return Case(tuple(machines), tuple(_varied_kind(rng, kind) for kind in case.kinds))
+
+
+def _varied_resident(rng: random.Random, resident: Resident) -> Resident:
+    away = resident.away or (rng.choice([HOST, ZONE]) if rng.random() < 0.04 else "")
+    scope = rng.choice(list(SCOPES)) if away and rng.random() < 0.7 else ""
+    return replace(resident, away=away, away_in=scope, namespace=rng.choice(["default", "default", "else"]))
+
+
+def _varied_kind(rng: random.Random, kind: Kind) -> Kind:
+    near, away = kind.near, kind.away
+    if not near and not away and rng.random() < 0.6:
+        away = ((rng.choice([HOST, HOST, ZONE, LEAF]), kind.app),)
+    every = {"near": rng.random() < 0.12, "away": rng.random() < 0.12}
+    return replace(
+        kind,
+        spreads=tuple(replace(one, app="") if rng.random() < 0.25 else one for one in kind.spreads),
+        near=tuple((key, "" if every["near"] else app) for key, app in near),
+        away=tuple((key, "" if every["away"] else app) for key, app in away),
+        near_in=rng.choice(list(SCOPES)) if near and rng.random() < 0.6 else "",
+        away_in=rng.choice(list(SCOPES)) if away and rng.random() < 0.75 else "",
+        selects=rng.random() < 0.35,
+        pool=rng.choice("aab"),
     )

@@ -318,7 +318,8 @@ def test_pods_beyond_those_a_namespace_may_have_pending_come_in_when_there_is_ro
     d.run(*reversed(many))
     assert len(d.engine.arrivals.outside) == 80
     assert pending_pods(d.engine)["outside"] == 80
-    assert sum("pending pods already" in told for told in d.told()) == 80
+    limits = "(pendingPods.mostPerNamespace 20, pendingPods.memory 1024Mi for all)"
+    assert sum("pending pods already" in told and limits in told for told in d.told()) == 80
     victim = make_pod("victim", gpus=0, namespace="other")
     d.run(victim)
     assert placed(d, victim)

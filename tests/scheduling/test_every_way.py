@@ -1,6 +1,7 @@
 """Gangs with several constraints at once are placed wherever any way exists, as near as can be.
 
-``python -m tests.scheduling.test_every_way FIRST LAST NODES MEMBERS`` compares more, and prints the seeds that differ.
+``python -m tests.scheduling.test_every_way FIRST LAST NODES MEMBERS`` compares more, and prints the seeds that differ;
+with ``varied`` behind it gangs with other namespaces, empty selectors and node selectors.
 """
 
 import sys
@@ -10,7 +11,7 @@ from typing import Final
 import pytest
 
 from tests.scheduling.driver import Driver
-from tests.scheduling.every_way import HOST, LEAF, Case, Kind, Machine, Resident, TooManyWaysError, drawn, used
+from tests.scheduling.every_way import HOST, LEAF, Case, Kind, Machine, Resident, TooManyWaysError, drawn, used, varied
 from tests.scheduling.hostname_spread import PREFERRED
 
 MOST_WAYS: Final = 6_000
@@ -34,13 +35,16 @@ def compared(case: Case) -> str:
     return "" if place == best else "in more leaves" if place > best else "nearer than all ways"
 
 
-def counted(seeds: range, most_nodes: int, most_members: int) -> tuple[Counter[str], dict[int, str]]:
+def counted(
+    seeds: range, most_nodes: int, most_members: int, *, more: bool = False
+) -> tuple[Counter[str], dict[int, str]]:
     """Return how many cases there are of each outcome, and the seeds that differ."""
     counts: Counter[str] = Counter()
     different = {}
     for seed in seeds:
         try:
-            found = compared(drawn(seed, most_nodes, most_members))
+            case = drawn(seed, most_nodes, most_members)
+            found = compared(varied(case, seed) if more else case)
         except TooManyWaysError:
             counts["left out"] += 1
             continue
@@ -53,16 +57,20 @@ def counted(seeds: range, most_nodes: int, most_members: int) -> tuple[Counter[s
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("seeds", "most_nodes", "most_members"),
+    ("seeds", "most_nodes", "most_members", "more"),
     [
-        (range(1_600, 1_650), 8, 6),
-        (range(2_100, 2_250), 8, 6),
-        (range(2_800, 2_820), 8, 6),
-        (range(10_600, 10_660), 12, 12),
+        (range(1_600, 1_650), 8, 6, False),
+        (range(2_100, 2_250), 8, 6, False),
+        (range(2_800, 2_820), 8, 6, False),
+        (range(10_600, 10_660), 12, 12, False),
+        (range(430, 540), 8, 6, True),
+        (range(1_580, 1_600), 8, 6, True),
     ],
 )
-def test_gangs_are_placed_as_near_as_any_way_allows(seeds: range, most_nodes: int, most_members: int) -> None:
-    counts, different = counted(seeds, most_nodes, most_members)
+def test_gangs_are_placed_as_near_as_any_way_allows(
+    seeds: range, most_nodes: int, most_members: int, more: bool
+) -> None:
+    counts, different = counted(seeds, most_nodes, most_members, more=more)
     assert not different
     assert counts["cases"] >= 0.9 * len(seeds)
 
@@ -79,5 +87,5 @@ def test_a_member_that_avoids_others_is_seated_before_those_that_follow_it() -> 
 
 if __name__ == "__main__":
     first, last, nodes, members = map(int, sys.argv[1:5])
-    counts, different = counted(range(first, last), nodes, members)
+    counts, different = counted(range(first, last), nodes, members, more=sys.argv[5:] == ["varied"])
     print(dict(counts), different)

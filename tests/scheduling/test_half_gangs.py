@@ -62,15 +62,19 @@ def test_pods_found_bound_after_the_first_decision_do_not_put_a_gang_first() -> 
     assert len(d.where(*older)) == 3
 
 
-def test_the_seat_of_a_member_that_was_not_bound_is_held() -> None:
+@pytest.mark.parametrize("priority", [0, 5])
+def test_the_seat_of_a_member_that_was_not_bound_is_held(priority: int) -> None:
     d = Driver(fabric({"s1/l1": 3}))
-    (rest,) = half(d, gang(3))
+    pods = gang(3)
+    for pod in pods:
+        pod.spec.priority = priority
+    (rest,) = half(d, pods)
     d.answer(rest, BindOutcome.WITHDRAWN, "a plugin refused it")
-    other = make_pod("other", gpus=8)
+    other = make_pod("other", gpus=8, priority=priority)
     d.apply(other)
     d.step()
     assert other.metadata.uid not in d.flight, "the gang's seat is kept"
-    urgent = make_pod("urgent", gpus=8, priority=10)
+    urgent = make_pod("urgent", gpus=8, priority=priority + 1)
     d.apply(urgent)
     d.step()
     assert urgent.metadata.uid in d.flight, "from equal and lower priority only"

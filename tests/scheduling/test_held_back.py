@@ -256,3 +256,31 @@ def test_nothing_is_tried_where_nothing_was_refused() -> None:
     d.run(*gang(4))
     assert not any(isinstance(said, Rehearse) for said in d.said)
     assert sum(isinstance(said, Bind) for said in d.said) == 4
+
+
+def test_refused_kinds_are_forgotten_with_their_pods_and_long_words_are_cut() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    held_back = d.engine.outcomes.held_back
+    for number in range(300):
+        pod = make_pod(f"p{number}", gpus=1, cpu=f"{number + 1}m")
+        d.apply(pod)
+        d.step()
+        d.answer(pod.metadata.uid, BindOutcome.REJECTED, "\x1b[2J" * 100_000)
+        d.step(0.5)
+        d.delete(pod)
+        d.forget()
+        assert len(held_back) <= 65
+    assert sum(len(one.why) for one in held_back._held.values()) < 65 * 1_100
+    d.step(1_000)
+    assert not len(held_back)
+
+
+def test_kinds_that_pods_wait_for_are_not_forgotten_however_many_there_are() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = [make_pod(f"p{number}", gpus=1, cpu=f"{number + 1}m") for number in range(200)]
+    server = Server(d, pods)
+    d.apply(*pods)
+    server.pass_(60)
+    assert len(d.engine.outcomes.held_back) == 200
+    assert server.binds == 200
+    assert server.rehearsals <= 6 * 200

@@ -313,3 +313,13 @@ def test_a_pod_alone_does_not_mind() -> None:
     d = Driver([make_node("n1")])
     one = make_pod("one", gpus=1, annotations={"required-level": "leaf", "relax-after": "1m", "segment-size": "3"})
     assert d.run(one) == {"one": "n1"}
+
+
+def test_nodes_that_do_not_tell_a_level_share_no_domain_of_it() -> None:
+    d = Driver([*fabric({"s1/a": 3}), *(make_node(f"x{n}", "/b") for n in range(4))])
+    there = busy(d, "s1-a-1")
+    members = asking(3, required_level="spine")
+    assert d.run(*members) == {}
+    d.delete(*there)
+    d.settle()
+    assert leaves(d.where(*members)) == {"s1-a"}

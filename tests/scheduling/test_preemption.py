@@ -272,6 +272,45 @@ def test_limits_per_leaf_hold() -> None:
     assert sorted(v.occupant.name for v in plan.victims) == ["v0", "v1", "v3", "v4"]
 
 
+def test_of_many_pods_with_a_budget_no_more_go_than_it_allows() -> None:
+    guarded = [Held(f"s1l1n{n}", ran=n, budget="b") for n in (1, 2, 3, 4)]
+    small = [Held("s1l1n7", gpus=1, ran=5000) for _ in range(8)]
+    s = scene(7, *guarded, Held("s1l1n5", ran=1000), Held("s1l1n6", ran=2000), *small)
+    s.budget("b", 1)
+    assert s.victims(gang(2)) == ["v0", "v4"]
+    s.budget("b", 2)
+    assert s.victims(gang(2)) == ["v0", "v1"]
+
+
+def test_of_many_gangs_those_are_broken_that_lose_least() -> None:
+    """More than can be tried in every combination."""
+    s = scene(8, *(Held(f"s1l1n{n}", gpus=4, ran=1000 - 100 * n, gang=f"g{n}") for n in range(1, 9) for _ in range(2)))
+    for n in range(1, 9):
+        s.gang(f"g{n}", 2)
+    assert s.victims(gang(2)) == ["v12", "v13", "v14", "v15"]
+
+
+def test_of_many_candidates_that_lose_as_much_the_fewest_go() -> None:
+    s = scene(
+        4,
+        *(Held("s1l1n1", gpus=4) for _ in range(2)),
+        *(Held(f"s1l1n{n}") for n in (2, 3)),
+        *(Held("s1l1n4", gpus=1, ran=10_000) for _ in range(8)),
+    )
+    assert s.victims(gang(2)) == ["v2", "v3"]
+
+
+def test_of_gangs_that_go_whole_and_lose_as_much_that_of_fewer_pods_goes() -> None:
+    """Five pods of 24 GPUs, three of them elsewhere, or six of 16 GPUs that have run for longer."""
+    fewer = [Held(node, gpus=gpus, ran=200, gang="fewer") for node, gpus in (("s1l1n1", 8), ("s1l1n2", 8))]
+    fewer += [Held("s1l2n1", gpus=gpus, ran=200, gang="fewer") for gpus in (4, 2, 2)]
+    more = [Held(node, gpus=gpus, ran=300, gang="more") for node in ("s1l1n3", "s1l1n4") for gpus in (4, 2, 2)]
+    s = scene(4, *fewer, *more, *(Held(f"s1l2n{n}", priority=10) for n in (2, 3, 4)), leaves=2)
+    s.gang("fewer", 5, "gang")
+    s.gang("more", 6, "gang")
+    assert s.victims(gang(2)) == [f"v{n}" for n in range(5)]
+
+
 def test_members_of_one_node_are_counted_together() -> None:
     held = [Held(f"s1l1n{n}", gpus=2, ran=10 * n + k) for n in (1, 2, 3, 4) for k in range(4)]
     s = scene(4, *held)

@@ -6,8 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.scheduling.placing.ask import Limits
-from topo_scheduler.scheduling.preemption.regions import Region
+from tests.scheduling.planning import Small, gang, grid
+from topo_scheduler.scheduling.placing.ask import Ask, Limits
+from topo_scheduler.scheduling.preemption.regions import Region, regions_for
+from topo_scheduler.state.decision import SizeRule
 
 
 def held(leaves: list[list[int]], most: int, limits: Limits, gpus: int) -> int:
@@ -33,3 +35,19 @@ def test_a_region_holds_what_its_best_nodes_hold(leaves: list[list[int]], most: 
     members = held(leaves, most, limits, 2)
     assert region.holds(fits, members, limits, 2).tolist() == [True]
     assert region.holds(fits, members + 1, limits, 2).tolist() == [False]
+
+
+def nodes_of(small: Small, ask: Ask, rule: SizeRule) -> list[list[str]]:
+    """Return the nodes of each region."""
+    return [
+        [small.world.nodes.names[row] for row in region.rows.tolist()]
+        for region in regions_for(ask, small.world.layout, rule)
+    ]
+
+
+def test_a_gang_that_runs_in_part_is_given_room_where_it_runs_or_in_the_domain_around() -> None:
+    small = Small(grid(2, 2, 1))
+    rule = SizeRule(1, 2, 1, "spine")
+    around = [["s1l1n1"], ["s1l1n1", "s1l2n1"]]
+    assert nodes_of(small, gang(1, running=small.rows("s1l1n1")), rule) == around
+    assert nodes_of(small, gang(1), rule) == [["s1l1n1", "s1l2n1"], ["s2l1n1", "s2l2n1"]]

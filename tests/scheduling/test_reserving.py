@@ -13,6 +13,9 @@ from tests.scheduling.stream import Run, Stream
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.reserving.holds import Reservation
+from topo_scheduler.scheduling.reserving.words import _only_held
+from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.resources import GPU
 
 OFF = "{reservation: {enabled: false}}"
 
@@ -180,6 +183,65 @@ def test_a_reservation_expires_where_nothing_moves_on_and_comes_back_later() -> 
     for _ in range(5):
         d.step(60)
     assert held(d)
+
+
+def hours_held(d: Driver, hours: int, *, recreates: bool = False) -> float:
+    """Let hours pass; return in how many of them anything is held. Recreates the gang before each hour is over."""
+    held_for, pods, number = 0, [pod for pod in d.pods.values() if not pod.spec.node_name], 0
+    for minute in range(60 * hours):
+        d.step(60)
+        held_for += bool(held(d))
+        if recreates and minute % 50 == 49:
+            number += 1
+            d.delete(*pods)
+            pods = gang(1, name=f"large{number}")
+            d.apply(*pods)
+    return held_for / 60
+
+
+def hoarded(others: str = "theirs") -> Driver:
+    """A gang of one that waits for a node of which another tenant's pod, without a known end, holds one GPU."""
+    d = Driver(fabric({"s1/l1": 2}), configured("{reservation: {expires: 1h}}"))
+    running(d, "a", "s1-l1-1", gpus=1, namespace=others)
+    running(d, "web", "s1-l1-2", restart="Always", namespace=others)
+    waiting_gang(d, size=1, seconds=601)
+    assert held(d)
+    return d
+
+
+def test_what_never_becomes_free_is_held_no_longer_than_until_it_expires() -> None:
+    assert hours_held(hoarded(), 24) <= 13, "an hour of two"
+    assert hours_held(hoarded("default"), 24) == 24, "alone in the cluster it keeps no other tenant off"
+
+
+def test_other_places_that_never_become_free_are_not_held_longer_in_turn() -> None:
+    d = Driver(fabric({"s1/l1": 4}), configured("{reservation: {expires: 1h}}"))
+    for number in range(1, 5):
+        running(d, f"a-{number}", f"s1-l1-{number}", gpus=1, namespace="theirs")
+        running(d, f"w-{number}", f"s1-l1-{number}", gpus=number, restart="Always", namespace="theirs")
+    d.apply(make_pod("fit", gpus=0, namespace="theirs"))
+    waiting_gang(d, size=1, gpus=7, seconds=601)
+    assert hours_held(d, 24) <= 13
+
+
+def test_who_deletes_and_creates_its_gang_again_holds_nothing_longer() -> None:
+    assert hours_held(hoarded(), 24, recreates=True) <= 13
+
+
+def test_pods_of_the_holders_namespace_that_end_far_in_the_future_are_not_waited_for() -> None:
+    for others, names in (("default", ["large"]), ("theirs", [])):
+        d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
+        running(d, "own", "s1-l1-1", gpus=1, ends=900_000)
+        running(d, "web-1", "s1-l2-1", restart="Always", namespace=others)
+        running(d, "web-2", "s1-l2-2", restart="Always", namespace=others)
+        waiting_gang(d, size=2, seconds=601)
+        assert [*held(d)] == names
+    d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
+    running(d, "own", "s1-l1-1", gpus=1, ends=20_000)
+    running(d, "web", "s1-l2-1", restart="Always", namespace="theirs")
+    running(d, "web-2", "s1-l2-2", restart="Always", namespace="theirs")
+    waiting_gang(d, size=2, seconds=601)
+    assert [*held(d)] == ["large"], "within the time in which reservations expire they are"
 
 
 def test_gangs_by_annotation_only_are_held_nothing_by_default() -> None:
@@ -656,3 +718,74 @@ def test_held_nodes_are_used_in_time_only_and_every_gang_starts_when_it_was_prom
             )
             assert run.started is not None
             assert run.started <= promised.get(id_, inf)
+
+
+# ---------------------------------------------------------------- when it moves
+
+
+def overdue() -> Driver:
+    """Three places for a gang of one node: the first is not free when it was expected to be."""
+    d = Driver(fabric({"s1/l1": 1, "s1/l2": 1, "s1/l3": 1}))
+    for number, ends in enumerate((600, 1500, 1600), 1):
+        running(d, "abc"[number - 1], f"s1-l{number}-1", ends=ends)
+    waiting_gang(d, size=1)
+    assert [*held(d)["large-0"].nodes] == ["s1-l1-1"]
+    return d
+
+
+def until(d: Driver, moment: float) -> list[str]:
+    """Let time pass; return the nodes that are held then."""
+    while d.now < moment:
+        d.step(5)
+    return [*held(d)["large-0"].nodes]
+
+
+def test_it_moves_when_what_it_waits_for_is_late_and_others_are_clearly_earlier() -> None:
+    d = overdue()
+    assert until(d, 1050) == ["s1-l1-1"], "the first is expected at 1500, as the second is"
+    assert until(d, 1150) == ["s1-l2-1"]
+
+
+def test_one_that_has_moved_is_more_patient() -> None:
+    d = overdue()
+    assert until(d, 1150) == ["s1-l2-1"]
+    assert until(d, 1610) == ["s1-l2-1"], "expected at 1620, and the third at 1600"
+
+
+def test_nothing_is_due_where_there_is_nothing_to_wait_for() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    running(d, "web", "s1-l1-1", restart="Always")
+    waiting_gang(d, size=1, seconds=10_000)
+    for _ in range(30):
+        d.step(1000)
+    assert d.engine.reserving.next_due() is None
+
+
+def test_a_pod_whose_job_ends_by_a_moment_ends_by_it(half_free: Driver) -> None:
+    for name, ends in (("late", 3700), ("early", 3500)):
+        job = make_job(name)
+        job.spec.active_deadline_seconds, job.status.start_time = ends + 100, timestamp(-100)
+        half_free.own(job_owner(job))
+        pod = make_pod(name, gpus=8, owner=controlled_by("Job", name))
+        assert bool(half_free.run(pod)) == (name == "early")
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "requested", "charged", "asked", "only"),
+    [
+        (8, 8, 8, 8, True),
+        (8, 8, 4, 8, False),
+        (8, 8, 4, 4, True),
+        (8, 4, 4, 4, False),
+        (8, 4, 4, 8, True),
+        (8, 0, 0, 8, False),
+    ],
+)
+def test_a_node_lacks_room_only_because_it_is_held_when_what_is_held_would_do(
+    allocatable: int, requested: int, charged: int, asked: int, only: bool
+) -> None:
+    """``requested`` includes what is held."""
+    d = Driver(fabric({"s1/l1": 1}))
+    nodes, cls = d.engine.world.nodes, PodClass(((GPU, asked),))
+    nodes.allocatable[0, GPU], nodes.requested[0, GPU] = allocatable, requested
+    assert _only_held(nodes, 0, {GPU: charged}, cls) is only

@@ -75,6 +75,23 @@ def test_a_lost_member_goes_back_to_its_segment() -> None:
     assert again.spec.node_name.startswith("s1-b")
 
 
+def test_what_is_lost_of_a_segment_that_is_torn_goes_where_most_of_it_runs() -> None:
+    d = Driver(fabric({"s1/a": 4}))
+    members = asking(4, segment_size="4", placement="preferred")
+    d.run(*members)
+    members.sort(key=rank_of)
+    lost = members.pop()
+    for pod, node in zip(members, ("s1-a-1", "s1-b-1", "s1-b-2"), strict=True):
+        pod.spec.node_name = node
+    after = Driver(fabric({"s1/a": 4, "s1/b": 4}))
+    after.apply(*members)
+    (again,) = [
+        pod for pod in asking(4, segment_size="4", placement="preferred") if pod.metadata.name == lost.metadata.name
+    ]
+    after.run(again)
+    assert again.spec.node_name.startswith("s1-b-")
+
+
 def test_a_lost_member_waits_for_room_where_its_segment_runs() -> None:
     d = Driver(fabric({"s1/a": 4, "s1/b": 2}))
     members = asking(6, segment_size="2", placement="preferred")

@@ -98,6 +98,17 @@ def test_a_whole_lost_segment_goes_near_the_others_where_it_fits_whole() -> None
     assert {pod.spec.node_name[:4] for pod in again} == {"s1-d"}
 
 
+def test_a_lost_segment_is_not_taken_for_the_one_that_runs() -> None:
+    d = Driver(fabric({"s1/a": 2, "s1/b": 2, "s1/c": 2, "s1/d": 2}))
+    members = launched(2, 3, placement="preferred")
+    d.run(*members)
+    d.delete(*[pod for pod in members if rank_of(pod) >= 3])
+    busy(d, "s1-b-1", "s1-c-1")
+    again = launched(2, 3, placement="preferred")[3:]
+    d.run(*again)
+    assert {pod.spec.node_name[:4] for pod in again} == {"s1-d"}
+
+
 def test_what_is_lost_of_a_mixed_segment_waits_for_room_where_the_rest_runs() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 4}))
     busy(d, "s1-b-3", "s1-b-4")

@@ -8,6 +8,9 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.scheduling.queueing.quotas import _cap, _Meter
+from topo_scheduler.state.classes import NO_LIMIT, PodClass
+from topo_scheduler.state.resources import GPU
 
 
 def team(size: int, namespace: str = "a", name: str = "g", gpus: int = 8, start: int = 0) -> list[Pod]:
@@ -316,3 +319,11 @@ def test_a_name_that_several_domains_have_means_all_of_them() -> None:
     pods = [make_pod(f"p{n}", namespace="b", gpus=8, created=n) for n in range(8)]
     assert {node.split("-")[1] for node in d.run(*pods).values()} == {"l2"}
     assert len(d.where(*pods)) == 4
+
+
+@pytest.mark.parametrize(("held", "now"), [(0, NO_LIMIT), (2, NO_LIMIT), (3, NO_LIMIT), (5, 1), (7, 0)])
+def test_a_quota_that_has_enough_left_caps_nothing(held: int, now: int) -> None:
+    """Of 7 GPUs, for two pods of 2; the quota is short because of others that are placed with them."""
+    meter = _Meter(("a",), "", {GPU: 7000})
+    cap = _cap(meter, {GPU: held}, [GPU], (PodClass(((GPU, 2),)), 2), 0, whole=False)
+    assert cap is not None and (cap.now, cap.ever) == (now, NO_LIMIT)

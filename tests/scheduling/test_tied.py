@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import NVIDIA, controlled_by, make_node, make_pod, owner
 from tests.scheduling.driver import Driver, configured
-from tests.scheduling.test_neighbours import HOST, WEB, away, gang, near, nodes, spec, web
+from tests.scheduling.test_neighbours import HOST, WEB, away, gang, namespace, near, nodes, spec, web
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.selectors import (
     Affinity,
@@ -262,9 +262,9 @@ def test_what_is_placed_holds_and_what_could_be_in_one_leaf_is_found(
         assert not found, f"{found[0]} would do"
 
 
-def _apart(*pods: Pod, namespaces: Sequence[str] = ()) -> list[Pod]:
+def _apart(*pods: Pod, namespaces: Sequence[str] = (), selector: LabelSelector | None = None) -> list[Pod]:
     """Pods of one gang that keep away from each other's nodes, or from those of other namespaces."""
-    term = PodAffinityTerm(LabelSelector({"app": "d"}), list(namespaces), topology_key=HOST)
+    term = PodAffinityTerm(LabelSelector({"app": "d"}), list(namespaces), selector, topology_key=HOST)
     for at, pod in enumerate(pods):
         pod.metadata.labels = {"app": "d"}
         pod.metadata.creation_timestamp = f"2024-01-01T00:00:0{at}Z"
@@ -283,6 +283,72 @@ def test_anti_affinity_to_pods_of_another_namespace_keeps_no_members_apart() -> 
         d.apply(*pods)
         d.settle()
         assert all(pod.spec.node_name for pod in pods)
+
+
+def test_anti_affinity_by_labels_of_namespaces_keeps_members_apart_only_where_it_means_their_own() -> None:
+    for known in ([], [namespace("default", stage="test")], [namespace("default", stage="prod")]):
+        d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOST: f"n{at}"}) for at in range(2))
+        d.engine.namespaces_applied([*known, namespace("else", stage="test")])
+        pods = _apart(*(make_pod(f"p{at}", gpus=1) for at in range(4)), selector=LabelSelector({"stage": "test"}))
+        d.apply(*pods)
+        d.settle()
+        elsewhere = [one.metadata.labels["stage"] for one in known] == ["prod"]
+        assert all(bool(pod.spec.node_name) == elsewhere for pod in pods), "without labels they may be meant"
+        d.engine.namespaces_applied([namespace("default", stage="prod")])
+        d.settle()
+        assert all(pod.spec.node_name for pod in pods), "woken by the labels of the namespace"
+
+
+def _with_affinity(name: str, gpus: Sequence[int], *terms: PodAffinityTerm) -> list[Pod]:
+    annotations = {"gang-name": name, "gang-size": str(len(gpus))}
+    pods = [
+        make_pod(f"{name}-{at}", gpus=count, labels={"app": "web"}, annotations=annotations)
+        for at, count in enumerate(gpus)
+    ]
+    for pod in pods:
+        pod.spec.affinity = Affinity(pod_affinity=PodAffinity(list(terms)))
+    return pods
+
+
+def test_affinity_to_pods_elsewhere_is_not_asked_of_the_members() -> None:
+    d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOST: f"n{at}", "rack": "a"}) for at in range(2))
+    there = make_pod("there", gpus=1, labels={"app": "web"}, namespace="else", node="n0", scheduler="other")
+    d.apply(there)
+    term = PodAffinityTerm(WEB, namespaces=["else"], topology_key="rack")
+    for sizes in ((1, 1), (1, 1, 2)):
+        pods = _with_affinity(f"g{len(sizes)}", sizes, term)
+        d.apply(*pods)
+        d.settle()
+        assert all(pod.spec.node_name for pod in pods), sizes
+
+
+def test_affinity_of_which_members_meet_a_part_only_is_met_by_others() -> None:
+    # Only a pod that meets all terms counts for any of them.
+    d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOST: f"n{at}", "rack": "a"}) for at in range(2))
+    d.apply(make_pod("there", labels={"app": "web", "role": "launcher"}, node="n0", scheduler="other"))
+    terms = [PodAffinityTerm(WEB, topology_key="rack"), PodAffinityTerm(LAUNCHER, topology_key="rack")]
+    pods = _with_affinity("g", (1, 1, 2), *terms)
+    d.apply(*pods)
+    d.settle()
+    assert all(pod.spec.node_name for pod in pods)
+
+
+@pytest.mark.parametrize("gpus", [(1, 1, 1, 1), (2, 1, 1)])
+def test_a_spread_with_an_empty_selector_counts_no_member(gpus: tuple[int, ...]) -> None:
+    # kube-scheduler counts no bound pod for it, so that the node which nobody may use sets no limit.
+    open_node = make_node("n0", "s/l", gpus=4, labels={HOST: "n0"})
+    d = Driver([open_node, make_node("n1", "s/l", gpus=4, labels={HOST: "n1"}, unschedulable=True)])
+    constraint = TopologySpreadConstraint(HOST, "DoNotSchedule", 1, label_selector=LabelSelector())
+    pods = [make_pod(f"g-{at}", gpus=count, labels={"app": "web"}) for at, count in enumerate(gpus)]
+    for pod in pods:
+        pod.metadata.annotations |= {
+            "topology.scheduler/gang-name": "g",
+            "topology.scheduler/gang-size": str(len(gpus)),
+        }
+        pod.spec.topology_spread_constraints = [constraint]
+    d.apply(*pods)
+    d.settle()
+    assert [pod.spec.node_name for pod in pods] == ["n0"] * len(gpus)
 
 
 @pytest.mark.parametrize("launcher", [0, 1, 2])

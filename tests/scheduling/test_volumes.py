@@ -5,7 +5,7 @@ import pytest
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import fabric, held
 from tests.scheduling.storage import DELAYED, HOST, IMMEDIATE, LOCAL, ZONE, StorageDriver, claim, using, volume, zoned
-from topo_scheduler.api.objects import ObjectMeta, OwnerReference, Pod, Volume
+from topo_scheduler.api.objects import GCEDisk, ObjectMeta, OwnerReference, Pod, Volume
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.storage import (
     CSINode,
@@ -15,6 +15,9 @@ from topo_scheduler.api.storage import (
     CSISource,
     StorageClass,
 )
+from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
+from topo_scheduler.scheduling.rules.volume_limits import ClaimError
+from topo_scheduler.state.migration import GCE, MIGRATED
 from topo_scheduler.state.storage import SELECTED_NODE
 
 
@@ -553,3 +556,46 @@ def test_a_pod_that_shares_a_claim_gets_what_was_written_for_one_that_is_gone() 
     d.settle()
     assert second.spec.node_name == "n1"
     assert not d.told(second, Reason.BIND_FAILED)
+
+
+def test_what_was_planned_is_refused_where_a_node_can_not_have_the_volumes_of_all_its_pods() -> None:
+    d = StorageDriver(zoned("a", "a"))
+    limit = CSINodeSpec([CSINodeDriver("disk.example.com", CSINodeAllocatable(1))])
+    d.storage.put(d.storage.csi_nodes, "n1", CSINode(ObjectMeta(name="n1"), limit))
+    for name in ("one", "two"):
+        d.tell(claim(name, IMMEDIATE))
+        there = volume(f"pv-{name}", IMMEDIATE)
+        there.spec.csi = CSISource("disk.example.com", f"handle-{name}")
+        d.bind_claim(name, there)
+    members = [using(name, name=f"g-{name}", gang=2) for name in ("one", "two")]
+    d.apply(*members)
+    found = [one for pod in members if (one := d.engine.workloads.of_pod(pod.metadata.uid)) is not None]
+    asked = [(one.cls.constraints, one.profile) for _, one in found]
+
+    def seated(*rows: int) -> list[Seated]:
+        return [
+            (constraints, row, profile)
+            for (constraints, profile), row in zip(asked, rows, strict=True)
+            if constraints is not None
+        ]
+
+    with pytest.raises(ClaimError, match="node n1 can't have the volumes of 2 pods"):
+        choose_volumes(d.engine.world.around, seated(0, 0))
+    assert choose_volumes(d.engine.world.around, seated(0, 1)) == [(), ()]
+
+
+@pytest.mark.parametrize("migrated", [True, False])
+def test_a_volume_that_the_driver_in_place_of_its_plugin_can_not_serve_is_named(migrated: bool) -> None:
+    d = StorageDriver(zoned("us-east1-a"))
+    plugins = {MIGRATED: GCE.name} if migrated else {}
+    d.storage.put(d.storage.csi_nodes, "n1", CSINode(ObjectMeta(name="n1", annotations=plugins), CSINodeSpec([])))
+    d.tell(claim("data", IMMEDIATE))
+    there = volume("pv", IMMEDIATE)
+    there.spec.gce_persistent_disk = GCEDisk("disk")
+    there.metadata.labels[ZONE] = "us-east1-a__us-west1-b"
+    d.bind_claim("data", there)
+    pod = using("data")
+    d.run(pod)
+    assert pod.spec.node_name == ("" if migrated else "n1")
+    if migrated:
+        assert "could not translate volume pv to CSI" in reason(d, pod)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
+import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
@@ -523,3 +524,12 @@ def test_explaining_never_changes_a_decision(case: Case, gone: list[int]) -> Non
         return [(one.id, one.generation, one.verdict, one.seats, one.sentence, one.score) for one in d.decisions()]
 
     assert story(explaining=True) == story(explaining=False)
+
+
+@pytest.mark.parametrize("first", [5, 3])
+def test_of_many_pods_whose_end_would_do_those_with_the_fewest_gpus_are_told(first: int) -> None:
+    """More than can be tried in every combination: on each node a pod of 5 GPUs and one of 3."""
+    places = [Place(f"n{n}", "s1/l1", 8) for n in range(20)]
+    held = [Held(f"p{n}-{at}-{gpus}", f"n{n}", gpus) for n in range(20) for at, gpus in enumerate((first, 8 - first))]
+    (way,) = [one for one in told(Case(places, held, 2, 3)) if one.ended]
+    assert len(ended(way)) == 2 and all(name.endswith("-3") for name in ended(way))

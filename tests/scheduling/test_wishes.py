@@ -261,3 +261,32 @@ def test_between_gpu_models_the_nodes_that_a_gang_likes_best_come_before_the_nam
         make_pod(f"g-{n}", gpus=2, annotations={"gang-name": "g", "gang-size": "2"}, created=n) for n in range(2)
     ]
     assert set(d.run(*members).values()) == {"b"}
+
+
+def test_of_two_spreads_that_over_more_domains_counts_for_more() -> None:
+    """By the logarithm of their number, as in kube-scheduler: 3 pods in 1 of 8 rows outweigh 4 in 1 of 3 racks."""
+    racks_of = {"n1": "a", "n2": "b", "n3": "a"}
+    rows_of = {"n2": "r2", "n4": "r2"}
+    names = [f"n{number}" for number in range(1, 10)]
+    d = Driver(
+        [
+            make_node(name, "s1/l1", labels={"rack": racks_of.get(name, "c"), "row": rows_of.get(name, f"r{name[1:]}")})
+            for name in names
+        ]
+    )
+    there = {"n3": 4, "n4": 3, "n5": 3}
+    d.apply(*[web(f"{node}-{number}", node=node) for node, count in there.items() for number in range(count)])
+    both = [TopologySpreadConstraint(key, "ScheduleAnyway", 1, label_selector=WEB) for key in ("rack", "row")]
+    assert d.run(web("p", spec(topology_spread_constraints=both))) == {"p": "n1"}
+
+
+def test_a_spread_outweighs_a_node_that_is_liked_less_than_twice_as_much_as_it_is_crowded() -> None:
+    """One pod and none are as uneven as can be: 2 x 100 points, as in kube-scheduler. The liking is worth 2 x 75."""
+    d = racks(("s1/l1", "a"), ("s1/l1", "b"))
+    d.apply(web("there", node="n1"))
+    liked = tuple(
+        PreferredTerm(weight, node_term(where(HOST, "In", name))) for name, weight in (("n1", 100), ("n2", 25))
+    )
+    pod = web("p", anyway("rack"))
+    pod.spec.affinity = Affinity(node_affinity=NodeAffinity(preferred=liked))
+    assert d.run(pod) == {"p": "n2"}

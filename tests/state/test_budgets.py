@@ -57,6 +57,16 @@ def test_only_what_lets_more_go_is_news() -> None:
     before = budgets.changes
     budgets.put(budget("db", LabelSelector({"app": "db"}), 0))
     assert budgets.changes == before
+    budgets.put(budget("another", LabelSelector({"app": "db"}), 1))
+    assert budgets.changes == before, "one more budget lets nothing go"
+    budgets.drop("prod", "another")
+    before += 1
+    budgets.drop("prod", "another")
+    assert budgets.changes == before, "it was gone already"
+    budgets.put(budget("db", LabelSelector({"app": "db"}), 2))
+    before = budgets.changes
+    budgets.put(budget("db", LabelSelector({"app": "db"}), 0))
+    assert budgets.changes == before, "less than before"
     budgets.put(budget("db", LabelSelector({"app": "db"}), 1))
     assert budgets.changes == before + 1
     budgets.put(budget("db", LabelSelector({"app": "web"}), 1))
@@ -114,6 +124,26 @@ def test_a_pod_with_too_many_budgets_to_compare_is_guarded_and_pods_elsewhere_ar
     assert names(budgets, ELSEWHERE) == []
     budgets.drop("prod", "b000")
     assert names(budgets, WEB) == []
+
+
+def test_beyond_the_cap_the_first_two_of_all_that_may_be_its_guard_a_pod_also_when_one_goes() -> None:
+    budgets = Budgets()
+    for number in range(MOST_TRIED):
+        budgets.put(budget(f"n{number:03d}", LabelSelector(match_expressions=(Requirement("x", "NotIn", ("1",)),))))
+        budgets.put(budget(f"k{number:03d}", LabelSelector(match_expressions=(Requirement("app", "Exists", ()),))))
+    assert names(budgets, WEB) == ["prod/k000", "prod/k001"]
+    budgets.drop("prod", "k000")
+    assert names(budgets, WEB) == ["prod/k001", "prod/k002"]
+
+
+def test_nothing_is_left_of_budgets_that_are_gone() -> None:
+    budgets = Budgets()
+    for name in ("stays", "goes"):
+        budgets.put(budget(name, LabelSelector({"app": name})))
+    budgets.drop("prod", "goes")
+    assert list(budgets._by_namespace["prod"].by_place) == [("app", "stays")]
+    budgets.drop("prod", "stays")
+    assert not budgets._by_namespace
 
 
 def test_budgets_that_want_a_key_cost_pods_without_it_nothing() -> None:

@@ -5,7 +5,8 @@ import pytest
 
 from tests.helpers import make_pod, requires, term, where
 from topo_scheduler.api.objects import Pod, PodSpec, Toleration
-from topo_scheduler.state.classes import PodClass, pod_class, unsupported
+from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.state.classes import NO_LIMIT, Cap, PodClass, pod_class, unsupported
 from topo_scheduler.state.resources import CPU, GPU, PODS
 
 AMOUNTS = ((CPU, 1000), (PODS, 1), (GPU, 8))
@@ -77,3 +78,18 @@ def test_a_constraint_that_is_not_honoured_yet_is_named(spec: str, named: str) -
 )
 def test_what_is_honoured_or_only_preferred_is_not_refused(spec: str) -> None:
     assert unsupported(decoded(spec)) == ""
+
+
+@pytest.mark.parametrize(
+    ("now", "ever", "partial"),
+    [
+        (0, 0, False),
+        (0, NO_LIMIT, False),
+        (NO_LIMIT, NO_LIMIT, False),
+        (3, NO_LIMIT, True),
+        (0, 3, True),
+        (NO_LIMIT, 3, True),
+    ],
+)
+def test_a_cap_lets_some_in_where_it_lets_in_neither_none_nor_all(now: int, ever: int, partial: bool) -> None:
+    assert Cap("s1", now, ever, NodeReason.QUOTA).partial is partial

@@ -147,3 +147,12 @@ def test_host_ports(one: Port, other: Port, conflict: bool) -> None:
 def test_disks(one: Disk, other: Disk, conflict: bool) -> None:
     assert one.conflicts(other) is conflict
     assert other.conflicts(one) is conflict
+
+
+def test_the_log_of_changes_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEEP", 5)
+    residents = Residents()
+    one = profile(residents)
+    for number in range(100):
+        residents.change(number % ROWS, one, 1)
+        assert len(residents._log) <= 2 * 5

@@ -71,6 +71,36 @@ def test_nothing_is_left_once_the_pods_are_gone() -> None:
     assert not residents.repelling_index._abroad
 
 
+WEB = Selector((Clause("app", "In", frozenset(("web",))),))
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "further", "elsewhere"),
+    [("x", NOTHING, 0), ("y", NOTHING, 1), ("xy", NOTHING, 1), ("", EVERYTHING, 1), ("x", EVERYTHING, 1)],
+)
+def test_a_term_is_compared_with_pods_of_the_namespaces_that_it_may_mean_alone(
+    namespaces: str, further: Selector, elsewhere: int
+) -> None:
+    index = term_index.TermIndex[str]()
+    index.change("term", "x", frozenset(namespaces), (WEB, further), 1)
+    assert len(list(index.candidates("y", {"app": "web"}))) == elsewhere
+    own = list(index.candidates("x", {"app": "web"}))
+    assert set(own) == {"term"}
+    assert len(own) <= ("x" in namespaces) + elsewhere, "looked up once each, where it is kept"
+    assert list(index.candidates("x", {"app": "db"})) == list(index.candidates("y", {})) == []
+
+
+def test_what_happens_to_a_copy_leaves_the_original_as_it_was() -> None:
+    index = term_index.TermIndex[str]()
+    index.change("term", "x", frozenset("xy"), (WEB, NOTHING), 1)
+    twin = index.copy()
+    twin.change("term", "x", frozenset("xy"), (WEB, NOTHING), -1)
+    twin.change("other", "x", frozenset("xy"), (WEB, NOTHING), 1)
+    for namespace in "xy":
+        assert set(index.candidates(namespace, {"app": "web"})) == {"term"}
+        assert set(twin.candidates(namespace, {"app": "web"})) == {"other"}
+
+
 def crowd(residents: Residents, namespaces: Selector, *clauses: Clause) -> None:
     """Let pods of a namespace have 20,000 different terms, none of which matches the others' pods."""
     for number in range(2000):
@@ -114,3 +144,47 @@ def test_terms_of_its_own_namespace_are_charged_to_a_pod() -> None:
     with limited(budget):
         assert not around.repelled(residents.profile("x", {"app": "web"}))
     assert budget.spent >= len(residents.repelling)
+
+
+def app_terms(names: list[str], namespaces: frozenset[str] = frozenset()) -> tuple[Term, ...]:
+    return tuple(
+        Term(
+            Selector((Clause("app", "NotIn", frozenset((name,))),)),
+            namespaces,
+            "zone",
+            NOTHING if namespaces else EVERYTHING,
+        )
+        for name in names
+    )
+
+
+def test_beyond_the_terms_that_are_compared_none_is_overlooked() -> None:
+    residents = Residents()
+    for number, term in enumerate(app_terms(["web", *(f"{n}" for n in range(term_index.MOST_ABROAD))])):
+        residents.change(number, residents.profile("x", {}, repels=(term,)), 1)
+    around, pod = surroundings(residents), residents.profile("y", {"app": "web"})
+    rows = {row for term in around.repelled(pod) for row in residents.repelling[term]}
+    assert rows >= set(range(1, term_index.MOST_ABROAD + 1)), "each of these keeps it off its zone"
+    fewer = residents.profile("x", {}, repels=app_terms(["1"]))
+    residents.change(2, fewer, -1)
+    assert {row for term in around.repelled(pod) for row in residents.repelling[term]} == rows - {0, 2}
+
+
+def test_a_namespace_that_copies_a_term_of_another_hides_it_from_nobody() -> None:
+    residents = Residents()
+    guard, *others = app_terms(["batch", *(f"{n}" for n in range(400))], frozenset(("y",)))
+    for number, term in enumerate([*others, guard]):
+        residents.change(number, residents.profile("x", {}, repels=(term,)), 1)
+    around, pod = surroundings(residents), residents.profile("y", {"app": "web"})
+    around._meant_for(pod)
+    residents.change(1000, residents.profile("y", {}, repels=(guard,)), 1)
+    assert guard in around._meant_for(pod)[0], "the pod's own namespace has it by now"
+
+
+def test_nothing_stands_for_terms_that_are_gone() -> None:
+    residents = Residents()
+    one = residents.profile("x", {}, repels=app_terms([f"{n}" for n in range(9)]))
+    residents.change(0, one, 3)
+    residents.change(0, one, -3)
+    assert not residents.repelling
+    assert not residents._stand_ins

@@ -18,14 +18,20 @@
         ├── TooManyRequests  429
         └── ServerError      5xx
 
-Only what somebody catches has a class of its own; the original error is always the cause.
+Only what somebody catches has a class of its own; the original error is always the cause. The words of an answer may be
+those of a webhook, and megabytes long: `MOST_CHARACTERS` of them are kept.
 """
 
 import random
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from topo_scheduler.api.objects import Status
+from topo_scheduler.api.printable import LONGEST_CHARACTERS
+from topo_scheduler.api.words import clipped
+
+MOST_CHARACTERS: Final = LONGEST_CHARACTERS
+"""Of the words of an answer."""
 
 
 class KubeError(Exception):
@@ -130,7 +136,8 @@ def api_error(status: Status, *, request: str = "", retry_after: float | None = 
     if retry_after is None and status.details:
         seconds = status.details.get("retryAfterSeconds")
         retry_after = float(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else None
-    return kind(status.code, status.reason, status.message, retry_after, request=request, details=status.details)
+    message = clipped(status.message, MOST_CHARACTERS)
+    return kind(status.code, clipped(status.reason, 128), message, retry_after, request=request, details=status.details)
 
 
 # ---------------------------------------------------------------- trying again

@@ -92,6 +92,8 @@ class Written(enum.Enum):
     WRITTEN = "written"
     STALE = "stale"
     """It was changed, deleted, or there already."""
+    GONE = "gone"
+    """It does not exist any more."""
     FORBIDDEN = "forbidden"
     FAILED = "failed"
 
@@ -216,7 +218,8 @@ class MigrationWriter:
             return Result(Written.STALE, str(error))
         except NotFound as error:
             # To create one fails so where the kind, or its namespace, is gone.
-            return Result(Written.FAILED if method == "POST" else Written.STALE, str(error))
+            gone = Written.GONE if error.details.get("name") else Written.STALE  # else the kind is not served
+            return Result(Written.FAILED if method == "POST" else gone, str(error))
         except Forbidden as error:
             return Result(Written.FORBIDDEN, error.message)
         except KubeError as error:

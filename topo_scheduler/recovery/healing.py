@@ -23,12 +23,13 @@ BELIEVED: Final = 4
 
 @dataclass(slots=True)
 class _Wanted:
-    """A Migration that is to be created. ``until`` when that may be tried again."""
+    """A Migration that is to be created. ``until`` when that may be tried again; ``taken`` whether its name was."""
 
     instruction: CreateMigration
     flying: bool = False
     times: int = 0
     until: float = 0.0
+    taken: bool = False
 
 
 @dataclass(slots=True)
@@ -65,10 +66,13 @@ class Healing:
         if wanted is None:
             return []
         wanted.flying = False
-        if outcome in (WriteOutcome.WRITTEN, WriteOutcome.STALE):
+        if outcome is WriteOutcome.WRITTEN:
             del self._wanted[namespace, name]
             return []
         wanted.times += 1
+        if outcome is WriteOutcome.STALE:  # it was created by an attempt without an answer, or by someone else
+            wanted.until, wanted.taken = now + RETRY, True
+            return []
         forbidden = outcome is WriteOutcome.FORBIDDEN
         wanted.until = now + min(RETRY_MOST, RETRY * 2 ** min(wanted.times - 1, 8))
         told = wanted.times == (BELIEVED if forbidden else 1)
@@ -86,6 +90,8 @@ class Healing:
                 out.append(LearnPods(unknown))
             else:
                 out += self._make(now)
+        for wanted in [one for one in self._wanted.values() if one.taken and now >= one.until]:
+            self._rename(wanted)
         for wanted in self._wanted.values():
             if not wanted.flying and now >= wanted.until:
                 wanted.flying = True
@@ -101,6 +107,16 @@ class Healing:
         return min((one.until for one in self._wanted.values() if not one.flying), default=None)
 
     # ------------------------------------------------------------ inside
+
+    def _rename(self, wanted: _Wanted) -> None:
+        """Give a Migration another name where someone else's has it; drop it where that one moves its pods."""
+        one = wanted.instruction
+        del self._wanted[one.namespace, one.name]
+        left = [pod for pod in one.spec.pods if self.engine.world.ledger.get(pod.uid) is not None]
+        if left and not any(self.moves_pod(pod.uid) for pod in left):
+            name = self.fresh_name(one.namespace, f"{one.name}-{wanted.times + 1}")
+            wanted.instruction, wanted.taken = replace(one, name=name), False
+            self._wanted[one.namespace, name] = wanted
 
     def _binds(self, node: str) -> bool:
         """Whether the bind of a pod to a node is on its way."""

@@ -113,5 +113,7 @@ class WriteOutcome(StrEnum):
     WRITTEN = "written"
     STALE = "stale"
     """It changed meanwhile, or is gone: what the watch tells next decides."""
+    GONE = "gone"
+    """It is gone, and the watch may have told that before this process knew it."""
     FORBIDDEN = "forbidden"
     FAILED = "failed"

@@ -22,7 +22,7 @@ from topo_scheduler.recovery.ground import LEARNING, Ground
 from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.interference import Interference
 from topo_scheduler.recovery.migration_memory import MigrationMemory
-from topo_scheduler.recovery.planning import LOOK_AGAIN, Planning
+from topo_scheduler.recovery.planning import LOOK_AGAIN, NOTHING_TO_MOVE, Planning
 from topo_scheduler.recovery.searching import NEXT
 from topo_scheduler.recovery.tracked import NEXT_CONDITION, Condition, Eviction, Tracked
 from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
@@ -87,6 +87,12 @@ class Migrations:
         key, uid = migration.key, migration.metadata.uid
         known, over = self._ground.tracked.get(key), self._over.get(key)
         version = migration.metadata.resource_version
+        meta = known.migration.metadata if known is not None else None
+        other = (meta.uid, meta.resource_version) if meta is not None else over
+        if other is not None and other[0] != uid and _older(version, other[1]):
+            # The answer to who created it comes after the watch has told that it was replaced.
+            self._left_behind(Tracked(migration, heals=migration.cause.of_node), "deleted")
+            return
         if known is not None and known.migration.metadata.uid != uid:
             self.gone(migration.metadata.namespace, migration.metadata.name, "")
             known = None
@@ -103,6 +109,8 @@ class Migrations:
             if known is not None:
                 if known.edited or not known.ending:
                     self._left_behind(known, "edited" if known.edited else "ended by someone else")
+                elif self._left_some(migration):
+                    self._left_behind(known, "misled by a status that someone else wrote")
                 del self._ground.tracked[key]
                 self._gang_room.forget(uid)
             self._memory.release(key)
@@ -145,6 +153,17 @@ class Migrations:
             self._left_behind(known, "deleted")
             self._gang_room.forget(known.migration.metadata.uid)
 
+    def _left_some(self, migration: Migration) -> bool:
+        """Return whether one that ended as if it had moved its pods left some: its status was not what was planned."""
+        moved = {move.uid for move in migration.status.moves}
+        done = migration.phase is Phase.DONE or any(
+            one.reason == NOTHING_TO_MOVE for one in migration.status.conditions
+        )
+        return (done or bool(moved)) and any(
+            self._ground.engine.world.ledger.get(pod.uid) is not None and (done or pod.uid not in moved)
+            for pod in migration.spec.pods
+        )
+
     def _left_behind(self, known: Tracked, how: str) -> None:
         """See to it that pods on failed nodes get another Migration than one that someone interfered with."""
         if known.heals and (nodes := self.interference.lost(known.migration)):
@@ -155,6 +174,11 @@ class Migrations:
     def written(self, key: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float) -> None:
         """Take over how a write ended, with the object as it is then."""
         known = self._ground.tracked.get(key)
+        if known is not None and known.writing and outcome is WriteOutcome.GONE:
+            # The answer to who created it came after the watch had told that it was deleted.
+            meta = known.migration.metadata
+            self.gone(meta.namespace, meta.name, meta.uid)
+            return
         if known is not None:
             known.writing = False
             if outcome is WriteOutcome.WRITTEN:

@@ -37,6 +37,8 @@ HELP_SECONDS: Final = 30.0
 """Seconds in which those who make room must have appeared."""
 LOOK_AGAIN: Final = 1.0
 """Seconds between two searches for seats, at least."""
+NOTHING_TO_MOVE: Final = "NothingToMove"
+"""The reason of a Migration that ends as its pods are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +272,7 @@ class Planning:
         """End a Migration that has evicted nobody, and need not."""
         migration = known.migration
         if not any(self._ground.is_there(move) for move in migration.status.moves):
-            self._ground.end(known, Phase.CANCELLED, "NothingToMove", "the pods are gone already", now)
+            self._ground.end(known, Phase.CANCELLED, NOTHING_TO_MOVE, "the pods are gone already", now)
             return True
         if migration.spec.makes_room_for and migration.spec.makes_room_for not in self._ground.tracked:
             text = f"{migration.spec.makes_room_for}, for which it makes room, is over"

@@ -75,6 +75,7 @@ IN_FLIGHT: Final = 16
 _OUTCOMES: Final = {
     Written.WRITTEN: WriteOutcome.WRITTEN,
     Written.STALE: WriteOutcome.STALE,
+    Written.GONE: WriteOutcome.GONE,
     Written.FORBIDDEN: WriteOutcome.FORBIDDEN,
     Written.FAILED: WriteOutcome.FAILED,
 }

@@ -1,7 +1,7 @@
 """What a pod demands of nodes because of other pods: ports, affinity, anti-affinity, spread, claims, features."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from topo_scheduler.api.objects import Container, Pod, Volume
@@ -30,13 +30,18 @@ class Spread:
     honor_taints: bool
     self_match: bool
 
+    @property
+    def counts_siblings(self) -> bool:
+        """Whether it counts bound pods like its own: kube-scheduler counts none for an empty selector."""
+        return self.self_match and not self.selector.everything
+
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
     """Everything of a pod that looks at other pods, at volumes or at features of a node.
 
-    ``self_affine``: its own labels meet all its affinity terms; with the right namespace it may be the first of its
-    kind.
+    ``self_affine``: it is among the pods that all its affinity terms mean, and may be the first of its kind. Where only
+    the labels of its namespace tell whether a term means pods like this one, it is taken to mean them: `in_namespace`.
     """
 
     namespace: str
@@ -50,6 +55,27 @@ class Constraints:
     features: frozenset[str] = frozenset()
     apart: frozenset[str] = frozenset()
     """Topology keys over which pods like this one keep away from each other."""
+    apart_by_namespace: frozenset[tuple[str, Selector]] = frozenset()
+    """Those of ``apart`` that hold only if a selector selects the labels of the namespace."""
+    affine_by_namespace: frozenset[Selector] = frozenset()
+    """Selectors that must all select the labels of the namespace for ``self_affine`` to hold."""
+
+    @property
+    def by_namespace(self) -> bool:
+        """Whether labels of the namespace tell what ties pods like this one to each other."""
+        return bool(self.apart_by_namespace or self.affine_by_namespace)
+
+    def in_namespace(self, labels: Mapping[str, str]) -> "Constraints":
+        """Return the same for the labels that the pod's namespace has."""
+        unsure = {key for key, _ in self.apart_by_namespace}
+        true = {key for key, selector in self.apart_by_namespace if selector.matches(labels)}
+        return replace(
+            self,
+            apart=self.apart - unsure | true,
+            self_affine=self.self_affine and all(one.matches(labels) for one in self.affine_by_namespace),
+            apart_by_namespace=frozenset(),
+            affine_by_namespace=frozenset(),
+        )
 
     @property
     def alone(self) -> bool:
@@ -60,7 +86,7 @@ class Constraints:
     @property
     def mutual(self) -> bool:
         """Whether pods like this are tied to each other beyond one node."""
-        return bool(self.apart - {HOSTNAME}) or self.self_affine or any(one.self_match for one in self.spread)
+        return bool(self.apart - {HOSTNAME}) or self.self_affine or any(one.counts_siblings for one in self.spread)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +132,27 @@ def constraints_of(pod: Pod) -> Constraints | None:
         return None
     affinity = _terms(spec.affinity.pod_affinity if spec.affinity else None, namespace, "podAffinity")
     apart = _terms(spec.affinity.pod_anti_affinity if spec.affinity else None, namespace, "podAntiAffinity")
+    among = [term for term in apart if _may_mean(term, namespace) and term.selector.matches(labels)]
+    surely = {term.topology_key for term in among if _means(term, namespace)}
+    together = bool(affinity) and all(_may_mean(term, namespace) and term.selector.matches(labels) for term in affinity)
     found = Constraints(
         namespace=namespace,
         ports=ports_of(pod),
         affinity=affinity,
-        self_affine=bool(affinity) and all(term.selector.matches(labels) for term in affinity),
+        self_affine=together,
         anti_affinity=apart,
         spread=tuple(_spread(pod, "DoNotSchedule")),
         claims=tuple(claims_of(pod)),
         disks=disks_of(pod),
         features=frozenset(_features(pod)),
-        apart=frozenset(
-            term.topology_key for term in apart if term.selector.matches(labels) and _may_mean(term, namespace)
+        apart=frozenset(term.topology_key for term in among),
+        apart_by_namespace=frozenset(
+            (term.topology_key, term.namespace_selector)
+            for term in among
+            if term.topology_key not in surely and not _means(term, namespace)
+        ),
+        affine_by_namespace=frozenset(
+            term.namespace_selector for term in affinity if together and not _means(term, namespace)
         ),
     )
     # kube-scheduler's filters refuse a pod whose preferred affinity they can't parse; a preferred spread only its
@@ -125,6 +160,14 @@ def constraints_of(pod: Pod) -> Constraints | None:
     for _ in _preferred(pod):
         pass
     return None if found == Constraints(namespace) else found
+
+
+def _means(term: Term, namespace: str) -> bool:
+    """Whether a term means pods of a namespace whatever labels that has.
+
+    As in kube-scheduler, a selector that is content with no labels at all means every namespace.
+    """
+    return namespace in term.namespaces or term.namespace_selector.matches({})
 
 
 def _may_mean(term: Term, namespace: str) -> bool:

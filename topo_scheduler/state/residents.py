@@ -7,6 +7,7 @@ nobody has any more are forgotten.
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -15,8 +16,8 @@ import numpy.typing as npt
 
 from topo_scheduler.state.numbering import Numbering
 from topo_scheduler.state.operation_budget import charge
-from topo_scheduler.state.selectors import NOTHING, Selector
-from topo_scheduler.state.term_index import TermIndex
+from topo_scheduler.state.selectors import EVERYTHING, NOTHING, Selector
+from topo_scheduler.state.term_index import MOST_ABROAD, TermIndex, means_others
 
 Int64 = npt.NDArray[np.int64]
 ANY_ADDRESS: Final = "0.0.0.0"
@@ -193,13 +194,17 @@ class Residents:
         self.special: dict[int, dict[Profile, int]] = {}
         """By row, the profiles with ports, disks or claims, and how many pods have them."""
         self.repelling: dict[Term, dict[int, int]] = {}
-        """Required anti-affinity of residents: by term, the rows of who has it, and how many."""
+        """Required anti-affinity of residents: by term, the rows of who has it, and how many. What stands for several
+        terms is there, too."""
         self.attracting: dict[tuple[int, Term], dict[int, int]] = {}
         """What draws others to residents, or away: by weight and term, the rows of who has it, and how many."""
         self.repelling_index: TermIndex[Term] = TermIndex()
         self.attracting_index: TermIndex[tuple[int, Term]] = TermIndex()
-        self.terms_changed = 0
-        """How often the terms in `repelling` or `attracting` became others."""
+        self._stand_ins: dict[str, dict[str, Term]] = {}
+        """What stands for all anti-affinity of a namespace's pods that may mean other namespaces, by topology key.
+
+        Where more terms may mean a pod than are compared, none of them must be overlooked.
+        """
         self.claimed: dict[tuple[str, str], int] = {}
         """How many residents name each claim, by namespace and name."""
         self._profiles: WeakValueDictionary[tuple[object, ...], Profile] = WeakValueDictionary()
@@ -212,6 +217,23 @@ class Residents:
         self._origin: Residents | None = None
         self.large_bytes = 0
         """Characters of the large profiles that were made since `drop_caches`."""
+
+    @property
+    def terms_changed(self) -> int:
+        """How often the terms that may mean a pod became others."""
+        return self.repelling_index.changes + self.attracting_index.changes
+
+    def repelling_candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Term]:
+        """Yield the anti-affinity of residents that may mean pods like this. Each is to be compared.
+
+        Of another namespace's residents with very many such terms one term a topology key is yielded, which means all
+        pods: those residents keep it off as if each of their terms meant it. No tenant gains a power by that, as one
+        term that selects everything does the same.
+        """
+        return self.repelling_index.candidates(namespace, labels, self._standing_for)
+
+    def _standing_for(self, holder: str) -> Iterable[Term]:
+        return islice(self._stand_ins.get(holder, {}).values(), MOST_ABROAD)
 
     @property
     def position(self) -> int:
@@ -266,6 +288,7 @@ class Residents:
         twin.special = {row: dict(here) for row, here in self.special.items()}
         twin.repelling = {term: dict(rows) for term, rows in self.repelling.items()}
         twin.repelling_index = self.repelling_index.copy()
+        twin._stand_ins = {holder: dict(terms) for holder, terms in self._stand_ins.items()}
         twin.claimed = dict(self.claimed)
         twin._here = {
             namespace: {row: dict(here) for row, here in by_row.items()} for namespace, by_row in self._here.items()
@@ -307,15 +330,14 @@ class Residents:
             del self._here[profile.namespace]
         if profile.ports or profile.disks or profile.claims:
             _count(self.special, row, profile, change)
-        terms = len(self.repelling), len(self.attracting)
         for term in profile.repels:
             _count(self.repelling, term, row, change)
             _index(self.repelling_index, term, term, profile, change)
+            if means_others(profile.namespace, term.namespaces, term.namespace_selector):
+                self._count_stand_in(profile.namespace, term.topology_key, row, change)
         for attraction in profile.attracts:
             _count(self.attracting, attraction, row, change)
             _index(self.attracting_index, attraction, attraction[1], profile, change)
-        # One pod adds terms or takes some away, never both.
-        self.terms_changed += terms != (len(self.repelling), len(self.attracting))
         for claim in profile.claims:
             if claim.owner:
                 continue
@@ -327,6 +349,18 @@ class Residents:
         if len(self._log) > 2 * KEEP:
             del self._log[:KEEP]
             self._base += KEEP
+
+    def _count_stand_in(self, holder: str, topology_key: str, row: int, change: int) -> None:
+        here = self._stand_ins.setdefault(holder, {})
+        term = here.get(topology_key)
+        if term is None:
+            # No namespace has such a name, so no pod has this term itself.
+            term = here[topology_key] = Term(EVERYTHING, frozenset((f"{holder}/",)), topology_key, EVERYTHING)
+        _count(self.repelling, term, row, change)
+        if term not in self.repelling:
+            del here[topology_key]
+            if not here:
+                del self._stand_ins[holder]
 
 
 def _characters(profile: Profile) -> int:

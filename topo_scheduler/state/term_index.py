@@ -2,10 +2,11 @@
 
 A pending pod is compared with few of these terms however many there are: with those that may mean its namespace and
 whose selector may want its labels. Of the terms of another namespace's pods `MOST_ABROAD` are compared with it, so that
-no namespace makes decisions about the pods of others slow.
+no namespace makes decisions about the pods of others slow. Where more may mean it, something else can stand for all
+terms of that namespace.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final, Generic, TypeVar
@@ -25,14 +26,19 @@ class _Places(Generic[Entry]):
 
     entries: dict[Place, dict[Entry, int]] = field(default_factory=dict)
 
-    def change(self, entry: Entry, selector: Selector, change: int) -> None:
+    def change(self, entry: Entry, selector: Selector, change: int) -> bool:
+        """Count a term; return whether it is there now and was not before, or the other way round."""
+        turned = False
         for place in places_of(selector):
             here = self.entries.setdefault(place, {})
-            left = here[entry] = here.get(entry, 0) + change
+            before = here.get(entry, 0)
+            left = here[entry] = before + change
+            turned |= not before or not left
             if not left:
                 del here[entry]
                 if not here:
                     del self.entries[place]
+        return turned
 
     def wanting(self, labels: Mapping[str, str]) -> Iterator[Entry]:
         """Yield those that may select labels."""
@@ -47,6 +53,8 @@ class TermIndex(Generic[Entry]):
         """Those that mean a namespace by its name, of pods of that namespace."""
         self._abroad: dict[str, _Places[Entry]] = {}
         """Those that mean other namespaces, by the namespace of the pods that have them."""
+        self.changes = 0
+        """Counts what may change which terms mean a pod."""
 
     def change(
         self, entry: Entry, holder: str, namespaces: frozenset[str], selectors: tuple[Selector, Selector], by: int
@@ -62,12 +70,21 @@ class TermIndex(Generic[Entry]):
         """
         of_pods, of_namespaces = selectors
         if holder in namespaces:
-            _change(self._at_home, holder, entry, of_pods, by)
-        if not of_namespaces.nothing or len(namespaces) > (holder in namespaces):
-            _change(self._abroad, holder, entry, of_pods, by)
+            self.changes += _change(self._at_home, holder, entry, of_pods, by)
+        if means_others(holder, namespaces, of_namespaces):
+            self.changes += _change(self._abroad, holder, entry, of_pods, by)
 
-    def candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Entry]:
-        """Yield the terms that may mean pods of a namespace with these labels; what is left is to be compared."""
+    def candidates(
+        self, namespace: str, labels: Mapping[str, str], instead: Callable[[str], Iterable[Entry]] | None = None
+    ) -> Iterator[Entry]:
+        """Yield the terms that may mean pods of a namespace with these labels; what is left is to be compared.
+
+        Args:
+            namespace: of the pods.
+            labels: of the pods.
+            instead: what stands for the terms of another namespace's pods where more than `MOST_ABROAD` may mean these,
+                by that namespace; without it the first of them are yielded.
+        """
         for index in (self._at_home, self._abroad):
             if (own := index.get(namespace)) is not None:
                 for entry in own.wanting(labels):
@@ -75,20 +92,29 @@ class TermIndex(Generic[Entry]):
                     yield entry
         for holder, places in self._abroad.items():
             if holder != namespace:
-                yield from islice(places.wanting(labels), MOST_ABROAD)
+                first = list(islice(places.wanting(labels), MOST_ABROAD + 1))
+                many = len(first) > MOST_ABROAD
+                yield from instead(holder) if many and instead is not None else first[:MOST_ABROAD]
 
     def copy(self) -> "TermIndex[Entry]":
         """Return a copy."""
         twin: TermIndex[Entry] = TermIndex()
-        twin._at_home, twin._abroad = _copied(self._at_home), _copied(self._abroad)
+        twin._at_home, twin._abroad, twin.changes = _copied(self._at_home), _copied(self._abroad), self.changes
         return twin
 
 
-def _change(index: dict[str, _Places[Entry]], namespace: str, entry: Entry, selector: Selector, by: int) -> None:
+def means_others(holder: str, namespaces: frozenset[str], of_namespaces: Selector) -> bool:
+    """Return whether a term of a namespace's pods may mean pods of other namespaces."""
+    return not of_namespaces.nothing or len(namespaces) > (holder in namespaces)
+
+
+def _change(index: dict[str, _Places[Entry]], namespace: str, entry: Entry, selector: Selector, by: int) -> bool:
+    """Count a term; return whether it is there now and was not before, or the other way round."""
     places = index.setdefault(namespace, _Places())
-    places.change(entry, selector, by)
+    turned = places.change(entry, selector, by)
     if not places.entries:
         del index[namespace]
+    return turned
 
 
 def _copied(index: dict[str, _Places[Entry]]) -> dict[str, _Places[Entry]]:

@@ -11,10 +11,11 @@ A rehearsal that tells nothing (no answer, a webhook that does not take part in 
 themselves tell.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from topo_scheduler.api.words import clipped
 from topo_scheduler.scheduling.instructions import Bind, Instruction, Rehearse
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import Seat
@@ -25,6 +26,10 @@ LONGEST_HELD: Final = 300.0
 """Seconds for which a class is held back, doubled with each refusal."""
 REMEMBERED: Final = 600.0
 """Seconds after its time is up for which a class that nobody asked for is remembered."""
+MOST_CHARACTERS: Final = 1_024
+"""Of the API server's words that are kept of each kind: a webhook may write a megabyte."""
+FEW: Final = 64
+"""Kinds among which those without pods are not searched for."""
 TURN: Final = 1.0
 """Seconds in which the pod that is tried goes before all others of its class."""
 STOPPED: Final = "pods like it were refused meanwhile"
@@ -73,6 +78,9 @@ class HeldBack:
 
     def __init__(self) -> None:
         self._held: dict[Kind, Held] = {}
+        """In order of their last refusal."""
+        self._few = FEW
+        """At most so many are kept before those without pods are dropped."""
         self._trial: dict[str, Held] = {}
         self._rehearsals: dict[str, _Rehearsal] = {}
         self._ended: list[_Rehearsal] = []
@@ -182,9 +190,29 @@ class HeldBack:
         count = 1 if known is None else known.count + (now >= known.until)
         if known is not None:
             self._end_trial(known)
+            del self._held[kind]
         # Who waits comes again by itself, and is held back anew.
         until = now + min(LONGEST_HELD, FIRST_HELD * 2 ** min(20, count - 1))
-        self._held[kind] = Held(kind, count, until, why, workload)
+        self._held[kind] = Held(kind, count, until, clipped(why, MOST_CHARACTERS), workload)
+
+    @property
+    def many(self) -> bool:
+        """Whether so many kinds were added that `keep` should be called."""
+        return len(self._held) > self._few
+
+    def keep(self, kinds: Container[Kind]) -> None:
+        """Forget all kinds but those of which there are pods; it is called seldom enough to look at all pods for it."""
+        for kind in [kind for kind in self._held if kind not in kinds]:
+            self._free(kind)
+        self._few = max(FEW, 2 * len(self._held))
+
+    def forget_old(self, now: float) -> None:
+        """Forget the kinds of which no pod was tried for long; those that were refused last come last."""
+        while self._held:
+            held = next(iter(self._held.values()))
+            if held.trial or now <= held.until + REMEMBERED:
+                return
+            self._free(held.kind)
 
     def bound(self, uid: str) -> None:
         """Note that a pod is bound: if it was on trial, pods like it are held back no longer."""

@@ -143,11 +143,12 @@ class Outcomes:
             return
         refused = message if outcome is BindOutcome.REJECTED else ""
         if refused:
-            self.held_back.refused(kind_of(found[1]), found[0].id, refused, now)
+            self._hold_back(*found, refused, now)
         self.held_back.answered(uid, refused)
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
         """Return what can be done of what was decided, and the pods that will not be bound: uid and why."""
+        self.held_back.forget_old(now)
         good, undone = self.held_back.take_ended()
         failed = [(uid, "") for uid in undone]
         out: list[Instruction] = []
@@ -220,7 +221,7 @@ class Outcomes:
         if outcome is BindOutcome.BOUND:
             self.held_back.bound(uid)
         elif outcome is BindOutcome.REJECTED:
-            self.held_back.refused(kind_of(member), workload.id, message, now)
+            self._hold_back(workload, member, message, now)
         if unsettled and outcome is not BindOutcome.WITHDRAWN:
             self._unsettled.answered(uid, now)
         self.forget(uid)
@@ -370,8 +371,13 @@ class Outcomes:
     def _roll_back(self, workload: Workload, now: float) -> None:
         for uid in filter(self._is_handed_out, self.half.roll_back(workload, now)):
             # The next try is made with `dryRun`, so that none of the gang is bound before this one would be.
-            self.held_back.refused(kind_of(workload.members[uid]), workload.id, "its bind was not answered", now)
+            self._hold_back(workload, workload.members[uid], "its bind was not answered", now)
             self._unsettled.hasten(uid, now)
+
+    def _hold_back(self, workload: Workload, member: Member, why: str, now: float) -> None:
+        self.held_back.refused(kind_of(member), workload.id, why, now)
+        if self.held_back.many:
+            self.held_back.keep({kind_of(one) for each in self._workloads for one in each.members.values()})
 
     def backoff(self, workload: Workload, message: str = "") -> float:
         """Return the seconds to wait before a workload whose binds failed, as a message says, is tried again."""

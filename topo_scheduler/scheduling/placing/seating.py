@@ -80,7 +80,7 @@ class Ground:
             free = int(fit[column == UNKNOWN].sum())  # nodes without the label keep nobody apart
             most = min(most, len(set(column.tolist()) - {UNKNOWN}) + free)
         for constraint in cls.constraints.spread if all_here else ():
-            if constraint.self_match:
+            if constraint.counts_siblings:
                 most = min(most, self._by_skew(cls, constraint, usable, fit, rows[self.reach[rows]]))
         return most
 
@@ -117,7 +117,7 @@ def spread_over_nodes(ground: Ground) -> Ground:
     column = ground.around.nodes.label_column(HOSTNAME)
     for group, cls in enumerate(ground.classes):
         for constraint in cls.constraints.spread if cls.constraints is not None else ():
-            if constraint.topology_key == HOSTNAME and constraint.self_match:
+            if constraint.topology_key == HOSTNAME and constraint.counts_siblings:
                 skew = skew_of(ground.around, cls, constraint)
                 counted = np.zeros(len(skew.sums), np.bool_)
                 counted[skew.domains] = True

@@ -27,11 +27,12 @@ from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.size_rule import in_words, make_rule
 from topo_scheduler.scheduling.placing.tied_search import Found, Search, ceilings_of, look
 from topo_scheduler.scheduling.placing.validation import holds_in_turn
-from topo_scheduler.scheduling.rules.neighbours import NEIGHBOUR_FILTERS, Surroundings, looks_around
+from topo_scheduler.scheduling.rules.neighbours import NEIGHBOUR_FILTERS, Surroundings, looks_around, means
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.operation_budget import charge
 
 MET_LATER: Final = frozenset((NodeReason.SPREAD, NodeReason.POD_AFFINITY))
 """What a member that can't meet it yet may meet when others are seated."""
@@ -134,29 +135,45 @@ def _empty(site: Site, ask: Ask, layout: Layout, *, labelled: bool) -> Iterator[
     """The cluster with nobody in it but what DaemonSets hold."""
     around = replace(site.around, residents=site.nobody).remembering()
     for views in variants(site, ask):
-        classes = [_among_themselves(cls, ask) for cls, _ in ask.groups]
+        classes = [_among_themselves(around, cls, ask) for cls, _ in ask.groups]
         fits = [ask.within_links(view.empty_fit) for view in views]
         if labelled:
             fits = [_labelled(layout, fit) for fit in fits]
         yield spread_over_nodes(Ground(around, site.nodes.daemons, classes, views, fits, ask.members))
 
 
-def _among_themselves(cls: PodClass, ask: Ask) -> PodClass:
-    """Return the class without what can only be met by pods or volumes outside the gang."""
+def _among_themselves(around: Surroundings, cls: PodClass, ask: Ask) -> PodClass:
+    """Return the class without what can only be met by pods or volumes outside the gang.
+
+    Only a pod that meets all terms of affinity counts for any of them.
+    """
     constraints = cls.constraints
     if constraints is None:
         return replace(cls, repelled=frozenset())
-    labels = [profile.labels for profiles in ask.profiles for profile in profiles if profile is not None]
-    inside = tuple(term for term in constraints.affinity if any(term.selector.matches(one) for one in labels))
-    return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=inside, claims=()))
+    members = {one for profiles in ask.profiles for one in profiles if one is not None}
+    charge(len(members) * len(constraints.affinity))
+    met = all(means(around, term, constraints.namespace) for term in constraints.affinity) and any(
+        all(term.selector.matches(one.labels) for term in constraints.affinity) for one in members
+    )
+    affinity = constraints.affinity if met else ()
+    return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=affinity, claims=()))
 
 
 def rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
     """Return the size rule of a tied gang, None when not even an empty cluster could hold it."""
     reach = tuple(site.views.get(cls).reach_changes for cls, _ in ask.groups)
-    about = (ask.mixed_models, site.limits_for(ask), ask.within, ask.bounds, reach)
+    meant = tuple(_meant(site.around, cls) for cls, _ in ask.groups)
+    about = (meant, ask.mixed_models, site.limits_for(ask), ask.within, ask.bounds, reach)
     key = (tuple(ask.groups), ask.profiles, *about, layout.depth, ask.segments.parts, links_key(site, ask, layout))
     return site.remembered(key, layout, lambda: (_rule_of(site, ask, layout), 0))[0]
+
+
+def _meant(around: Surroundings, cls: PodClass) -> tuple[bool, ...]:
+    """Return whether terms that choose namespaces by labels mean that of the class: labels of namespaces change."""
+    if cls.constraints is None:
+        return ()
+    terms = (*cls.constraints.affinity, *cls.constraints.anti_affinity)
+    return tuple(means(around, one, cls.constraints.namespace) for one in terms if not one.namespace_selector.nothing)
 
 
 def _rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:

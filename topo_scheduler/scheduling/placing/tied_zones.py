@@ -133,7 +133,7 @@ def zones_of(ground: Ground, ask: Ask, layout: Layout, domain: tuple[int, int]) 
     shares: Iterable[Share] = [Share(counts, np.full(len(values), members, np.int64))]
     whole = True
     for constraint in constraints.spread:
-        if constraint.topology_key == key and constraint.self_match:
+        if constraint.topology_key == key and constraint.counts_siblings:
             skew = skew_of(around, cls, constraint)
             counts = skew.sums[values]
             outside = np.setdiff1d(skew.domains, values)
@@ -166,7 +166,7 @@ def _each_alone(shares: Iterable[Share], zones: int) -> Iterator[Share]:
 
 def _key(ground: Ground, constraints: Constraints) -> str | None:
     """Return the key that ties members to each other; that of several which says most of the fabric."""
-    keys = {one.topology_key for one in constraints.spread if one.self_match} | (constraints.apart - {HOSTNAME})
+    keys = {one.topology_key for one in constraints.spread if one.counts_siblings} | (constraints.apart - {HOSTNAME})
     if _first_of_its_kind(ground, constraints):
         keys |= {term.topology_key for term in constraints.affinity}
     return min(keys, key=lambda key: (key == HOSTNAME, key), default=None)

@@ -99,10 +99,11 @@ class Choosing:
                 self._holds.count_nobody()
         taken = self._taken()
         # What is free once others' have ended is taken by those before whom this one waits.
-        # A tenant could keep others off by pods of its own that don't end.
-        own = workload.namespace if self._shared(workload.namespace) else ""
+        # A tenant could keep others off by pods of its own that don't end, or say that they end in years.
+        own = workload.namespace if self.shared(workload.namespace) else ""
         left_out = {uid for held in self._holds.against(workload) for uid in held.waits} | workload.members.keys()
-        dated, undated = yield from self._endings.on(usable.tolist(), left_out, without_end, now, own)
+        horizon = now + self.spec.expires
+        dated, undated = yield from self._endings.on(usable.tolist(), left_out, without_end, now, own, horizon)
         self.looked += len(dated) + len(undated)
         found = yield from plan_reservation(asked, dated, undated)
         return None if found is None else (taken, reservation_of(self._world, workload, groups, found, now))
@@ -116,9 +117,9 @@ class Choosing:
             return False
         mine = (held for held in self._holds if held.workload != workload.id and held.namespace == workload.namespace)
         own = sum(held.gpus for held in mine)
-        return asked + own <= self.spec.most_per_namespace * total or not self._shared(workload.namespace)
+        return asked + own <= self.spec.most_per_namespace * total or not self.shared(workload.namespace)
 
-    def _shared(self, namespace: str) -> bool:
+    def shared(self, namespace: str) -> bool:
         """Return whether pods of other namespaces hold GPUs."""
         accounts = self._world.accounts
         return any(accounts.held(other).get(GPU, 0) for other in accounts.namespaces() if other != namespace)

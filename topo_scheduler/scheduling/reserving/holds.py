@@ -21,7 +21,8 @@ class Reservation:
 
     ``nodes`` what it takes of each, by name; ``waits`` pods that must end first, by uid, with their node and name;
     ``start`` when that is expected, in seconds, infinite where it is not known; ``latest`` when a pod must have ended
-    that uses them meanwhile: it never becomes later. ``since`` when a pod that is waited for ended last. ``number``
+    that uses them meanwhile: it never becomes later. ``since`` when a pod that is waited for ended last, or others
+    were chosen to wait for; ``moved_on`` the same, but in a shared cluster without the latter. ``number``
     tells it from all others. ``moves`` how often it went to other nodes although its own could still be had;
     ``loosened`` by how many levels the workload had been when nodes were looked for last. ``namespace`` whose it is.
     """
@@ -35,6 +36,7 @@ class Reservation:
     start: float
     latest: float
     since: float
+    moved_on: float = 0.0
     number: int = 0
     moves: int = 0
     loosened: int = 0

@@ -104,6 +104,12 @@ class Reserving:
         self._vain: dict[str, _Vain] = {}
         self._given_up: dict[str, float] = {}
         """Workloads whose reservation expired, and until when they get no other."""
+        self._barred: dict[str, float] = {}
+        """Namespaces of these, and until when their other workloads get none while others hold GPUs."""
+        self._idle: dict[str, tuple[float, float]] = {}
+        """Namespaces whose last reservation ended without its workload being placed: when it had moved on, and ended.
+
+        What a tenant deletes and creates again holds nodes no longer than what stays."""
         self._stubborn: set[str] = set()
         """Pods that were waited for in vain, as they don't say when they end."""
         self._let_in: list[Reservation] = []
@@ -160,6 +166,8 @@ class Reserving:
 
     def placed(self, workload: Workload, decision: Decision) -> None:
         """Note that a workload has a place: it waits no longer, and where it uses held nodes it is waited for."""
+        if self.holds and self.holds.drop(workload.id) is not None:
+            self._idle.pop(workload.namespace, None)
         self.forget(workload.id)
         for held in self._let_in:
             for seat in decision.seats:
@@ -214,8 +222,12 @@ class Reserving:
         self._vain.pop(id_, None)
         self._given_up.pop(id_, None)
         self._failed.pop(id_, None)
-        if self.holds:
-            self.holds.drop(id_)
+        self._drop(id_)
+
+    def _drop(self, id_: str) -> None:
+        """Hold nothing for a workload that has no place."""
+        if self.holds and (held := self.holds.drop(id_)) is not None:
+            self._idle[held.namespace] = held.moved_on, self._now
 
     # ------------------------------------------------------------ looking
 
@@ -268,6 +280,7 @@ class Reserving:
     def _look(self) -> Iterator[tuple[Workload, str] | None]:
         """Look at all that wait; yields after each part of the work, and for whom other nodes are held."""
         look = _Look()
+        self._forget_old()
         served: Counter[int] = Counter()
         done: set[int] = set()
         for one in sorted(self._waiting.values(), key=lambda one: one.turn):
@@ -277,7 +290,7 @@ class Reserving:
             self._looked_at = one.id
             if workload is None or not waits(workload):
                 self.forget(one.id)
-            elif (until := self._given_up.get(one.id, -inf)) > self._now:
+            elif (until := self._out_until(workload)) > self._now:
                 look.at = min(look.at, until)
             elif (failed := self._failed.get(one.id)) is not None and self._now < failed.until:
                 look.at = min(look.at, failed.until)
@@ -340,11 +353,13 @@ class Reserving:
         ledger, now = self._world.ledger, self._now
         for uid in [uid for uid, (node, _) in held.waits.items() if (e := ledger.get(uid)) is None or e.node != node]:
             del held.waits[uid]
-            held.since = now
-        expires = max(held.latest, held.since) + self._spec.expires
+            held.since = held.moved_on = now
+        expected = held.latest if held.start < inf else held.moved_on
+        expires = max(expected, held.moved_on) + self._spec.expires
         if now >= expires:
             self.holds.drop(workload.id)
-            self._given_up[workload.id] = until = now + self._spec.expires
+            self._given_up[workload.id] = self._barred[workload.namespace] = until = now + self._spec.expires
+            self._idle.pop(workload.namespace, None)
             look.at = min(look.at, until)
             return True
         look.at = min(look.at, expires)
@@ -365,6 +380,8 @@ class Reserving:
             # Others may end where these don't; they are waited for again when there is nothing else.
             self._stubborn = {uid for uid in self._stubborn if ledger.get(uid) is not None} | held.waits.keys()
             held.since = now
+            if not self._choosing.shared(workload.namespace):
+                held.moved_on = now
         look.plans += 1
         without_end = self._stubborn if start == inf else None
         found = yield from self._choosing.plan(workload, without_end, lambda: self._now)
@@ -375,7 +392,7 @@ class Reserving:
             return False
         if found is None or (possible and not stuck and found.start + margin >= start):
             if not possible:
-                self.holds.drop(workload.id)
+                self._drop(workload.id)
                 return True
             held.start, held.loosened = start, loosened
             at = self._now + (max(LATE, (start - self._now) / 10) if start < inf else LATE)
@@ -386,9 +403,28 @@ class Reserving:
         return True
 
     def _hold(self, found: Reservation, look: _Look) -> None:
+        if self._choosing.shared(found.namespace):
+            before, idle = self.holds.get(found.workload), self._idle.get(found.namespace)
+            if before is not None:
+                found.moved_on = before.moved_on
+            elif idle is not None:
+                found.moved_on = idle[0]
         self.holds.put(found)
         blind_after = self._spec.after_without_estimates * (1 << min(found.moves, MOST_DOUBLINGS))
         look.at = min(look.at, found.start + LATE if found.start < inf else found.since + blind_after)
+
+    def _out_until(self, workload: Workload) -> float:
+        """Return until when a workload gets no reservation, as one expired."""
+        until = self._given_up.get(workload.id, -inf)
+        if (barred := self._barred.get(workload.namespace, -inf)) > max(until, self._now):
+            return barred if self._choosing.shared(workload.namespace) else until
+        return until
+
+    def _forget_old(self) -> None:
+        """Forget the namespaces whose reservations ended long ago."""
+        self._barred = {namespace: until for namespace, until in self._barred.items() if until > self._now}
+        recent = self._now - self._spec.expires
+        self._idle = {namespace: one for namespace, one in self._idle.items() if one[1] > recent}
 
     def _loosened(self, workload: Workload, look: _Look) -> int:
         """Return by how many levels ``relax-after`` has loosened a workload; when it does next, it is looked again."""

@@ -34,6 +34,7 @@ class Endings:
         never: Container[str] | None,
         now: float,
         not_of: str = "",
+        not_after: float = inf,
     ) -> Generator[None, None, tuple[list[Ending], list[Ending]]]:
         """Return the pods on some nodes of which it is known when they end, and others that do some time.
 
@@ -45,6 +46,7 @@ class Endings:
             never: pods of which it is not believed that they end; None where none of the others are wanted.
             now: seconds.
             not_of: a namespace whose pods are left out of the others; empty for none.
+            not_after: of that namespace those are left out, too, that end later, in seconds.
         """
         dated: list[Ending] = []
         undated: list[Ending] = []
@@ -55,7 +57,10 @@ class Endings:
             if occupant is None or occupant.fixed or entry.row < 0 or not usable[entry.row] or uid in left_out:
                 continue
             end = self._ends.of(uid, entry, now)
-            others = never is not None and not occupant.service and uid not in never and occupant.namespace != not_of
+            own = occupant.namespace == not_of
+            if own and end > not_after:
+                continue
+            others = never is not None and not occupant.service and uid not in never and not own
             if end < inf or others:
                 pod = Candidate(occupant, entry.row, entry.amounts, entry.profile, 0, NO_GANG, -1)
                 (dated if end < inf else undated).append(Ending(pod, end))
@@ -104,5 +109,6 @@ def reservation_of(
         start=found.start,
         latest=max(told, default=now),
         since=now,
+        moved_on=now,
         namespace=workload.namespace,
     )

@@ -112,14 +112,26 @@ class Surroundings:
             self._namespace_changes += 1
 
     def seen_by(self, cls: PodClass, profile: Profile | None) -> PodClass:
-        """Return a pod's class with the affinity and anti-affinity of residents that are meant for it."""
-        residents = self.residents
+        """Return a pod's class with the affinity and anti-affinity of residents that are meant for it.
+
+        What its own says of pods like itself is settled as far as the labels of its namespace are known.
+        """
+        residents, constraints = self.residents, cls.constraints
         if self.shunned.any_shunned and profile and (nodes := self.shunned.shunned(profile.namespace, cls)):
             cls = replace(cls, shunned=nodes)
+        if constraints is not None and constraints.by_namespace:
+            cls = self._settled(cls, constraints)
         if profile is None or not (residents.repelling or residents.attracting):
             return cls
         repelled, attracted = self._meant_for(profile)
         return replace(cls, repelled=repelled, attracted=attracted) if repelled or attracted else cls
+
+    def _settled(self, cls: PodClass, constraints: Constraints) -> PodClass:
+        labels = (self.namespaces or {}).get(constraints.namespace)
+        if labels is None:
+            return cls
+        charge(len(constraints.apart_by_namespace) + len(constraints.affine_by_namespace))
+        return replace(cls, constraints=constraints.in_namespace(labels))
 
     @property
     def terms_changed(self) -> tuple[int, int]:
@@ -160,7 +172,7 @@ class Surroundings:
 
     def repelled(self, profile: Profile) -> frozenset[Term]:
         """Return the anti-affinity of residents that is meant for pods of a profile."""
-        candidates = self.residents.repelling_index.candidates(profile.namespace, profile.labels)
+        candidates = self.residents.repelling_candidates(profile.namespace, profile.labels)
         return frozenset(term for term in candidates if self.meant(term, profile))
 
     def meant(self, term: Term, profile: Profile) -> bool:
@@ -235,7 +247,7 @@ def _affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) ->
         return np.ones(len(rows), np.bool_)
     labelled = np.ones(len(rows), np.bool_)
     found = np.ones(len(rows), np.bool_)
-    nobody = True
+    nobody, own = True, constraints.namespace
     for term in constraints.affinity:
         key = ("affine", id(term), id(constraints))
         known = _remembered(around, key, partial(_affine, around, constraints, term))
@@ -243,7 +255,7 @@ def _affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) ->
         found &= known.beside(rows, extra) > 0
         nobody &= not known.with_further(extra).any()
     # The first of a series with affinity to itself may go anywhere.
-    first = nobody and constraints.self_affine and _own(constraints, _conditions(around, constraints))
+    first = nobody and constraints.self_affine and all(means(around, one, own) for one in constraints.affinity)
     return labelled if first else labelled & found
 
 
@@ -256,10 +268,6 @@ def _affine(around: Surroundings, constraints: Constraints, term: Term) -> Remem
     charge(len(conditions))
     tally = around.residents.tally(conditions)
     return _summed(around, term, pods_matching(around, conditions), tally, constraints)
-
-
-def _own(constraints: Constraints, conditions: Iterable[Condition]) -> bool:
-    return all(namespaces is None or constraints.namespace in namespaces for _, namespaces in conditions)
 
 
 def _anti_affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
@@ -368,6 +376,14 @@ def condition_of(around: Surroundings, term: Term) -> Condition:
     return term.selector, term.namespaces | named
 
 
+def means(around: Surroundings, term: Term, namespace: str) -> bool:
+    """Return whether a pod's own term means pods of a namespace, as `condition_of` has it."""
+    if namespace in term.namespaces or term.namespace_selector.matches({}):
+        return True
+    labels = (around.namespaces or {}).get(namespace)
+    return labels is not None and term.namespace_selector.matches(labels)
+
+
 def pods_matching(around: Surroundings, conditions: tuple[Condition, ...], *, living: bool = False) -> Int64:
     """Return the pods that meet all conditions by row (int64[rows], not to be written to)."""
     charge_rows(around.nodes.rows)
@@ -450,13 +466,15 @@ def _spread_base(around: Surroundings, cls: PodClass, constraint: Spread) -> Rem
     own = frozenset((cls.constraints.namespace,)) if cls.constraints else frozenset()
     conditions = ((constraint.selector, own),)
     # kube-scheduler leaves out bound pods that are being deleted, and all for an empty selector, but no nominated pod.
+    # The further pods of a search are members that it has seated: these are bound before the next one is looked at.
     none = constraint.selector.everything
-    bound, nominated = around.residents.tally(conditions, living=True), around.residents.tally(conditions)
+    bound = around.residents.tally(conditions, living=True)
+    further = None if none and around.remembered is not None else around.residents.tally(conditions)
     counts = np.zeros(nodes.rows, np.int64) if none else bound.counts(nodes.rows)
     values = len(nodes.values) + 1
     sums = np.bincount(column[counted], weights=counts[counted], minlength=values).astype(np.int64)
     domains = np.flatnonzero(np.bincount(column[counted], minlength=values)).astype(np.int64)
-    return Remembered(column, sums, nominated, counted, domains, (constraint, cls))
+    return Remembered(column, sums, further, counted, domains, (constraint, cls))
 
 
 ON_NODE: Final = frozenset({NodeReason.PORTS, NodeReason.DISK})

@@ -1,0 +1,137 @@
+"""What a daemon measures agrees with what happens to it, whoever leads."""
+
+from typing import Any
+
+from tests.e2e import objects
+from tests.observability.test_metrics import Sample, samples
+from topo_scheduler.simulation.apiserver import Delay, Json, Refuse
+from topo_scheduler.simulation.apiserver.pods import bind
+
+from .running import virtually
+from .wire import LATENCY
+from .world import ELECTED, Process, World, cluster, configured
+
+
+def metric(process: Process, name: str, **labels: str) -> float:
+    """Return what a scrape shows under a name that begins as all do; 0 where it is not counted yet."""
+    key: Sample = (f"topology_scheduler_{name}", tuple(sorted(labels.items())))
+    return samples(process.daemon.metrics).get(key, 0.0)
+
+
+def foreign(world: World, name: str, node: str, **requests: str) -> None:
+    """Another scheduler binds a pod that requests this and runs on."""
+    pod = objects.pod(name, 0, scheduler="other")
+    pod["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": requests}
+    world.store.create("pods", pod, "default")
+    bind(world.store, "default", name, {"metadata": {"name": name}, "target": {"name": node}})
+
+
+def shrink(world: World, node: str, **amounts: str) -> None:
+    """A node has less than before."""
+
+    def change(obj: Json) -> Json:
+        status = obj["status"]
+        return {**obj, "status": {**status, "allocatable": {**status["allocatable"], **amounts}}}
+
+    world.store.modify("nodes", node, "", change, subresource="status")
+
+
+@virtually
+async def test_only_the_replica_that_schedules_shows_that_it_leads() -> None:
+    async with cluster() as world:
+        world.server.faults.add(Delay(5.0), verb="list", resource="nodes", times=1)
+        first = world.start(configured(ELECTED))
+        await world.until(lambda: first.daemon.term is not None)
+        assert metric(first, "leader") == 0, "it holds the Lease, and does not know the nodes yet"
+        await world.leading()
+        second = world.start(configured(ELECTED))
+        await world.run(5.0)
+        assert (metric(first, "leader"), metric(second, "leader")) == (1, 0)
+        await first.end()
+        await world.until(lambda: second.leads)
+        assert (metric(first, "leader"), metric(second, "leader")) == (0, 1)
+
+
+@virtually
+async def test_binds_are_in_flight_until_they_are_answered_and_both_durations_are_theirs() -> None:
+    async with cluster() as world:
+        daemon = world.start(configured())
+        await world.leading()
+        world.server.faults.add(Delay(1.5), verb="create", resource="pods/binding")
+        world.gang("g", 3)
+        await world.until(lambda: metric(daemon, "binds_in_flight"))
+        assert metric(daemon, "binds_in_flight") == 3
+        await world.until(lambda: world.whole("g"))
+        await world.run(1.0)
+        assert metric(daemon, "binds_in_flight") == 0
+        bound: dict[str, Any] = {"outcome": "bound"}
+        assert metric(daemon, "bind_duration_seconds_count", **bound) == 3
+        assert 4.5 < metric(daemon, "bind_duration_seconds_sum", **bound) < 4.5 + 20 * LATENCY
+        assert metric(daemon, "latency_seconds_count") == 3
+        assert 4.5 < metric(daemon, "latency_seconds_sum") < 4.5 + 3 * 1.0
+
+
+@virtually
+async def test_what_is_refused_is_no_latency_and_counts_under_its_outcome() -> None:
+    async with cluster() as world:
+        daemon = world.start(configured())
+        await world.leading()
+        world.server.faults.add(Refuse(403, message="a policy"), verb="create", resource="pods/binding", times=1)
+        world.replicas("alone", 1)
+        await world.until(lambda: world.nodes_of("alone"))
+        await world.run(1.0)
+        assert metric(daemon, "bind_duration_seconds_count", outcome="rejected") == 1
+        assert metric(daemon, "bind_duration_seconds_count", outcome="bound") == 1
+        assert metric(daemon, "latency_seconds_count") == 1
+
+
+@virtually
+async def test_migrations_count_while_they_are_under_way() -> None:
+    async with cluster({"s1/l1": 3, "s1/l2": 3}) as world:
+        daemon = world.start(configured())
+        await world.leading()
+        for name in ("a", "b"):
+            world.replicas(name, 1, gpus=8)
+        await world.until(lambda: world.nodes_of("a") and world.nodes_of("b"))
+        async with world.controllers_stand():
+            for pod in world.pods(bound=True):
+                world.request(f"move-{pod['metadata']['name']}", pod["metadata"]["name"])
+            await world.until(lambda: world.phases() == ["Placing"] * 2)
+            assert metric(daemon, "migrations") == 2
+        await world.until(lambda: world.phases() == ["Done"] * 2)
+        await world.run(1.0)
+        assert metric(daemon, "migrations") == 0
+
+
+@virtually
+async def test_nodes_that_hold_more_than_they_have_are_counted_once_each() -> None:
+    """One lacks CPU, one CPU and memory; one is just full."""
+    async with cluster({"s1/l1": 4}) as world:
+        daemon = world.start(configured())
+        await world.leading()
+        for number in (1, 2, 3):
+            foreign(world, f"f-{number}", f"s1-l1-{number}", cpu="4", memory="4Gi")
+        await world.run(1.0)
+        assert metric(daemon, "oversubscribed_nodes") == 0
+        shrink(world, "s1-l1-1", cpu="3")
+        shrink(world, "s1-l1-2", cpu="2", memory="2Gi")
+        shrink(world, "s1-l1-3", cpu="4", memory="4Gi")
+        await world.run(1.0)
+        assert metric(daemon, "oversubscribed_nodes") == 2
+
+
+@virtually
+async def test_the_largest_gang_is_shown_for_whole_nodes_and_for_typical_members() -> None:
+    """Most GPUs are used by pods of 2: three more fit on each node of theirs, and four on each node that is free."""
+    async with cluster({"s1/l1": 4}) as world:
+        daemon = world.start(configured())
+        await world.leading()
+        world.gang("small", 2, gpus=2)
+        await world.until(lambda: world.whole("small"))
+        used = len(set(world.nodes_of("small")))
+        await world.run(1.0)
+        shown = {
+            member: metric(daemon, "largest_gang_gpus", level="leaf", model="", member=member)
+            for member in ("node", "typical")
+        }
+        assert shown == {"node": 8 * (4 - used), "typical": 8 * 4 - 4}
