@@ -492,3 +492,13 @@ async def test_events_of_one_namespace_do_not_push_out_those_of_others(monkeypat
         assert r._queue.count("default") == r._queue.count("hostile") == 0
         record(r, "anew", pod=ObjectReference("v1", "Pod", "hostile", "pod-19", "hostile-19"))
         assert len(r) == 1
+
+
+@virtual_time
+async def test_one_that_was_just_taken_is_posted_though_another_follows_at_the_same_moment() -> None:
+    async with world() as w:
+        r = recorder(w)
+        record(r, "first")
+        _, taken = r._queue.take()
+        record(r, "second")
+        assert taken.occurrence is not None and len(r) == 1

@@ -70,7 +70,6 @@ class ConditionWriter:
         self._wall = wall
         self._waiting: FairQueue[str, _Mark] = FairQueue(OF_NAMESPACE)
         """By uid of the pod: of each one mark is written at a time."""
-        self._doing: dict[str, _Mark] = {}
         self._done: dict[str, tuple[int, str]] = {}  # uid: hash of the message, resourceVersion after it was written
         self._lane: Lane[str, _Mark] = Lane(
             queue=self._waiting,
@@ -96,7 +95,7 @@ class ConditionWriter:
         if waiting is not None:
             waiting.message, waiting.version = message, pod.metadata.resource_version
             return
-        doing = self._doing.get(uid)
+        doing = self._waiting.under_way(uid)
         if doing.message == message if doing else self._says(pod, observed, message):
             return
         namespace = pod.metadata.namespace
@@ -109,8 +108,8 @@ class ConditionWriter:
         """The pod is gone, or has a node: write nothing more, remember nothing."""
         self._waiting.pop(uid)
         self._done.pop(uid, None)
-        if uid in self._doing:
-            self._doing[uid].forgotten = True
+        if (doing := self._waiting.under_way(uid)) is not None:
+            doing.forgotten = True
         self._lane.wake()
 
     async def run(self) -> NoReturn:
@@ -128,7 +127,6 @@ class ConditionWriter:
         return seen or (written == hash(message) and not _after(pod.metadata.resource_version, version))
 
     async def _write(self, mark: _Mark) -> None:
-        self._doing[mark.uid] = mark
         try:
             version = await self._patch(mark)
         except KubeError as error:
@@ -141,8 +139,6 @@ class ConditionWriter:
             self.written += 1
             if not mark.forgotten:
                 self._done[mark.uid] = (hash(mark.message), version)
-        finally:
-            del self._doing[mark.uid]
 
     async def _patch(self, mark: _Mark) -> str:
         """The pod's resourceVersion with the condition; empty if it is gone, or has a node after all."""

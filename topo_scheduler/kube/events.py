@@ -228,7 +228,9 @@ class EventRecorder:
     def _replace(self, uid: str, now: float) -> float:
         """Take back what is about to be said of an object; return since when something is to be."""
         series = self._replaceable.get(uid)
-        if series is None or series.name or now - series.queued >= (HOLD_SECONDS if series.held else SETTLE_SECONDS):
+        if series is None or series.name or self._queue.get(series.key) is not series:
+            return now  # there is none, or it is being posted
+        if now - series.queued >= (HOLD_SECONDS if series.held else SETTLE_SECONDS):
             return now
         self._queue.pop(series.key)
         self._left(series)

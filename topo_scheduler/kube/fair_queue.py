@@ -41,7 +41,7 @@ class FairQueue(Generic[K, T]):
         """Number of the last of each namespace that was put into it and not found outdated since."""
         self._counts: Counter[str] = Counter()
         """What waits, by namespace."""
-        self._under_way: dict[K, str] = {}
+        self._under_way: dict[K, tuple[str, T]] = {}
         self._held: Counter[str] = Counter()
         self._numbers = itertools.count()
 
@@ -60,6 +60,11 @@ class FairQueue(Generic[K, T]):
         """Return what waits under a key."""
         entry = self._entries.get(key) or self._behind.get(key)
         return entry.item if entry is not None else None
+
+    def under_way(self, key: K) -> T | None:
+        """Return what was taken under a key and is not done."""
+        taken = self._under_way.get(key)
+        return taken[1] if taken is not None else None
 
     def put(self, key: K, namespace: str, since: float, item: T) -> None:
         """Let an item wait, in place of what waits under its key; ``since`` decides its turn, in seconds."""
@@ -107,14 +112,14 @@ class FairQueue(Generic[K, T]):
         first = self._first(namespace)
         assert first is not None
         key, item = first[2], self._entries[first[2]].item
-        self._under_way[key] = namespace
+        self._under_way[key] = namespace, item
         self._held[namespace] += 1
         self.pop(key)
         return key, item
 
     def done(self, key: K) -> None:
         """Note that what was taken has ended."""
-        namespace = self._under_way.pop(key)
+        namespace, _ = self._under_way.pop(key)
         self._held[namespace] -= 1
         if not self._held[namespace]:
             del self._held[namespace]
