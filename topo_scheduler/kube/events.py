@@ -4,16 +4,17 @@ Recording is a few microseconds and never waits or raises; posting happens behin
 A ``FailedScheduling`` that follows another of the same object at once replaces it, and one that is known to be followed
 is held until it is, for two seconds at most: what would help is told in the event that says what is lacking. A
 repetition of what was already said about an object is counted, and told as the event's series at most every five
-minutes. What does not fit the queue, or is refused by the server, is counted and logged: an event is a courtesy, and
+minutes. Namespaces take turns, so that neither many events of one nor a server that delays them hold up those of
+others. What does not fit the queue, or is refused by the server, is counted and logged: an event is a courtesy, and
 never stops a placement.
 """
 
 import itertools
 import logging
 import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
 import msgspec
@@ -56,6 +57,10 @@ RIGHTS_SECONDS = 15.0
 TIMEOUT_SECONDS = 10.0
 NOTE_BYTES = 1024
 """The API's limit for the message; reasons and actions have 128."""
+
+AT_ONCE = 16
+AT_ONCE_OF_NAMESPACE = 8
+"""Events that are posted at once, in all and of one namespace."""
 
 QUEUED_OF_NAMESPACE = 10_000
 """Events of one namespace that are to be posted: the next are dropped, not those of others."""
@@ -125,6 +130,33 @@ class _Series(msgspec.Struct, gc=False):
     held: bool = False
 
 
+@dataclass(slots=True)
+class _Line:
+    """Events of one namespace that are to be posted. ``doing`` how many are being posted."""
+
+    queue: OrderedDict[tuple[str, str, int], _Series] = field(default_factory=OrderedDict)
+    held: OrderedDict[tuple[str, str, int], _Series] = field(default_factory=OrderedDict)
+    """Those that stand back until they are followed by a more complete one."""
+    doing: int = 0
+
+    def __len__(self) -> int:
+        return len(self.queue) + len(self.held)
+
+    def since(self) -> float | None:
+        """Return since when the next one can be posted, or rather settles: in the future for one that is held."""
+        queued = next(iter(self.queue.values())).queued if self.queue else None
+        if not self.held:
+            return queued
+        held = next(iter(self.held.values())).queued + HOLD_SECONDS - SETTLE_SECONDS
+        return held if queued is None or held < queued else queued
+
+    def pop(self) -> _Series:
+        """Take the next one out."""
+        queued = next(iter(self.queue.values())).queued if self.queue else None
+        source = self.queue if queued is not None and queued == self.since() else self.held
+        return source.popitem(last=False)[1]
+
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -138,7 +170,7 @@ class EventRecorder:
         instance: str,
         *,
         busy: Callable[[], bool] = lambda: False,
-        concurrency: int = 8,
+        concurrency: int = AT_ONCE,
         capacity: int = 30_000,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -153,13 +185,11 @@ class EventRecorder:
         self._clock = clock
         self._wall = wall
         self._numbers = itertools.count(time.time_ns())
-        self._queue: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
+        self._lines: OrderedDict[str, _Line] = OrderedDict()
+        """What is to be posted, by namespace: the one whose turn it is first."""
+        self._waiting = 0
         self._replaceable: dict[str, _Series] = {}
-        """Those of the queue, or held, that have the reason `REPLACED`, by uid of the object."""
-        self._held: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
-        """Those that stand back until they are followed by a more complete one."""
-        self._queued: Counter[str] = Counter()
-        """Events in the queue, or held, by namespace."""
+        """Those to be posted that have the reason `REPLACED`, by uid of the object."""
         self._known: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
         self._lane: Lane[_Series] = Lane(
             oldest=self._oldest,
@@ -173,7 +203,7 @@ class EventRecorder:
         )
 
     def __len__(self) -> int:
-        return len(self._queue) + len(self._held)
+        return self._waiting
 
     def record(
         self,
@@ -201,14 +231,19 @@ class EventRecorder:
                 return
         series.occurrence = _Occurrence(regarding, type, reason, message, action, self._wall())
         series.queued = self._replace(regarding.uid, now) if reason == REPLACED else now
-        if self._queued[regarding.namespace] >= QUEUED_OF_NAMESPACE:
+        line = self._lines.get(regarding.namespace)
+        if line is not None and len(line) >= QUEUED_OF_NAMESPACE:
             self._drop(series)
             return
-        if len(self) >= self._capacity:
-            self._drop(self._take())
+        if self._waiting >= self._capacity:
+            longest = max(self._lines, key=lambda namespace: len(self._lines[namespace]))
+            oldest = self._lines[longest].pop()
+            self._left(oldest, longest)
+            self._drop(oldest)
         series.held = more
-        (self._held if more else self._queue)[series.key] = series
-        self._queued[regarding.namespace] += 1
+        line = self._lines.setdefault(regarding.namespace, _Line())
+        (line.held if more else line.queue)[series.key] = series
+        self._waiting += 1
         if reason == REPLACED:
             self._replaceable[regarding.uid] = series
         self._lane.wake()
@@ -222,28 +257,32 @@ class EventRecorder:
         return await self._lane.flush(timeout)
 
     def _oldest(self) -> float | None:
-        """Return since when the next event can be posted, or rather settles: in the future for one that is held."""
-        return min((since for since in self._heads() if since is not None), default=None)
+        """Return since when the next event can be posted, of those namespaces that may have one more posted."""
+        return min((since for _, since in self._heads()), default=None)
 
-    def _heads(self) -> tuple[float | None, float | None]:
-        queued = next(iter(self._queue.values())).queued if self._queue else None
-        held = next(iter(self._held.values())).queued + HOLD_SECONDS - SETTLE_SECONDS if self._held else None
-        return queued, held
+    def _heads(self) -> Iterator[tuple[str, float]]:
+        for namespace, line in self._lines.items():
+            if line.doing < AT_ONCE_OF_NAMESPACE and (since := line.since()) is not None:
+                yield namespace, since
 
     def _take(self) -> _Series:
-        """Return the next event, no longer in the queue."""
-        queued, held = self._heads()
-        source = self._queue if held is None or (queued is not None and queued <= held) else self._held
-        _, series = source.popitem(last=False)
-        self._left(series)
+        """Return an event of the namespace whose turn it is, among those that have one which is settled."""
+        heads = list(self._heads())
+        settled = max(self._clock() - SETTLE_SECONDS, min(since for _, since in heads))
+        namespace = next(namespace for namespace, since in heads if since <= settled)
+        line = self._lines[namespace]
+        line.doing += 1
+        self._lines.move_to_end(namespace)
+        series = line.pop()
+        self._left(series, namespace)
         return series
 
-    def _left(self, series: _Series) -> None:
+    def _left(self, series: _Series, namespace: str) -> None:
+        """Note that an event is no longer in the line of its namespace."""
         assert series.occurrence is not None
-        namespace, uid = series.occurrence.regarding.namespace, series.occurrence.regarding.uid
-        self._queued[namespace] -= 1
-        if not self._queued[namespace]:
-            del self._queued[namespace]
+        uid = series.occurrence.regarding.uid
+        self._waiting -= 1
+        self._close(namespace)
         if self._replaceable.get(uid) is series:
             del self._replaceable[uid]
 
@@ -252,10 +291,18 @@ class EventRecorder:
         series = self._replaceable.get(uid)
         if series is None or series.name or now - series.queued >= (HOLD_SECONDS if series.held else SETTLE_SECONDS):
             return now
-        del (self._held if series.held else self._queue)[series.key]
-        self._left(series)
+        assert series.occurrence is not None
+        namespace = series.occurrence.regarding.namespace
+        line = self._lines[namespace]
+        del (line.held if series.held else line.queue)[series.key]
+        self._left(series, namespace)
         self._forget(series)
         return series.queued
+
+    def _close(self, namespace: str) -> None:
+        line = self._lines[namespace]
+        if not line and not line.doing:
+            del self._lines[namespace]
 
     def _drop(self, series: _Series) -> None:
         self._forget(series)
@@ -290,6 +337,9 @@ class EventRecorder:
             self.posted += 1
             series.occurrence = None
             series.reported = self._clock()
+        finally:
+            self._lines[occurrence.regarding.namespace].doing -= 1
+            self._close(occurrence.regarding.namespace)
 
     async def _post(self, series: _Series, occurrence: _Occurrence) -> None:
         regarding = occurrence.regarding
