@@ -18,6 +18,7 @@ from topo_scheduler.api.objects import PartialObject, Pod, PodCondition
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.client import STRATEGIC_MERGE_PATCH, Client, decode
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound
+from topo_scheduler.kube.fair_lines import FairLines
 from topo_scheduler.kube.lane import Lane
 from topo_scheduler.kube.resources import PODS
 from topo_scheduler.kube.retrying import retried
@@ -30,6 +31,9 @@ PATIENCE_SECONDS = 4.0
 
 RETRY_SECONDS = 60.0
 TIMEOUT_SECONDS = 10.0
+AT_ONCE = 16
+AT_ONCE_OF_NAMESPACE = 8
+"""Conditions that are written at once, in all and of one namespace."""
 CONFLICTS = 5
 """A pod that changes more often than this while it is patched is marked at the next attempt to place it."""
 
@@ -59,7 +63,7 @@ class ConditionWriter:
         client: Client,
         *,
         busy: Callable[[], bool] = lambda: False,
-        concurrency: int = 8,
+        concurrency: int = AT_ONCE,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -68,11 +72,11 @@ class ConditionWriter:
         self._client = client
         self._clock = clock
         self._wall = wall
-        self._waiting: dict[str, _Mark] = {}
+        self._waiting: FairLines[_Mark] = FairLines(AT_ONCE_OF_NAMESPACE, lambda mark: mark.since)
         self._doing: dict[str, _Mark] = {}
         self._done: dict[str, tuple[int, str]] = {}  # uid: hash of the message, resourceVersion after it was written
         self._lane: Lane[_Mark] = Lane(
-            oldest=self._oldest,
+            oldest=self._waiting.oldest,
             take=self._take,
             do=self._write,
             busy=busy,
@@ -83,7 +87,7 @@ class ConditionWriter:
 
     def __len__(self) -> int:
         """Pods about which something is remembered."""
-        return len(self._waiting.keys() | self._doing.keys() | self._done.keys())
+        return len({*self._waiting, *self._doing, *self._done})
 
     def set_unschedulable(self, pod: Pod, message: str, waits_since: float | None = None) -> None:
         """Mark the pod, soon, unless it already says this. Cheap: call it for every failed attempt.
@@ -99,7 +103,7 @@ class ConditionWriter:
         doing = self._doing.get(uid)
         if doing.message == message if doing else self._says(pod, observed, message):
             return
-        self._waiting[uid] = _Mark(
+        mark = _Mark(
             pod.metadata.namespace,
             pod.metadata.name,
             uid,
@@ -108,11 +112,12 @@ class ConditionWriter:
             waits_since or self._wall() if _turns(observed) else None,
             self._clock(),
         )
+        self._waiting.put(mark.namespace, uid, mark)
         self._lane.wake()
 
     def forget(self, uid: str) -> None:
         """The pod is gone, or has a node: write nothing more, remember nothing."""
-        self._waiting.pop(uid, None)
+        self._waiting.drop(uid)
         self._done.pop(uid, None)
         if uid in self._doing:
             self._doing[uid].forgotten = True
@@ -132,12 +137,9 @@ class ConditionWriter:
         written, version = self._done.get(pod.metadata.uid, (None, ""))
         return seen or (written == hash(message) and not _after(pod.metadata.resource_version, version))
 
-    def _oldest(self) -> float | None:
-        return next((mark.since for uid, mark in self._waiting.items() if uid not in self._doing), None)
-
     def _take(self) -> _Mark:
-        uid = next(uid for uid in self._waiting if uid not in self._doing)
-        mark = self._doing[uid] = self._waiting.pop(uid)
+        uid, mark = self._waiting.take()
+        self._doing[uid] = mark
         return mark
 
     async def _write(self, mark: _Mark) -> None:
@@ -155,6 +157,7 @@ class ConditionWriter:
                 self._done[mark.uid] = (hash(mark.message), version)
         finally:
             del self._doing[mark.uid]
+            self._waiting.done(mark.uid)
 
     async def _patch(self, mark: _Mark) -> str:
         """The pod's resourceVersion with the condition; empty if it is gone, or has a node after all."""

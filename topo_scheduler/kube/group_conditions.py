@@ -18,6 +18,7 @@ from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.conditions import CONFLICTS, PATIENCE_SECONDS, send_status
 from topo_scheduler.kube.errors import Conflict, KubeError, NotFound
+from topo_scheduler.kube.fair_lines import FairLines
 from topo_scheduler.kube.lane import Lane
 from topo_scheduler.kube.resources import Resource
 from topo_scheduler.kube.times import time as timestamp
@@ -25,6 +26,9 @@ from topo_scheduler.kube.times import time as timestamp
 logger = logging.getLogger(__name__)
 
 CONDITION: Final = "PodGroupScheduled"
+AT_ONCE: Final = 8
+AT_ONCE_OF_NAMESPACE: Final = 4
+"""Conditions that are written at once, in all and of one namespace."""
 LONGEST_MESSAGE: Final = 32_768
 """Characters the API server takes in the message of a condition."""
 
@@ -53,7 +57,7 @@ class GroupConditionWriter:
         client: Client,
         *,
         busy: Callable[[], bool] = lambda: False,
-        concurrency: int = 4,
+        concurrency: int = AT_ONCE,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -62,10 +66,9 @@ class GroupConditionWriter:
         self._client = client
         self._clock = clock
         self._wall = wall
-        self._waiting: dict[str, tuple[float, GroupMark]] = {}
-        self._doing: set[str] = set()
+        self._waiting: FairLines[tuple[float, GroupMark]] = FairLines(AT_ONCE_OF_NAMESPACE, lambda item: item[0])
         self._lane: Lane[GroupMark] = Lane(
-            oldest=self._oldest,
+            oldest=self._waiting.oldest,
             take=self._take,
             do=self._write,
             busy=busy,
@@ -76,10 +79,10 @@ class GroupConditionWriter:
 
     def set(self, mark: GroupMark) -> None:
         """Write this, soon; what was to be written of the same PodGroup before is dropped."""
-        since, before = self._waiting.get(mark.uid, (self._clock(), None))
+        since, before = self._waiting.get(mark.uid) or (self._clock(), None)
         if before is not None and before.scheduled and not mark.scheduled:
             return
-        self._waiting[mark.uid] = (since, mark)
+        self._waiting.put(mark.namespace, mark.uid, (since, mark))
         self._lane.wake()
 
     async def run(self) -> NoReturn:
@@ -90,13 +93,8 @@ class GroupConditionWriter:
         """Write everything that waits, binds or not; whether that was done in time."""
         return await self._lane.flush(timeout)
 
-    def _oldest(self) -> float | None:
-        return next((since for uid, (since, _) in self._waiting.items() if uid not in self._doing), None)
-
     def _take(self) -> GroupMark:
-        uid = next(uid for uid in self._waiting if uid not in self._doing)
-        self._doing.add(uid)
-        return self._waiting.pop(uid)[1]
+        return self._waiting.take()[1][1]
 
     async def _write(self, mark: GroupMark) -> None:
         try:
@@ -105,7 +103,7 @@ class GroupConditionWriter:
             self.failed += 1
             logger.warning("PodGroup %s/%s is not marked: %s", mark.namespace, mark.name, error)
         finally:
-            self._doing.discard(mark.uid)
+            self._waiting.done(mark.uid)
 
     async def _patch(self, mark: GroupMark) -> bool:
         """Return whether it was written: not when the PodGroup is gone, or says as much already."""
