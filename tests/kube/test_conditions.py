@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import make_pod
 from topo_scheduler.api.objects import PodCondition
 from topo_scheduler.kube.binder import Binder, BindRequest, Outcome
 from topo_scheduler.kube.conditions import ConditionWriter
@@ -225,3 +226,18 @@ async def test_conditions_stand_back_behind_binds_but_not_for_long() -> None:
             assert writes.written == 0
             await asyncio.sleep(2)
             assert writes.written == 1
+
+
+@virtual_time
+async def test_conditions_that_the_server_does_not_answer_hold_up_none_of_other_namespaces() -> None:
+    async with world() as w:
+        w.server.store.create("namespaces", {"metadata": {"name": "hostile"}})
+        w.server.faults.add(Delay(9.0), verb="patch", where=lambda info: info.namespace == "hostile")
+        writes = writer(w)
+        async with running(writes.run()):
+            for number in range(60):
+                writes.set_unschedulable(make_pod(f"pod-{number}", namespace="hostile"), "no room")
+            await asyncio.sleep(1)
+            writes.set_unschedulable(w.create_pod("pod"), "no room")
+            await asyncio.sleep(1)
+        assert says(w) == "no room"

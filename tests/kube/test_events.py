@@ -10,7 +10,7 @@ import pytest
 from topo_scheduler.kube import events as module
 from topo_scheduler.kube.errors import Undecodable
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
-from topo_scheduler.simulation.apiserver import Disconnect, Refuse
+from topo_scheduler.simulation.apiserver import Disconnect, Refuse, RequestInfo
 from topo_scheduler.simulation.apiserver.faults import Fault
 
 from .virtual import now, virtual_time
@@ -33,6 +33,10 @@ def record(
     more: bool = False,
 ) -> None:
     r.record(pod, kind, reason, message, "Scheduling", more=more)
+
+
+def of_hostile(info: RequestInfo) -> bool:
+    return info.namespace == "hostile"
 
 
 async def posted(w: World) -> list[dict[str, Any]]:
@@ -502,3 +506,45 @@ async def test_one_that_was_just_taken_is_posted_though_another_follows_at_the_s
         _, taken = r._queue.take()
         record(r, "second")
         assert taken.occurrence is not None and len(r) == 1
+
+
+@virtual_time
+async def test_events_of_namespaces_take_turns() -> None:
+    async with world() as w:
+        w.server.store.create("namespaces", {"metadata": {"name": "hostile"}})
+        r = recorder(w)
+        for number in range(500):
+            record(r, pod=ObjectReference("v1", "Pod", "hostile", f"pod-{number}", f"hostile-{number}"))
+        record(r)
+        async with running(r.run()):
+            assert await r.flush(60)
+        order = sorted(await posted(w), key=lambda event: int(event["metadata"]["resourceVersion"]))
+        place = next(at for at, event in enumerate(order) if event["metadata"]["namespace"] == "default")
+        assert place < 32
+
+
+@virtual_time
+async def test_events_that_the_server_delays_hold_up_no_others() -> None:
+    async with world() as w:
+        w.server.store.create("namespaces", {"metadata": {"name": "hostile"}})
+        w.server.faults.add(Refuse(429, retry_after=5), verb="create", resource="events", where=of_hostile)
+        r = recorder(w)
+        async with running(r.run()):
+            for number in range(500):
+                record(r, pod=ObjectReference("v1", "Pod", "hostile", f"pod-{number}", f"hostile-{number}"))
+            await asyncio.sleep(2)
+            record(r)
+            await eventually(lambda: r.posted == 1, within=3)
+
+
+@virtual_time
+async def test_a_full_queue_drops_those_of_the_namespace_that_has_most() -> None:
+    async with world() as w:
+        r = recorder(w, capacity=10)
+        record(r)
+        for number in range(20):
+            record(r, pod=ObjectReference("v1", "Pod", "hostile", f"pod-{number}", f"hostile-{number}"))
+        assert (len(r), r.dropped) == (10, 11)
+        async with running(r.run()):
+            await r.flush(60)
+        assert [event["metadata"]["namespace"] for event in await posted(w)] == ["default"]

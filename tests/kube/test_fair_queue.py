@@ -63,13 +63,12 @@ def test_of_one_key_one_item_is_under_way_and_the_newest_waits() -> None:
     assert (q.oldest(), len(q), q.keys()) == (None, 0, set())
 
 
-def test_the_oldest_can_be_dropped_though_its_namespace_has_its_share() -> None:
+def test_what_is_dropped_is_the_oldest_of_the_namespace_that_has_most_though_it_has_its_share_under_way() -> None:
     q = queue(1)
-    put(q, "a1", "a2", "b1")
-    q.take()
-    assert q.pop_oldest() == "a2"
-    assert q.pop_oldest() == "b1"
-    assert q.pop_oldest() is None
+    put(q, "b1", "a1", "a2", "a3")
+    assert q.take() == ("b1", "b1") and q.take() == ("a1", "a1")
+    put(q, "b2")
+    assert [q.pop_of_most() for _ in range(4)] == ["a2", "a3", "b2", None]
 
 
 def test_it_agrees_with_a_simple_one_and_keeps_nothing_of_what_is_gone() -> None:

@@ -156,3 +156,23 @@ def test_the_log_of_changes_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPat
     for number in range(100):
         residents.change(number % ROWS, one, 1)
         assert len(residents._log) <= 2 * 5
+
+
+def test_a_copy_changes_nothing_of_what_it_was_made_of_and_shares_what_does_not_change() -> None:
+    residents = Residents()
+    terms = [Term(EVERYTHING, frozenset((name,)), "zone", NOTHING) for name in ("x", "y")]
+    ones = [residents.profile("x", {}, repels=(term,)) for term in terms]
+    for one in ones:
+        residents.change(0, one, 2)
+    twin = residents.copy()
+    assert twin.repelling[terms[0]] is residents.repelling[terms[0]]
+    twin.change(0, ones[1], -2)
+    twin.change(1, ones[0], 1)
+    assert list(twin.repelling_candidates("x", {})) == [terms[0]]
+    assert list(twin.repelling_candidates("y", {})) == []
+    assert twin.repelling[terms[0]] == {0: 2, 1: 1}
+    assert [residents.repelling[term] for term in terms] == [{0: 2}, {0: 2}]
+    assert list(residents.repelling_candidates("y", {})) == [terms[1]]
+    second = residents.copy()
+    second.change(0, ones[1], -1)
+    assert second.repelling[terms[1]] == {0: 1} and residents.repelling[terms[1]] == {0: 2}

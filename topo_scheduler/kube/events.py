@@ -200,7 +200,7 @@ class EventRecorder:
         if self._queue.count(regarding.namespace) >= QUEUED_OF_NAMESPACE:
             self._drop(series)
             return
-        if len(self) >= self._capacity and (oldest := self._queue.pop_oldest()) is not None:
+        if len(self) >= self._capacity and (oldest := self._queue.pop_of_most()) is not None:
             self._left(oldest)
             self._drop(oldest)
         series.held = more

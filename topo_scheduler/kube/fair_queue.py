@@ -87,10 +87,12 @@ class FairQueue(Generic[K, T]):
         self._offer(entry.namespace)
         return entry.item
 
-    def pop_oldest(self) -> T | None:
-        """Take out the oldest item, whatever share its namespace has."""
-        firsts = [first for name in list(self._by_namespace) if (first := self._first(name)) is not None]
-        return self.pop(min(firsts)[2]) if firsts else None
+    def pop_of_most(self) -> T | None:
+        """Take out the oldest item of the namespace that has most waiting, whatever share it has."""
+        for namespace in sorted(self._by_namespace, key=lambda name: (-self._counts[name], name)):
+            if (first := self._first(namespace)) is not None:
+                return self.pop(first[2])
+        return None
 
     def oldest(self) -> float | None:
         """Return since when the next item waits that may be taken."""

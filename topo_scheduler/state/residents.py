@@ -196,6 +196,8 @@ class Residents:
         self.repelling: dict[Term, dict[int, int]] = {}
         """Required anti-affinity of residents: by term, the rows of who has it, and how many. What stands for several
         terms is there, too."""
+        self._own: set[Term] | None = None
+        """In a copy, the terms whose rows are its own: those of others are copied before they change."""
         self.attracting: dict[tuple[int, Term], dict[int, int]] = {}
         """What draws others to residents, or away: by weight and term, the rows of who has it, and how many."""
         self.repelling_index: TermIndex[Term] = TermIndex()
@@ -286,7 +288,7 @@ class Residents:
         twin._origin = self
         twin._profiles, twin._repels = self._profiles, self._repels
         twin.special = {row: dict(here) for row, here in self.special.items()}
-        twin.repelling = {term: dict(rows) for term, rows in self.repelling.items()}
+        twin.repelling, twin._own = dict(self.repelling), set()
         twin.repelling_index = self.repelling_index.copy()
         twin._stand_ins = {holder: dict(terms) for holder, terms in self._stand_ins.items()}
         twin.claimed = dict(self.claimed)
@@ -331,7 +333,7 @@ class Residents:
         if profile.ports or profile.disks or profile.claims:
             _count(self.special, row, profile, change)
         for term in profile.repels:
-            _count(self.repelling, term, row, change)
+            self._count_repelling(term, row, change)
             _index(self.repelling_index, term, term, profile, change)
             if means_others(profile.namespace, term.namespaces, term.namespace_selector):
                 self._count_stand_in(profile.namespace, term.topology_key, row, change)
@@ -350,13 +352,19 @@ class Residents:
             del self._log[:KEEP]
             self._base += KEEP
 
+    def _count_repelling(self, term: Term, row: int, change: int) -> None:
+        if self._own is not None and term not in self._own:
+            self._own.add(term)
+            self.repelling[term] = dict(self.repelling.get(term, ()))
+        _count(self.repelling, term, row, change)
+
     def _count_stand_in(self, holder: str, topology_key: str, row: int, change: int) -> None:
         here = self._stand_ins.setdefault(holder, {})
         term = here.get(topology_key)
         if term is None:
             # No namespace has such a name, so no pod has this term itself.
             term = here[topology_key] = Term(EVERYTHING, frozenset((f"{holder}/",)), topology_key, EVERYTHING)
-        _count(self.repelling, term, row, change)
+        self._count_repelling(term, row, change)
         if term not in self.repelling:
             del here[topology_key]
             if not here:

@@ -25,12 +25,17 @@ class _Places(Generic[Entry]):
     """Terms by what each selected pod has, with how many pods have them, in order of arrival."""
 
     entries: dict[Place, dict[Entry, int]] = field(default_factory=dict)
+    own: set[Place] | None = None
+    """In a copy, the places whose terms are its own: those of others are copied before they change."""
 
     def change(self, entry: Entry, selector: Selector, change: int) -> bool:
         """Count a term; return whether it is there now and was not before, or the other way round."""
         turned = False
         for place in places_of(selector):
             here = self.entries.setdefault(place, {})
+            if self.own is not None and place not in self.own:
+                self.own.add(place)
+                here = self.entries[place] = dict(here)
             before = here.get(entry, 0)
             left = here[entry] = before + change
             turned |= not before or not left
@@ -97,7 +102,7 @@ class TermIndex(Generic[Entry]):
                 yield from instead(holder) if many and instead is not None else first[:MOST_ABROAD]
 
     def copy(self) -> "TermIndex[Entry]":
-        """Return a copy."""
+        """Return a copy to try changes on, which is thrown away before this changes again."""
         twin: TermIndex[Entry] = TermIndex()
         twin._at_home, twin._abroad, twin.changes = _copied(self._at_home), _copied(self._abroad), self.changes
         return twin
@@ -118,7 +123,4 @@ def _change(index: dict[str, _Places[Entry]], namespace: str, entry: Entry, sele
 
 
 def _copied(index: dict[str, _Places[Entry]]) -> dict[str, _Places[Entry]]:
-    return {
-        namespace: _Places({place: dict(entries) for place, entries in places.entries.items()})
-        for namespace, places in index.items()
-    }
+    return {namespace: _Places(dict(places.entries), set()) for namespace, places in index.items()}
