@@ -376,6 +376,48 @@ def test_of_gangs_in_segments_the_cheapest_pod_ends_wherever_the_gang_would_go()
     assert way.least
 
 
+def test_the_fewest_nodes_come_back_though_the_gang_would_use_more() -> None:
+    places = [
+        Place("n0", "s/b", 4, ready=False),
+        Place("n1", "s/b", 8, ready=False),
+        Place("n2", "s/b", 8, cordoned=True),
+        Place("n3", "s/b", 2, cordoned=True),
+        Place("n4", "s/b", 8),
+        Place("n5", "s/b", 4, ready=False),
+    ]
+    case = Case(places, [], size=6, gpus=2, annotations={"placement": "preferred"}, others=5, other_gpus=4)
+    (way,) = [way for way in told(case) if way.kind is Kind.RETURN]
+    assert way.nodes == ("n1", "n2")
+
+
+def fewest(case: Case) -> int | None:
+    """How many nodes have to come back: cordoned ones, or where these are not enough, others too."""
+    cordoned = [place.name for place in case.places if place.cordoned and place.ready]
+    away = [place.name for place in case.places if not place.ready]
+    for names in (cordoned, cordoned + away if away else []):
+        for count in range(1, len(names) + 1):
+            if any(placed(case, members(case), back=some) for some in combinations(names, count)):
+                return count
+    return None
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@given(st.data())
+def test_no_fewer_nodes_would_do_than_those_that_are_told_to_come_back(data: st.DataObject) -> None:
+    case = data.draw(harder_gangs(data.draw(st.sampled_from(GANGS))))
+    states = data.draw(st.lists(st.integers(0, 5), min_size=len(case.places), max_size=len(case.places)))
+    places = [
+        replace(place, cordoned=state in (0, 1), ready=state != 2)
+        for place, state in zip(case.places, states, strict=True)
+    ]
+    case = replace(case, places=places)
+    assume(not placed(case, members(case)))
+    expected = fewest(case)
+    event(f"nodes would help: {expected is not None}")
+    found = [len(way.nodes) for way in told(case) if way.kind is Kind.RETURN]
+    assert found == ([expected] if expected is not None else [])
+
+
 @pytest.mark.parametrize(("bound", "value"), [("MOST_TRIALS", 5), ("MOST_SETS", 1)])
 def test_where_the_search_for_the_least_ends_at_a_bound_that_is_said(
     monkeypatch: pytest.MonkeyPatch, bound: str, value: int

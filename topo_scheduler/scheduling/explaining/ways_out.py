@@ -6,8 +6,9 @@ first, and what ends the work of others last.
 """
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations, islice
 from typing import Final
 
 import numpy as np
@@ -23,6 +24,10 @@ from topo_scheduler.state.workloads import Member, Workload
 
 NODES_SINGLY: Final = 12
 """Nodes to be put back of which it is tried one by one whether they are needed."""
+NODE_SETS: Final = 64
+"""Sets of fewer nodes that are tried, the smallest first."""
+NODES_OF_ALL_SETS: Final = 6
+"""Nodes of which sets are tried though all of them are not enough: with fewer nodes the size rule may ask for less."""
 FEW_SIZES: Final = 32
 """Sizes up to which each is asked about as an attempt."""
 SIZES: Final = 4096
@@ -173,31 +178,50 @@ def _room(scene: Scene) -> int:
 
 
 def _nodes_back(scene: Scene) -> Iterator[None]:
-    """Nodes that are cordoned, or not ready: the fewest found of those that would have to be used again."""
+    """Nodes that are cordoned, or not ready: the fewest of those that would have to be used again."""
     nodes = scene.what_if.planner.nodes
     cordoned = np.flatnonzero(nodes.exists & nodes.unschedulable & nodes.ready).tolist()
     away = np.flatnonzero(nodes.exists & ~nodes.ready).tolist()
     for rows, value in ((cordoned, "uncordon"), ([*cordoned, *away] if away else [], "repair")):
         if not rows:
             continue
-        with scene.what_if.back(rows):
-            decision = scene.what_if.decide(scene.workload, scene.members)
-        yield
-        if decision is None:
-            continue
-        used = {seat.row for seat in decision.seats}
-        needed = [row for row in rows if row in used]
-        for row in list(needed) if len(needed) <= NODES_SINGLY else []:
-            rest = [one for one in needed if one != row]
-            with scene.what_if.back(rest):
-                if scene.what_if.decide(scene.workload, scene.members) is not None:
-                    needed = rest
-            yield
-        with scene.what_if.back(needed):
-            verified = scene.what_if.decide(scene.workload, scene.members) is not None
-        yield
-        if verified and needed:
+        needed = yield from _needed(scene, rows)
+        if needed or len(rows) <= NODES_OF_ALL_SETS:
+            fewer = yield from _fewer(scene, rows, len(needed) or len(rows))
+            needed = fewer or needed
+        if needed:
             names = tuple(sorted(nodes.names[row] for row in needed))
             told = "uncordon" if all(nodes.ready[row] for row in needed) else value
             scene.found.append(Way(Kind.RETURN, Cost(nodes=len(names)), nodes=names, value=told))
             return
+
+
+def _needed(scene: Scene, rows: Sequence[int]) -> Generator[None, None, Sequence[int]]:
+    """Return those of some nodes that the workload would use if all came back, and that it can't do without."""
+    with scene.what_if.back(rows):
+        decision = scene.what_if.decide(scene.workload, scene.members)
+    yield
+    used = {seat.row for seat in decision.seats} if decision is not None else set()
+    needed = [row for row in rows if row in used]
+    for row in list(needed) if len(needed) <= NODES_SINGLY else []:
+        rest = [one for one in needed if one != row]
+        if (yield from _fits_with(scene, rest)):
+            needed = rest
+    return needed if needed and (yield from _fits_with(scene, needed)) else ()
+
+
+def _fewer(scene: Scene, rows: Sequence[int], count: int) -> Generator[None, None, Sequence[int]]:
+    """Return the fewest nodes, fewer than so many, that are enough; none where there are none, or too many sets."""
+    sets = (some for size in range(1, count) for some in combinations(rows, size))
+    for some in islice(sets, NODE_SETS):
+        if (yield from _fits_with(scene, some)):
+            return some
+    return ()
+
+
+def _fits_with(scene: Scene, rows: Sequence[int]) -> Generator[None, None, bool]:
+    """Return whether the workload has a place with some nodes back."""
+    with scene.what_if.back(rows):
+        fits = scene.what_if.decide(scene.workload, scene.members) is not None
+    yield
+    return fits
