@@ -6,6 +6,7 @@ with ``varied`` behind it gangs with other namespaces, empty selectors and node 
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -83,6 +84,17 @@ def test_a_member_that_avoids_others_is_seated_before_those_that_follow_it() -> 
     for kinds in ((avoiding, following), (following, avoiding)):
         held = Case(machines, kinds).decided(Driver(config=PREFERRED))
         assert held is not None
+
+
+def test_nodes_that_pods_there_close_to_other_members_are_taken_first() -> None:
+    # Two members need a node without others of their gang and without what runs there as `db`: three nodes are so.
+    avoiding = Kind(2, 1, "web", away=((HOST, "web"), (HOST, "db")))
+    large = Kind(3, 2, "db")
+    free, closed = Machine("s1/l1", "", there=(Resident("other"),)), Machine("s1/l1", "", there=(Resident("db"),))
+    machines = (free, free, free, closed, replace(closed, there=(Resident("db"), Resident("other"))))
+    held = Case(machines, (avoiding, large)).decided(Driver(config=PREFERRED))
+    assert held is not None
+    assert held[1][3:] == (1, 1)
 
 
 if __name__ == "__main__":

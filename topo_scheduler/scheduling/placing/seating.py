@@ -13,7 +13,7 @@ from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.rules.feasible import allowed_rows
 from topo_scheduler.scheduling.rules.filters import Bool
-from topo_scheduler.scheduling.rules.neighbours import Skew, Surroundings, skew_of
+from topo_scheduler.scheduling.rules.neighbours import Skew, Surroundings, closed_for_good, skew_of
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import HOSTNAME, Spread
 from topo_scheduler.state.fabric import Layout
@@ -48,6 +48,8 @@ class Ground:
     views: list[ClassView]
     fit: list[Int64]
     members: int
+    closed: list[Bool] = field(default_factory=list, repr=False, compare=False)
+    """`closed_for_good` of each class, once that was asked for; the same after `replace` of what a row takes."""
     reach: Bool = field(init=False)
     """bool[rows], whether a row takes anybody of the gang."""
 
@@ -57,6 +59,18 @@ class Ground:
     def __post_init__(self) -> None:
         object.__setattr__(self, "reach", np.max(self.fit, axis=0) > 0)
         object.__setattr__(self, "_emptiest", {})
+
+    @property
+    def open_to_groups(self) -> Sequence[Bool]:
+        """Return for each group the rows that take one of it, and that pods which are there don't keep it from.
+
+        bool[rows] each. What only keeps a member away until others are seated counts as open.
+        """
+        if not self.closed:
+            everything = np.arange(self.around.nodes.rows, dtype=np.int64)
+            self.closed.extend([closed_for_good(self.around, cls, everything) for cls in self.classes])
+        charge_rows(len(self.reach), 2 * len(self.fit))
+        return [(fit > 0) & ~closed for fit, closed in zip(self.fit, self.closed, strict=True)]
 
     def emptiest(self, skew: Skew, constraint: Spread) -> int:
         """Return how many pods the emptiest domain of a spread has at most once all members are seated."""
@@ -201,7 +215,7 @@ class Seating:
         self._extra: list[tuple[int, Profile]] = []
         self._turns: list[Turn] = []
         # Nodes are not alike if another group of the gang may have the one and not the other.
-        fits = [(fit[self._rows] > 0).astype(np.int64) for fit in ground.fit] if len(ground.fit) > 1 else []
+        fits = [open_[self._rows].astype(np.int64) for open_ in ground.open_to_groups] if len(ground.fit) > 1 else []
         self._alike = np.stack([self._leaf, *self._domains_of_ties(nodes), *fits], axis=1)
         constraints = [cls.constraints for cls in ground.classes if cls.constraints is not None]
         self._in_any_order = (

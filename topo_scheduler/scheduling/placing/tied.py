@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
 from topo_scheduler.scheduling.placing.carried import carried, links_key
@@ -27,15 +26,13 @@ from topo_scheduler.scheduling.placing.site import Site
 from topo_scheduler.scheduling.placing.size_rule import in_words, make_rule
 from topo_scheduler.scheduling.placing.tied_search import Found, Search, ceilings_of, look
 from topo_scheduler.scheduling.placing.validation import holds_in_turn
-from topo_scheduler.scheduling.rules.neighbours import NEIGHBOUR_FILTERS, Surroundings, looks_around, means
+from topo_scheduler.scheduling.rules.neighbours import Surroundings, means
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.operation_budget import charge
 
-MET_LATER: Final = frozenset((NodeReason.SPREAD, NodeReason.POD_AFFINITY))
-"""What a member that can't meet it yet may meet when others are seated."""
 MOST_LOOKED_AT: Final = 64
 """Domains of which it is told how many members they hold with what ties these."""
 
@@ -217,12 +214,7 @@ def _in_order(
 
 def _closed(ground: Ground) -> Ground:
     """Take away the rows that pods which are there keep the members from, whoever of them comes first."""
-    everything = np.arange(ground.around.nodes.rows, dtype=np.int64)
-    fits = list(ground.fit)
-    for group, cls in enumerate(ground.classes):
-        for rule in NEIGHBOUR_FILTERS if looks_around(cls) else ():
-            if rule.reason not in MET_LATER:
-                fits[group] = np.where(rule.accepts(ground.around, cls, everything, ()), fits[group], 0)
+    fits = [np.where(open_, fit, 0) for open_, fit in zip(ground.open_to_groups, ground.fit, strict=True)]
     return replace(ground, fit=fits)
 
 

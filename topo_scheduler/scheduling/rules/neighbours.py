@@ -490,6 +490,9 @@ NEIGHBOUR_FILTERS: Final[Sequence[NeighbourFilter]] = (
     NeighbourFilter(NodeReason.REPELLED, _repelled),
 )
 
+MET_LATER: Final = frozenset({NodeReason.SPREAD, NodeReason.POD_AFFINITY})
+"""What a member of a gang that can't meet it yet may meet when others are seated."""
+
 
 def looks_around(cls: PodClass) -> bool:
     """Return whether it depends on other pods where a class may go."""
@@ -502,3 +505,12 @@ def open_rows(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra = (
     for rule in NEIGHBOUR_FILTERS if looks_around(cls) else ():
         accepted &= rule.accepts(around, cls, rows, extra)
     return accepted
+
+
+def closed_for_good(around: Surroundings, cls: PodClass, rows: Int64) -> Bool:
+    """Return which rows the pods that are there close to the class, whoever of a gang is seated before."""
+    accepted = np.ones(len(rows), np.bool_)
+    for rule in NEIGHBOUR_FILTERS if looks_around(cls) else ():
+        if rule.reason not in MET_LATER:
+            accepted &= rule.accepts(around, cls, rows, ())
+    return ~accepted
