@@ -432,4 +432,4 @@ def test_a_podgroup_with_too_many_subgroup_policies_is_refused_and_what_is_quote
     assert problem.endswith("... is not a list of label keys"), "what is wrong stands behind what is quoted"
     selector = {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v" * 30_000]}]}
     group.spec["subGroupPolicy"] = [{"name": "s", "labelSelector": selector}]
-    assert read_group(GroupApi.VOLCANO, "v1beta1", group).problem.endswith("... is not a label value")
+    assert read_group(GroupApi.VOLCANO, "v1beta1", group).problem.endswith("...' is not a label value")
