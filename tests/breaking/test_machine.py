@@ -92,8 +92,12 @@ class Broken(RuleBasedStateMachine):
         for _ in range(replicas):
             self._start()
         self.do(self.world.leading())
+        self.began()
         self.world.gang(self.name("gang"), 3)
         self.run(2.0)
+
+    def began(self) -> None:
+        """Whatever else is to be there from the beginning."""
 
     # ------------------------------------------------------------ what users do
 
@@ -130,7 +134,9 @@ class Broken(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_move_is_asked_for(self, data: st.DataObject) -> None:
         """By hand."""
-        bound = sorted(pod["metadata"]["name"] for pod in self.world.pods(bound=True))
+        bound = sorted(
+            pod["metadata"]["name"] for pod in self.world.pods(bound=True) if pod["metadata"]["namespace"] == "default"
+        )
         if bound:
             self.world.request(self.name("asked"), data.draw(st.sampled_from(bound)))
         self.run(0.5)
@@ -138,15 +144,19 @@ class Broken(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_migration_is_deleted(self, data: st.DataObject) -> None:
         """Which cancels it."""
-        if self.world.migrations():
-            self.world.delete(MIGRATIONS, data.draw(st.sampled_from(sorted(self.world.migrations()))))
+        there = sorted(
+            name for name, one in self.world.migrations().items() if one["metadata"]["namespace"] == "default"
+        )
+        if there:
+            self.world.delete(MIGRATIONS, data.draw(st.sampled_from(there)))
         self.run(0.5)
 
     @rule(node=st.sampled_from(NODES), gpus=st.sampled_from([1, 4, 8]))
     def another_scheduler_binds(self, node: str, gpus: int) -> None:
         """Where there is room at the moment."""
         used = sum(gpus_of(pod) for pod in self.world.pods(bound=True) if pod["spec"]["nodeName"] == node)
-        if node not in self.gone and used + gpus <= 8:
+        deciding = self.leader is not None and self.leader.engine.outcomes.in_flight
+        if node not in self.gone and used + gpus <= 8 and not deciding:
             self.world.foreign(self.name("other"), node, gpus=gpus)
         self.run(0.5)
 

@@ -40,6 +40,8 @@ class Watch:
 
     world: World
     violations: list[str] = field(default_factory=list)
+    level: int = logging.ERROR
+    """From which on what is logged is a violation; an internal error always is."""
     waits: list[float] = field(default_factory=list)
     """Seconds from a workload's creation to the bind of its last pod, of all that are not hostile."""
     longest_half: float = 0.0
@@ -49,7 +51,7 @@ class Watch:
 
     def __post_init__(self) -> None:
         self.world.store.observe(self._notice)
-        logging.getLogger("topo_scheduler").addHandler(_Errors(self.violations))
+        logging.getLogger("topo_scheduler").addHandler(_Errors(self.violations, self.level))
 
     def _notice(self, table: str, event: Event) -> None:
         record = event.after if event.after is not None else event.before
@@ -85,6 +87,12 @@ class Watch:
         if gang.half_since >= 0:
             self.longest_half = max(self.longest_half, now - gang.half_since)
         gang.half_since = (gang.half_since if gang.half_since >= 0 else now) if half else -1.0
+
+    def excuse(self) -> None:
+        """Count from now on how long gangs are half bound: what happened before was a fault's doing."""
+        for gang in self._gangs.values():
+            if gang.half_since >= 0:
+                gang.half_since = self.world.loop.time()
 
     def look(self, process: Process) -> None:
         """Look at what holds at every moment."""
@@ -145,14 +153,14 @@ def _fresh(world: World, process: Process, waiting: set[str], now: float) -> Eng
 class _Errors(logging.Handler):
     """Takes what the daemon logs as an error, or as an internal one, for a violation."""
 
-    def __init__(self, found: list[str]) -> None:
+    def __init__(self, found: list[str], level: int) -> None:
         super().__init__(logging.WARNING)
-        self._found = found
+        self._found, self._level = found, level
         self._times: dict[str, int] = defaultdict(int)
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        if record.levelno >= logging.ERROR or "internal error" in text or record.exc_info:
+        if record.levelno >= self._level or "internal error" in text or record.exc_info:
             self._times[record.msg] += 1
             if self._times[record.msg] <= 3:
                 error = record.exc_info[1] if record.exc_info else None

@@ -110,9 +110,9 @@ class Churn:
 
     async def _fail(self) -> None:
         """Nodes fall silent for a while, some of them for a moment only; once in a while a whole leaf."""
-        names = sorted(self.world.node_names())
         while True:
             await asyncio.sleep(self.random.expovariate(1 / (20.0 * self.calm)))
+            names = sorted(self.world.node_names())
             if self.random.random() < 0.02:
                 first = self.random.choice(names)
                 leaf = [name for name in names if name.rpartition("-")[0] == first.rpartition("-")[0]]
