@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.lease import LeaderElector, boot_time
+from topo_scheduler.kube.lease import RUSH_SECONDS, LeaderElector, boot_time
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Store, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
 
@@ -293,6 +293,20 @@ async def test_part_of_the_lease_is_never_used() -> None:
         assert usual.elector.hold_seconds == 10
         bold = await t.add("b", lease_duration=15, renew_deadline=14.9, run=False)
         assert bold.elector.hold_seconds == (15 - 3) * 0.9
+
+
+@virtual_time
+@pytest.mark.parametrize("jitter", [0.0, 0.3, 0.5, 0.7, 1.0])
+async def test_a_standby_takes_over_when_the_lease_runs_out(monkeypatch: pytest.MonkeyPatch, jitter: float) -> None:
+    monkeypatch.setattr("random.uniform", lambda low, high: low + jitter * (high - low))
+    async with town() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        b = await t.add("b")
+        await asyncio.sleep(30)
+        await a.server.go_away()
+        await eventually(lambda: b.active, within=25)
+        assert 15 <= now() - b.elector._observed_at <= 15 + RUSH_SECONDS + 0.2
 
 
 @virtual_time
