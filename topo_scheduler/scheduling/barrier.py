@@ -17,6 +17,7 @@ from typing import Final
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.words import clipped
 from topo_scheduler.scheduling.instructions import Complain, CountFailure, Instruction
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 
 ATTEMPT_OPERATIONS: Final = 3_000_000
@@ -97,7 +98,7 @@ _SEARCHED: Final = {
 
 def pause_of(failures: int) -> float:
     """Return the seconds before the next attempt after so many failures in a row."""
-    return float(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(20, max(0, failures - 1))))
+    return doubled(FIRST_PAUSE_SECONDS, failures, LONGEST_PAUSE_SECONDS)
 
 
 @dataclass(slots=True)

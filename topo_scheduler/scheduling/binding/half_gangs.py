@@ -16,6 +16,7 @@ from typing import Final
 
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import Evict, Instruction, MarkComplete, Recall, Tell, reference
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.queueing.standing import half_bound
 from topo_scheduler.scheduling.world import World
@@ -120,7 +121,7 @@ class HalfGangs:
 
     def roll_back(self, workload: Workload, now: float) -> list[str]:
         """Begin to roll a gang back: see `part`; return the members whose binds are to be withdrawn, by uid."""
-        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(20, workload.rollbacks))
+        pause = doubled(FIRST_PAUSE_SECONDS, workload.rollbacks + 1, LONGEST_PAUSE_SECONDS)
         workload.rollbacks += 1
         workload.not_before = now + pause
         workload.half_bound_since, workload.progressed = None, 0.0

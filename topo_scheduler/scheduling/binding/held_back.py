@@ -17,6 +17,7 @@ from typing import Final
 
 from topo_scheduler.api.words import clipped
 from topo_scheduler.scheduling.instructions import Bind, Instruction, Rehearse
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import Seat
 from topo_scheduler.state.workloads import Member
@@ -192,7 +193,7 @@ class HeldBack:
             self._end_trial(known)
             del self._held[kind]
         # Who waits comes again by itself, and is held back anew.
-        until = now + min(LONGEST_HELD, FIRST_HELD * 2 ** min(20, count - 1))
+        until = now + doubled(FIRST_HELD, count, LONGEST_HELD)
         self._held[kind] = Held(kind, count, until, clipped(why, MOST_CHARACTERS), workload)
 
     @property

@@ -47,6 +47,7 @@ from topo_scheduler.scheduling.instructions import (
     Withdraw,
     reference,
 )
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.bandwidth import bandwidth_of
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
@@ -386,7 +387,7 @@ class Outcomes:
         first, most = self._config.pod_initial_backoff_seconds, self._config.pod_max_backoff_seconds
         if workload.half_bound_since is not None:
             most = min(most, ROLL_BACK_AFTER_SECONDS / 3)  # it must be tried again before its time is up
-        return float(min(most, first * 2 ** min(20, max(0, workload.attempts - 1))))
+        return doubled(first, workload.attempts, most)
 
 
 def mark_placed(workload: Workload) -> list[Instruction]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
+from topo_scheduler.scheduling.pauses import doubled
+
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
 """Pause after the first attempt that was not answered, doubled with each further one, and the longest."""
@@ -51,9 +53,8 @@ class Unsettled:
         bind = self._binds.setdefault(uid, _Unsettled(namespace))
         bind.unanswered = bind.unanswered + 1 if uid in self._hang else 0
         self._hang.discard(uid)
-        pause = FIRST_PAUSE_SECONDS * 2 ** min(20, max(0, bind.unanswered - 1))
         self._pausing.setdefault(namespace, {})[uid] = None
-        self._schedule(uid, bind, now + min(LONGEST_PAUSE_SECONDS, pause))
+        self._schedule(uid, bind, now + doubled(FIRST_PAUSE_SECONDS, bind.unanswered, LONGEST_PAUSE_SECONDS))
 
     def hasten(self, uid: str, now: float) -> None:
         """Let a bind that pauses be written again at once."""

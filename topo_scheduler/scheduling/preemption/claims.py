@@ -11,6 +11,7 @@ from typing import Final
 
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import Instruction, Nominate, PodRef, Preempt, Tell, reference
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import Plan
 from topo_scheduler.scheduling.world import World
@@ -237,8 +238,3 @@ class Claims:
             self._nominations.drop(uid)
         for uid in claim.victims:
             self._victim_of.pop(uid, None)
-
-
-def doubled(first: float, times: int, most: float) -> float:
-    """Return a pause that doubles each time, up to a limit."""
-    return float(min(most, first * 2 ** min(20, times - 1)))

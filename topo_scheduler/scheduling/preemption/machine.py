@@ -22,7 +22,8 @@ from topo_scheduler.scheduling.instructions import (
     EvictionOutcome,
     Instruction,
 )
-from topo_scheduler.scheduling.preemption.claims import Claims, doubled
+from topo_scheduler.scheduling.pauses import doubled
+from topo_scheduler.scheduling.preemption.claims import Claims
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below

@@ -23,8 +23,8 @@ from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.scheduling.parts import More, Parts, always
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.levels import next_loosening, wish_of
-from topo_scheduler.scheduling.preemption.claims import doubled
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.standing import least_of, order_of
 from topo_scheduler.scheduling.queueing.turns import Order
