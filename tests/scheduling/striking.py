@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, Final
 
@@ -20,13 +21,13 @@ import topo_scheduler.scheduling
 import topo_scheduler.state
 from topo_scheduler.state.operation_budget import OverBudgetError
 
-ERRORS: Final = (
-    ValueError("struck"),
-    RecursionError("struck"),
-    MemoryError(),
-    OverBudgetError("operations", "struck"),
+ERRORS: Final[tuple[Callable[[], Exception], ...]] = (
+    partial(ValueError, "struck"),
+    partial(RecursionError, "struck"),
+    MemoryError,
+    partial(OverBudgetError, "operations", "struck"),
 )
-
+"""Each makes an error anew: one that is raised again would keep alive what it came by before."""
 
 BARRIERS: Final = (
     "scheduling.engine.Engine._attempt",
@@ -43,7 +44,9 @@ BARRIERS: Final = (
 )
 """Functions around which there is a barrier: what they call may be struck."""
 BOOKKEEPING: Final = (
+    "scheduling.binding.outcomes.Outcomes.awaits",
     "scheduling.intake.arrivals.Arrivals._drop_unresolved",
+    "scheduling.intake.arrivals.Arrivals.touch",
     "scheduling.intake.rereading.",
     "scheduling.intake.unread.",
     "scheduling.preemption.nominations.Nominations.",
@@ -124,7 +127,7 @@ class Fuse:
     """Raises at the call of a number, once."""
 
     left: int
-    error: Exception
+    error: Callable[[], Exception]
 
 
 class Striker:
@@ -142,7 +145,7 @@ class Striker:
         self._chosen = chosen
         self._inside = 0
 
-    def arm(self, name: str, call: int, error: Exception) -> None:
+    def arm(self, name: str, call: int, error: Callable[[], Exception]) -> None:
         """Let a function raise at a call inside of a barrier."""
         self.fuses[functions()[name]] = Fuse(call, error)
 
@@ -195,4 +198,4 @@ class Striker:
                     del self.fuses[code]
                 self.struck.append(self.names[code])
                 sys.setprofile(None)
-                raise fuse.error
+                raise fuse.error()

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import make_node, make_pod
-from tests.scheduling.driver import Driver, fabric, gang, held
+from tests.helpers import make_node, make_pod, timestamp
+from tests.scheduling.driver import Driver, fabric, gang, held, stage
 from topo_scheduler.api.objects import Container, Pod, PodSpec, ResourceRequirements
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import (
@@ -294,3 +294,56 @@ def test_a_pod_that_ended_is_not_read_again_as_it_was_while_it_ran(
     d.finish(pod)
     d.step(pause_of(1) + 1)
     assert d.engine.world.ledger.get(pod.metadata.uid) is None
+
+
+def queued_alike(d: Driver) -> bool:
+    """Return whether the queue holds the workloads with pending pods, and no others."""
+    waiting = [workload.id for workload in d.engine.workloads if workload.at(Stage.PENDING)]
+    return len(d.engine.queue) == len(waiting) and all(d.engine.queue.place(id_) for id_ in waiting)
+
+
+def test_a_gang_whose_last_pod_leaves_while_that_raises_leaves_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod, _ = gang(2)
+    d.run(pod)
+    monkeypatch.setattr(d.engine.outcomes.half, "marks", struck)
+    pod.metadata.deletion_timestamp = timestamp(1)
+    d.apply(pod)
+    d.settle()
+    assert ("understanding", "fault") in counted(d)
+    assert queued_alike(d)
+
+
+def test_a_gang_that_its_last_pod_leaves_for_another_leaves_the_queue_though_a_warning_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod, _ = gang(2)
+    d.run(pod)
+    other, _ = gang(2, name="other")
+    pod.metadata.annotations = other.metadata.annotations
+    monkeypatch.setattr(Arrivals, "_warn", struck)
+    d.apply(pod)
+    d.settle()
+    assert ("understanding", "fault") in counted(d)
+    assert queued_alike(d)
+
+
+def test_a_pod_bound_by_hand_leaves_the_queue_though_taking_that_over_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod, _ = gang(2)
+    d.run(pod)
+    release, errors = d.engine.outcomes.volumes.release, [RuntimeError("struck")]
+
+    def once(uid: str) -> None:
+        if errors:
+            raise errors.pop()
+        release(uid)
+
+    monkeypatch.setattr(d.engine.outcomes.volumes, "release", once)
+    pod.spec.node_name = "s1-l1-1"
+    d.apply(pod)
+    d.settle()
+    assert ("understanding", "fault") in counted(d)
+    assert stage(d, pod) is Stage.BOUND
+    assert queued_alike(d)

@@ -620,14 +620,18 @@ class Cluster(RuleBasedStateMachine):
             quiet = quiet + 1 if not (self.watch or self.flight or self.evictions or self.tried or held) else 0
             if quiet == 9:
                 break  # nobody waits for victims any more either
-            for uid in list(self.evictions):
-                self.eviction(uid, refused=False, slow=False)
-            for uid in list(self.tried):
-                self.rehearse(uid, BindOutcome.BOUND)
-            for uid in list(self.flight):
-                self.bind(uid, "written")
+            self.everything_is_answered()
         else:
             raise AssertionError("it never comes to rest")
+
+    def everything_is_answered(self) -> None:
+        """The server answers all that is on its way."""
+        for uid in list(self.evictions):
+            self.eviction(uid, refused=False, slow=False)
+        for uid in list(self.tried):
+            self.rehearse(uid, BindOutcome.BOUND)
+        for uid in list(self.flight):
+            self.bind(uid, "written")
 
     def check_gangs(self) -> None:
         for workload in self.engine.workloads:

@@ -366,6 +366,24 @@ def test_who_has_others_give_way_to_it_is_held_nothing_beside() -> None:
     assert len(d.where(*pods)) == 2
 
 
+@pytest.mark.parametrize(("config", "priority", "victims"), [("{}", 3, []), ("{}", 6, ["low"]), (OFF, 3, ["low"])])
+def test_nobody_gives_way_whose_room_would_be_held_for_others(config: str, priority: int, victims: list[str]) -> None:
+    d = Driver(fabric({"s1/l1": 2}), configured(config))
+    d.engine.budgets_known()
+    low, high = running(d, "low", "s1-l1-1"), running(d, "high", "s1-l1-2")
+    low.spec.priority, high.spec.priority = 0, 10
+    d.apply(low, high)
+    waiting_gang(d, priority=5, seconds=600)
+    assert len(held(d)) == (config != OFF)
+    late = single("late", priority=priority)
+    d.run(late)
+    d.step(60)
+    assert d.preempted() == victims
+    d.evict(*[low] * len(victims))
+    d.settle()
+    assert bool(d.where(late)) is bool(victims)
+
+
 def test_a_lost_member_of_a_gang_that_runs_is_not_kept_off() -> None:
     d = Driver(fabric({"s1/l1": 3}))
     crew = lasting(gang(2, name="crew"), "1h")

@@ -35,14 +35,15 @@ class Striking(Cluster):
 
     def __init__(self) -> None:
         self.strikers: dict[int, Striker] = {}
-        self.seed, self.gap = 0, 0
+        self.seed, self.gap, self.engines = 0, 0, 0
         super().__init__()
 
     def new_engine(self) -> Engine:
         engine = super().new_engine()
         striker = self.strikers[id(engine)] = Striker()
-        if self.gap:
-            striker.keep_striking(f"{self.seed} {(len(self.strikers) - 1) // 2}", self.gap)
+        if self.gap:  # an engine and its twin are struck alike
+            striker.keep_striking(f"{self.seed} {self.engines // 2}", self.gap)
+        self.engines += 1
         for name in ENTRIES:
             setattr(engine, name, self.burning(striker, getattr(engine, name)))
         return engine
@@ -55,7 +56,7 @@ class Striking(Cluster):
         return called
 
     @rule(name=st.sampled_from(NAMES), call=st.integers(1, 4), error=st.sampled_from(ERRORS))
-    def strike(self, name: str, call: int, error: Exception) -> None:
+    def strike(self, name: str, call: int, error: Callable[[], Exception]) -> None:
         """A function raises at one of its next calls."""
         for engine in (self.engine, self.twin):
             self.strikers[id(engine)].arm(name, call, error)
@@ -81,6 +82,7 @@ class Striking(Cluster):
         for _ in range(MOST_PAUSES):
             if any(unread):
                 self.step(LONGEST_PAUSE_SECONDS)
+                self.everything_is_answered()  # no answer takes as long as such a pause
         assert not any(unread), "what raised is not read again"
         super().teardown()
 

@@ -596,7 +596,8 @@ class Engine:
         least = pending[: least_of(workload)]
         self._phase = Activity.PREEMPTION
         try:
-            preempt, why_not = self.preempting.consider(workload, least, decision, now, now + self.world.epoch)
+            awaited, wall = self.reserving.awaited(workload, now), now + self.world.epoch
+            preempt, why_not = self.preempting.consider(workload, least, decision, now, wall, awaited)
         except PluginError as error:
             return self._aside.plugin_failed(workload, pending, error, now)
         text = f"{decision.message} {why_not}" if why_not else decision.message

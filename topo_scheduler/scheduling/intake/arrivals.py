@@ -217,8 +217,8 @@ class Arrivals:
         self._told.drop(uid)
         workload = self._workloads.leave(uid)
         if workload is not None:
-            self._out += self._outcomes.half.marks(workload)
             self.touch(workload)
+            self._out += self._outcomes.half.marks(workload)
         return workload
 
     def _speak(self, workload: Workload, now: float) -> None:
@@ -286,10 +286,11 @@ class Arrivals:
             self.deleted(uid, now)
         elif pod.spec.node_name:
             self._world.hold_place(pod)
-            if found is not None and found[1].stage is not Stage.BOUND:
-                found[1].stage, found[1].node = Stage.BOUND, pod.spec.node_name
-                self._outcomes.forget(uid)
+            if found is not None:
                 self.touch(found[0])
+                if found[1].stage is not Stage.BOUND:
+                    found[1].stage, found[1].node = Stage.BOUND, pod.spec.node_name
+                    self._outcomes.forget(uid)
         elif found is None or found[1].stage is Stage.PENDING:
             self._drop_unresolved(uid)
             if found is not None:
@@ -335,12 +336,11 @@ class Arrivals:
             same = found[1] == member and found[0].id == understood.workload.id
             same = same and (not found[0].speaks(member) or found[0].described_by(understood.workload))
         workload = self._workloads.join(understood.workload, member)
+        if not same:  # otherwise only its status changed, by our own condition for one
+            if found is not None:
+                self.touch(found[0])  # which it may have left: its place in the queue ends even if a warning fails
+            self.touch(workload)
         self._warn(member, understood.warnings, workload)
-        if same:
-            return  # only its status changed, by our own condition for one
-        if found is not None:
-            self.touch(found[0])
-        self.touch(workload)
 
     def _understood(self, pod: Pod, lineage: Lineage, since: float) -> Understood:
         world = self._world
@@ -440,19 +440,19 @@ class Arrivals:
                 self._out += self._outcomes.bind_finished(uid, BindOutcome.BOUND, "", now)
             elif member.node != node or member.stage is Stage.PENDING:
                 # Bound elsewhere than this process believes: by its predecessor, or by hand.
-                member.node, member.stage, member.decided = node, Stage.BOUND, False
                 self._outcomes.forget(uid)
+                member.node, member.stage, member.decided = node, Stage.BOUND, False
                 self.touch(workload)
             self._out += self._outcomes.note_complete(workload)
             return
         if gang := _gang_of(pod):
             fresh = not self._is_bound(gang)
             workload = self._workloads.join(*found_bound(pod, gang), describes=False)
+            self.touch(workload)
             workload.found = True
             workload.resumed |= not self.deciding
             self._out += self._outcomes.note_complete(workload)
             self._describe(workload)
-            self.touch(workload)
             if fresh and GroupKey.parse(gang) is not None:
                 self.owner_changed(gang)  # pods that name its PodGroup were understood before it was found
 

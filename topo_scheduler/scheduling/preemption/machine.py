@@ -5,7 +5,7 @@ nothing more is done for it. How claims end is said in `claims`.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -146,7 +146,13 @@ class Preempting:
         return out
 
     def consider(
-        self, workload: Workload, members: Sequence[Member], decision: Decision, now: float, wall: float
+        self,
+        workload: Workload,
+        members: Sequence[Member],
+        decision: Decision,
+        now: float,
+        wall: float,
+        awaited: Container[str] = (),
     ) -> tuple[list[Instruction], str]:
         """Look for victims for members of a workload that have no place.
 
@@ -156,6 +162,7 @@ class Preempting:
             decision: why they are not.
             now: seconds.
             wall: seconds since the epoch.
+            awaited: pods by uid whose room is held for others once they end: evicting them would help nobody here.
 
         Returns:
             What is to be done, and what there is to add to the reason why they wait.
@@ -186,7 +193,7 @@ class Preempting:
             return out, search.sentence
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
-        candidates = self._candidates(workload, usable, now, wall)
+        candidates = self._candidates(workload, usable, now, wall, awaited)
         plan = None
         try:
             if candidates.pods or candidates.leaving:
@@ -329,11 +336,14 @@ class Preempting:
             ledger.occupied,
             self.budgets.changes,
             self.nominations.stamp,
+            self._attempts.kept[1],
             self._claims.left_alone(now),
             self._world.around.position,
         )
 
-    def _candidates(self, workload: Workload, usable: Bool, now: float, wall: float) -> Candidates:
+    def _candidates(
+        self, workload: Workload, usable: Bool, now: float, wall: float, awaited: Container[str]
+    ) -> Candidates:
         ledger = self._world.ledger
         spent: Counter[str] = Counter()
         for uid in self._claims.going:
@@ -342,7 +352,7 @@ class Preempting:
                 spent.update(guard.key for guard in self.budgets.guarding(entry.profile))
 
         def spared(uid: str) -> bool:
-            return uid in workload.members or self._claims.is_left_alone(uid, now)
+            return uid in workload.members or uid in awaited or self._claims.is_left_alone(uid, now)
 
         return candidates_below(
             workload.priority,

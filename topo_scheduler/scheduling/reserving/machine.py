@@ -155,6 +155,13 @@ class Reserving:
         self._let_in.clear()
         return self.holds.count_for(self._applying(workload, now)) if self.holds else None
 
+    def awaited(self, workload: Workload, now: float) -> frozenset[str]:
+        """Return the pods whose room is held from a workload that is tried now as soon as they end, by uid."""
+        if not self.holds:
+            return frozenset()
+        end = self.ends.if_started(workload, now)
+        return frozenset(uid for held in self.holds.against(workload) if end > held.latest for uid in held.waits)
+
     def kept_from(self, workload: Workload, now: float) -> list[tuple[int, Amounts]]:
         """Return what would be charged to which rows if a workload were tried now. Changes nothing."""
         if not self.holds:
