@@ -157,18 +157,12 @@ class Reserving:
 
     def awaited(self, workload: Workload, now: float) -> frozenset[str]:
         """Return the pods whose room is held from a workload that is tried now as soon as they end, by uid."""
-        if not self.holds:
-            return frozenset()
-        end = self.ends.if_started(workload, now)
-        return frozenset(uid for held in self.holds.against(workload) if end > held.latest for uid in held.waits)
+        return frozenset(uid for held in self._against(workload, now)[0] for uid in held.waits)
 
     def kept_from(self, workload: Workload, now: float) -> list[tuple[int, Amounts]]:
         """Return what would be charged to which rows if a workload were tried now. Changes nothing."""
-        if not self.holds:
-            return []
-        end, row_of = self.ends.if_started(workload, now), self._world.nodes.row_of
-        applying = [held for held in self.holds.against(workload) if end > held.latest]
-        lacking = [item for held in applying for item in self.holds.lacking(held).items()]
+        row_of = self._world.nodes.row_of
+        lacking = [item for held in self._against(workload, now)[0] for item in self.holds.lacking(held).items()]
         return [(row, amounts) for node, amounts in lacking if (row := row_of.get(node)) is not None and amounts]
 
     def placed(self, workload: Workload, decision: Decision) -> None:
@@ -445,12 +439,17 @@ class Reserving:
 
     def _applying(self, workload: Workload, now: float) -> list[Reservation]:
         """Return what is held from a workload that is started now."""
+        applying, let_in = self._against(workload, now)
+        self._let_in += let_in
+        return applying
+
+    def _against(self, workload: Workload, now: float) -> tuple[list[Reservation], list[Reservation]]:
+        """Return what is held from a workload that is started now, and what is not, as it ends in time."""
         others = self.holds.against(workload)
         if not others:
-            return others
+            return [], []
         end = self.ends.if_started(workload, now)
-        self._let_in += [held for held in others if end <= held.latest]
-        return [held for held in others if end > held.latest]
+        return [held for held in others if end > held.latest], [held for held in others if end <= held.latest]
 
     # ------------------------------------------------------------ inside
 
