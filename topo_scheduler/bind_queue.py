@@ -8,6 +8,7 @@ rest of gangs goes first of which members are bound: they must not stay half.
 
 import asyncio
 from collections import Counter, OrderedDict, deque
+from contextlib import suppress
 from typing import Final
 
 from topo_scheduler.api.annotations import GANG_ID
@@ -99,11 +100,20 @@ class BindQueue:
         self._idle: deque[asyncio.Future[Work]] = deque()
         self._held: Counter[str] = Counter()
         self._hanging: set[str] = set()
+        self._calm = asyncio.Event()
 
     @property
     def busy(self) -> bool:
         """Whether binds wait or are under way, other than of namespaces whose binds hang."""
         return any(namespace not in self._hanging for names in (self._waiting, self._held) for namespace in names)
+
+    async def calm(self, patience: float) -> None:
+        """Wait until binds neither wait nor are under way, other than those that hang, or so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while self.busy:
+                    self._calm.clear()
+                    await self._calm.wait()
 
     def put(self, work: Work, *, first: bool = False) -> None:
         """Let a bind wait for its turn; ``first``: before others of its namespace, as some of its gang are bound."""
@@ -151,6 +161,8 @@ class BindQueue:
         if seconds < SOON_SECONDS or (namespace not in self._held and namespace not in self._waiting):
             self._hanging.discard(namespace)
         self._grant()
+        if not self.busy:
+            self._calm.set()
 
     def hangs(self, namespace: str) -> None:
         """Note that the API server answers, but not to a bind of a namespace."""

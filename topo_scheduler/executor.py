@@ -61,7 +61,9 @@ ROLLBACKS_OF_NAMESPACE: Final = 8
 HANGS_AFTER_SECONDS: Final = 3.0
 """How long a bind may go unanswered before it is asked whether the API server answers otherwise."""
 MARK_DELAY_SECONDS: Final = 1.0
-"""How long marks of complete gangs stand back behind binds."""
+"""How long marks of complete gangs stand back in any case: more binds may follow."""
+MARK_PATIENCE_SECONDS: Final = 8.0
+"""How much longer they stand back while binds go on. A leader that finds the gang whole marks it in any case."""
 
 _OUTCOMES: Final = {
     Outcome.BOUND: BindOutcome.BOUND,
@@ -317,6 +319,7 @@ class Executor:
 
     async def _mark_complete(self, pod: PodRef) -> None:
         await asyncio.sleep(MARK_DELAY_SECONDS)
+        await self._binds.calm(MARK_PATIENCE_SECONDS)
         await self._to.statuses.mark_complete(pod.namespace, pod.name, pod.uid, self._wall())
 
     async def _prepare_volumes(self, pod: PodRef, writes: Sequence[VolumeWrite]) -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 
 import pytest
 
+from tests.kube.virtual import virtual_time
 from topo_scheduler.api.annotations import GANG_ID
 from topo_scheduler.bind_queue import HANGING, BindQueue, Work, namespace_of
 from topo_scheduler.scheduling.instructions import Bind, PodRef, Rehearse
@@ -175,3 +176,27 @@ async def test_what_is_recalled_is_never_taken_and_what_is_stuck_is_told_once() 
     queue.put(member("g", 5), first=True)
     assert queue.recall("a", "a/g", "a-g-5")
     assert not busy(queue)
+
+
+@virtual_time
+async def test_what_stands_back_waits_for_the_last_bind_but_not_for_those_that_hang_and_never_for_long() -> None:
+    queue, loop = BindQueue(), asyncio.get_running_loop()
+    workers = Workers(queue)
+    await queue.calm(8)
+    queue.put(bind("a"))
+    await workers.settle()
+    waits = asyncio.create_task(queue.calm(8))
+    await asyncio.sleep(1)
+    assert not waits.done()
+    workers.end("a", 0.1)
+    await workers.settle()
+    assert waits.done()
+    queue.put(bind("b"))
+    await workers.settle()
+    began = loop.time()
+    await queue.calm(8)
+    assert loop.time() - began == 8
+    queue.hangs("b")
+    await queue.calm(8)
+    assert loop.time() - began == 8
+    workers.cancel()
