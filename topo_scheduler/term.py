@@ -35,6 +35,7 @@ from topo_scheduler.kube.reflector import Reflector
 from topo_scheduler.kube.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS
 from topo_scheduler.kube.sinks import Calls, Deleted
 from topo_scheduler.kube.volumes import VolumeWriter
+from topo_scheduler.kube.waiting import set_or_due
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.owner_confirmation import OwnerConfirmation
 from topo_scheduler.recording.ear import Listener, new_engine, sinks_of_storage
@@ -319,13 +320,8 @@ class Term:
                 await asyncio.sleep(0)
                 continue
             times = (self.engine.next_due(), now + EXPLAIN_AFTER if why.due(now) else why.next_due())
-            due = min((at for at in times if at is not None), default=float("inf"))
-            timeout = None if due == float("inf") else max(0.0, due - self._clock())
-            try:
-                async with asyncio.timeout(timeout):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+            due = min((at for at in times if at is not None), default=None)
+            await set_or_due(self._wake, due, self._clock)
 
     async def _warm_preemption(self) -> None:
         warmth = await asyncio.to_thread(warm, OF_PREEMPTION)

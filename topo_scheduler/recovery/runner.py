@@ -25,6 +25,7 @@ from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.resources import PODS
 from topo_scheduler.kube.retrying import retried
+from topo_scheduler.kube.waiting import set_or_due
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recovery.disabled import Answer, malformed, without_recovery
 from topo_scheduler.recovery.eviction_guard import EvictionGuard
@@ -69,8 +70,8 @@ MOST_DEATHS: Final = 5
 DEATHS_WITHIN: Final = 600.0
 READ_SECONDS: Final = 10.0
 READ_AGAIN: Final = 5.0
-LONGEST_REASON_CHARACTERS: Final = 512
 """Seconds after which a pod is read again that could not be."""
+LONGEST_REASON_CHARACTERS: Final = 512
 IN_FLIGHT: Final = 16
 _OUTCOMES: Final = {
     Written.WRITTEN: WriteOutcome.WRITTEN,
@@ -309,12 +310,7 @@ class RecoveryRunner:
                 self._wake.clear()
                 self._hear()
                 self._step()
-                due = self._machine.next_due()
-                try:
-                    async with asyncio.timeout(None if due is None else max(0.0, due - self._clock())):
-                        await self._wake.wait()
-                except TimeoutError:
-                    pass
+                await set_or_due(self._wake, self._machine.next_due(), self._clock)
         finally:
             watcher, self._watcher = self._watcher, None
             wrong = watcher.wrong()
