@@ -168,8 +168,8 @@ async def _place(store: "Store", manifests: list[Path], scheduler: str, tell: Ca
     for path in manifests:
         tell(f"submitting {path.name}")
         expected += demo.submit(store, path)
-        if not await demo.until(store, bound, BIND_SECONDS):
-            missing = expected - sum(bool(spec.get("nodeName")) for spec in ours())
+        await demo.until(store, bound, BIND_SECONDS)
+        if missing := expected - sum(bool(spec.get("nodeName")) for spec in ours()):
             raise Failure(
                 f"{path.name}: {missing} of its pods are not bound within {BIND_SECONDS:.0f} s:"
                 f" {'; '.join(_failures(store)) or '--log-level info tells more'}"
