@@ -80,6 +80,8 @@ class Cluster(RuleBasedStateMachine):
         self.bandwidths: dict[str, str] = {}
         """What gangs ask of the network, by name."""
         self.watch: deque[tuple[str, str, Node | Pod | None]] = deque()
+        self.sent: dict[str, float] = {}
+        """When the bind that was handed out last for a pod was decided."""
         self.flight: dict[str, Bind] = {}
         self.evictions: dict[str, Preempt] = {}
         self.tried: dict[str, Bind] = {}
@@ -453,7 +455,9 @@ class Cluster(RuleBasedStateMachine):
             assert entry is not None
             assert entry.assumed
             assert entry.node == bind.node
-            if row is not None and bind.decided == self.now:
+            again = self.sent.get(bind.pod.uid) == bind.decided  # its answer was lost; others may have come meanwhile
+            self.sent[bind.pod.uid] = bind.decided
+            if row is not None and bind.decided == self.now and not again:
                 assert nodes.overdrawn(row, entry.amounts) == []
 
     @precondition(lambda self: self.flight)
