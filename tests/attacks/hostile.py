@@ -136,6 +136,15 @@ def forged(scale: float, borrowed_uid: str, nodes: list[str]) -> Iterator[Json]:
             case _:
                 annotations = {"gang-name": strange.replace("\x00", "") + str(number), "gpu-model": strange}
                 yield _pod(f"forged-{number}", 1, {**annotations, "gang-size": "2"})
+    yield from forged_gang(scale, nodes)
+
+
+def forged_gang(scale: float, nodes: list[str]) -> Iterator[Json]:
+    """One gang of 4,000 pods that the tenant puts on nodes itself, as if the scheduler had bound them."""
+    for number in range(round(4000 * scale)):
+        claims = {"gang-id": f"{NAMESPACE}/forged", "gang-minimum": "2", "rank": str(number)}
+        node = nodes[number % len(nodes)]
+        yield _pod(f"forged-member-{number}", 0, claims, nodeName=node, cpu="0", nodeSelector={})
 
 
 def churning(number: int) -> list[Json]:

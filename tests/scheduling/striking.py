@@ -76,6 +76,11 @@ BOOKKEEPING: Final = (
     "state.residents.Residents.position",
     "state.residents._count",
     "state.resources.ResourceTable.__len__",
+    "state.workloads.Workload._count",
+    "state.workloads.Workload.put",
+    "state.workloads.Workload.take",
+    "state.workloads.Workload.turn",
+    "state.workloads.Workload.unplace",
     "state.workloads.Workloads.",
 )
 """What writes the books, and takes back what was begun: it computes nothing of what users write, and is not struck."""

@@ -578,6 +578,12 @@ class Cluster(RuleBasedStateMachine):
                     assert entry.node == member.node
                     assert entry.assumed == (not self.seen_bound(member.uid, member.node))
 
+    @invariant()
+    def members_are_counted_by_stage(self) -> None:
+        for workload in self.engine.workloads:
+            stages = Counter(member.stage for member in workload.members.values())
+            assert (workload.bound, workload.pending) == (stages[Stage.BOUND], stages[Stage.PENDING])
+
     def seen_bound(self, uid: str, node: str) -> bool:
         seen = self.seen_pods.get(uid)
         return seen is not None and seen.spec.node_name == node

@@ -198,6 +198,45 @@ class Workload:
     """Whether members were found bound before the first decision of this process: an earlier one placed them."""
     speaker: str = ""
     """The pod whose annotations speak for all: the first in order of those that wait, so that it is always the same."""
+    bound: int = 0
+    """Members that are bound: counted as they change, as a gang may have thousands and is asked after each."""
+    pending: int = 0
+    """Members that are pending, counted likewise."""
+    bearers: tuple[str, ...] = ()
+    """Members known to bear the condition that it ran complete, by uid; those that are gone since are among them."""
+
+    def turn(self, member: Member, stage: Stage) -> None:
+        """Let a member be at another stage. Nothing else sets the stage of a member of a workload."""
+        self._count(member, -1)
+        member.stage = stage
+        self._count(member, 1)
+
+    def unplace(self, member: Member) -> None:
+        """Let a member be pending again, without a place."""
+        self.turn(member, Stage.PENDING)
+        member.node, member.rank, member.bandwidth = "", -1, 0
+
+    def put(self, member: Member) -> None:
+        """Take a member in, in the place of what was known of the same pod."""
+        if (known := self.members.get(member.uid)) is not None:
+            self._count(known, -1)
+        self.members[member.uid] = member
+        self._count(member, 1)
+
+    def take(self, uid: str) -> None:
+        """Take a member out, if it is one."""
+        if (member := self.members.pop(uid, None)) is not None:
+            self._count(member, -1)
+
+    def recount(self) -> None:
+        """Count the members anew, after others were put in their place."""
+        self.bound = self.pending = 0
+        for member in self.members.values():
+            self._count(member, 1)
+
+    def _count(self, member: Member, by: int) -> None:
+        self.bound += by * (member.stage is Stage.BOUND)
+        self.pending += by * (member.stage is Stage.PENDING)
 
     def speaks(self, member: Member) -> bool:
         """Return whether a member speaks for all from now on."""
@@ -354,7 +393,7 @@ class Workloads:
             workload.speaker = member.uid
             if workload is not template:
                 workload.describe(template)
-        workload.members[member.uid] = member
+        workload.put(member)
         self._of_pod[member.uid] = workload.id
         if member.leaving:
             self._ending.add(workload.id)
@@ -370,13 +409,13 @@ class Workloads:
         if id_ is None:
             return None
         workload = self._by_id[id_]
-        del workload.members[uid]
+        workload.take(uid)
         if workload.id == id_:
             self._part(workload)
         if not workload.members:
             del self._by_id[id_]
             self._ending.discard(id_)
-        elif workload.complete and all(member.stage is Stage.PENDING for member in workload.members.values()):
+        elif workload.complete and workload.pending == len(workload.members):
             workload.complete = False
             workload.ran.clear()
         return workload
@@ -395,19 +434,19 @@ class Workloads:
 
     def _part(self, workload: Workload) -> bool:
         """Part those who leave from those who wait, where nobody stays; return whether that was done."""
-        if not workload.gang or workload.id not in self._ending:
+        if not workload.gang or workload.id not in self._ending or not 0 < workload.pending < len(workload.members):
             return False
-        placed = {uid: one for uid, one in workload.members.items() if one.stage is not Stage.PENDING}
-        waits = len(placed) < len(workload.members)
-        if not (placed and waits and all(one.leaving for one in placed.values())):
+        if any(one.stage is not Stage.PENDING and not one.leaving for one in workload.members.values()):
             return False
+        placed = [one for one in workload.members.values() if one.stage is not Stage.PENDING]
         key = f"{workload.id} (leaving)"
-        if key in self._by_id:
-            self._by_id[key].members |= placed
-        else:
-            self._by_id[key] = replace(workload, members=placed, ran=set(workload.ran), speaker="")
-        self._of_pod.update(dict.fromkeys(placed, key))
-        workload.members = {uid: one for uid, one in workload.members.items() if uid not in placed}
+        if key not in self._by_id:
+            gone = replace(workload, members={}, ran=set(workload.ran), speaker="", bound=0, pending=0, bearers=())
+            self._by_id[key] = gone
+        for member in placed:
+            workload.take(member.uid)
+            self._by_id[key].put(member)
+            self._of_pod[member.uid] = key
         workload.complete, workload.half_bound_since, workload.found = False, None, False
         workload.ran.clear()
         self._ending.discard(workload.id)

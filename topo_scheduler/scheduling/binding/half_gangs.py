@@ -11,6 +11,7 @@ Until then the nodes that members had, whose binds failed, are kept from other w
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from math import inf
 from typing import Final
 
@@ -204,18 +205,35 @@ class HalfGangs:
 
     # ------------------------------------------------------------ gangs that ran complete
 
-    def marks(self, workload: Workload) -> list[Instruction]:
-        """Return what is to be written so that the next leader knows that a gang ran complete."""
+    def bears(self, workload: Workload, member: Member) -> None:
+        """Note a member of a gang that bears the condition, as far as it must be known of that many."""
+        if member.marked and member.uid not in workload.bearers and len(workload.bearers) < MARKED_MEMBERS:
+            workload.bearers = (*workload.bearers, member.uid)
+
+    def marks(self, workload: Workload, *, spread: bool = False) -> list[Instruction]:
+        """Return what is to be written so that the next leader knows that a gang ran complete.
+
+        ``spread``: over the order of ranks, as it becomes complete. For a bearer that leaves the member that came last
+        stands in: that is found at once, and a gang may have thousands of members, each of which is deleted.
+        """
         if not workload.gang or not workload.complete:
             return []
-        stay = [member for member in workload.at(Stage.BOUND) if not (member.leaving or member.evicted)]
-        lack = min(MARKED_MEMBERS, len(stay)) - sum(member.marked for member in stay)
+        known = (workload.members.get(uid) for uid in workload.bearers)
+        workload.bearers = tuple(member.uid for member in known if member and member.marked and _stays(member))
+        lack = MARKED_MEMBERS - len(workload.bearers)
         if lack <= 0:
             return []
-        fresh = [member for member in stay if not member.marked]
-        chosen = list(_spread(fresh, lack))
+        if spread:
+            stay = [member for member in workload.at(Stage.BOUND) if _stays(member)]
+            lack -= sum(member.marked and member.uid not in workload.bearers for member in stay)
+            fresh = [member for member in stay if not member.marked]
+            chosen = list(_spread(fresh, min(lack, len(fresh))))
+        else:
+            latest = reversed(workload.members.values())
+            chosen = list(islice((one for one in latest if _stays(one) and not one.marked), lack))
         for member in chosen:
             member.marked = True
+            self.bears(workload, member)
         return [MarkComplete(reference(member)) for member in chosen]
 
     # ------------------------------------------------------------ inside
@@ -252,6 +270,10 @@ class HalfGangs:
             if found is None or not waits or not half_bound(found[0]):
                 del self._seats[uid]
                 self.nominations.drop(_seat(uid))
+
+
+def _stays(member: Member) -> bool:
+    return member.stage is Stage.BOUND and not (member.leaving or member.evicted)
 
 
 def _seat(uid: str) -> str:

@@ -93,15 +93,15 @@ class Outcomes:
             return self._assume(workload, decision, now)
         except Exception:
             for uid in fresh:
-                self._take_back(workload.members[uid])
+                self._take_back(workload, workload.members[uid])
             raise
 
-    def _take_back(self, member: Member) -> None:
+    def _take_back(self, workload: Workload, member: Member) -> None:
         """Give back what was held for a member whose bind was not asked for yet."""
         self._world.around.storage.release(member.uid)
         self.forget(member.uid)
         self._world.release(member.uid)
-        member.stage, member.node, member.rank, member.bandwidth = Stage.PENDING, "", -1, 0
+        workload.unplace(member)
 
     def _assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         binds: list[Bind] = []
@@ -116,7 +116,8 @@ class Outcomes:
             member.bandwidth = bandwidth
             if bandwidth:
                 self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)
-            member.stage, member.node, member.rank, member.decided = Stage.ASSUMED, seat.node, seat.rank, True
+            workload.turn(member, Stage.ASSUMED)
+            member.node, member.rank, member.decided = seat.node, seat.rank, True
             bind = Bind(
                 reference(member),
                 seat.node,
@@ -186,15 +187,15 @@ class Outcomes:
             return f"node {node} was deleted"
         closed = closed_to(self._world.nodes, found[1].cls, row)
         # Half a gang would be worse; and what may be written already is not given to another pod.
-        if closed and uid not in self._unsettled and not found[0].at(Stage.BOUND):
+        if closed and uid not in self._unsettled and not found[0].bound:
             return f"node {node} {closed}"
         over = self._world.nodes.overdrawn(row, found[1].cls.amounts)
         if over and self._world.overdrawn(row, found[1].cls.amounts):
             return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
-        if over and not found[0].at(Stage.BOUND):  # half a gang would be worse
+        if over and not found[0].bound:  # half a gang would be worse
             return f"another scheduler is filling node {node} at the same moment"
         if self.held_back:
-            gets_on = bool(found[0].at(Stage.BOUND))
+            gets_on = found[0].bound > 0
             if stopped := self.held_back.stops(found[1], gets_on=gets_on):
                 return stopped
         around, member = self._world.around, found[1]
@@ -227,14 +228,14 @@ class Outcomes:
             self._unsettled.answered(uid, now)
         self.forget(uid)
         if outcome is BindOutcome.BOUND:
-            member.stage = Stage.BOUND
+            workload.turn(member, Stage.BOUND)
             self.half.gets_on(workload, now)
             self._hasten(workload, now)
-            marks = self.note_complete(workload)
+            marks = self.note_complete(workload, member)
             text = f"Successfully assigned {member.key} to {member.node}{sent.why}"
             return [*marks, Tell(reference(member), False, Reason.SCHEDULED, text), *late]
         if withdrawn and outcome is BindOutcome.WITHDRAWN:
-            self._take_back(member)  # why was told with the rollback
+            self._take_back(workload, member)  # why was told with the rollback
             workload.failing = True
             return []
         return self._failed(workload, member, outcome, message, now)
@@ -247,11 +248,11 @@ class Outcomes:
         """Bring stage and ledger in line with the end of a bind, and do nothing else: taking it over raised."""
         if outcome is BindOutcome.BOUND:
             self.forget(member.uid)
-            member.stage = Stage.BOUND
+            workload.turn(member, Stage.BOUND)
         elif outcome is BindOutcome.UNKNOWN:
             self._unsettled.put(member.uid, member.namespace, now)
         else:
-            self._take_back(member)
+            self._take_back(workload, member)
             workload.failing = True
             self.hindered(workload, now)
             if outcome is BindOutcome.GONE:
@@ -272,20 +273,30 @@ class Outcomes:
         self.held_back.release(uid)
         self.volumes.release(uid)
 
-    def note_complete(self, workload: Workload) -> list[Instruction]:
-        """Note a gang of which enough members run: from now on it is never rolled back. Return what is to be marked."""
-        bound = [m for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
-        workload.ran.update(member.rank for member in bound if member.rank >= 0)
+    def note_complete(self, workload: Workload, member: Member) -> list[Instruction]:
+        """Note a gang of which enough members run: from now on it is never rolled back. Return what is to be marked.
+
+        To be called after each change of a bound member. Most take the same time however many members there are.
+        """
+        if member.stage is Stage.BOUND and not member.evicted:
+            self.half.bears(workload, member)
+            if member.rank >= 0:
+                workload.ran.add(member.rank)
         if workload.complete:
             return self.half.marks(workload)
         # Of one that was found bound nothing may have told the size yet.
-        whole = bool(size_of(workload)) and max(len(bound), len(workload.ran)) >= workload.size
-        if not whole and not any(member.marked for member in bound):
+        size = size_of(workload)
+        if not (size and max(workload.bound, len(workload.ran)) >= size) and not workload.bearers:
+            return []
+        bound = [m for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
+        whole = bool(size) and max(len(bound), len(workload.ran)) >= size
+        if not whole and not any(m.marked for m in bound):
+            workload.bearers = ()
             return []
         workload.complete = True
         workload.attempts = 0
         self.half.complete(workload)
-        return [*(mark_placed(workload) if whole else []), *self.half.marks(workload)]
+        return [*(mark_placed(workload) if whole else []), *self.half.marks(workload, spread=True)]
 
     def hindered(self, workload: Workload, now: float) -> None:
         """Note that a member has no room, or was not bound: a gang that stays half bound is rolled back before long."""
@@ -355,7 +366,7 @@ class Outcomes:
         node = member.node
         self.half.keep_seat(workload, member, node)
         self._world.release(member.uid)
-        member.stage, member.node, member.rank, member.bandwidth = Stage.PENDING, "", -1, 0
+        workload.unplace(member)
         if outcome is BindOutcome.REJECTED and leaf is not None:
             self._world.history.note(leaf, now, good=False)
         # All binds of a decision fail for one reason as a rule: they count as one attempt.
@@ -392,8 +403,11 @@ class Outcomes:
 
 def mark_placed(workload: Workload) -> list[Instruction]:
     """Return what is to be marked of a workload of which as many run as must at once."""
-    bound = len(workload.at(Stage.BOUND))
-    text = f"{bound} pods are bound, {workload.size} at once was the minimum" if workload.gang else "its pods are bound"
+    text = (
+        f"{workload.bound} pods are bound, {workload.size} at once was the minimum"
+        if workload.gang
+        else "its pods are bound"
+    )
     return mark_group(workload, GroupReason.SCHEDULED, text)
 
 

@@ -56,6 +56,7 @@ def changed(workload: Workload, members: Iterable[Member] = (), **changes: objec
     other.members = {**workload.members, **{member.uid: member for member in members}}
     for name, value in changes.items():
         setattr(other, name, value)
+    other.recount()
     return other
 
 
@@ -162,7 +163,8 @@ def reduced(scene: Scene, size: int) -> tuple[Workload, list[Member]]:
     single = size + seated == 1 and scene.workload.group is None
     gone = {member.uid for member in scene.members[size:]}
     other = changed(scene.workload, size=size + seated, gang=not single)
-    other.members = {uid: member for uid, member in other.members.items() if uid not in gone}
+    for uid in gone:
+        other.take(uid)
     return other, scene.members[:size]
 
 

@@ -289,7 +289,8 @@ class Arrivals:
             if found is not None:
                 self.touch(found[0])
                 if found[1].stage is not Stage.BOUND:
-                    found[1].stage, found[1].node = Stage.BOUND, pod.spec.node_name
+                    found[0].turn(found[1], Stage.BOUND)
+                    found[1].node = pod.spec.node_name
                     self._outcomes.forget(uid)
         elif found is None or found[1].stage is Stage.PENDING:
             self._drop_unresolved(uid)
@@ -441,9 +442,10 @@ class Arrivals:
             elif member.node != node or member.stage is Stage.PENDING:
                 # Bound elsewhere than this process believes: by its predecessor, or by hand.
                 self._outcomes.forget(uid)
-                member.node, member.stage, member.decided = node, Stage.BOUND, False
+                workload.turn(member, Stage.BOUND)
+                member.node, member.decided = node, False
                 self.touch(workload)
-            self._out += self._outcomes.note_complete(workload)
+            self._out += self._outcomes.note_complete(workload, member)
             return
         if gang := _gang_of(pod):
             fresh = not self._is_bound(gang)
@@ -451,7 +453,7 @@ class Arrivals:
             self.touch(workload)
             workload.found = True
             workload.resumed |= not self.deciding
-            self._out += self._outcomes.note_complete(workload)
+            self._out += self._outcomes.note_complete(workload, workload.members[uid])
             self._describe(workload)
             if fresh and GroupKey.parse(gang) is not None:
                 self.owner_changed(gang)  # pods that name its PodGroup were understood before it was found
@@ -489,7 +491,7 @@ class Arrivals:
             wanted.id, wanted.gang = found[0].id, found[0].gang
         wanted.found = found is None or found[0].found
         workload = self._workloads.join(wanted, member)
-        self._out += self._outcomes.note_complete(workload)
+        self._out += self._outcomes.note_complete(workload, member)
 
     def _describe(self, workload: Workload | None) -> None:
         """Give a gang that was found bound what its PodGroup says, and mark that as placed if it is."""
@@ -500,7 +502,7 @@ class Arrivals:
             return
         fresh = workload.group is None
         workload.group, workload.size, workload.disruption_mode = group, group.minimum, group.disruption_mode
-        if fresh and len(workload.at(Stage.BOUND)) >= group.minimum:
+        if fresh and workload.bound >= group.minimum:
             self._out += mark_placed(workload)
 
     def _finished(self, pod: Pod, now: float) -> None:

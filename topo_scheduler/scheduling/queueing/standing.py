@@ -20,6 +20,8 @@ def half_bound(workload: Workload) -> bool:
     """Return whether some members of a gang are bound that never ran whole, and others must yet be."""
     if not workload.gang or workload.complete or not size_of(workload):
         return False
+    if not workload.bound:
+        return False
     bound = sum(m.stage is Stage.BOUND and not (m.leaving or m.evicted) for m in workload.members.values())
     return bound > 0 and max(bound, len(workload.ran)) < workload.size
 
@@ -31,10 +33,7 @@ def has_begun(workload: Workload) -> bool:
 
 def needed_now(workload: Workload) -> int:
     """Return how many more members must be placed for the workload to have its size."""
-    left = workload.size
-    for member in workload.members.values():
-        left -= member.stage is not Stage.PENDING
-    return max(0, left)
+    return max(0, workload.size - len(workload.members) + workload.pending)
 
 
 def least_of(workload: Workload) -> int:
