@@ -21,7 +21,7 @@ class Counted(dict[str, Member]):
 
     looks = 0
 
-    def values(self) -> ValuesView[Member]:
+    def values(self) -> ValuesView[Member]:  # type: ignore[override]
         return _Values(self)
 
 
