@@ -86,7 +86,9 @@ def _places(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, leve
         for place in places
         if (within := place if len(place) <= EVERY_SET else _within_budgets(place, candidates))
     ]
-    places.sort(key=lambda place: (int(candidates.seconds[place].sum()), len(place), place))
+    held = {number for number in allowed.tolist() if trial.shares.takes_all(candidates.pods[number])}
+    # Where reservations take all of a resource, what else comes free is seldom what is wanted.
+    places.sort(key=lambda place: (held.issuperset(place), int(candidates.seconds[place].sum()), len(place), place))
     return places[:MOST_PLACES]
 
 

@@ -26,6 +26,7 @@ from topo_scheduler.scheduling.parts import More, Parts, always
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.levels import next_loosening, wish_of
 from topo_scheduler.scheduling.preemption.machine import Preempting
+from topo_scheduler.scheduling.preemption.shares import Share
 from topo_scheduler.scheduling.queueing.standing import least_of, order_of
 from topo_scheduler.scheduling.queueing.turns import Order
 from topo_scheduler.scheduling.reserving.choosing import Choosing, waits
@@ -155,9 +156,9 @@ class Reserving:
         self._let_in.clear()
         return self.holds.count_for(self._applying(workload, now)) if self.holds else None
 
-    def awaited(self, workload: Workload, now: float) -> frozenset[str]:
-        """Return the pods whose room is held from a workload that is tried now as soon as they end, by uid."""
-        return frozenset(uid for held in self._against(workload, now)[0] for uid in held.waits)
+    def shares(self, workload: Workload, now: float) -> list[Share]:
+        """Return what is held from a workload that is tried now as soon as pods end that are waited for."""
+        return [share for held in self._against(workload, now)[0] for share in self.holds.shares(held)]
 
     def kept_from(self, workload: Workload, now: float) -> list[tuple[int, Amounts]]:
         """Return what would be charged to which rows if a workload were tried now. Changes nothing."""
