@@ -336,6 +336,14 @@ def test_a_port_is_made_free() -> None:
     assert len(s.victims(Ask([(cls, 2)], gang=True))) == 2
 
 
+def test_by_trial_too_a_gang_that_takes_a_higher_priority_along_counts_as_that() -> None:
+    held = [Held("s1l1n1", gpus=2, priority=1), Held("s1l1n2", gang="g"), Held("s1l1n3", priority=1, gang="g")]
+    s = scene(3, *held)
+    s.gang("g", 2, "gang")
+    cls = replace(pods(8), constraints=Constraints("default", ports=(Port(ANY_ADDRESS, "TCP", 80),)))
+    assert s.victims(Ask([(cls, 1)], gang=False)) == ["v0"]
+
+
 def test_a_gang_of_different_pods_is_given_room() -> None:
     s = scene(3, *(Held(f"s1l1n{n}", ran=n) for n in (1, 2, 3)))
     launcher = pods(0, cpu=1000)

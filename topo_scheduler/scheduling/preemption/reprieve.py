@@ -61,8 +61,9 @@ def by_trial(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, lev
                 victims = _all_but_the_spared(place, candidates, asked)
         except Exhausted:
             break  # nobody goes of whom it is not known that he must
-        if victims:
-            found.append(Option(candidates.key(victims), tuple(victims)))
+        # A gang that goes whole may take a higher priority along: its turn comes when that is opened.
+        if victims and (key := candidates.key(victims))[0] <= level:
+            found.append(Option(key, tuple(victims)))
     return iter(sorted(found, key=lambda option: option.key))
 
 
