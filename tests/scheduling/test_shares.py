@@ -145,6 +145,22 @@ def test_one_that_goes_anyhow_for_others_is_not_waited_for() -> None:
     assert d.where(first, late) == {"reserving": "s1-l1-1", "late": "s1-l1-2"}
 
 
+@pytest.mark.parametrize(("lasts", "victims"), [(7100, ["v"]), (7159, [])])
+def test_one_that_would_end_in_time_only_if_it_started_at_once_evicts_nobody(lasts: int, victims: list[str]) -> None:
+    """The node is held for two hours after the start, and 31 seconds are over: another 29 pass until it has room."""
+    d = driver({"s1/l1": 1})
+    v = low(d, "v", "s1-l1-1", ends=7200)
+    first = reserving(d, gpus=8)
+    late = single("late", f"{lasts}s", priority=5)
+    d.run(late)
+    assert d.preempted() == victims
+    d.step(29)
+    d.evict(*[v] * len(victims))
+    d.settle()
+    assert bool(d.where(late)) is bool(victims)
+    assert not d.where(first)
+
+
 def test_a_gang_is_not_kept_whole_by_a_reservation_for_a_part_of_one_member() -> None:
     d = driver({"s1/l1": 8})
     pods = lasting(gang(8, name="v"), "2h")

@@ -47,6 +47,8 @@ MOST_PLANS: Final = 4
 """Plans made in one look."""
 MOST_DOUBLINGS: Final = 32
 """Of what a move must gain: by then it is longer than anything runs."""
+VICTIMS_END_SECONDS: Final = 60.0
+"""Seconds within which pods that are evicted have ended, as a rule; who would end in time must do so from then on."""
 VAIN, VAIN_MOST = 2.0, 120.0
 """Seconds after which it is looked again for what there was nothing to hold for, doubled each time."""
 
@@ -157,8 +159,9 @@ class Reserving:
         return self.holds.count_for(self._applying(workload, now)) if self.holds else None
 
     def shares(self, workload: Workload, now: float) -> list[Share]:
-        """Return what is held from a workload that is tried now as soon as pods end that are waited for."""
-        return [share for held in self._against(workload, now)[0] for share in self.holds.shares(held)]
+        """Return what is held, once pods end that are waited for, from a workload that evicts some of them now."""
+        started = now + VICTIMS_END_SECONDS
+        return [share for held in self._against(workload, started)[0] for share in self.holds.shares(held)]
 
     def kept_from(self, workload: Workload, now: float) -> list[tuple[int, Amounts]]:
         """Return what would be charged to which rows if a workload were tried now. Changes nothing."""
