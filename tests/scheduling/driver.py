@@ -33,6 +33,7 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.groups import PodGroup, Serving
+from topo_scheduler.state.occupants import GRACE
 from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Stage
 
@@ -279,7 +280,7 @@ class Driver:
         for pod in pods:
             self.engine.eviction_finished(pod.metadata.uid, outcome, "the server said so", self.now)
             if outcome is EvictionOutcome.GOING:
-                pod.metadata.deletion_timestamp = "2024-01-01T00:00:00Z"
+                pod.metadata.deletion_timestamp = timestamp(self.now + GRACE)
                 self.apply(pod)
                 if gone:
                     self.delete(pod)

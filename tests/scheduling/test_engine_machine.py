@@ -25,6 +25,7 @@ from tests.helpers import (
     make_node,
     make_pod,
     owner,
+    timestamp,
 )
 from tests.scheduling.driver import configured
 from topo_scheduler.api.config import Configuration
@@ -46,6 +47,7 @@ from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.scheduling.queueing.queue import Place
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.occupants import GRACE
 from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Stage
 
@@ -310,7 +312,7 @@ class Cluster(RuleBasedStateMachine):
             if pod.metadata.controller is not None:
                 self.succeed(pod)
         elif how == "terminating":
-            pod.metadata.deletion_timestamp = "2024-01-01T00:00:00Z"
+            pod.metadata.deletion_timestamp = timestamp(self.now + GRACE)
             self.put_pod(pod)
         elif pod.spec.node_name:
             pod.status.phase = "Succeeded" if how == "finished" else "Failed"
@@ -438,7 +440,7 @@ class Cluster(RuleBasedStateMachine):
         if pod is not None and not refused:
             self.disturb(pod)
             if slow:
-                pod.metadata.deletion_timestamp = "2024-01-01T00:00:00Z"
+                pod.metadata.deletion_timestamp = timestamp(self.now + GRACE)
                 self.put_pod(pod)
             else:
                 self.remove_pod(uid)

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.helpers import controlled_by, make_node, make_pod
+from tests.helpers import controlled_by, make_node, make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang, held
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectMeta, Pod
@@ -405,7 +405,7 @@ def test_a_new_leader_keeps_the_claim_while_victims_are_going(terminating: bool)
     assert d.nominated() == {"urgent": "s1-l1-1"}
     high.status.nominated_node_name = "s1-l1-1"
     if terminating:
-        low.metadata.deletion_timestamp = "2024-01-01T00:00:00Z"
+        low.metadata.deletion_timestamp = timestamp(30)
     fresh = driver({"s1/l1": 1, "s1/l2": 1})
     fresh.apply(low, other, high, make_pod("lower", gpus=8))
     fresh.step()

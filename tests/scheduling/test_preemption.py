@@ -16,6 +16,7 @@ from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectM
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.placing.ask import Ask, Placement
 from topo_scheduler.scheduling.preemption.plan import Plan, plan_preemption
+from topo_scheduler.scheduling.preemption.shares import Share, Shares
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidates, Key, candidates_below
 from topo_scheduler.state.budgets import Budgets
@@ -54,6 +55,7 @@ class Scene:
         self.budgets = Budgets()
         self.spent: dict[str, int] = {}
         self.spared: set[str] = set()
+        self.shares: list[Share] = []
         for number, one in enumerate(held):
             self._add(f"v{number}", one)
 
@@ -92,7 +94,8 @@ class Scene:
         )
 
     def plan(self, ask: Ask, priority: int = 10) -> Plan | None:
-        return plan_preemption(self.small.planner, ask, self.small.world.layout, self.candidates(priority), 0)
+        layout, candidates = self.small.world.layout, self.candidates(priority)
+        return plan_preemption(self.small.planner, ask, layout, candidates, 0, self.shares)
 
     def victims(self, ask: Ask, priority: int = 10) -> list[str]:
         """Return the names of the victims, or fail."""
@@ -103,7 +106,7 @@ class Scene:
     def cheapest(self, ask: Ask, priority: int = 10) -> Key | None:
         """Return the least key of all sets of victims with which the planner finds a place: by trying them all."""
         candidates = self.candidates(priority)
-        trial = Trial(self.small.planner, self.small.world.layout, 0, neighbours=True)
+        trial = Trial(self.small.planner, self.small.world.layout, 0, neighbours=True, shares=Shares(self.shares))
         trial.remove(candidates.leaving)
         numbers = range(len(candidates.pods))
         best: Key | None = None
@@ -331,6 +334,14 @@ def test_a_port_is_made_free() -> None:
     cls = replace(pods(1), constraints=Constraints("default", ports=(Port(ANY_ADDRESS, "TCP", 80),)))
     assert s.victims(Ask([(cls, 1)], gang=False)) == ["v1"]
     assert len(s.victims(Ask([(cls, 2)], gang=True))) == 2
+
+
+def test_by_trial_too_a_gang_that_takes_a_higher_priority_along_counts_as_that() -> None:
+    held = [Held("s1l1n1", gpus=2, priority=1), Held("s1l1n2", gang="g"), Held("s1l1n3", priority=1, gang="g")]
+    s = scene(3, *held)
+    s.gang("g", 2, "gang")
+    cls = replace(pods(8), constraints=Constraints("default", ports=(Port(ANY_ADDRESS, "TCP", 80),)))
+    assert s.victims(Ask([(cls, 1)], gang=False)) == ["v0"]
 
 
 def test_a_gang_of_different_pods_is_given_room() -> None:

@@ -61,3 +61,12 @@ def test_a_time_that_no_calendar_has_tells_nothing() -> None:
     assert waits_since(pod, EPOCH, 7.0) == 7.0
     pod.status.phase = "Succeeded"
     assert ended_of(pod, EPOCH + 200) is None
+
+
+@pytest.mark.parametrize(("created", "written", "since"), [(100, 130, 130), (100, -(10**8), 100), (100, 900, 200)])
+def test_what_is_written_of_a_pod_does_not_let_it_wait_for_longer_than_it_exists(
+    created: int, written: int, since: int
+) -> None:
+    pod = make_pod("a", created=created)
+    pod.status.conditions = [PodCondition("PodScheduled", "False", "Unschedulable", "", timestamp(written))]
+    assert waits_since(pod, EPOCH, 200.0) == since

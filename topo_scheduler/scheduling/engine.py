@@ -6,6 +6,7 @@ followed the watch.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from topo_scheduler.api.config import Configuration
@@ -596,8 +597,8 @@ class Engine:
         least = pending[: least_of(workload)]
         self._phase = Activity.PREEMPTION
         try:
-            awaited, wall = self.reserving.awaited(workload, now), now + self.world.epoch
-            preempt, why_not = self.preempting.consider(workload, least, decision, now, wall, awaited)
+            shares, wall = partial(self.reserving.shares, workload, now), now + self.world.epoch
+            preempt, why_not = self.preempting.consider(workload, least, decision, now, wall, shares)
         except PluginError as error:
             return self._aside.plugin_failed(workload, pending, error, now)
         text = f"{decision.message} {why_not}" if why_not else decision.message

@@ -15,6 +15,9 @@ from topo_scheduler.state.runs import Run, run_of
 MIRROR: Final = "kubernetes.io/config.mirror"
 GRACE: Final = 30.0
 """Seconds a pod has to end where it says nothing of it."""
+LONGEST_WAIT_SECONDS: Final = 600.0
+"""Seconds for which room is waited for at most until a pod that is being deleted ends: its owner may choose any grace
+period, up to centuries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,16 @@ class Occupant:
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+    def seconds_to_end(self, wall: float) -> float:
+        """Return the seconds that the pod has to end once it is deleted; what is left of them where it is already.
+
+        Args:
+            wall: seconds since the epoch.
+        """
+        if self.terminating and self.ends < inf:
+            return max(0.0, self.ends - wall)
+        return self.grace
 
 
 def occupant_of(pod: Pod) -> Occupant:

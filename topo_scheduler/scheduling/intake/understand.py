@@ -81,6 +81,8 @@ class Owner(Protocol):
 def waits_since(pod: Pod, epoch: float, now: float) -> float:
     """Return since when a pod that is seen first lacks a place: now, or by what an earlier process wrote on it.
 
+    What is written there is believed no further back than the pod was made: others may write it as well.
+
     Args:
         pod: the pod.
         epoch: what makes seconds since the epoch of the times that are passed.
@@ -89,7 +91,7 @@ def waits_since(pod: Pod, epoch: float, now: float) -> float:
     for one in pod.status.conditions:
         if one.type == "PodScheduled" and (one.status, one.reason) == ("False", "Unschedulable"):
             told = seconds_of(one.last_transition_time)
-            return now if told is None else min(now, told - epoch)
+            return now if told is None else min(now, max(told, seconds(pod.metadata.creation_timestamp)) - epoch)
     return now
 
 

@@ -5,7 +5,7 @@ or when they are gone and somebody else took the room. Who could not be evicted 
 each time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import Plan
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.occupants import LONGEST_WAIT_SECONDS, Occupant
 from topo_scheduler.state.workloads import Member, Workload, Workloads
 
 SLACK_SECONDS: Final = 30.0
@@ -125,7 +126,7 @@ class Claims:
         ]
         out, displaced = self._displace(workload.priority, {node for _, node in seated})
         pods = (*plan.victims, *plan.awaited)
-        until = now + max((pod.occupant.grace for pod in pods), default=0.0) + SLACK_SECONDS
+        until = self._until((pod.occupant for pod in pods), now)
         claim = Claim(
             workload.id,
             workload.priority,
@@ -160,17 +161,18 @@ class Claims:
         nodes = {m.uid: one.node for m in members if (one := self._nominations.get(m.uid)) is not None}
         if not nodes:
             return None
-        victims: dict[str, str] = {}
-        grace = 0.0
-        ledger = self._world.ledger
+        going: list[Occupant] = []
+        ledger, wall = self._world.ledger, now + self._world.epoch
         for node in sorted(set(nodes.values())):
             for uid in sorted(ledger.on_node(node)):
                 entry = ledger.get(uid)
                 occupant = entry.occupant if entry else None
-                if occupant and occupant.terminating and occupant.priority < workload.priority:
-                    victims[uid] = occupant.key
-                    grace = max(grace, occupant.grace)
-        claim = Claim(workload.id, workload.priority, nodes, victims, now + grace + SLACK_SECONDS)
+                if occupant is None or not occupant.terminating or occupant.priority >= workload.priority:
+                    continue
+                if occupant.seconds_to_end(wall) <= LONGEST_WAIT_SECONDS:
+                    going.append(occupant)
+        victims = {occupant.uid: occupant.key for occupant in going}
+        claim = Claim(workload.id, workload.priority, nodes, victims, self._until(going, now))
         self._claims[workload.id] = claim
         return claim
 
@@ -219,6 +221,11 @@ class Claims:
         return [Tell(reference(one[1]), True, Reason.PREEMPTION_FAILED, text) for one in found if one is not None]
 
     # ------------------------------------------------------------ inside
+
+    def _until(self, victims: Iterable[Occupant], now: float) -> float:
+        """Return until when these are waited for; whatever their grace periods are, not for ever."""
+        longest = max((occupant.seconds_to_end(now + self._world.epoch) for occupant in victims), default=0.0)
+        return now + min(longest, LONGEST_WAIT_SECONDS) + SLACK_SECONDS
 
     def _displace(self, priority: int, nodes: set[str]) -> tuple[list[Instruction], list[str]]:
         """End claims of lower priority to any of these nodes."""

@@ -11,6 +11,7 @@ from topo_scheduler.scheduling.placing.ask import Ask
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.preemption.regions import Bool, Region, regions_for
+from topo_scheduler.scheduling.preemption.shares import Shares
 from topo_scheduler.scheduling.preemption.spreading import FOREVER, spread_cheapest
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, OPEN, SHUT, Candidates, Key
 from topo_scheduler.state.fabric import Layout
@@ -43,7 +44,14 @@ class Clearing:
     """One class on the nodes of one view, with candidates up to a priority."""
 
     def __init__(
-        self, planner: Planner, view: ClassView, ask: Ask, layout: Layout, candidates: Candidates, level: int
+        self,
+        planner: Planner,
+        view: ClassView,
+        ask: Ask,
+        layout: Layout,
+        candidates: Candidates,
+        level: int,
+        shares: Shares | None = None,
     ) -> None:
         nodes = planner.nodes
         self._ask = ask
@@ -61,6 +69,9 @@ class Clearing:
         self._usable = view.eligible
         self._free: Int64 = nodes.allocatable[:, view.columns] - nodes.requested[:, view.columns]
         self._amounts = candidates.amounts(view.columns)
+        if shares:
+            self._free, self._amounts = shares.bounds(self._free, self._amounts, view.columns, candidates.pods)
+            self._wanted = np.tile(self._wanted, self._free.shape[1] // len(self._wanted))
         self._first: Int64 = np.searchsorted(candidates.row, np.arange(nodes.rows)).astype(np.int64)
         self._last: Int64 = np.searchsorted(candidates.row, np.arange(nodes.rows), side="right").astype(np.int64)
         self._allowed: Bool = (candidates.priority <= level) & self._usable[candidates.row]

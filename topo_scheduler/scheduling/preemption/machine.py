@@ -5,7 +5,7 @@ nothing more is done for it. How claims end is said in `claims`.
 """
 
 from collections import Counter
-from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +26,7 @@ from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.preemption.claims import Claims
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
+from topo_scheduler.scheduling.preemption.shares import Share
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.rules.filters import Bool
@@ -152,7 +153,7 @@ class Preempting:
         decision: Decision,
         now: float,
         wall: float,
-        awaited: Container[str] = (),
+        shares: Callable[[], Sequence[Share]] = lambda: (),
     ) -> tuple[list[Instruction], str]:
         """Look for victims for members of a workload that have no place.
 
@@ -162,7 +163,7 @@ class Preempting:
             decision: why they are not.
             now: seconds.
             wall: seconds since the epoch.
-            awaited: pods by uid whose room is held for others once they end: evicting them would help nobody here.
+            shares: what reservations would take of the room that pods leave.
 
         Returns:
             What is to be done, and what there is to add to the reason why they wait.
@@ -193,12 +194,12 @@ class Preempting:
             return out, search.sentence
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
-        candidates = self._candidates(workload, usable, now, wall, awaited)
+        candidates = self._candidates(workload, usable, now, wall)
         plan = None
         try:
             if candidates.pods or candidates.leaving:
                 with limited(OperationBudget(SEARCH_OPERATIONS)):
-                    plan = plan_preemption(self._attempts.planner, ask, layout, candidates, now)
+                    plan = plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares())
         except PluginError:
             raise
         except Exception as error:
@@ -341,9 +342,7 @@ class Preempting:
             self._world.around.position,
         )
 
-    def _candidates(
-        self, workload: Workload, usable: Bool, now: float, wall: float, awaited: Container[str]
-    ) -> Candidates:
+    def _candidates(self, workload: Workload, usable: Bool, now: float, wall: float) -> Candidates:
         ledger = self._world.ledger
         spent: Counter[str] = Counter()
         for uid in self._claims.going:
@@ -352,7 +351,7 @@ class Preempting:
                 spent.update(guard.key for guard in self.budgets.guarding(entry.profile))
 
         def spared(uid: str) -> bool:
-            return uid in workload.members or uid in awaited or self._claims.is_left_alone(uid, now)
+            return uid in workload.members or self._claims.is_left_alone(uid, now)
 
         return candidates_below(
             workload.priority,

@@ -18,7 +18,7 @@ How the cheapest set is found:
 Source of the order in which pods are let stay: ``pkg/scheduler/framework/plugins/defaultpreemption`` of kube-scheduler.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -27,6 +27,7 @@ from topo_scheduler.scheduling.placing.ask import Ask, Placement
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.clearing import Clearing, Option
 from topo_scheduler.scheduling.preemption.reprieve import by_trial
+from topo_scheduler.scheduling.preemption.shares import Share, Shares
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, Key
 from topo_scheduler.scheduling.rules.neighbours import looks_around
@@ -49,7 +50,9 @@ class Plan:
     key: Key | None
 
 
-def plan_preemption(planner: Planner, ask: Ask, layout: Layout, candidates: Candidates, now: float) -> Plan | None:
+def plan_preemption(
+    planner: Planner, ask: Ask, layout: Layout, candidates: Candidates, now: float, shares: Sequence[Share] = ()
+) -> Plan | None:
     """Choose victims for a workload that can't be placed as things are.
 
     Args:
@@ -58,16 +61,18 @@ def plan_preemption(planner: Planner, ask: Ask, layout: Layout, candidates: Cand
         layout: the fabric.
         candidates: who may give way to it.
         now: seconds.
+        shares: what reservations take of the room that candidates leave.
 
     Returns:
         None when no set of candidates makes room, or none was found.
     """
     neighbours = any(looks_around(cls) for cls, _ in ask.groups)
-    trial = Trial(planner, layout, now, neighbours=neighbours, links=ask.traffic is not None)
+    links = ask.traffic is not None
+    trial = Trial(planner, layout, now, neighbours=neighbours, links=links, shares=Shares(shares))
     trial.remove(candidates.leaving)
     if candidates.leaving and (placement := trial.place(ask)) is not None:
         return _plan((), candidates, placement)
-    only_bandwidth = ask.traffic is not None and isinstance(planner.plan_anywhere(ask, layout, now), Placement)
+    only_bandwidth = links and isinstance(planner.plan_anywhere(ask, layout, now), Placement)
     for level in candidates.levels:
         several = len(ask.groups) > 1 or ask.in_segments
         options = by_trial if neighbours or only_bandwidth or several else _by_clearing
@@ -82,7 +87,7 @@ def plan_preemption(planner: Planner, ask: Ask, layout: Layout, candidates: Cand
 def _by_clearing(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, level: int) -> Iterator[Option]:
     found: list[Option] = []
     for view in trial.planner.views_for(ask):
-        found += Clearing(trial.planner, view, ask, layout, candidates, level).options()
+        found += Clearing(trial.planner, view, ask, layout, candidates, level, trial.shares).options()
     return iter(sorted(found, key=lambda option: option.key))
 
 

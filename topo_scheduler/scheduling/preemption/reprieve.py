@@ -61,8 +61,9 @@ def by_trial(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, lev
                 victims = _all_but_the_spared(place, candidates, asked)
         except Exhausted:
             break  # nobody goes of whom it is not known that he must
-        if victims:
-            found.append(Option(candidates.key(victims), tuple(victims)))
+        # A gang that goes whole may take a higher priority along: its turn comes when that is opened.
+        if victims and (key := candidates.key(victims))[0] <= level:
+            found.append(Option(key, tuple(victims)))
     return iter(sorted(found, key=lambda option: option.key))
 
 
@@ -86,7 +87,9 @@ def _places(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, leve
         for place in places
         if (within := place if len(place) <= EVERY_SET else _within_budgets(place, candidates))
     ]
-    places.sort(key=lambda place: (int(candidates.seconds[place].sum()), len(place), place))
+    held = {number for number in allowed.tolist() if trial.shares.takes_all(candidates.pods[number])}
+    # Where reservations take all of a resource, what else comes free is seldom what is wanted.
+    places.sort(key=lambda place: (held.issuperset(place), int(candidates.seconds[place].sum()), len(place), place))
     return places[:MOST_PLACES]
 
 

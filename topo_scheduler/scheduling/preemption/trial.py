@@ -9,6 +9,7 @@ import numpy as np
 
 from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
 from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.preemption.shares import Shares
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.state.changes import ChangeLog
 from topo_scheduler.state.charges import charges_of
@@ -56,8 +57,26 @@ class Trial:
     It is used and thrown away between two changes of the original.
     """
 
-    def __init__(self, planner: Planner, layout: Layout, now: float, *, neighbours: bool, links: bool = True) -> None:
-        """``neighbours``: whether it matters who is there, beyond what they hold; ``links`` what they send."""
+    def __init__(
+        self,
+        planner: Planner,
+        layout: Layout,
+        now: float,
+        *,
+        neighbours: bool,
+        links: bool = True,
+        shares: Shares | None = None,
+    ) -> None:
+        """Copy what pods hold.
+
+        Args:
+            planner: on the state as it is.
+            layout: the fabric.
+            now: seconds.
+            neighbours: whether it matters who is there, beyond what they hold.
+            links: whether it matters what they send.
+            shares: what reservations take of the room of pods that go, for this trial alone.
+        """
         nodes = copy.copy(planner.nodes)
         nodes.requested = nodes.requested.copy()
         nodes.capacity_changes = ChangeLog()
@@ -72,6 +91,7 @@ class Trial:
         self._layout = layout
         self._now = now
         self._neighbours = neighbours
+        self.shares = shares or Shares(())
 
     def remove(self, pods: Iterable[Candidate]) -> None:
         """Let pods be gone."""
@@ -115,7 +135,9 @@ class Trial:
         self._tell(changed, change)
 
     def _tell(self, changed: Sequence[Candidate], change: int) -> None:
-        """Let it show to neighbours and on links who comes and goes."""
+        """Let it show to reservations, to neighbours and on links who comes and goes."""
+        if self.shares:
+            self.planner.nodes.charge_pods(list(self.shares.change(changed, change)), sign=1)
         if self._neighbours:
             for pod in changed:
                 if pod.profile is not None:

@@ -14,7 +14,7 @@ from topo_scheduler.state.budgets import Budgets, Guard
 from topo_scheduler.state.charges import charges_of
 from topo_scheduler.state.groups import Disruption
 from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.occupants import Occupant
+from topo_scheduler.state.occupants import LONGEST_WAIT_SECONDS, Occupant
 from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.resources import GPU, Amounts, amount_in
 from topo_scheduler.state.workloads import Stage, Workload, Workloads
@@ -58,9 +58,9 @@ class Gang:
 class Candidates:
     """All who may give way to a priority, in order of row and name, and as arrays over them.
 
-    ``leaving`` pods of lower priority that are being deleted already: their room is as good as free. ``shielded`` the
-    budgets that keep pods of lower priority, and how many; ``shielded_pods`` how many pods they keep. ``left`` pods
-    each budget can lose.
+    ``leaving`` pods of lower priority that are being deleted already, and end within `LONGEST_WAIT_SECONDS`: their room
+    is as good as free. ``shielded`` the budgets that keep pods of lower priority, and how many; ``shielded_pods`` how
+    many pods they keep. ``left`` pods each budget can lose.
     """
 
     pods: Sequence[Candidate]
@@ -160,6 +160,8 @@ def candidates_below(
         occupant = entry.occupant
         if occupant is None or occupant.priority >= priority or occupant.fixed or entry.row < 0:
             continue
+        if occupant.terminating and occupant.seconds_to_end(wall) > LONGEST_WAIT_SECONDS:
+            continue  # nobody waits for so long, and to evict it again would not shorten that
         if occupant.terminating or uid in going:
             if not spared(uid):
                 leaving.append(Candidate(occupant, entry.row, entry.amounts, entry.profile, 0, NO_GANG, -1))

@@ -26,6 +26,7 @@ from topo_scheduler.scheduling.parts import More, Parts, always
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.levels import next_loosening, wish_of
 from topo_scheduler.scheduling.preemption.machine import Preempting
+from topo_scheduler.scheduling.preemption.shares import Share
 from topo_scheduler.scheduling.queueing.standing import least_of, order_of
 from topo_scheduler.scheduling.queueing.turns import Order
 from topo_scheduler.scheduling.reserving.choosing import Choosing, waits
@@ -46,6 +47,8 @@ MOST_PLANS: Final = 4
 """Plans made in one look."""
 MOST_DOUBLINGS: Final = 32
 """Of what a move must gain: by then it is longer than anything runs."""
+VICTIMS_END_SECONDS: Final = 60.0
+"""Seconds within which pods that are evicted have ended, as a rule; who would end in time must do so from then on."""
 VAIN, VAIN_MOST = 2.0, 120.0
 """Seconds after which it is looked again for what there was nothing to hold for, doubled each time."""
 
@@ -155,9 +158,10 @@ class Reserving:
         self._let_in.clear()
         return self.holds.count_for(self._applying(workload, now)) if self.holds else None
 
-    def awaited(self, workload: Workload, now: float) -> frozenset[str]:
-        """Return the pods whose room is held from a workload that is tried now as soon as they end, by uid."""
-        return frozenset(uid for held in self._against(workload, now)[0] for uid in held.waits)
+    def shares(self, workload: Workload, now: float) -> list[Share]:
+        """Return what is held, once pods end that are waited for, from a workload that evicts some of them now."""
+        started = now + VICTIMS_END_SECONDS
+        return [share for held in self._against(workload, started)[0] for share in self.holds.shares(held)]
 
     def kept_from(self, workload: Workload, now: float) -> list[tuple[int, Amounts]]:
         """Return what would be charged to which rows if a workload were tried now. Changes nothing."""

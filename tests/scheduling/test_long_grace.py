@@ -1,0 +1,111 @@
+"""Grace periods are chosen by whoever makes a pod: none of them keeps a pod of higher priority waiting for ever."""
+
+import pytest
+
+from tests.helpers import EPOCH, make_pod, timestamp
+from tests.scheduling.driver import Driver, fabric
+from tests.scheduling.test_preempting import driver, running, urgent
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.preemption.claims import SLACK_SECONDS
+from topo_scheduler.state.occupants import LONGEST_WAIT_SECONDS, occupant_of
+
+CENTURIES = 10**9
+
+
+def going(d: Driver, pod: Pod, seconds: float, grace: int = CENTURIES) -> Pod:
+    """A pod that is being deleted, and has this much time left to end."""
+    pod.spec.termination_grace_period_seconds = grace
+    pod.metadata.deletion_timestamp = timestamp(d.now + seconds)
+    d.apply(pod)
+    return pod
+
+
+def two(seconds: float, grace: int = CENTURIES) -> tuple[Driver, Pod, Pod]:
+    """One pod that is being deleted, and one that runs and would be the worse victim."""
+    d = driver({"s1/l1": 1, "s1/l2": 1})
+    return d, going(d, running(d, "going", "s1-l1-1"), seconds, grace), running(d, "other", "s1-l2-1", priority=1)
+
+
+@pytest.mark.parametrize("seconds", [LONGEST_WAIT_SECONDS + 1, CENTURIES])
+def test_one_that_goes_far_too_late_is_not_waited_for(seconds: float) -> None:
+    d, _, other = two(seconds)
+    high = urgent()
+    d.run(high)
+    assert d.preempted() == ["other"]
+    d.evict(other)
+    d.settle()
+    assert d.where(high) == {"urgent": "s1-l2-1"}
+
+
+def test_one_that_goes_far_too_late_is_not_evicted_once_more() -> None:
+    d = driver({"s1/l1": 1})
+    pod = going(d, running(d, "going", "s1-l1-1"), CENTURIES)
+    high = urgent()
+    d.run(high)
+    d.step(3600)
+    assert d.preempted() == []
+    assert d.nominated() == {}
+    d.delete(pod)
+    d.settle()
+    assert d.where(high)
+
+
+@pytest.mark.parametrize("grace", [1, 30, CENTURIES])
+def test_it_is_waited_until_the_time_of_its_deletion_whatever_its_grace_period_is(grace: int) -> None:
+    d, _, _ = two(500, grace)
+    d.run(urgent())
+    d.step(500 + SLACK_SECONDS - 1)
+    assert d.preempted() == []
+    d.step(1)
+    assert d.preempted() == ["other"]
+
+
+def test_a_victim_with_centuries_to_end_is_waited_for_ten_minutes() -> None:
+    d = driver({"s1/l1": 1, "s1/l2": 1})
+    low = running(d, "low", "s1-l1-1")
+    other = running(d, "other", "s1-l2-1", priority=1)
+    low.spec.termination_grace_period_seconds = CENTURIES
+    d.apply(low)
+    high = urgent()
+    d.run(high)
+    assert d.preempted() == ["low"]
+    d.evict(low, gone=False)
+    going(d, low, CENTURIES)
+    d.step(LONGEST_WAIT_SECONDS + SLACK_SECONDS - 1)
+    assert d.preempted() == ["low"]
+    d.step(1)
+    assert d.preempted() == ["low", "other"]
+    d.evict(other)
+    d.settle()
+    assert d.where(high) == {"urgent": "s1-l2-1"}
+
+
+def test_a_new_leader_does_not_wait_for_it_either() -> None:
+    d, _, other = two(CENTURIES)
+    high = urgent()
+    high.status.nominated_node_name = "s1-l1-1"
+    d.run(high)
+    assert d.preempted() == ["other"]
+    d.evict(other)
+    d.settle()
+    assert d.where(high)
+
+
+def test_what_is_left_of_the_grace_period_counts() -> None:
+    pod = make_pod("a", node="n")
+    pod.spec.termination_grace_period_seconds = 40
+    assert occupant_of(pod).seconds_to_end(EPOCH) == 40
+    pod.metadata.deletion_timestamp = timestamp(100)
+    assert [occupant_of(pod).seconds_to_end(EPOCH + at) for at in (0, 99, 200)] == [100, 1, 0]
+    pod.metadata.deletion_timestamp = "some time"
+    assert occupant_of(pod).seconds_to_end(EPOCH) == 40
+
+
+def test_a_fabric_of_pods_that_go_too_late_is_full() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    d.engine.budgets_known()
+    going(d, running(d, "a", "s1-l1-1", gpus=4), CENTURIES)
+    going(d, running(d, "b", "s1-l1-1", gpus=4), 60)
+    half = urgent("half", gpus=4)
+    d.run(urgent("whole"), half)
+    assert d.nominated() == {"half": "s1-l1-1"}

@@ -1,0 +1,106 @@
+"""What reservations take of the room that victims leave.
+
+While an attempt is made, a reservation is charged on each of its nodes with what it takes there beyond what the pods
+that it waits for still hold (`reserving.holds`). When such a pod goes, the charge may rise: the workload for which the
+pod was evicted gets only the rest of its room. With one reservation on a node, pods that it waits for leave
+``min(what they hold, what all of them hold - what the reservation takes)``.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.scheduling.preemption.victims import Candidate
+from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.resources import Amounts
+
+MOST_ALONE: Final = 4
+"""Reservations of one node that are looked at one by one; any others only together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a reservation takes of a node, and by uid what the pods hold there that it waits for."""
+
+    row: int
+    takes: Mapping[int, int]
+    pods: Mapping[str, Amounts]
+
+
+class Shares:
+    """Shares of all reservations against a workload, while pods go and come back in a trial."""
+
+    def __init__(self, shares: Iterable[Share]) -> None:
+        self._shares = [share for share in shares if share.pods]
+        self._held: list[Counter[int]] = []
+        """What the pods of each share that are still there hold."""
+        self._of: dict[str, list[int]] = {}
+        for number, share in enumerate(self._shares):
+            held: Counter[int] = Counter()
+            for uid, amounts in share.pods.items():
+                self._of.setdefault(uid, []).append(number)
+                for column, amount in amounts:
+                    held[column] += amount
+            self._held.append(held)
+
+    def __len__(self) -> int:
+        return len(self._shares)
+
+    def change(self, pods: Iterable[Candidate], change: int) -> Iterator[tuple[int, Amounts]]:
+        """Let pods go (-1) or come back (1); yield rows and how much more of them the reservations take then."""
+        for pod in pods:
+            for number in self._of.get(pod.occupant.uid, ()):
+                share, held = self._shares[number], self._held[number]
+                more = []
+                for column, amount in share.pods[pod.occupant.uid]:
+                    before = max(0, share.takes.get(column, 0) - held[column])
+                    held[column] += change * amount
+                    after = max(0, share.takes.get(column, 0) - held[column])
+                    more.append((column, after - before))
+                yield share.row, tuple(one for one in more if one[1])
+
+    def takes_all(self, pod: Candidate) -> bool:
+        """Return whether of a resource that a pod holds a reservation takes all that comes free by it and others."""
+        return any(
+            self._held[number][column] <= self._shares[number].takes.get(column, 0)
+            for number in self._of.get(pod.occupant.uid, ())
+            for column, _ in pod.amounts
+        )
+
+    def bounds(self, free: Int64, amounts: Int64, columns: Int64, pods: Sequence[Candidate]) -> tuple[Int64, Int64]:
+        """Return free room and what candidates hold with columns added, so that who fits in all of them fits really.
+
+        What some of the pods leave that a reservation waits for is the lesser of two sums: what they hold, and what
+        all of them hold less what the reservation takes. So there is room where there is room by both. The columns are
+        written once more for the second, in which what the reservation leaves is free and those pods hold nothing.
+        For several reservations on one node there is a sum for each, and one for all; with three and more that is not
+        all there is to ask, and the trial decides.
+
+        Args:
+            free: int64[rows, columns], what is free now.
+            amounts: int64[pods, columns], what each candidate holds.
+            columns: the resources.
+            pods: the candidates.
+        """
+        number_of = {pod.occupant.uid: number for number, pod in enumerate(pods) if pod.occupant.uid in self._of}
+        on_row: dict[int, list[int]] = {}
+        for at in dict.fromkeys(at for uid in number_of for at in self._of[uid]):
+            on_row.setdefault(self._shares[at].row, []).append(at)
+        deepest = max((len(here) for here in on_row.values()), default=0)
+        alone = min(deepest, MOST_ALONE)
+        sums = [[here[turn] for here in on_row.values() if turn < len(here)] for turn in range(alone)]
+        if deepest > 1:
+            sums.append([at for here in on_row.values() for at in here])
+        frees, holds = [free], [amounts]
+        for together in sums:
+            frees.append(free.copy())
+            holds.append(amounts.copy())
+            for at in together:
+                share, held = self._shares[at], self._held[at]
+                rest = [max(0, held[column] - share.takes.get(column, 0)) for column in columns.tolist()]
+                frees[-1][share.row] += np.array(rest, np.int64)
+                holds[-1][[number_of[uid] for uid in share.pods if uid in number_of]] = 0
+        return np.hstack(frees), np.hstack(holds)
