@@ -243,7 +243,7 @@ def _plain(value: object) -> object:
     return value.value if isinstance(value, Enforcement) else value
 
 
-_MISUSED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+_MISUSED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What the constructors of PyYAML raise, beside their own errors: of 2026-13-01 for one, which looks like a date."""
 
 
@@ -263,6 +263,8 @@ def _yaml_documents(source: str, text: str) -> Iterable[Any]:
         return [document for document in yaml.load_all(text, _Loader) if document is not None]
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not valid YAML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{source}: mappings or lists are nested too deeply; is a bracket left open?") from error
     except _MISUSED as error:
         raise ConfigError(f"{source}: a value is not what it looks like: {error}; put texts into quotes") from error
 

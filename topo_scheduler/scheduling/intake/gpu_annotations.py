@@ -6,9 +6,7 @@ from topo_scheduler.api.annotations import GPU_COUNT, GPU_FRACTION
 from topo_scheduler.api.words import few_of
 from topo_scheduler.state.resources import Amounts, ResourceTable
 
-_PERMISSION = (
-    "ask an administrator to add the namespace to gpusByAnnotation.namespaces of the TopologySchedulerConfig"
-)
+_PERMISSION = "ask an administrator to add the namespace to gpusByAnnotation.namespaces of the TopologySchedulerConfig"
 
 
 def devices_of(amounts: Amounts, resources: ResourceTable) -> list[str]:
@@ -27,8 +25,8 @@ def reserved_only(gpus: int, devices: Sequence[str]) -> str:
     """
     if devices:
         return (
-            f"{GPU_COUNT} asks for {gpus} GPUs, and the limits of the pod for {few_of(devices)}: whole GPUs are reserved"
-            f" for it here as well, and its node gives it only what the limits name; remove {GPU_COUNT}"
+            f"{GPU_COUNT} asks for {gpus} GPUs, and the limits of the pod for {few_of(devices)}: whole GPUs are"
+            f" reserved for it here as well, and its node gives it only what the limits name; remove {GPU_COUNT}"
         )
     return (
         f"{GPU_COUNT} asks for {gpus} GPUs but the pod has no GPU limits: they are reserved for it here, and its node"
