@@ -344,7 +344,7 @@ def _workload(
         return workload, found.doubt
     if claim.problem:
         problems.append(claim.problem)
-    workload.awaits = claim.awaits
+    workload.awaits, workload.too_large = claim.awaits, claim.too_large
     if claim.group is not None:
         workload.group = claim.group
         workload.disruption_mode = claim.group.disruption_mode
