@@ -23,7 +23,7 @@ from tests.helpers import (
 )
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.annotations import WRITTEN, annotation_names
-from topo_scheduler.api.objects import Container, Pod, PodSpec, ResourceRequirements
+from topo_scheduler.api.objects import Container, Pod, PodSpec, Quantity, ResourceRequirements
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import Affinity
@@ -103,7 +103,7 @@ def test_gpus_without_limits_are_charged_and_warned_about() -> None:
 def mig(annotations: dict[str, str]) -> Pod:
     """A pod whose limits name a part of a GPU."""
     pod = make_pod("p", annotations=annotations)
-    part = {"nvidia.com/mig-1g.10gb": 1}
+    part: dict[str, Quantity] = {"nvidia.com/mig-1g.10gb": 1}
     pod.spec.containers[0].resources = ResourceRequirements(part, part)
     return pod
 
