@@ -13,15 +13,36 @@ def read_configuration(path: Path | None) -> Configuration:
     """
     if path is None:
         return Configuration()
+    return load_configuration({str(file): _text(file) for file in _files(path)})
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the file itself, or the YAML files of a folder.
+
+    Raises:
+        ConfigError: the folder has none, or can't be read.
+    """
     try:
-        if path.is_dir():
-            files = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml") and file.is_file())
-            if not files:
-                raise ConfigError(f"{path}: no .yaml file in this folder")
-        else:
-            files = [path]
-        return load_configuration({str(file): file.read_text(encoding="utf-8") for file in files})
+        if not path.is_dir():
+            return [path]
+        files = sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml") and file.is_file())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
+    if not files:
+        raise ConfigError(f"{path}: no .yaml file in this folder")
+    return files
+
+
+def _text(file: Path) -> str:
+    """Return the text of a file.
+
+    Raises:
+        ConfigError: it can't be read, or is not UTF-8.
+    """
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text: {error}") from error
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{file}: line {line} is not UTF-8 text ({error}); save it as UTF-8") from error

@@ -15,8 +15,15 @@ from topo_scheduler.scheduling.extensions.registry import Extensions
 log = logging.getLogger(__name__)
 
 
-def load_extensions(config: SchedulerConfig, guard: Guard | None = None) -> Extensions:
+def load_extensions(
+    config: SchedulerConfig, guard: Guard | None = None, *, remedy: str = "Install it beside the scheduler"
+) -> Extensions:
     """Return the built-in plugin and those that the configuration names, in its order.
+
+    Args:
+        config: names the plugins.
+        guard: calls them; by default nothing limits them.
+        remedy: what to do where one is not installed.
 
     Raises:
         ConfigError: one can't be loaded; the message names it and says why.
@@ -30,7 +37,7 @@ def load_extensions(config: SchedulerConfig, guard: Guard | None = None) -> Exte
         points = found.pop(wanted.name, [])
         if not points:
             others = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none"
-            raise ConfigError(f"{where} is not installed; installed are {others}. Install it beside the scheduler")
+            raise ConfigError(f"{where} is not installed; installed are {others}. {remedy}")
         if len({(point.value, _package(point)) for point in points}) > 1:
             packages = " and ".join(sorted({_package(point) for point in points}))
             raise ConfigError(f"{where} is installed by {packages}; remove one of them")

@@ -191,6 +191,25 @@ def test_annotations_nobody_reads_are_reported() -> None:
     assert "Pod ml/a" in str(problem)
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("gpu-cuont", "gpu-count"),
+        ("GPU-Count", "gpu-count"),
+        ("placement_strategy", "placement-strategy"),
+        ("charged-gpu", None),
+        ("owner", None),
+        ("gpu-count" * 20, None),
+    ],
+)
+def test_what_an_unknown_annotation_may_have_meant_is_asked(written: str, meant: str | None) -> None:
+    (told,) = unknown_annotations([Source("Pod", "ml/a", {PREFIX + written: "4"})])
+    if meant is None:
+        assert told.endswith("was ignored")
+    else:
+        assert told.endswith(f"was ignored; did you mean {PREFIX}{meant}?")
+
+
 def test_of_thousands_of_unknown_annotations_a_few_are_named_and_the_rest_counted() -> None:
     many = {f"{PREFIX}x{at}": "" for at in range(700)}
     told = unknown_annotations([Source("Job", f"ml/{owner}", many) for owner in range(8)])

@@ -183,10 +183,11 @@ def test_all_faults_are_told_at_once() -> None:
         (HOW + "logging: {level: info}\nlogging: {level: debug}", "logging is given twice"),
         (WHAT + "x: !!python/object/apply:os.getcwd []", "not valid YAML"),
         (WHAT + "1: 2", "Keys should be strings"),
+        (WHAT + "spec: " + "[" * 5000, "nested too deeply"),
         (WHAT + "metadata: {name: 2026-13-01}", "not what it looks like: month must be in 1..12; put texts in"),
         (WHAT + "metadata: {name: !!int x}", "not what it looks like"),
         (WHAT + "metadata: {name: " + "9" * 5000 + "}", "not what it looks like"),
-        (WHAT + "metadata: {name: " + "[" * 3000 + "]" * 3000 + "}", "not what it looks like"),
+        (WHAT + "metadata: {name: " + "[" * 3000 + "]" * 3000 + "}", "nested too deeply"),
     ],
 )
 def test_what_is_no_configuration_is_refused(text: str, words: str) -> None:

@@ -126,7 +126,7 @@ def compared(baseline: Mapping[str, Allowed], now: Mapping[str, float], ratios: 
 def below_floors(parts: Mapping[str, Json]) -> list[str]:
     """Return the promised rates and races that a run falls short of, whatever the baseline says."""
     return [
-        f"{promise.tells}: {promise.promised} is promised, {measured:.3g} {promise.unit} measured"
+        f"{promise.tells}: {promise.promised} is promised, {promise.told(measured)} measured"
         for promise in PROMISES
         if promise.at_least and (measured := promise.measured(parts)) is not None and not promise.kept(measured)
     ]

@@ -14,6 +14,7 @@ class Promise:
 
     ``at_least``: it must reach the bound; otherwise it must stay below. ``factor`` from its unit to ``unit``. ``needs``
     figures of the run and the least that each must be: otherwise this one was measured under other conditions.
+    ``healed`` the path of what was healed: gangs that got no room there are told beside the figure, as they have none.
     """
 
     tells: str
@@ -24,6 +25,7 @@ class Promise:
     by: str = ""
     at_least: bool = False
     needs: tuple[tuple[str, float], ...] = ()
+    healed: str = ""
 
     @property
     def promised(self) -> str:
@@ -41,6 +43,19 @@ class Promise:
     def kept(self, measured: float) -> bool:
         """Whether a figure in the unit keeps it."""
         return measured >= self.bound if self.at_least else measured < self.bound
+
+    def told(self, measured: float) -> str:
+        """Return a figure with its unit, in three digits, or as many as show on which side of the bound it is."""
+        digits = max(3, len(f"{abs(measured):.0f}"))
+        while digits < 17 and self.kept(float(f"{measured:.{digits}g}")) != self.kept(measured):
+            digits += 1
+        return f"{measured:.{digits}g} {self.unit}"
+
+    def remark(self, parts: Mapping[str, Json]) -> str:
+        """Return what the figure leaves out in a run: gangs that stayed without room; empty where there are none."""
+        names = ("gangs_that_wait_for_room", "gangs_hit", "their_pods_on_dead_nodes")
+        waits, hit, pods = (int(figure(parts, f"{self.healed}.{name}") or 0) for name in names)
+        return f"{waits} of {hit} gangs ({pods} pods) stayed without room" if self.healed and waits else ""
 
 
 _US: Final = 1e-3
@@ -89,6 +104,7 @@ PROMISES: Final = (
             f"heal.{name}.s_from_not_ready.last_bound_less_the_job_controller",
             30,
             "s",
+            healed=f"heal.{name}",
         )
         for what, name in (("eight nodes", "eight_nodes"), ("a leaf", "leaf"), ("a spine", "spine"))
     ),
@@ -97,6 +113,7 @@ PROMISES: Final = (
         "heal_full.eight_nodes.s_from_not_ready.last_bound_less_the_job_controller",
         30,
         "s",
+        healed="heal_full.eight_nodes",
     ),
     *(
         Promise(

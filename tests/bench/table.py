@@ -132,7 +132,8 @@ def _promises(parts: Mapping[str, Json]) -> Rows:
         if found is None:
             yield one.tells, one.promised, "not measured", ""
         else:
-            yield one.tells, one.promised, f"{found:.3g} {one.unit}", one.kept(found)
+            measured = "; ".join(filter(None, (one.told(found), one.remark(parts))))
+            yield one.tells, one.promised, measured, one.kept(found)
 
 
 _CONTESTANTS: Final = {"ours": "topo-scheduler", "kube_scheduler": "kube-scheduler 1.36.3", "kai": "KAI-Scheduler"}

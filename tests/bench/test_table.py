@@ -7,7 +7,7 @@ import pytest
 from tests.bench.check import of_parts
 from tests.bench.objects import Json
 from tests.bench.parts import PARTS
-from tests.bench.promises import PROMISES
+from tests.bench.promises import PROMISES, Promise
 from tests.bench.ratios import RATIOS, ratios_of
 from tests.bench.results import failures, read
 from tests.bench.table import COPY, page
@@ -60,6 +60,33 @@ def test_starts_and_takeovers_have_promises_with_their_verdicts(kept: Json) -> N
     assert re.search(r"after SIGKILL of the leader.*\| under 2 s \| 2.1 s \| \*\*no\*\* \|", text)
     del kept["parts"]["takeover"]
     assert len(re.findall(r"the longest of three \| under . s \| not measured \|", page(kept))) == 2
+
+
+@pytest.mark.parametrize(
+    ("at_least", "measured", "told"),
+    [
+        (True, 2.998, "2.998 times"),
+        (True, 3.0, "3 times"),
+        (True, 3.0004, "3 times"),
+        (True, 2.9, "2.9 times"),
+        (True, 1234.6, "1235 times"),
+        (False, 2.9996, "2.9996 times"),
+        (False, 3.0, "3 times"),
+    ],
+)
+def test_no_figure_is_rounded_to_the_other_side_of_what_is_promised(at_least: bool, measured: float, told: str) -> None:
+    promise = Promise("pods", "x", 3, "times", at_least=at_least)
+    assert promise.told(measured) == told
+    assert promise.kept(float(told.removesuffix(" times"))) == promise.kept(measured)
+
+
+def test_gangs_that_stayed_without_room_are_told_beside_the_time_of_the_others(kept: Json) -> None:
+    figures = kept["parts"]["heal"]["figures"]["spine"]
+    figures |= {"gangs_that_wait_for_room": 2, "gangs_hit": 5, "their_pods_on_dead_nodes": 17}
+    (row,) = re.findall(r"^\| a spine of 1,000 nodes.*$", page(kept), re.MULTILINE)
+    assert " s; 2 of 5 gangs (17 pods) stayed without room | yes |" in row
+    figures["gangs_that_wait_for_room"] = 0
+    assert "stayed without room" not in page(kept)
 
 
 @pytest.mark.parametrize(("statuses", "rate", "measured"), [(4000, 99.0, True), (4000, 12.0, False), (0, 99.0, False)])

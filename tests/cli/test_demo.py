@@ -147,11 +147,13 @@ def test_what_is_not_bound_in_time_ends_it_with_a_clear_error(monkeypatch: pytes
     assert re.search(r"^Error: \d\d-\S+\.yaml: [1-9]\d* of its pods are not bound within 0 s: .", answer.output, re.M)
 
 
-def test_at_80_columns_no_line_of_the_demo_is_cut_or_longer() -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_at_80_columns_no_line_of_the_demo_is_cut_or_longer(encoding: str) -> None:
     """The table of workloads stays a table; their reasons are wrapped beside their names."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execvp(sys.executable, [sys.executable, "-m", "topo_scheduler", "demo"])
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        os.execvpe(sys.executable, [sys.executable, "-m", "topo_scheduler", "demo"], environment)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
     shown = b""
     with suppress(OSError):  # the other end was closed
@@ -159,8 +161,9 @@ def test_at_80_columns_no_line_of_the_demo_is_cut_or_longer() -> None:
             shown += part
     _, code = os.waitpid(pid, 0)
     assert code == 0
-    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode()).splitlines()
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.decode(encoding)).splitlines()
     assert max(map(len, lines)) <= 80
+    assert not any("\\u" in line for line in lines), "a character that the encoding lacks is shown as its code"
     (head,) = [line for line in lines if line.startswith("WORKLOAD") and "SCORE" in line]
     assert head.split() == ["WORKLOAD", "PODS", "LEAVES", "SCORE"]
     assert any(re.match(r"Job training +4/4 +spine-1/leaf-1 +0\.\d+$", line.rstrip()) for line in lines)

@@ -274,6 +274,17 @@ def test_an_incomplete_gang_waits(served: Served) -> None:
     assert "Gang pair is waiting for 1 of 2 pods" in explain(served, "one")[1]
 
 
+def test_a_plugin_of_the_scheduler_that_is_not_installed_here(served: Served) -> None:
+    served.configure(
+        "apiVersion: topology.scheduler/v1alpha1\nkind: SchedulerConfig\nplugins: [{name: absent, arguments: {}}]\n"
+    )
+    served.create_pod("p", gpus=1)
+    answer = run("explain", "p", "--kubeconfig", served.kubeconfig)
+    assert answer.exit_code == 2
+    assert "plugin absent is not installed" in answer.output
+    assert "install it here too, or name a configuration without it by --config FILE" in answer.output
+
+
 def test_a_refused_pod(served: Served) -> None:
     served.create_pod("wrong", annotations={"topology.scheduler/gpu-count": "many"})
     told = explained(served, "wrong")

@@ -94,6 +94,9 @@ def test_a_pod_that_can_not_be_read_has_no_node_and_the_reason(tmp_path: Path) -
     [
         ("{", "snapshot.json"),
         ("[]", "an object with lists was expected"),
+        ("[" * 5000, "nested too deeply"),
+        ('{"nodes": ' + "[" * 100_000, "nested too deeply"),
+        ("nodes: [!!int x]", "invalid literal for int()"),
         ('{"nods": []}', "unknown key 'nods'"),
         ('{"nodes": [{"metadata": {"name": 7}}]}', "nodes: 7: Expected `str`"),
         ('{"pending": [{"metadata": {"name": "p", "namespace": "n"}, "spec": 1}]}', "pending: n/p: Expected `object`"),

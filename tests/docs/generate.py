@@ -18,6 +18,7 @@ import click
 from prometheus_client.metrics import MetricWrapperBase
 
 from tests.bench.table import page_of_copy
+from tests.docs.rights import RIGHTS
 from topo_scheduler.api import labels
 from topo_scheduler.api.config import TopologySchedulerConfig
 from topo_scheduler.api.links import uplink_label
@@ -370,7 +371,7 @@ def cli_page() -> str:
     parts = [NOTICE, _CLI, f"\n```text\n{_help(cli, 'topo-scheduler')}\n```\n"]
     for name, command in commands().items():
         parts.append(f"\n## {name}\n\n```text\n{_help(command, f'topo-scheduler {name}')}\n```\n")
-    return "".join(parts)
+    return "".join([*parts, RIGHTS])
 
 
 def commands() -> dict[str, click.Command]:

@@ -82,6 +82,17 @@ async def test_a_start_is_told_in_few_lines(
 ) -> None:
     caplog.set_level(logging.INFO, "topo_scheduler")
     await cluster.add_fabric({"s1": [4]})
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guard", "namespace": "default"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "guarded"}}},
+    }
+    kinds = ("Deployment", "ReplicaSet", "StatefulSet")
+    others = [objects.replicated(kind, kind.lower(), 1, 0, scheduler="another") for kind in kinds]
+    await cluster.apply(budget, *others, objects.job("batch", gpus=0, scheduler="another"))
+    for kind in (*kinds, "batch"):
+        await cluster.wait_pods(kind.lower(), 1)
     await start_replica()
     await cluster.apply(objects.pod("first", 1))
     await cluster.wait_bound("first", 1)
@@ -89,7 +100,9 @@ async def test_a_start_is_told_in_few_lines(
     told = told[: next(n for n, line in enumerate(told) if "default/first" in line)]
     assert 1 <= len(told) <= MOST_LINES_AT_START, told
     assert len(set(told)) == len(told), "nothing is said twice"
-    assert not any("broke off" in line or "listed 0" in line for line in told), told
+    assert not any("broke off" in line or "listed" in line for line in told), told
+    (filled,) = [one for one in caplog.records if one.getMessage() == "caches filled, scheduling"]
+    assert (filled.__dict__["nodes"], filled.__dict__["pods"]) == (4, 4)
 
 
 async def test_one_log_line_a_decision(cluster: Cluster, daemon: Replica, caplog: pytest.LogCaptureFixture) -> None:

@@ -72,7 +72,8 @@ async def test_metadata_is_asked_for_alone_and_carries_its_kind() -> None:
 
 
 @virtual_time
-async def test_a_relist_tells_only_what_changed_and_what_vanished() -> None:
+async def test_a_relist_tells_only_what_changed_and_what_vanished(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     async with world() as w:
         for name in ("same", "changed", "deleted", "replaced"):
             w.create_pod(name)
@@ -96,6 +97,8 @@ async def test_a_relist_tells_only_what_changed_and_what_vanished() -> None:
                 ("applied", ["replaced"]),
                 ("deleted", ["deleted"]),
             ]
+            listed = [text for text in caplog.messages if text.startswith("listed")]
+            assert listed == ["listed 3 pods, 1 were deleted meanwhile"], "the first list belongs to the start"
 
 
 @pytest.mark.parametrize("how", ["drop", "end", "truncate", "repeat", "silence"])

@@ -143,6 +143,10 @@ def test_check_config_loads_them_too(tmp_path: Path) -> None:
     answer = CliRunner().invoke(cli, ["check-config", str(file)])
     assert answer.exit_code == 1
     assert "no_such_module" in answer.output
+    file.write_text(head + "[{name: unheard-of}]")
+    answer = CliRunner().invoke(cli, ["check-config", str(file)])
+    assert answer.exit_code == 1
+    assert "Install it here, too" in answer.output
 
 
 def test_the_example_is_found_by_its_own_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ def test_by_default_no_namespace_gets_gpus_that_no_resource_quota_counts(annotat
     assert "namespace default may not" in message
     assert "gpusByAnnotation.namespaces" in message
     assert "limits" in message
+    assert not d.told(pod, Reason.UNENFORCED), "nothing is reserved for it"
 
 
 def test_a_count_that_limits_confirm_needs_no_permission() -> None:

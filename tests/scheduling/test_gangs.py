@@ -269,6 +269,36 @@ def test_the_size_of_a_job(job: Job, size: int | None) -> None:
     assert len(d.flight) == (size is None)
 
 
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (make_job("train", parallelism=2, completions=2, indexed=True), "by parallelism 2 and completions 2"),
+        (make_job("train", parallelism=4, completions=2), "by parallelism 4 and completions 2"),
+        (make_job("train", parallelism=2, completions=9), "by parallelism 2 and completions 9"),
+        (make_job("train", parallelism=2), "by parallelism 2"),
+        (make_job("train", parallelism=5, completions=5), ""),
+        (make_job("train", parallelism=5), ""),
+    ],
+)
+def test_a_gang_that_is_larger_than_its_job_is_told_so(job: Job, why: str) -> None:
+    d = cluster()
+    job.metadata.annotations["topology.scheduler/gang-size"] = "5"
+    d.own(job_owner(job))
+    d.apply(of_job(0), of_job(1))
+    d.step()
+    d.step(2)
+    remedy = "write a topology.scheduler/gang-size of at most 2, or raise these"
+    hint = f": its Job makes at most 2 at once, {why}; {remedy}" if why else ""
+    assert set(d.told()) == {f"Gang train is waiting for 3 of 5 pods{hint}"}
+    job.spec.parallelism = job.spec.completions = 5
+    d.own(job_owner(job))
+    third = of_job(2)
+    d.apply(third)
+    d.step()
+    d.step(2)
+    assert d.told(third) == ["Gang train is waiting for 2 of 5 pods"], "what the Job is now counts"
+
+
 def test_the_size_is_found_again_when_the_job_changes() -> None:
     d = cluster()
     d.own(job_owner(make_job("train", parallelism=4, completions=4, annotations={"gpu-count": "32"})))

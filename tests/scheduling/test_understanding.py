@@ -23,7 +23,7 @@ from tests.helpers import (
 )
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.annotations import WRITTEN, annotation_names
-from topo_scheduler.api.objects import Container, Pod, PodSpec, ResourceRequirements
+from topo_scheduler.api.objects import Container, Pod, PodSpec, Quantity, ResourceRequirements
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import Affinity
@@ -98,6 +98,35 @@ def test_gpus_without_limits_are_charged_and_warned_about() -> None:
     (message,) = warned(found, Reason.UNENFORCED)
     assert "no GPU limits" in message
     assert "set limits" in message
+
+
+def mig(annotations: dict[str, str]) -> Pod:
+    """A pod whose limits name a part of a GPU."""
+    pod = make_pod("p", annotations=annotations)
+    part: dict[str, Quantity] = {"nvidia.com/mig-1g.10gb": 1}
+    pod.spec.containers[0].resources = ResourceRequirements(part, part)
+    return pod
+
+
+def test_gpus_beside_limits_on_parts_of_gpus_are_no_reason_to_set_further_limits() -> None:
+    found = understood(mig({"gpu-count": "2"}))
+    assert found.member.charged_gpus == 2
+    (message,) = warned(found, Reason.UNENFORCED)
+    assert "nvidia.com/mig-1g.10gb" in message
+    assert message.endswith("remove topology.scheduler/gpu-count")
+    assert "nvidia.com/gpu" not in message
+
+
+@pytest.mark.parametrize("pod", [make_pod("p", annotations={"gpu-count": "2"}), mig({"gpu-count": "2"})])
+def test_a_pod_that_is_refused_is_not_said_to_have_gpus_reserved(pod: Pod) -> None:
+    found = understand(pod, Lineage(()), table(), 0, permitted=())
+    assert found.warnings == []
+    assert "namespace default may not" in found.member.problem
+    assert ("set limits on" in found.member.problem) == ("mig" not in found.member.problem)
+    bad = make_pod("p", annotations={"gpu-count": "2", "network-bandwidth": "fast"})
+    found = understood(bad)
+    assert found.member.problem
+    assert found.warnings == []
 
 
 def test_no_gpus_asked_is_no_reason_to_warn() -> None:

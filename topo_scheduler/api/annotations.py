@@ -9,13 +9,14 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final
 
 from topo_scheduler.api.durations import parse_duration
 from topo_scheduler.api.fractions import parse_fraction
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
-from topo_scheduler.api.words import quoted
+from topo_scheduler.api.words import did_you_mean, quoted
 
 GPU_COUNT: Final = PREFIX + "gpu-count"
 GPU_FRACTION: Final = PREFIX + "gpu-fraction"
@@ -83,6 +84,8 @@ MAX_GPUS: Final = 1_000_000
 MOST_UNKNOWN: Final = 8
 """Unknown annotations of a pod and its owners that a warning names."""
 MAX_GANG: Final = 100_000
+_LONGEST_MEANT: Final = 40
+"""Characters behind the prefix of an unknown annotation that may be one of ours with a typing error."""
 
 
 class Strategy(StrEnum):
@@ -320,13 +323,28 @@ def unknown_annotations(chain: Sequence[Source]) -> list[str]:
         for name in source.annotations
         if name.startswith(PREFIX) and name not in KNOWN
     ]
+    ignored = "is not known to this scheduler and was ignored"
     told = [
-        str(Problem(name, f"{source.kind} {source.name}", "is not known to this scheduler and was ignored"))
+        str(Problem(name, f"{source.kind} {source.name}", ignored + _meant(name)))
         for source, name in unknown[:MOST_UNKNOWN]
     ]
     if beyond := len(unknown) - len(told):
         told.append(f"{beyond} more annotations {PREFIX}... of the pod and its owners are not known and were ignored")
     return told
+
+
+@lru_cache(maxsize=256)
+def _meant(name: str) -> str:
+    """Return the question whether an annotation that users may write was meant; empty where none is near.
+
+    The prefix is left out, which all names share. To compare a name costs up to 0.1 ms: names of many pods are alike,
+    and long ones that someone makes up are none of ours.
+    """
+    key = name.removeprefix(PREFIX).lower()
+    if len(key) > _LONGEST_MEANT:
+        return ""
+    asks = did_you_mean(key, [known.removeprefix(PREFIX) for known in _PARSERS])
+    return asks and f"; {asks.replace('mean ', f'mean {PREFIX}')}"
 
 
 def written_number(annotations: Mapping[str, str], name: str) -> int | None:

@@ -5,7 +5,6 @@ in the ConfigMap ``topology-scheduler-config``, as YAML documents in any order, 
 ConfigMap is read as the documents in its ``data``.
 """
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal
@@ -29,7 +28,7 @@ from topo_scheduler.api.sharing import DomainAccess, Fairness, GpusByAnnotation,
 from topo_scheduler.api.small_pods import SmallPods
 from topo_scheduler.api.spares import SparesSpec
 from topo_scheduler.api.waiting import RepairSpec, ReservationSpec
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.words import did_you_mean, few_of
 
 CONFIG_MAP: Final = "topology-scheduler-config"
 
@@ -243,7 +242,7 @@ def _plain(value: object) -> object:
     return value.value if isinstance(value, Enforcement) else value
 
 
-_MISUSED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+_MISUSED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
 """What the constructors of PyYAML raise, beside their own errors: of 2026-13-01 for one, which looks like a date."""
 
 
@@ -263,6 +262,8 @@ def _yaml_documents(source: str, text: str) -> Iterable[Any]:
         return [document for document in yaml.load_all(text, _Loader) if document is not None]
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not valid YAML: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{source}: mappings or lists are nested too deeply; is a bracket left open?") from error
     except _MISUSED as error:
         raise ConfigError(f"{source}: a value is not what it looks like: {error}; put texts into quotes") from error
 
@@ -356,8 +357,7 @@ def _explain(model: type[Model], error: Any) -> str:
     known = _aliases(model, error["loc"][:-1])
     if home := _home(model, error["loc"]):
         return f"  {path}: unknown key; {home}"
-    near = difflib.get_close_matches(str(error["loc"][-1]), known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
+    hint = did_you_mean(str(error["loc"][-1]), known, f"known here: {', '.join(known)}")
     return f"  {path}: unknown key; {hint}"
 
 

@@ -1,6 +1,5 @@
 """What the models of the configuration have in common."""
 
-import difflib
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
@@ -16,6 +15,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from topo_scheduler.api.durations import parse_duration, written_duration
+from topo_scheduler.api.words import did_you_mean
 
 _MOST: Final = 86_400
 """A day, in seconds."""
@@ -48,8 +48,7 @@ def _known_metadata(value: dict[str, Any]) -> dict[str, Any]:
     """Refuse what no object has, as in all other places."""
     for key in value:
         if key not in _METADATA:
-            near = difflib.get_close_matches(key, _METADATA, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(_METADATA[:4])}"
+            hint = did_you_mean(key, _METADATA, f"known here: {', '.join(_METADATA[:4])}")
             raise ValueError(f"unknown key {key}; {hint}")
     return value
 

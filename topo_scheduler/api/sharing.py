@@ -1,6 +1,5 @@
 """How namespaces share a cluster: quotas, access to domains, and whose turn it is."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
@@ -9,6 +8,7 @@ from pydantic import Field, field_validator
 
 from topo_scheduler.api.models import Model, Seconds
 from topo_scheduler.api.quantity import QuantityError, parse_exact
+from topo_scheduler.api.words import did_you_mean
 
 GPUS: Final = "gpus"
 """Name of GPUs of any vendor in a quota, those promised by annotation included."""
@@ -47,8 +47,7 @@ class Quota(Model):
             return value
         for name, quantity in value.items():
             if name not in _PLAIN and "/" not in str(name) and not str(name).startswith("hugepages-"):
-                near = difflib.get_close_matches(str(name), _PLAIN, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"write one of {', '.join(_PLAIN)}, or a full name"
+                hint = did_you_mean(str(name), _PLAIN, f"write one of {', '.join(_PLAIN)}, or a full name")
                 raise ValueError(f"no resource is called {name}; {hint}")
             if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
                 raise ValueError(f"{name}: {quantity!r} is not a quantity such as 500m, 2, 1.5 or 16Gi")

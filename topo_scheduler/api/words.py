@@ -1,6 +1,7 @@
 """Words that messages share."""
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 QUOTED_CHARACTERS: Final = 64
@@ -40,6 +41,19 @@ def quoted(value: object) -> str:
     if isinstance(value, str):
         return repr(clipped(value, QUOTED_CHARACTERS))
     return clipped(repr(value), QUOTED_CHARACTERS)
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", likeness: float = 0.6) -> str:
+    """Return the question whether a known name was meant; where none is near, another hint.
+
+    Args:
+        name: what was written.
+        known: the names there are.
+        otherwise: what is returned where none of them is near.
+        likeness: how near it has to be, from 0 to 1 (the same).
+    """
+    near = difflib.get_close_matches(name, list(known), 1, likeness)
+    return f"did you mean {near[0]}?" if near else otherwise
 
 
 def plural(level: str) -> str:

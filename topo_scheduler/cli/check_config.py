@@ -70,4 +70,4 @@ def _about_plugins(configuration: "Configuration") -> list[str]:
         return []
     from topo_scheduler.loading import load_extensions
 
-    return unknown_scores(configuration, load_extensions(configuration.scheduler))
+    return unknown_scores(configuration, load_extensions(configuration.scheduler, remedy="Install it here, too"))

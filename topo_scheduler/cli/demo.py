@@ -84,7 +84,8 @@ async def _demo(serve: bool, port: int, interpreted: bool) -> None:
         demo.release_lease(server.store, configuration.scheduler.leader_election)
         demo.publish_configuration(server.store, config)
         async with _scheduling(configuration, stop) as leading:
-            with screen.status("starting: kernels are loaded, or compiled the first time") as status:
+            # Every encoding has the characters of this spinner.
+            with screen.status("starting: kernels are loaded, or compiled the first time", spinner="line") as status:
                 await _or_stop(leading.wait(), stop, LEAD_SECONDS, "the scheduler did not start to lead")
                 ready = time.perf_counter()
                 await _place(server.store, manifests, configuration.scheduler.scheduler_name, status.update)

@@ -90,8 +90,9 @@ def command(
     Its nodes are cordoned, and one Migration is created for each gang, and each controller of pods alone, that this
     scheduler placed there. The scheduler holds seats elsewhere before it evicts a pod; --wait shows how far it is, and
     so does `kubectl get migrations -A`. Deleting a Migration cancels it; nodes stay cordoned until you uncordon them.
-    Where recovery is off in the scheduler's configuration, or in dry run, nothing would move: the command refuses and
-    cordons nothing. The exit status is 1 if a Migration failed or was cancelled.
+    Where recovery is off in the scheduler's configuration, or in dry run, the scheduler moves no pod: if a pod would
+    have to move, the command refuses and cordons nothing; if none would, it cordons. The exit status is 1 if it
+    refuses, or if a Migration failed or was cancelled.
     """
     run_async(_drain(target, dry_run, cause, wait, timeout, kubeconfig, context, config_path, config_map, output))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Final
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
@@ -20,6 +21,11 @@ from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.groups import Serving, read_group
 from topo_scheduler.state.storage import Storage
+
+_INSTALL: Final = (
+    "Plugins decide here as they do in the scheduler: install it here too, or name a configuration without it by"
+    " --config FILE"
+)
 
 
 async def _add_groups(client: Client, engine: Engine, listed: Listed, now: float) -> None:
@@ -65,7 +71,7 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
     # The plugins that the scheduler has: without them the answer would be another.
     scheduler = configuration.scheduler
     now = time.monotonic()
-    extensions = load_extensions(scheduler, Isolated(scheduler.plugin_timeout))
+    extensions = load_extensions(scheduler, Isolated(scheduler.plugin_timeout), remedy=_INSTALL)
     engine = Engine(configuration, resolve, extensions, time.time() - now)
     try:
         engine.namespaces_applied((await list_all(client, NAMESPACES))[0])

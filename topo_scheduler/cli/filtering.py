@@ -77,11 +77,16 @@ def read_snapshot(path: Path) -> Mapping[str, Any]:
     """
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SnapshotError(f"{path}: {error}") from error
+    except OSError as error:
+        raise SnapshotError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise SnapshotError(f"{path}: not UTF-8 text: {error}; save it as UTF-8") from error
     try:
         found = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, _Loader)
-    except (json.JSONDecodeError, yaml.YAMLError) as error:
+    except RecursionError as error:
+        raise SnapshotError(f"{path}: mappings or lists are nested too deeply; is a bracket left open?") from error
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        # PyYAML raises more than its own errors, of a date such as 2026-13-01 for one.
         raise SnapshotError(f"{path}: {error}") from error
     if not isinstance(found, Mapping):
         raise SnapshotError(f"{path}: an object with lists was expected, such as {{nodes, pods, pending}}")

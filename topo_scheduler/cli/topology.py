@@ -58,8 +58,8 @@ def command(
 
     Below it, for each level and GPU model, the largest gang that would fit now, and how many free GPUs are stranded.
     Lists nodes and pods once; writes nothing. With --watch they are watched: on a terminal the picture stays in its
-    place, elsewhere one follows the other, with -o json one a line. Levels, labels and GPU resources are those of the
-    scheduler that runs in the cluster: its ConfigMap is read, unless --config names a file.
+    place, elsewhere one follows the other, with -o json one a line. Levels, labels, links and GPU resources are those
+    of the scheduler that runs in the cluster: its ConfigMap is read, unless --config names a file.
     """
     try:
         if watch:

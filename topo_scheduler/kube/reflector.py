@@ -238,7 +238,8 @@ class Reflector(Generic[T]):
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
-        level = logging.INFO if seen or vanished else logging.DEBUG
+        # The first lists of all kinds belong to a start, which is one line: "caches filled".
+        level = logging.INFO if vanished or (seen and self.lists > 1) else logging.DEBUG
         lost = f", {len(vanished)} were deleted meanwhile" if vanished else ""
         logger.log(level, "listed %d %s%s", len(seen), self.resource.described, lost)
 

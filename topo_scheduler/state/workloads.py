@@ -150,7 +150,7 @@ class Workload:
     members are re-placed singly, before that a gang that can't be completed is rolled back. ``group`` the PodGroup
     that says so, if one does; ``level`` of the fabric of which all members must share one domain, ``tiers`` the same as
     a number of levels from the leaf (1) outward; ``subgroups`` pods of consecutive ranks that its controller wants
-    together; ``awaits`` what must appear before its size is known.
+    together; ``awaits`` what must appear before its size is known; ``too_large`` why so many pods never come.
     """
 
     id: str
@@ -165,6 +165,7 @@ class Workload:
     tiers: int = 0
     subgroups: Subgroups = NO_SUBGROUPS
     awaits: str = ""
+    too_large: str = ""
     disruption_mode: Disruption = Disruption.POD
     members: dict[str, Member] = field(default_factory=dict)
     complete: bool = False
@@ -330,6 +331,7 @@ _DESCRIBED: Final = (
     "tiers",
     "subgroups",
     "awaits",
+    "too_large",
     "disruption_mode",
 )
 

@@ -56,7 +56,7 @@ class Claim:
     ``said`` who says so, for messages; ``size`` members at once, None while that is not known; ``named`` whether
     somebody chose the group by its name; ``gang`` False for pods that are placed one by one; ``group`` the PodGroup
     behind it; ``level`` of the fabric of which all members must share one domain; ``awaits`` what must appear first;
-    ``problem`` why the pod can't be placed.
+    ``too_large`` why so many members never come; ``problem`` why the pod can't be placed.
     """
 
     said: str
@@ -68,6 +68,7 @@ class Claim:
     group: PodGroup | None = None
     level: str = ""
     awaits: str = ""
+    too_large: str = ""
     problem: str = ""
 
     def contradicts(self, other: "Claim") -> bool:
@@ -176,7 +177,8 @@ def _ours(pod: Pod, job: Job | None, request: PlacementRequest, others: bool) ->
     if (jobset := pod.metadata.labels.get(JOBSET_NAME)) and request.gang_size_kind not in _BELOW_JOBSET:
         return Claim(said, f"{namespace}/jobsets.jobset.x-k8s.io/{jobset}", jobset, request.gang_size)
     if controller is not None:
-        return Claim(said, controller_id(pod, controller), controller.name, min(request.gang_size, left_of(job)))
+        size = min(request.gang_size, left_of(job))
+        return Claim(said, controller_id(pod, controller), controller.name, size, too_large=_too_large(size, job))
     if others:
         # Whoever named a group another way told whose size this is.
         return None
@@ -275,6 +277,21 @@ def left_of(job: Job | None) -> int:
     if job is None or job.spec.completions is None or not job.status.succeeded:
         return MAX_GANG
     return max(1, job.spec.completions - job.status.succeeded)
+
+
+def _too_large(size: int, job: Job | None) -> str:
+    """Return why a Job never has so many pods at once, and what to do; empty where it may."""
+    if job is None:
+        return ""
+    spec = job.spec
+    most = spec.parallelism if spec.completions is None else min(spec.parallelism, spec.completions)
+    if size <= most:
+        return ""
+    completions = "" if spec.completions is None else f" and completions {spec.completions}"
+    return (
+        f"its Job makes at most {most} at once, by parallelism {spec.parallelism}{completions}; write a"
+        f" {GANG_SIZE} of at most {most}, or raise these"
+    )
 
 
 def job_size(job: Job | None) -> int | None:

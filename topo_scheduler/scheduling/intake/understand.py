@@ -21,6 +21,7 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.sharing import matches
 from topo_scheduler.api.words import clipped
 from topo_scheduler.scheduling.extensions.registry import Extensions
+from topo_scheduler.scheduling.intake.gpu_annotations import devices_of, not_permitted, reserved_only
 from topo_scheduler.scheduling.intake.groups import find_group
 from topo_scheduler.scheduling.intake.ranks import place_in_series
 from topo_scheduler.scheduling.placing.segments import segment_of
@@ -165,7 +166,7 @@ def understand(
     else:
         cls, charged = _class(pod, lineage, request, resources, problems, warnings)
     if (charged or request.gpu_share) and not matches(pod.metadata.namespace, permitted):
-        problems.append(_not_permitted(pod.metadata.namespace, charged))
+        problems.append(not_permitted(pod.metadata.namespace, charged, devices_of(cls.amounts, resources)))
     if told := _told(pod, chain, extensions):
         cls = replace(cls, told=told)
     if constraint := unsupported(pod):
@@ -194,6 +195,8 @@ def understand(
         labels=pod.metadata.labels if workload.group is not None and workload.group.subgroups else None,
         problem=clipped("; ".join(problems), MOST_PROBLEM_CHARACTERS),
     )
+    if charged and not problems:  # of a pod that is refused nothing is reserved
+        warnings.append((Reason.UNENFORCED, reserved_only(charged, devices_of(cls.amounts, resources))))
     return Understood(member, workload, warnings)
 
 
@@ -265,13 +268,6 @@ def _class(
             )
         elif wanted and not limits:
             charged = amounts[GPU] = wanted
-            warnings.append(
-                (
-                    Reason.UNENFORCED,
-                    f"{GPU_COUNT} asks for {wanted} GPUs but the pod has no GPU limits: they are reserved for it here,"
-                    " and its node gives it no device; set limits on nvidia.com/gpu or amd.com/gpu",
-                )
-            )
     constraints, wishes = None, None
     try:
         constraints, wishes = constraints_of(pod), wishes_of(pod)
@@ -279,19 +275,6 @@ def _class(
         problems.append(str(error))
     models = tuple(sorted(request.gpu_models))
     return pod_class(pod, as_amounts(amounts), models, request.bandwidth, constraints, wishes), charged
-
-
-def _not_permitted(namespace: str, gpus: int) -> str:
-    """Return why a namespace gets no GPUs by annotation alone, and what to do."""
-    if gpus:
-        asks = f"annotation {GPU_COUNT} asks for {gpus} GPUs, and the pod has no GPU limits"
-        remedy = "set limits on nvidia.com/gpu or amd.com/gpu, or"
-    else:
-        asks, remedy = f"annotation {GPU_FRACTION} asks for a share of a GPU", "set GPU limits instead, or"
-    return (
-        f"{asks}: no ResourceQuota counts that, and namespace {namespace} may not; {remedy} ask an administrator to"
-        " add the namespace to gpusByAnnotation.namespaces of the TopologySchedulerConfig"
-    )
 
 
 def _share_problems(amounts: Mapping[int, int], wanted: int | None) -> list[str]:
@@ -363,7 +346,7 @@ def _workload(
         return workload, found.doubt
     if claim.problem:
         problems.append(claim.problem)
-    workload.awaits = claim.awaits
+    workload.awaits, workload.too_large = claim.awaits, claim.too_large
     if claim.group is not None:
         workload.group = claim.group
         workload.disruption_mode = claim.group.disruption_mode

@@ -131,6 +131,8 @@ class SettingAside:
         told a few times, however slowly they come, and all are told what holds in the end.
         """
         text = f"Gang {workload.name} is waiting for {lack} of {workload.size} pods"
+        if workload.too_large:
+            text = f"{text}: {workload.too_large}"
         if workload.awaits:
             text = f"Gang {workload.name} is waiting: {workload.awaits}"
         if (shortage := workload.shortage) is None:

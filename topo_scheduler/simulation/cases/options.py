@@ -3,7 +3,6 @@
 ``topo.csv@gpus=8,model=A100`` is a path with options, ``leaf-spine:spines=8,leaves=16`` a generator with its own.
 """
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from topo_scheduler.api.durations import DurationError, parse_duration
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.words import did_you_mean, few_of
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.cases.tables import quoted
 
@@ -47,9 +46,8 @@ class Options:
         """Raise `CaseError` if there is an option that nobody asked for."""
         for name in self.values:
             if name not in self._known:
-                near = difflib.get_close_matches(name, self._known, n=1)
                 known = f"there are {', '.join(sorted(set(self._known)))}" if self._known else "there are none here"
-                hint = f"did you mean {near[0]}?" if near else known
+                hint = did_you_mean(name, self._known, known)
                 raise CaseError(f"{self.spec}: unknown option {quoted(name)}; {hint}")
 
 

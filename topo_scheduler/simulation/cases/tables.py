@@ -1,14 +1,13 @@
 """CSV files, row by row, with messages that name the file, the line, and what to do."""
 
 import csv
-import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from topo_scheduler.api.words import clipped
+from topo_scheduler.api.words import clipped, did_you_mean
 from topo_scheduler.simulation.cases.model import CaseError
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?", re.ASCII)
@@ -127,8 +126,8 @@ def _check_header(path: Path, header: Sequence[str], required: Sequence[str], op
         if name not in known:
             lacking = [one for one in required if one not in header]
             meant = name.lower()
-            near = difflib.get_close_matches(meant, lacking, 1, 0.5) or difflib.get_close_matches(meant, known, 1)
-            remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}; delete it"
+            among_all = did_you_mean(meant, known, f"known are {', '.join(known)}; delete it")
+            remedy = did_you_mean(meant, lacking, among_all, 0.5)
             raise wrong(path, 1, f"unknown column {quoted(name)}", remedy)
     if missing := [name for name in required if name not in header]:
         raise wrong(path, 1, f"column {missing[0]} is missing", f"the columns {', '.join(required)} are needed")
