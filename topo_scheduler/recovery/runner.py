@@ -402,6 +402,7 @@ class RecoveryRunner:
         if self._machine is None:
             return
         self._guard.end_ownerless()
+        self._guard.record_owners()
         out = self._machine.step(self._clock())
         self._moved_owners.follow(self._machine.under_way())
         for instruction in out:
