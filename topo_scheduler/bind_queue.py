@@ -101,6 +101,7 @@ class BindQueue:
         self._held: Counter[str] = Counter()
         self._hanging: set[str] = set()
         self._calm = asyncio.Event()
+        self._hurried = False
 
     @property
     def busy(self) -> bool:
@@ -111,9 +112,14 @@ class BindQueue:
         """Wait until binds neither wait nor are under way, other than those that hang, or so many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
-                while self.busy:
+                while self.busy and not self._hurried:
                     self._calm.clear()
                     await self._calm.wait()
+
+    def hurry(self) -> None:
+        """Let nothing stand back behind binds any more."""
+        self._hurried = True
+        self._calm.set()
 
     def put(self, work: Work, *, first: bool = False) -> None:
         """Let a bind wait for its turn; ``first``: before others of its namespace, as some of its gang are bound."""
@@ -134,6 +140,7 @@ class BindQueue:
         waited = waiting is not None and waiting.recall(gang, uid)
         if not waiting:
             self._waiting.pop(namespace, None)
+        self._note_calm()
         return waited
 
     def take_stuck(self, namespace: str) -> list[str]:
@@ -144,6 +151,7 @@ class BindQueue:
     def clear(self) -> None:
         """Forget all that wait."""
         self._waiting.clear()
+        self._note_calm()
 
     async def take(self) -> Work:
         """Return the next bind for a worker, which calls `done` when it has ended."""
@@ -161,13 +169,18 @@ class BindQueue:
         if seconds < SOON_SECONDS or (namespace not in self._held and namespace not in self._waiting):
             self._hanging.discard(namespace)
         self._grant()
-        if not self.busy:
-            self._calm.set()
+        self._note_calm()
 
     def hangs(self, namespace: str) -> None:
         """Note that the API server answers, but not to a bind of a namespace."""
         if namespace in self._held:
             self._hanging.add(namespace)
+            self._note_calm()
+
+    def _note_calm(self) -> None:
+        """Wake what stands back, where that need not wait any more."""
+        if not self.busy:
+            self._calm.set()
 
     def _grant(self) -> None:
         self._forget_cancelled()

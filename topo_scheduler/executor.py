@@ -11,6 +11,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.bind_plugins import BindPlugins, Refusal
 from topo_scheduler.bind_queue import BindQueue
+from topo_scheduler.gang_marks import GangMarks
 from topo_scheduler.kube.binder import NOT_SETTLED, Binder, BindRequest, BindResult, Outcome
 from topo_scheduler.kube.conditions import ConditionWriter
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
@@ -60,10 +61,6 @@ ROLLBACKS_OF_NAMESPACE: Final = 8
 """Evictions of half-bound gangs on their way, in all and of one namespace, whose webhooks may hang."""
 HANGS_AFTER_SECONDS: Final = 3.0
 """How long a bind may go unanswered before it is asked whether the API server answers otherwise."""
-MARK_DELAY_SECONDS: Final = 1.0
-"""How long marks of complete gangs stand back in any case: more binds may follow."""
-MARK_PATIENCE_SECONDS: Final = 8.0
-"""How much longer they stand back while binds go on. A leader that finds the gang whole marks it in any case."""
 
 _OUTCOMES: Final = {
     Outcome.BOUND: BindOutcome.BOUND,
@@ -137,6 +134,7 @@ class Executor:
         self._evictions = FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_OF_NAMESPACE)
         self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
         self._binds = BindQueue()
+        self._marks = GangMarks(self._binds, self._mark_complete, self._is_known, start)
 
     @property
     def busy(self) -> bool:
@@ -144,8 +142,13 @@ class Executor:
         return self._binds.busy
 
     def drop_binds(self) -> None:
-        """Write no bind that was not begun."""
+        """Write no bind that was not begun, and let nothing stand back behind those that were: the term ends."""
         self._binds.clear()
+        self._marks.hurry()
+
+    async def finish_marks(self) -> None:
+        """Write the conditions of complete gangs that wait, as far as that takes no longer than a few seconds."""
+        await self._marks.finish()
 
     def carry_out(self, instruction: Instruction) -> None:
         """Do it, or start doing it."""
@@ -193,7 +196,7 @@ class Executor:
                 self._engine.bind_recalled(pod.uid, self._binds.recall(pod.namespace, gang, pod.uid), self._clock())
                 self._changed()
             case MarkComplete(pod):
-                self._start(self._mark_complete(pod), f"complete {pod.uid}")
+                self._marks.put(pod)
             case Nominate(pod, node):
                 self._start(self._to.statuses.nominate(pod.namespace, pod.name, pod.uid, node), f"nominate {pod.uid}")
             case Preempt():
@@ -317,10 +320,11 @@ class Executor:
         self._engine.bind_finished(pod.uid, outcome, result.message, self._clock())
         self._changed()
 
-    async def _mark_complete(self, pod: PodRef) -> None:
-        await asyncio.sleep(MARK_DELAY_SECONDS)
-        await self._binds.calm(MARK_PATIENCE_SECONDS)
-        await self._to.statuses.mark_complete(pod.namespace, pod.name, pod.uid, self._wall())
+    async def _mark_complete(self, pod: PodRef, first: bool) -> bool:
+        return await self._to.statuses.mark_complete(pod.namespace, pod.name, pod.uid, self._wall(), first=first)
+
+    def _is_known(self, uid: str) -> bool:
+        return self._engine.workloads.of_pod(uid) is not None
 
     async def _prepare_volumes(self, pod: PodRef, writes: Sequence[VolumeWrite]) -> None:
         result = await self._to.volumes.write(writes)
@@ -362,8 +366,10 @@ class Executor:
             # Only now: the condition must not stand on a pod that stays, and the Eviction API writes one of its own
             # over it.
             self._to.events.record(_regarding(pod), "Normal", Reason.PREEMPTED, preempt.note, "Preempting")
+            # Not within the slot, which the next eviction needs: a webhook on statuses may not answer.
             text = f"{self._name}: preempting to accommodate a higher priority pod"
-            await self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, self._wall())
+            mark = self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, self._wall())
+            self._start(mark, f"preempted {pod.uid}")
 
     def _why_not_evict(self, pod: PodRef) -> str:
         return "" if self._engine.may_evict(pod.uid) else "no workload waits for its room any more"

@@ -41,14 +41,14 @@ from topo_scheduler.owner_confirmation import OwnerConfirmation
 from topo_scheduler.recording.ear import Listener, new_engine, sinks_of_storage
 from topo_scheduler.recovery.runner import RecoveryRunner
 from topo_scheduler.scheduling.extensions.registry import Extensions
-from topo_scheduler.scheduling.instructions import Complain, Tell
+from topo_scheduler.scheduling.instructions import Complain, MarkComplete, Tell
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.groups import Serving
 
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 25.0
-"""Longest wait at the end of a term for binds in flight; below the 30 s a pod usually has to terminate."""
+"""Longest wait at the end of a term for binds in flight and marks; below the 30 s a pod usually has to terminate."""
 STEP_SECONDS: Final = 0.005
 """Longest time decisions hold the event loop at a stretch."""
 EXPLAIN_SECONDS: Final = 0.002
@@ -330,7 +330,11 @@ class Term:
         self._wake.set()
 
     async def _drain(self) -> None:
-        """Write no bind that was not begun, and wait for those that were."""
+        """Write no bind that was not begun, wait for those that were, and write which gangs ran complete.
+
+        What stands back behind binds is written meanwhile. A successor would roll back a gang that is not marked and
+        has lost a member.
+        """
         self._draining = True
         self._executor.drop_binds()
         try:
@@ -338,10 +342,11 @@ class Term:
                 await self._binder.drain()
                 # What the last binds have to tell; what else would be decided now is not carried out any more.
                 for instruction in self.engine.step(self._clock(), time.perf_counter, 0.0):
-                    if isinstance(instruction, Tell | Complain):
+                    if isinstance(instruction, Tell | Complain | MarkComplete):
                         self._executor.carry_out(instruction)
+                await self._executor.finish_marks()
         except TimeoutError:
-            log.error("binds were still in flight when this term ended", extra={"binds": self._binder.in_flight})
+            log.error("writes were still in flight when this term ended", extra={"binds": self._binder.in_flight})
 
     # ------------------------------------------------------------ facts in, beside those of `Facts`
 

@@ -1,5 +1,7 @@
 """A gang that a leader left half bound is completed, or gives back what it holds: no third way lasts."""
 
+import asyncio
+
 import pytest
 
 from topo_scheduler.simulation.apiserver import Delay, Refuse
@@ -9,6 +11,7 @@ from .api import Json
 from .between import left_half_bound
 from .cluster import Cluster, nodes_of
 from .conftest import StartReplica, Trouble
+from .hanging import slow_bindings
 from .replica import configured
 
 WHOLE_NODE = 8
@@ -65,6 +68,44 @@ async def test_a_half_bound_gang_that_ran_complete_stays_though_the_scheduler_re
     await cluster.holds_for(8.0, three, "it ran complete: nothing is evicted")
     await cluster.api.patch("nodes", lost, {"spec": {"unschedulable": False}})
     await cluster.wait_bound("team", 4)
+
+
+@pytest.mark.only("embedded")
+@pytest.mark.parametrize("stands_back", [False, True], ids=["alone", "behind binds of others"])
+async def test_a_leader_that_ends_in_order_marks_the_gangs_that_it_completed_before(
+    cluster: Cluster, trouble: Trouble, start_replica: StartReplica, stands_back: bool
+) -> None:
+    """A successor would roll back a gang that is not marked, and of which a member is gone by then."""
+    leader = await start_replica()
+    await cluster.add_fabric({"s1": [4], "s2": [4]})
+    if stands_back:
+        trouble.faults.add(
+            Delay(1.5), verb="create", resource="pods/binding", where=lambda info: info.name.startswith("single")
+        )
+        await cluster.apply(objects.pod("single", WHOLE_NODE))
+        await asyncio.sleep(0.3)
+    await cluster.apply(objects.gang("team", 4))
+    await cluster.wait_bound("team", 4)
+    await leader.stop()
+    assert sum(map(_ran_complete, await cluster.pods_of("team"))) == 3
+
+
+@pytest.mark.only("embedded")
+async def test_a_gang_whose_last_bind_ends_while_its_leader_ends_is_marked(
+    cluster: Cluster, trouble: Trouble, start_replica: StartReplica
+) -> None:
+    leader = await start_replica()
+    await cluster.add_fabric({"s1": [4]})
+    async with slow_bindings(cluster, 1.5) as seen:
+        await cluster.apply(objects.gang("team", 4))
+        await cluster.wait_until(lambda: _length(seen, 4), 10, "all Bindings on their way")
+        await leader.stop()
+    pods = await cluster.pods_of("team")
+    assert all(nodes_of(pods)) and sum(map(_ran_complete, pods)) == 3
+
+
+async def _length(seen: list[str], count: int) -> bool:
+    return len(set(seen)) >= count
 
 
 def _ran_complete(pod: Json) -> bool:

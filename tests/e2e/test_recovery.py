@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from topo_scheduler.recovery import interference, runner
 from topo_scheduler.simulation.apiserver.faults import Refuse
 
 from . import objects
-from .api import Json
+from .api import ApiError, Json
 from .cluster import Cluster, leaves_of, nodes_of
 from .conftest import StartReplica
 from .replica import configured
@@ -321,6 +322,31 @@ def migration(name: str, *pods: str) -> Json:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"cause": "a test asks for it", "pods": [{"name": pod} for pod in pods]},
     }
+
+
+@pytest.mark.only("embedded")
+async def test_a_later_leader_ends_a_migration_whose_pods_have_gone_when_their_job_is_deleted(
+    cluster: Cluster, migrations: None, start_replica: StartReplica
+) -> None:
+    """No pod is left that would tell it whose replacement the seat is held for."""
+    first = await start_replica(recovering(force_delete=True))
+    await cluster.add_fabric({"s1": [3]})
+    await cluster.apply(objects.gang("team", 2))
+    pods = await cluster.wait_bound("team", 2)
+    async with cluster.without_controllers():  # no pod is made in the place of the lost one
+        await cluster.fail_node(nodes_of(pods)[0])
+        await wait_phase(cluster, "Placing")
+        await first.stop()
+        for pod in await cluster.pods_of("team"):
+            await cluster.api.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
+            with suppress(ApiError):
+                await cluster.api.delete("pods", pod["metadata"]["name"], grace=0)
+        await start_replica(recovering(force_delete=True))
+        await cluster.api.delete("jobs", "team", propagation="Background")
+    ended = await wait_phase(cluster, "Cancelled", timeout=15)
+    assert "Job team" in ended["status"]["message"]
+    await cluster.apply(objects.gang("other", 2))
+    await cluster.wait_bound("other", 2)
 
 
 async def test_a_migration_ends_when_the_job_that_it_moves_is_deleted(

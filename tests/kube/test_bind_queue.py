@@ -200,3 +200,28 @@ async def test_what_stands_back_waits_for_the_last_bind_but_not_for_those_that_h
     await queue.calm(8)
     assert loop.time() - began == 8
     workers.cancel()
+
+
+@pytest.mark.parametrize("ends", ["done", "hangs", "recall", "clear", "hurry"])
+@virtual_time
+async def test_what_stands_back_is_woken_at_once_however_the_last_bind_before_it_ends(ends: str) -> None:
+    queue = BindQueue()
+    queue.put(member("g", 0))
+    if ends in ("done", "hangs"):
+        await queue.take()
+    waits = asyncio.create_task(queue.calm(8))
+    await asyncio.sleep(1)
+    assert not waits.done()
+    match ends:
+        case "done":
+            queue.done(member("g", 0), 1.0)
+        case "hangs":
+            queue.hangs("a")
+        case "recall":
+            assert queue.recall("a", "a/g", "a-g-0")
+        case "clear":
+            queue.clear()
+        case _:
+            queue.hurry()
+    await asyncio.sleep(0.1)
+    assert waits.done()

@@ -12,6 +12,8 @@ import yaml
 
 from tests.crds import serving_migrations
 from tests.e2e.api import Api
+from tests.kube.virtual import virtual_time
+from tests.kube.world import world
 from tests.ship.manifests import BASE
 from topo_scheduler.api.migrations import (
     MOST_AVOIDED,
@@ -20,11 +22,13 @@ from topo_scheduler.api.migrations import (
     MOST_TEXT_CHARACTERS,
     MOST_UID_CHARACTERS,
     Migration,
+    MigrationStatus,
 )
 from topo_scheduler.kube import migrations as module
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.migrations import BEYOND_CAPS, MigrationWriter, Unreadable, read_migration
 from topo_scheduler.recovery.disabled import malformed
+from topo_scheduler.simulation.apiserver import Delay
 
 
 def migration(**spec: Any) -> dict[str, Any]:
@@ -133,3 +137,20 @@ async def test_pages_of_large_migrations_are_small(api: Api, tmp_path: Path, mon
         assert client.traffic.bytes_received - received < 20_000, "without their content"
     finally:
         await client.close()
+
+
+@virtual_time
+async def test_writes_that_one_namespace_does_not_answer_do_not_hold_up_those_of_others() -> None:
+    async with world() as w:
+        w.server.faults.add(Delay(60.0), where=lambda info: "/namespaces/hostile/" in info.path)
+        writer = MigrationWriter(w.client)
+        hostile = [
+            asyncio.create_task(writer.replace_status("hostile", f"m{number}", "uid", "1", MigrationStatus()))
+            for number in range(40)
+        ]
+        await asyncio.sleep(0.1)
+        async with asyncio.timeout(1):
+            assert (await writer.replace_status("mine", "m", "uid", "1", MigrationStatus())).message
+        for task in hostile:
+            task.cancel()
+        await asyncio.gather(*hostile, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from topo_scheduler.kube.podstatus import PodStatusWriter
+from topo_scheduler.kube.podstatus import MOST_EXPLAINED, PodStatusWriter
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 
 from .virtual import virtual_time
@@ -69,3 +69,23 @@ async def test_a_pod_whose_kubelet_is_dead_is_said_to_have_failed() -> None:
         await writes.mark_failed("default", "gone", "uid")
         assert w.server.store.get("pods", "pod", "default")["status"]["phase"] == "Failed"
         assert w.server.store.get("pods", "other", "default")["status"]["phase"] == "Pending"
+
+
+@virtual_time
+async def test_of_conditions_of_one_namespace_that_hang_so_many_wait_and_no_more() -> None:
+    async with world() as w:
+        writes = PodStatusWriter(w.client)
+        w.server.faults.add(Delay(60.0), resource="pods/status")
+        tasks = [
+            asyncio.create_task(writes.mark_preempted("default", f"p{number}", f"uid-{number}", "why", 0.0))
+            for number in range(MOST_EXPLAINED + 20)
+        ]
+        await asyncio.sleep(1)
+        assert sum(task.done() for task in tasks) == 20
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        w.server.faults.clear()
+        pod = w.create_pod("pod")
+        await writes.mark_preempted("default", "pod", pod.metadata.uid, "why", 0.0)
+        assert [one.type for one in w.pod("pod").status.conditions] == ["DisruptionTarget"]

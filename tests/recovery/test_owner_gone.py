@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.kube.test_owners import TEMPLATE, create, ray_cluster
@@ -13,14 +14,24 @@ from tests.kube.world import World as Server
 from tests.kube.world import running, world
 from tests.recovery.test_phases import ON, WIDE, _gang
 from tests.recovery.world import World
-from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec, MigrationStatus, Move, Phase
+from topo_scheduler.api.migrations import (
+    MOST_OWNERS,
+    Migration,
+    MigrationOwner,
+    MigrationPod,
+    MigrationSpec,
+    MigrationStatus,
+    Move,
+    Phase,
+)
 from topo_scheduler.api.objects import ObjectMeta, Pod
 from topo_scheduler.kube.errors import Unreachable
 from topo_scheduler.kube.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
 from topo_scheduler.kube.resources import JOBS
 from topo_scheduler.recovery.moved_owners import ANSWER_SECONDS, MovedOwners
+from topo_scheduler.recovery.tracked import changed_status
 from topo_scheduler.scheduling.instructions import PodRef
-from topo_scheduler.simulation.apiserver import Delay
+from topo_scheduler.simulation.apiserver import Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 
 WHY = "Job g was deleted"
@@ -67,6 +78,38 @@ def test_no_migration_is_planned_for_pods_that_were_learned_after_their_owner_wa
     world_.run(5)
     assert world_.phases() == [Phase.CANCELLED] and world_.condition("Placed")[1] == "OwnerDeleted"
     assert world_.evictions == []
+
+
+OWNER = MigrationOwner("batch/v1", "Job", "g", "uid-g")
+
+
+def test_the_topmost_owners_stand_in_the_status_from_the_next_write_on_and_are_never_dropped() -> None:
+    held = World(ON, WIDE)
+    held.controllers_stand = True
+    _gang(held, "g")
+    held.request("please", "g-0")
+    for one in held.recovery.step(held.now):
+        held.carry_out(one)
+    assert held.phases() == [Phase.PLANNED] and next(iter(held.migrations.values())).status.owners == []
+    held.recovery.owners_read(KEY, [OWNER])
+    held.run(5)
+    (migration,) = held.migrations.values()
+    assert held.phases() == [Phase.PLACING] and migration.status.owners == [OWNER]
+    held.start()  # another daemon
+    held.run(2)
+    held.recovery.owners_read(KEY, [MigrationOwner("batch/v1", "Job", "h", "uid-h")])
+    held.recovery.owner_gone(KEY, WHY)
+    held.run(5)
+    (migration,) = held.migrations.values()
+    assert held.phases() == [Phase.CANCELLED] and [one.uid for one in migration.status.owners] == ["uid-g", "uid-h"]
+
+
+def test_a_status_is_not_written_for_its_owners_alone_and_keeps_few_of_them() -> None:
+    migration = Migration(status=MigrationStatus(phase=Phase.PLACING.value, owners=[OWNER]))
+    many = [MigrationOwner("batch/v1", "Job", f"j{number}", f"uid-{number}") for number in range(2 * MOST_OWNERS)]
+    assert changed_status(migration, 0.0, owners=many) is None
+    status = changed_status(migration, 0.0, message="else", owners=many)
+    assert status is not None and status.owners == [OWNER, *many[: MOST_OWNERS - 1]]
 
 
 # ---------------------------------------------------------------- what follows the owners
@@ -142,6 +185,85 @@ async def test_a_job_that_is_deleted_is_known_at_once(propagation: Any) -> None:
             assert key == KEY and why.startswith("Job g ")
             moves.moved.follow([])
             assert not len(moves.moved) and not moves.moved.needs(job["metadata"]["uid"])
+
+
+@asynccontextmanager
+async def followed_by_a_later_leader(server: Server, *owners: dict[str, Any]) -> AsyncIterator[Moves]:
+    """A Migration whose pods are gone, and the owners of which an earlier leader has written into its status."""
+    found: list[Moves] = []
+    directory = OwnerDirectory(server.client, needed=lambda uid: found[0].moved.needs(uid), clock=now)
+    moves = Moves(server, None, directory)
+    found.append(moves)
+    moves.migration.status.phase = Phase.PLACING
+    read = [_controlled_by(owner) for owner in owners]
+    moves.migration.status.owners = [
+        MigrationOwner(one["apiVersion"], one["kind"], one["name"], one["uid"]) for one in read
+    ]
+    jobs = server.reflector(JOBS, directory.sink(JOBS))  # type: ignore[arg-type]
+    async with running(jobs.run(), directory.run()):
+        await jobs.synced.wait()
+        await moves.follow()
+        yield moves
+
+
+@pytest.mark.parametrize("deleted", ["before", "after", "made anew"])
+@virtual_time
+async def test_a_later_leader_knows_of_a_job_that_is_deleted_though_no_pod_is_left(deleted: str) -> None:
+    async with world() as server:
+        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE})
+        if deleted != "after":
+            server.server.store.delete("jobs.batch", "g", "default", DeleteOptions(propagation="Background"))
+        if deleted == "made anew":
+            create(server, "jobs.batch", "g", spec={"template": TEMPLATE})
+        async with followed_by_a_later_leader(server, job) as moves:
+            if deleted == "after":
+                assert not list(moves.moved.gone()) and moves.moved.needs(job["metadata"]["uid"])
+                server.server.store.delete("jobs.batch", "g", "default", DeleteOptions())
+                await asyncio.sleep(1)
+            ((key, why),) = moves.moved.gone()
+            assert key == KEY and why.startswith("Job g ")
+
+
+@virtual_time
+async def test_a_later_leader_asks_again_for_owners_for_which_the_api_server_did_not_answer() -> None:
+    async with world() as server:
+        job = ray_cluster(server, "g")
+        server.server.store.delete("rayclusters.ray.io", "g", "default", DeleteOptions())
+        rule = server.server.faults.add(Refuse(503), where=lambda info: "/rayclusters/" in info.path)
+        async with followed_by_a_later_leader(server, job) as moves:
+            assert not list(moves.moved.gone())
+            server.server.faults.remove(rule)
+            await moves.follow()
+            assert [key for key, _ in moves.moved.gone()] == [KEY]
+
+
+@virtual_time
+async def test_a_job_that_is_still_there_ends_nothing_under_a_later_leader() -> None:
+    async with world() as server:
+        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE})
+        async with followed_by_a_later_leader(server, job, ray_cluster(server, "whole")) as moves:
+            await asyncio.sleep(2 * NEEDED_SECONDS)
+            assert not list(moves.moved.gone()) and await moves.moved.confirm(KEY)
+
+
+@virtual_time
+async def test_what_was_read_is_told_once_and_is_the_topmost_owner() -> None:
+    async with world() as server:
+        ray = ray_cluster(server, "whole")
+        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE}, owner=ray)
+        async with following(server, job) as moves:
+            ((key, owners),) = moves.moved.take_read()
+            assert key == KEY
+            assert [(one.kind, one.name, one.uid) for one in owners] == [
+                ("RayCluster", "whole", ray["metadata"]["uid"])
+            ]
+            assert moves.moved.take_read() == []
+
+
+@pytest.mark.parametrize("field", ["api_version", "kind", "name", "uid"])
+def test_an_owner_that_the_api_server_would_refuse_is_not_recorded(field: str) -> None:
+    assert OWNER.fits
+    assert not msgspec.structs.replace(OWNER, **{field: "x" * 400}).fits
 
 
 @virtual_time

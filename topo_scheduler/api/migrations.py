@@ -26,6 +26,10 @@ MOST_NAME_CHARACTERS: Final = 253
 MOST_UID_CHARACTERS: Final = 128
 MOST_TEXT_CHARACTERS: Final = 4_096
 """Characters of each other string of a spec."""
+MOST_OWNERS: Final = 64
+"""Entries of ``status.owners``."""
+MOST_API_VERSION_CHARACTERS: Final = 317
+"""Of a group and a version."""
 
 
 class Phase(StrEnum):
@@ -145,6 +149,21 @@ class OtherPod(Value, frozen=True):
     uid: str = ""
 
 
+class MigrationOwner(Value, frozen=True):
+    """``status.owners[]``."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the API server takes it: tenants can write anything into the reference that it comes from."""
+        names = max(len(self.kind), len(self.name)) <= MOST_NAME_CHARACTERS and len(self.uid) <= MOST_UID_CHARACTERS
+        return names and len(self.api_version) <= MOST_API_VERSION_CHARACTERS
+
+
 class MigrationCondition(Value, frozen=True):
     """``status.conditions[]``."""
 
@@ -161,6 +180,8 @@ class MigrationStatus(Base):
     ``policy`` what the gang asked for: ``replace``, ``restart-gang`` or ``shrink``; ``give-way`` where pods leave what
     was lent to them. ``others`` pods that must move as well, by Migrations of their own: nobody is evicted before all
     of them have seats. They stand here, where only the scheduler writes, as they may be of other namespaces.
+    ``owners`` topmost owners of the pods: once these are gone, a later leader has nothing else to know them by. Objects
+    of earlier versions have none.
     """
 
     phase: str = ""
@@ -172,6 +193,7 @@ class MigrationStatus(Base):
     conditions: list[MigrationCondition] = []  # noqa: RUF012
     times: dict[str, str] = {}  # noqa: RUF012
     others: list[OtherPod] = []  # noqa: RUF012
+    owners: list[MigrationOwner] = []  # noqa: RUF012
 
 
 class Migration(Base):

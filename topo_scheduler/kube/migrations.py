@@ -6,7 +6,6 @@ Tenants write Migrations, as large as etcd takes them where the definition has n
 bytes, objects are decoded one at a time, and of one beyond the caps only its identity is returned.
 """
 
-import asyncio
 import enum
 import logging
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ from topo_scheduler.api.migrations import (
     KIND,
     MOST_AVOIDED,
     MOST_NAME_CHARACTERS,
+    MOST_OWNERS,
     MOST_PODS,
     MOST_TEXT_CHARACTERS,
     MOST_UID_CHARACTERS,
@@ -34,6 +34,7 @@ from topo_scheduler.api.migrations import (
 from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject
 from topo_scheduler.kube.client import JSON, Client, decode
 from topo_scheduler.kube.errors import Conflict, Forbidden, KubeError, NotFound, TooLarge
+from topo_scheduler.kube.fair_slots import FairSlots
 from topo_scheduler.kube.resources import Resource
 from topo_scheduler.kube.retrying import retried
 
@@ -49,6 +50,8 @@ PAGE_BYTES: Final = 8 * 1024 * 1024
 
 WRITES_AT_ONCE: Final = 8
 """Each is answered with the whole object."""
+WRITES_OF_NAMESPACE: Final = 4
+"""Those of one namespace, whose webhooks may not answer."""
 BEYOND_CAPS: Final = "BeyondCaps"
 
 _encode = msgspec.json.Encoder().encode
@@ -128,7 +131,7 @@ class MigrationWriter:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._slots = asyncio.Semaphore(WRITES_AT_ONCE)
+        self._slots = FairSlots(WRITES_AT_ONCE, WRITES_OF_NAMESPACE)
 
     async def each(self) -> AsyncIterator[Migration | Unreadable]:
         """Yield all Migrations, one decoded at a time; those that don't decode, or are too large, are logged.
@@ -186,7 +189,7 @@ class MigrationWriter:
             "metadata": {"name": name, "namespace": namespace},
             "spec": msgspec.structs.replace(spec, cause=spec.cause[:MOST_TEXT_CHARACTERS]),
         }
-        return await self._write("POST", MIGRATIONS.collection(namespace), _encode(body))
+        return await self._write(namespace, "POST", MIGRATIONS.collection(namespace), _encode(body))
 
     async def replace_status(
         self, namespace: str, name: str, uid: str, version: str, status: MigrationStatus
@@ -194,7 +197,7 @@ class MigrationWriter:
         """Replace the status of a Migration of this uid, if it is still at this version."""
         metadata = {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": version}
         body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
-        return await self._write("PUT", MIGRATIONS.path(namespace, name, "status"), _encode(body))
+        return await self._write(namespace, "PUT", MIGRATIONS.path(namespace, name, "status"), _encode(body))
 
     async def delete(self, namespace: str, name: str, uid: str, version: str) -> Result:
         """Delete a Migration of this uid, if it is still at this version."""
@@ -209,9 +212,9 @@ class MigrationWriter:
             return Result(Written.FAILED, str(error))
         return Result(Written.WRITTEN)
 
-    async def _write(self, method: str, path: str, body: bytes) -> Result:
+    async def _write(self, namespace: str, method: str, path: str, body: bytes) -> Result:
         try:
-            async with self._slots:
+            async with self._slots.slot(namespace):
                 found = read_migration(await self._send(method, path, body))
             return Result(Written.WRITTEN, migration=found if isinstance(found, Migration) else None)
         except Conflict as error:
@@ -279,6 +282,7 @@ def beyond_caps(migration: Migration) -> str:
         ("spec.avoid", len(spec.avoid), MOST_AVOIDED, entries),
         ("status.moves", len(status.moves), MOST_PODS, entries),
         ("status.others", len(status.others), MOST_PODS, entries),
+        ("status.owners", len(status.owners), MOST_OWNERS, entries),
         ("spec.pods[].name", max((len(pod.name) for pod in spec.pods), default=0), MOST_NAME_CHARACTERS, characters),
         ("spec.pods[].uid", max((len(pod.uid) for pod in spec.pods), default=0), MOST_UID_CHARACTERS, characters),
         ("spec.avoid[]", max(map(len, spec.avoid), default=0), MOST_TEXT_CHARACTERS, characters),

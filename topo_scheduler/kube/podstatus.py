@@ -4,6 +4,7 @@ Of several nominations of a pod only the newest is written. What can't be writte
 """
 
 import logging
+from collections import Counter
 from typing import Any, Final
 
 import msgspec
@@ -23,6 +24,8 @@ TIMEOUT_SECONDS: Final = 10.0
 CONCURRENCY: Final = 16
 OF_NAMESPACE: Final = 6
 """Patches at once, in all and of one namespace, whose webhooks may not answer."""
+MOST_EXPLAINED: Final = 256
+"""Conditions DisruptionTarget of one namespace that are written or wait at once."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -35,6 +38,9 @@ class PodStatusWriter:
         self._slots = FairSlots(CONCURRENCY, OF_NAMESPACE)
         self._nodes: dict[str, str] = {}
         self._writing: set[str] = set()
+        self._failing: set[str] = set()
+        self._explaining: Counter[str] = Counter()
+        """Conditions DisruptionTarget that are being written or wait, by namespace."""
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Set ``nominatedNodeName``; an empty node clears it."""
@@ -50,7 +56,14 @@ class PodStatusWriter:
             self._writing.discard(uid)
 
     async def mark_preempted(self, namespace: str, name: str, uid: str, message: str, now: float) -> None:
-        """Set the condition DisruptionTarget; a pod that is gone by now needs none."""
+        """Set the condition DisruptionTarget; a pod that is gone by now needs none.
+
+        Where `MOST_EXPLAINED` of its namespace wait already, as their webhooks do not answer, it is left out: the
+        event says the same.
+        """
+        if self._explaining[namespace] >= MOST_EXPLAINED:
+            logger.warning("pod %s/%s does not get its condition DisruptionTarget: too many wait", namespace, name)
+            return
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -58,10 +71,19 @@ class PodStatusWriter:
             "message": message,
             "lastTransitionTime": timestamp(now),
         }
-        await self._patch(namespace, name, uid, {"conditions": [condition]}, "condition DisruptionTarget")
+        self._explaining[namespace] += 1
+        try:
+            await self._patch(namespace, name, uid, {"conditions": [condition]}, "condition DisruptionTarget")
+        finally:
+            self._explaining[namespace] -= 1
+            if not self._explaining[namespace]:
+                del self._explaining[namespace]
 
-    async def mark_complete(self, namespace: str, name: str, uid: str, now: float) -> None:
-        """Say that the gang of a pod ran complete; a pod that is gone by now needs it not."""
+    async def mark_complete(self, namespace: str, name: str, uid: str, now: float, *, first: bool = True) -> bool:
+        """Say that the gang of a pod ran complete; return whether that is written, or the pod gone and needs it not.
+
+        That it can't be written is a warning of the ``first`` attempt alone.
+        """
         condition = {
             "type": GANG_COMPLETE,
             "status": "True",
@@ -69,7 +91,8 @@ class PodStatusWriter:
             "message": "all members of its gang were bound at once; the scheduler does not roll the gang back any more",
             "lastTransitionTime": timestamp(now),
         }
-        await self._patch(namespace, name, uid, {"conditions": [condition]}, "condition GangComplete")
+        level = logging.WARNING if first else logging.DEBUG
+        return await self._patch(namespace, name, uid, {"conditions": [condition]}, "condition GangComplete", level)
 
     async def mark_failed(self, namespace: str, name: str, uid: str) -> None:
         """Say that a pod has failed, as the kubelet that would say so is dead; one that is gone by now needs it not.
@@ -77,9 +100,24 @@ class PodStatusWriter:
         A Job with a ``podFailurePolicy``, or with ``podReplacementPolicy: Failed``, keeps a deleted pod by a finalizer
         and makes no other until somebody says so. The pod garbage collector of Kubernetes does the same.
         """
-        await self._patch(namespace, name, uid, {"phase": "Failed"}, "phase Failed")
+        if uid in self._failing:
+            return
+        self._failing.add(uid)
+        try:
+            await self._patch(namespace, name, uid, {"phase": "Failed"}, "phase Failed")
+        finally:
+            self._failing.discard(uid)
 
-    async def _patch(self, namespace: str, name: str, uid: str, status: dict[str, Any], what: str) -> None:
+    async def _patch(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        status: dict[str, Any],
+        what: str,
+        level: int = logging.WARNING,
+    ) -> bool:
+        """Patch a status; return whether it need not be tried again. ``level`` is that of a failure in the log."""
         body = _encode({"metadata": {"uid": uid}, "status": status})
         path = f"{PODS.path(namespace, name)}/status"
 
@@ -94,4 +132,6 @@ class PodStatusWriter:
             except (NotFound, Conflict):
                 logger.debug("pod %s/%s is another one by now: no %s", namespace, name, what)
             except KubeError as error:
-                logger.warning("pod %s/%s does not get its %s: %s", namespace, name, what, error)
+                logger.log(level, "pod %s/%s does not get its %s: %s", namespace, name, what, error)
+                return False
+        return True

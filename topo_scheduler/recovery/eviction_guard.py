@@ -21,6 +21,13 @@ class EvictionGuard:
             assert machine is not None
             machine.owner_gone(key, why)
 
+    def record_owners(self) -> None:
+        """Tell the machine of the topmost owners that were read since."""
+        machine = self._machine()
+        for key, owners in self._moved_owners.take_read() if machine is not None else ():
+            assert machine is not None
+            machine.owners_read(key, owners)
+
     async def why_not_evict(self, key: str) -> str:
         """Return why no pod is evicted for a Migration: an owner of what it moves, or makes room for, is gone.
 

@@ -228,6 +228,7 @@ class Ground:
             message=message,
             policy=policy,
             others=others,
+            owners=known.owners,
             conditions=conditions,
         )
         if status is None:

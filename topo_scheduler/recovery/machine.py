@@ -6,7 +6,7 @@ The facts about pods are the engine's. It is asked, and told which seats to hold
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
-from topo_scheduler.api.migrations import Migration
+from topo_scheduler.api.migrations import Migration, MigrationOwner
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.barrier import Guarded, Repeated, failure_of
 from topo_scheduler.recovery.blocks import Blocks
@@ -135,6 +135,11 @@ class Recovery:
     def owner_gone(self, migration: str, why: str) -> None:
         """The topmost owner of a Migration's pods was deleted, or is being deleted."""
         self.migrations.owner_gone(migration, why)
+
+    def owners_read(self, migration: str, owners: Sequence[MigrationOwner]) -> None:
+        """The topmost owners of a Migration's pods were read: its status keeps them for a later leader."""
+        if (known := self.migrations.ground.tracked.get(migration)) is not None:
+            known.owners = owners
 
     def under_way(self) -> list[Migration]:
         """Return the Migrations that are not over."""

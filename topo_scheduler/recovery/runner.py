@@ -20,6 +20,7 @@ from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import KubeError, NotFound
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
+from topo_scheduler.kube.fair_slots import FairSlots
 from topo_scheduler.kube.migrations import MigrationWriter, Unreadable, Written
 from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.kube.podstatus import PodStatusWriter
@@ -73,6 +74,8 @@ READ_AGAIN: Final = 5.0
 """Seconds after which a pod is read again that could not be."""
 LONGEST_REASON_CHARACTERS: Final = 512
 IN_FLIGHT: Final = 16
+IN_FLIGHT_OF_NAMESPACE: Final = 6
+"""Evictions and reads of pods at once, in all and of one namespace, whose webhooks may not answer."""
 _OUTCOMES: Final = {
     Written.WRITTEN: WriteOutcome.WRITTEN,
     Written.STALE: WriteOutcome.STALE,
@@ -132,7 +135,7 @@ class RecoveryRunner:
         """Uid and version of the Migrations that report already that recovery is off."""
         self._evictor = Evictor(client)
         self._statuses = PodStatusWriter(client)
-        self._slots = asyncio.Semaphore(IN_FLIGHT)
+        self._slots = FairSlots(IN_FLIGHT, IN_FLIGHT_OF_NAMESPACE)
         self._troubles = PodTroubles(
             engine.config.scheduler.scheduler_name, spec.pod_failures, epoch, engine.workloads.decided
         )
@@ -399,6 +402,7 @@ class RecoveryRunner:
         if self._machine is None:
             return
         self._guard.end_ownerless()
+        self._guard.record_owners()
         out = self._machine.step(self._clock())
         self._moved_owners.follow(self._machine.under_way())
         for instruction in out:
@@ -462,17 +466,18 @@ class RecoveryRunner:
         if why := await self._guard.why_not_evict(evict.migration):
             self._evicted(evict, goes=False, reason="OwnerNotConfirmed", message=why)
             return
-        async with self._slots:
+        async with self._slots.slot(pod.namespace):
             recheck = partial(self._guard.why_over, evict.migration)
             grace = 0 if evict.force else None
             result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, grace=grace, recheck=recheck)
-        if evict.force and result.outcome is EvictionOutcome.EVICTED:
-            await self._statuses.mark_failed(pod.namespace, pod.name, pod.uid)
         self._metrics.recovery_evictions.labels(result.outcome.value).inc()
         goes = result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE)
         level = logging.INFO if goes else logging.WARNING
         log.log(level, "moving %s/%s: %s %s", pod.namespace, pod.name, result.outcome.value, result.message)
         self._evicted(evict, goes=goes, reason=_why_not(result.outcome, result.message), message=result.message)
+        if evict.force and result.outcome is EvictionOutcome.EVICTED:
+            # Only now: a webhook on statuses may not answer, and must not hold up the Migration.
+            await self._statuses.mark_failed(pod.namespace, pod.name, pod.uid)
 
     def _evicted(self, evict: EvictPod, *, goes: bool, reason: str, message: str) -> None:
         if self._machine is not None:
@@ -492,7 +497,7 @@ class RecoveryRunner:
         """Return a pod, its owners known; None where it is gone."""
         while True:
             try:
-                async with self._slots:
+                async with self._slots.slot(pod.namespace):
                     found = await self._read(pod)
                 if found is not None:
                     await self._owners.complete(found.metadata)

@@ -8,7 +8,16 @@ from typing import Final
 
 import msgspec
 
-from topo_scheduler.api.migrations import Migration, MigrationCondition, MigrationStatus, Move, OtherPod, Phase
+from topo_scheduler.api.migrations import (
+    MOST_OWNERS,
+    Migration,
+    MigrationCondition,
+    MigrationOwner,
+    MigrationStatus,
+    Move,
+    OtherPod,
+    Phase,
+)
 from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.recovery.instructions import Spent, WriteStatus
 from topo_scheduler.scheduling.barrier import Backoff
@@ -48,7 +57,8 @@ class Tracked:
     the members of the gang when nobody had gone yet, None where this process has not seen that. ``heals`` whether it
     was made for a failed node, whatever it says by now; ``wrote`` the status that this process wrote last; ``ending``
     whether that ends it; ``edited`` whether someone else changed its spec, or which pods it moves; ``owner_gone`` why
-    nothing is moved any more: an owner of its pods was deleted.
+    nothing is moved any more: an owner of its pods was deleted; ``owners`` the topmost owners of its pods, as far as
+    this process has read them: written with the next change of the status.
     """
 
     migration: Migration
@@ -67,6 +77,7 @@ class Tracked:
     ending: bool = False
     edited: bool = False
     owner_gone: str = ""
+    owners: Sequence[MigrationOwner] = ()
     backoff: Backoff = field(default_factory=Backoff)
     """How often carrying it on raised or took too much."""
 
@@ -115,9 +126,13 @@ def changed_status(
     message: str | None = None,
     policy: str | None = None,
     others: Sequence[OtherPod] | None = None,
+    owners: Sequence[MigrationOwner] = (),
     conditions: Sequence[Condition] = (),
 ) -> MigrationStatus | None:
-    """Return the status with changes; None where nothing would change. ``wall`` seconds since the epoch."""
+    """Return the status with changes; None where nothing would change. ``wall`` seconds since the epoch.
+
+    That only the ``owners`` differ is no change that is written for itself.
+    """
     old = migration.status
     wanted = {one.type: one for one in conditions}
     kept: list[MigrationCondition] = []
@@ -139,8 +154,12 @@ def changed_status(
         conditions=kept,
         times=times,
         others=old.others if others is None else list(others),
+        owners=old.owners,
     )
-    return None if status == old else status
+    if status == old:
+        return None
+    status.owners = list({owner.uid: owner for owner in (*old.owners, *owners)}.values())[:MOST_OWNERS]
+    return status
 
 
 def _condition(fresh: Condition, known: MigrationCondition | None, wall: float) -> MigrationCondition:

@@ -1,0 +1,118 @@
+"""Webhooks on the statuses of pods that do not answer hold up no eviction."""
+
+import asyncio
+from typing import Any, cast
+
+from tests.evicting.test_last_check import Events, evicting
+from tests.kube.test_owners import ray_cluster
+from tests.kube.virtual import now, virtual_time
+from tests.kube.world import World, world
+from tests.scheduling.driver import Driver, fabric
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.executor import EVICTIONS_OF_NAMESPACE
+from topo_scheduler.kube.events import EventRecorder
+from topo_scheduler.kube.owners import OwnerDirectory
+from topo_scheduler.kube.podstatus import RETRY_SECONDS
+from topo_scheduler.observability.metrics import Metrics, Snapshot
+from topo_scheduler.recovery.instructions import EvictPod
+from topo_scheduler.recovery.runner import IN_FLIGHT_OF_NAMESPACE, RecoveryRunner
+from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.simulation.apiserver import Delay
+
+KEY = "default/move"
+
+
+@virtual_time
+async def test_all_victims_are_evicted_at_once_though_no_status_can_be_written() -> None:
+    size = 4 * EVICTIONS_OF_NAMESPACE
+    async with world() as w, evicting(w, ray_cluster(w), size) as e:
+        w.server.faults.add(Delay(60.0), resource="pods/status")
+        assert e.decide() == size
+        await asyncio.sleep(1)
+        assert (e.evictions, e.running) == (size, 0)
+
+
+class Machine:
+    """Takes over how evictions ended, and when."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[float, str]] = []
+
+    def evicted(self, migration: str, uid: str, *, goes: bool, **_: object) -> None:
+        assert goes
+        self.ended.append((now(), uid))
+
+
+class Guard:
+    """Lets every pod be evicted."""
+
+    async def why_not_evict(self, key: str) -> str:
+        return ""
+
+    def why_over(self, key: str) -> str:
+        return ""
+
+
+def moving(w: World) -> tuple[RecoveryRunner, Machine]:
+    """A runner whose machine and guard are not real."""
+    machine = Machine()
+    runner = RecoveryRunner(
+        w.client,
+        Driver(fabric({"s/l": 1})).engine,
+        RecoverySpec(),
+        gpu_resources=(),
+        events=cast("EventRecorder", Events()),
+        metrics=Metrics(Snapshot),
+        owners=OwnerDirectory(w.client, clock=now),
+        clock=now,
+        epoch=0.0,
+        start=lambda work, name: None,
+        changed=lambda: None,
+    )
+    replaced = cast("Any", runner)
+    replaced._machine, replaced._guard = machine, Guard()
+    return runner, machine
+
+
+def eviction(w: World, name: str, namespace: str = "default", *, force: bool = False) -> EvictPod:
+    uid = w.create_pod(name, namespace, finalizers=["example.com/wait"]).metadata.uid
+    return EvictPod(KEY, PodRef(namespace, name, uid), force)
+
+
+@virtual_time
+async def test_a_migration_goes_on_though_it_can_not_be_written_that_its_pods_have_failed() -> None:
+    async with world() as w:
+        runner, machine = moving(w)
+        rule = w.server.faults.add(Delay(60.0), resource="pods/status")
+        forced = [eviction(w, f"p{number}", force=True) for number in range(8)]
+        tasks = [asyncio.create_task(runner._evict(one)) for one in forced]
+        await asyncio.sleep(1)
+        assert {uid for _, uid in machine.ended} == {one.pod.uid for one in forced}
+        # They are there because of their finalizers, and evicted again while that is still being written.
+        asked = w.asked("patch", "pods/status")
+        await asyncio.gather(*(runner._evict(one) for one in forced))
+        assert w.asked("patch", "pods/status") == asked
+        w.server.faults.remove(rule)
+        await asyncio.sleep(2 * RETRY_SECONDS)
+        assert all(task.done() for task in tasks)
+        assert {w.pod(one.pod.name).status.phase for one in forced} == {"Failed"}
+
+
+@virtual_time
+async def test_evictions_that_a_namespace_does_not_let_through_do_not_hold_up_migrations_of_others() -> None:
+    async with world() as w:
+        w.server.store.create("namespaces", {"metadata": {"name": "hostile"}}, "")
+        runner, machine = moving(w)
+        w.server.faults.add(
+            Delay(60.0), resource="pods/eviction", where=lambda info: "/namespaces/hostile/" in info.path
+        )
+        hostile = [eviction(w, f"h{number}", "hostile") for number in range(40)]
+        tasks = [asyncio.create_task(runner._evict(one)) for one in hostile]
+        await asyncio.sleep(1)
+        assert w.asked("create", "pods/eviction") == IN_FLIGHT_OF_NAMESPACE
+        began = now()
+        await runner._evict(eviction(w, "mine"))
+        assert now() - began < 1 and len(machine.ended) == 1
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
