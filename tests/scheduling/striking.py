@@ -60,6 +60,7 @@ BOOKKEEPING: Final = (
     "scheduling.world.World.keep",
     "scheduling.world.World.release",
     "scheduling.world.World.remove_node",
+    "scheduling.world.World.take_back",
     "state.accounts.",
     "state.changes.",
     "state.contradictions.",

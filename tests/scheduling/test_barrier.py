@@ -157,6 +157,7 @@ def test_a_failure_between_a_decision_and_its_binds_leaves_nothing_half(
         for group in (first, second):
             stages = {d.engine.workloads.of_pod(pod.metadata.uid)[1].stage for pod in group}  # type: ignore[index]
             assert len(stages) == 1, "all of a gang or nothing"
+        assert d.engine.world.around.kinds.counts.total() == 4, "each pod counts among those that are typical"
     assert bound(d, *first, *second)
     assert all(held(d, node.metadata.name) == 8 for node in fabric({"s1/l1": 4}))
 

@@ -208,12 +208,16 @@ class World:
         self.around.kinds.put(pod.metadata.uid, kind)
 
     def release(self, uid: str) -> Entry | None:
-        """Give back what a pod held."""
-        if self.links.drop(uid):
-            self.improvements += 1
+        """Forget a pod that is gone, or no longer to be placed, and give back what it held."""
         self.around.kinds.drop(uid)
         self.claims.forget(uid)
         self.promises.ended(uid)
+        return self.take_back(uid)
+
+    def take_back(self, uid: str) -> Entry | None:
+        """Give back what a pod held, which may be pending again."""
+        if self.links.drop(uid):
+            self.improvements += 1
         entry = self.ledger.release(uid)
         if entry is not None and entry.row >= 0:
             self._improve(entry.row)

@@ -100,7 +100,7 @@ class Outcomes:
         """Give back what was held for a member whose bind was not asked for yet."""
         self._world.around.storage.release(member.uid)
         self.forget(member.uid)
-        self._world.release(member.uid)
+        self._world.take_back(member.uid)
         workload.unplace(member)
 
     def _assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
@@ -365,7 +365,7 @@ class Outcomes:
         leaf = self._world.leaf_of(member.node)
         node = member.node
         self.half.keep_seat(workload, member, node)
-        self._world.release(member.uid)
+        self._world.take_back(member.uid)
         workload.unplace(member)
         if outcome is BindOutcome.REJECTED and leaf is not None:
             self._world.history.note(leaf, now, good=False)
