@@ -18,9 +18,7 @@ def order_of(workload: Workload) -> Order:
 
 def half_bound(workload: Workload) -> bool:
     """Return whether some members of a gang are bound that never ran whole, and others must yet be."""
-    if not workload.gang or workload.complete or not size_of(workload):
-        return False
-    if not workload.bound:
+    if not workload.gang or workload.complete or not workload.bound or not size_of(workload):
         return False
     bound = sum(m.stage is Stage.BOUND and not (m.leaving or m.evicted) for m in workload.members.values())
     return bound > 0 and max(bound, len(workload.ran)) < workload.size
