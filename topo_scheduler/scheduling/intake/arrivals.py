@@ -208,6 +208,9 @@ class Arrivals:
         self.unread.drop(uid)
         self.leaving.drop(uid)
         self._world.release(uid)
+        workload = self._workloads.leave(uid)  # at once: whatever raises below, no member is left without its entry
+        if workload is not None:
+            self.touch(workload)
         self._outcomes.forget(uid)
         self._pods.drop(uid)
         self._rereading.drop(uid)
@@ -215,9 +218,7 @@ class Arrivals:
         self._drop_unresolved(uid)
         self.siblings.drop(uid)
         self._told.drop(uid)
-        workload = self._workloads.leave(uid)
         if workload is not None:
-            self.touch(workload)
             self._out += self._outcomes.half.marks(workload)
         return workload
 
