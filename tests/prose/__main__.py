@@ -1,0 +1,55 @@
+"""Check the language of the project: ``python -m tests.prose [FILE...]``. Needs nothing but Python.
+
+Prints each finding as ``file:line: what, and what to write instead``; exit code 1 if there is any.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from .extract import Passage, passages, sentences, words_of_page
+from .rules import MOST_WORDS_OF_PAGE, MOST_WORDS_OF_SENTENCE, RULES
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def files() -> list[Path]:
+    """Return the pages and the modules that are checked."""
+    found = [*ROOT.glob("*.md"), *ROOT.glob(".github/**/*.md"), *ROOT.glob("docs/**/*.md")]
+    return sorted([*found, *ROOT.glob("topo_scheduler/**/*.py")])
+
+
+def _of_passage(passage: Passage, *, counted: bool) -> Iterator[str]:
+    for rule in RULES:
+        for match in rule.pattern.finditer(passage.text):
+            yield f"«{match.group(0)}»: {rule.instead}"
+    if counted and passage.prose:
+        for sentence in sentences(passage.text):
+            if (words := len(sentence.split())) > MOST_WORDS_OF_SENTENCE:
+                yield f"a sentence of {words} words, at most {MOST_WORDS_OF_SENTENCE}: {sentence[:60]}"
+
+
+def findings(path: Path) -> Iterator[str]:
+    """Yield what is to be written otherwise in a file, as ``line: what``."""
+    page = path.suffix == ".md"
+    for passage in passages(path):
+        yield from (f"{passage.line}: {found}" for found in _of_passage(passage, counted=page))
+    if page and path.name not in ("CHANGELOG.md",):
+        words = words_of_page(path.read_text(encoding="utf-8"), tables="reference" not in path.parts)
+        if words > MOST_WORDS_OF_PAGE:
+            yield f"1: a page of {words} words, at most {MOST_WORDS_OF_PAGE}: split it by topic"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check files, or all; return the exit code."""
+    count = 0
+    for path in [Path(name).resolve() for name in arguments] or files():
+        for found in findings(path):
+            print(f"{path.relative_to(ROOT)}:{found}")
+            count += 1
+    print(f"{count} findings", file=sys.stderr)
+    return int(count > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

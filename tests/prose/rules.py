@@ -1,0 +1,38 @@
+"""Phrases that are not written in this project, each with what is written instead."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+MOST_WORDS_OF_SENTENCE: Final = 25
+MOST_WORDS_OF_PAGE: Final = 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A phrase to avoid, and what to write instead."""
+
+    pattern: re.Pattern[str]
+    instead: str
+
+
+def _rule(pattern: str, instead: str) -> Rule:
+    return Rule(re.compile(pattern, re.IGNORECASE), instead)
+
+
+RULES: Final = (
+    _rule(r"\b(?:is|are|was|were|be|been) told\b", "is reported, is logged, is published; or name the actor"),
+    _rule(r"\btells?\b (?:why|which|what|how|where|that|of)\b", "reports, shows or says which"),
+    _rule(r"\bit is (?:looked|asked|tried|held|searched|waited|counted)\b", "name the actor"),
+    _rule(r"\b(?:is|are) looked (?:at|for|up)\b", "the scheduler checks, reads or searches for"),
+    _rule(r"\b(?:nobody|somebody|whom|anybody|everybody)\b", "no pod, a pod, which, any user"),
+    _rule(r"\bwho (?:waits?|asks?|has|have|runs?|was|were|is|are|goes|gives?)\b", "workloads that"),
+    _rule(r"\borderly\b", "graceful, gracefully"),
+    _rule(r"\banew\b", "again"),
+    _rule(r"\bwhatever else\b", "name it"),
+    _rule(r"\bbeside that\b", "in addition"),
+    _rule(r"\bso many more\b", "additional"),
+    _rule(r"\bgiv(?:e|es|ing) way\b", "is preempted, makes room"),
+    _rule(r"\bways? out\b", "remedy"),
+    _rule(r"\bmay not yet\b", "is pending"),
+)
