@@ -169,68 +169,77 @@ def _text(text: str | None) -> str:
 _LABELS: Final = """\
 # Node labels
 
-What the scheduler reads from the labels of nodes. It writes none. How to choose and set them:
+This page lists the node labels that the scheduler reads. It writes none. How to choose and set them:
 [label nodes](../how-to/label-nodes.md).
 
-## Where a node hangs: families
+```text
+label on the node                        what the scheduler knows
+topology.scheduler/spine: spine-1        node-3 is below spine-1/leaf-1
+topology.scheduler/leaf: leaf-1
+nvidia.com/gpu.product: NVIDIA-H100      GPU model
+nvidia.com/gpu.clique: clique-7          NVLink domain
+```
 
-A *family* is the set of labels by which one tool tells where a node hangs in the network. Each node's place is read
-from the first family, in configured order, of which it carries a label; labels of two families never mix. Where a row
-has `needs`, the family is chosen only for nodes that carry one of those labels. Domain names are the values of the
-labels.
+## Position in the network: families
+
+A *family* is the set of labels by which one tool describes the position of a node in the network. For each node the
+scheduler uses one family: the first one, in configured order, of which the node carries a label. It never mixes labels
+of two families. If a row has `needs`, the scheduler uses that family only for nodes with one of those labels. The
+values of the labels are the names of the domains.
 """
 _LABELS_LEVELS: Final = """
-Levels from the outside in: {levels}. A level that no node carries does not exist. `topology.families` names the first
-column; its default is {default}. `kubernetes` is never chosen by itself: when configured, it is added outside of
-whichever family applies. `topology.levels` replaces all families by levels of your own.
+Levels from the outside in: {levels}. A level that no node carries does not exist. `topology.families` names families of
+the first column; its default is {default}. `kubernetes` is used only if you configure it. The scheduler then adds its
+levels outside of the family that applies. `topology.levels` replaces all families by levels of your own.
 
-A node that lacks a level which other nodes carry hangs under a child called `{unlabelled}` of its known parent.
+If a node lacks a level that other nodes carry, it belongs to a child called `{unlabelled}` of its known parent.
 """
 _ACCELERATORS: Final = """\
 ## Accelerator domains
 
-NVLink domains and their like are a second tree over the same nodes. Of the labels of a level the first that a node
-carries names its domain; `topology.accelerators` replaces them. Levels from the outside in. How they are used:
-[label nodes](../how-to/label-nodes.md#nvlink-domains).
+NVLink domains and similar interconnects form a second tree over the same nodes. For each level the first label that a
+node carries names its domain. `topology.accelerators` replaces this list. Levels are listed from the outside in. How
+the scheduler uses them: [label nodes](../how-to/label-nodes.md#nvlink-domains).
 
 """
 _RAILS: Final = """
 ## Rails
 
-The leaf switch of a node's NIC of each rail, in rail-optimised fabrics. A node that carries any of them hangs on the
-unit of all nodes with the same leaf switches, whatever else tells a leaf; `topology.rails` replaces them.
+In rail-optimised fabrics these labels name the leaf switch of the node's NIC of each rail. All nodes with the same leaf
+switches form one unit. If a node carries any of these labels, they override all other labels of a leaf.
+`topology.rails` replaces them.
 
 """
 
 _BANDWIDTH: Final = """
 ## Bandwidth of a node's network
 
-A value such as `200Gb`. The first label present wins; `bandwidthLabels` replaces the list. A value that can't be read
-is logged and counts as unknown, and a node of unknown bandwidth is neither filtered nor limited. Without a label
-`links` with `level: node` tells it.
+A value such as `200Gb`. The first label present applies; `bandwidthLabels` replaces the list. If a value cannot be
+read, the scheduler logs it and treats the bandwidth as unknown. It neither filters nor limits nodes of unknown
+bandwidth. For nodes without a label, `links` with `level: node` sets the bandwidth.
 
 """
 _UPLINKS: Final = """
 ## Capacity of an uplink
 
-What the uplink of a node's domain at a level carries in each direction, a value such as `3200Gb`; the same on all nodes
-of the domain. Where they disagree, that is logged and the least holds; a value that can't be read is logged and
-ignored. [Limit links](../how-to/limit-links.md) tells the other ways.
+The capacity in each direction of the uplink of the node's domain at a level, a value such as `3200Gb`. It must be the
+same on all nodes of the domain. If nodes disagree, the scheduler logs it and uses the lowest value. If a value cannot
+be read, the scheduler logs and ignores it. [Limit links](../how-to/limit-links.md) describes other ways to set it.
 
 """
 _SHARING: Final = """\
 ## Shared GPUs
 
-`true` lets pods hold [shares](../how-to/share-gpus.md) of a node's GPUs. Any other value but `false` is logged and
-counts as `false`.
+`true` lets pods hold [shares](../how-to/share-gpus.md) of the node's GPUs. The scheduler logs any value other than
+`true` and `false`, and treats it as `false`.
 
 """
 
 _RESOURCES: Final = """
 ## Resources that are GPUs
 
-No labels, but read from `status.allocatable` beside them; `gpuResources` replaces the list. The GPUs of a node are the
-sum over these.
+These are not labels: the scheduler reads them from `status.allocatable` of the node. `gpuResources` replaces the list.
+The GPUs of a node are the sum over these resources.
 
 """
 
@@ -274,7 +283,7 @@ def labels_page() -> str:
             table(("level", "labels"), accelerators),
             _RAILS,
             table(("labels",), [(f"`{labels.RAIL_LABELS[0]}` to `{labels.RAIL_LABELS[-1]}`",)]),
-            "\n## GPU model\n\nThe first label present wins; `gpuModelLabels` replaces the list.\n\n",
+            "\n## GPU model\n\nThe first label present applies; `gpuModelLabels` replaces the list.\n\n",
             table(("label",), models),
             _wrapped(_BANDWIDTH),
             table(("label",), bandwidths),
@@ -307,13 +316,13 @@ a job. Label values:
 - `verdict`: `placed` or `unschedulable`.
 - `outcome` in `topology_scheduler_bind_duration_seconds`: `bound`, `rejected`, `taken`, `gone`, `withdrawn`,
   `unbound` or `unknown`; what each means is told in
-  [reliability](../explanation/reliability.md#a-bind-whose-end-is-not-known).
+  [reliability](../explanation/writes-and-retries.md#binds-with-an-unknown-outcome).
 - `outcome` in `topology_scheduler_preemption_victims_total` and `topology_scheduler_recovery_evictions_total`:
   `evicted`, `blocked` (a disruption budget does not allow it now), `gone` (there was no such pod any more), `withdrawn`
   (not sent, as it is not wanted any more) or `failed`.
   An eviction that is tried again counts each time.
 - `outcome` in `topology_recovery_duration_seconds`: the last [phase](migrations.md#status) of the Migration, `Done`,
-  `Failed` or `Cancelled`; `cause`: its [cause](../explanation/recovery.md#what-counts-as-a-failure), such as
+  `Failed` or `Cancelled`; `cause`: its [cause](../explanation/failure-detection.md#what-counts-as-a-failure), such as
   `NodeUnreachable`.
 - `phase` in `topology_scheduler_recovery_duration_seconds`: a phase of a Migration that is not the last: `Planned`,
   `Reserving`, `Evicting` or `Placing`.
@@ -362,7 +371,15 @@ def metric_names() -> set[str]:
 _CLI: Final = """\
 # Command line
 
-`topo-scheduler` is the command; `python -m topo_scheduler` is the same. What `--help` says, for every command:
+This page shows the `--help` text of every command, and the RBAC permissions that its users need.
+`python -m topo_scheduler` is the same as `topo-scheduler`. To begin, look at a cluster, then at one pending workload:
+
+```sh
+topo-scheduler topology
+topo-scheduler explain training
+```
+
+All commands:
 """
 
 
