@@ -5,25 +5,26 @@ from typing import Final
 RIGHTS: Final = """
 ## Rights
 
-Commands ask the API server as the user of the kubeconfig. What that user needs, cluster-wide where no namespace is named:
+Commands send requests to the API server as the user of the kubeconfig. The table lists the permissions of that user. They are
+cluster-wide where no namespace is named.
 
-| command | needs | uses where it may |
+| command | needs | uses if allowed |
 | --- | --- | --- |
 | `topology`, `explain`, `drain` | | `list` deployments.apps, to find the scheduler's ConfigMap; `get` that ConfigMap |
 | `topology` | `list` nodes and pods; with `--watch` also `watch` | |
-| `explain` of a bound pod | `get` the pod; of a gang, or by the name of a workload, `list` pods in its namespace | `list` events in its namespace |
-| `explain` of a pending pod | the same, and `list` nodes and pods | `get` the owners of pending pods; `list` namespaces and PodGroups; for pods with claims what the example lists of storage |
+| `explain` of a bound pod | `get` the pod; for a gang, or by the name of a workload, `list` pods in its namespace | `list` events in its namespace |
+| `explain` of a pending pod | the same, and `list` nodes and pods | `get` the owners of pending pods; `list` namespaces and PodGroups; for pods with claims, the storage rules of the example below |
 | `drain --dry-run` | `list` nodes and pods | `get` the Lease of the scheduler |
 | `drain` | the same, `patch` nodes, `list` and `create` migrations.topology.scheduler; with `--wait` also `get` these | `get` the Lease of the scheduler |
 | `check-config --live` | `list` nodes | |
-| `simulate --cluster live` | `list` nodes and pods | `list` whatever else decides about placements |
+| `simulate --cluster live` | `list` nodes and pods | `list` all other objects that influence placements |
 
-A user who may not list Deployments gets the ConfigMap `topology-scheduler-config` of `kube-system`. If it can't be read
-either, these commands warn that defaults are assumed, and `drain` does not know whether recovery is on. `explain`
-says what else it could not read where that may change its answer.
+If a user may not list Deployments, the commands read the ConfigMap `topology-scheduler-config` of `kube-system`. If that cannot be
+read either, the commands warn that they assume defaults. `drain` then does not know whether recovery is enabled. `explain` also
+reports other objects that it could not read, if they may change its answer.
 
-These two ClusterRoles are enough; bind the first to users of `topology` and `explain`, both to users of `drain`. The
-first shows all pods of all namespaces. Owners of further kinds (JobSets, for one) need a rule each.
+These two ClusterRoles are sufficient. Bind the first to users of `topology` and `explain`, and both to users of `drain`. The first
+role shows all pods of all namespaces. Owners of further kinds, such as JobSets, need one more rule each.
 
 ```yaml
 apiVersion: rbac.authorization.k8s.io/v1
