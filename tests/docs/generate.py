@@ -312,7 +312,7 @@ a job. Label values:
 - `level` in `topology_scheduler_gang_score` and `topology_scheduler_gang_hops`: innermost level of which one domain
   holds the gang, `node` for one node.
 - `model`, `member`: a GPU model as nodes tell it, empty where they don't; `node` for members of whole nodes, `typical`
-  for those of [the usual size](../explanation/why-not.md#fragmentation).
+  for those of [the usual size](../explanation/fragmentation.md#fragmentation).
 - `verdict`: `placed` or `unschedulable`.
 - `outcome` in `topology_scheduler_bind_duration_seconds`: `bound`, `rejected`, `taken`, `gone`, `withdrawn`,
   `unbound` or `unknown`; what each means is told in

@@ -1,4 +1,4 @@
-"""The score of pods placed alone, against what docs/explanation/placement.md says in plain Python."""
+"""The score of pods placed alone, against what docs/explanation/bin-packing.md says in plain Python."""
 
 from itertools import combinations_with_replacement
 

@@ -247,7 +247,7 @@ class Every:
         return None
 
     def score(self, leaves: Sequence[Path], now: "Best", rule: "Best") -> int:
-        """The score of some leaves, as docs/explanation/placement.md has it, for gangs that are balanced."""
+        """The score of some leaves, as docs/explanation/scoring.md has it, for gangs that are balanced."""
         by_gpus = any(cls.gpus for cls, _ in self.groups)
         asked = sum((cls.gpus if by_gpus else cls.amount(CPU)) * count for cls, count in self.groups)
 

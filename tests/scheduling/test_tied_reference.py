@@ -80,7 +80,7 @@ class Case:
         return outward, len(used), used[-1] - used[0], -score, used
 
     def _score(self, leaves: Sequence[str], outward: int, rule: tuple[int, int]) -> int:
-        """The score as docs/explanation/placement.md has it."""
+        """The score as docs/explanation/scoring.md has it."""
         asked = self.members - (self.tie == "launcher")
 
         def sums(machines: Iterable[Machine]) -> tuple[int, int]:

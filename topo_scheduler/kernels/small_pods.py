@@ -1,7 +1,7 @@
 """The score of pods that are placed alone: what they leave unusable for typical pods, and how well a share fits.
 
 It grew out of the fragmentation gradient (see `fragmentation`), and all of it is in integers as well. What differs is
-told in docs/explanation/placement.md. The worth of what is left of a GPU comes from the prices of the cutting stock
+told in docs/explanation/bin-packing.md. The worth of what is left of a GPU comes from the prices of the cutting stock
 problem: Gilmore and Gomory, "A Linear Programming Approach to the Cutting-Stock Problem", Operations Research, 1961.
 """
 

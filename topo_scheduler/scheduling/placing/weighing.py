@@ -1,4 +1,4 @@
-"""The weighted score of sets of leaves, whoever takes them: the formulas stand in docs/explanation/placement.md."""
+"""The weighted score of sets of leaves, whoever takes them: the formulas stand in docs/explanation/scoring.md."""
 
 from typing import Final
 
