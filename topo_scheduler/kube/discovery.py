@@ -6,14 +6,10 @@ import time
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
-import msgspec
-
-from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import PartialObject
-from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.errors import NotFound
+from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.resources import Resource, group_version_path
-from topo_scheduler.kube.retrying import retried
+from topo_scheduler.kube.served import served_kinds, served_versions
 
 logger = logging.getLogger(__name__)
 
@@ -26,36 +22,8 @@ MISSING_SECONDS = 60.0
 LIST_SECONDS = 10.0
 """How long the list of served groups and versions is believed where one is missing there."""
 
-TIMEOUT_SECONDS = 10.0
 CORE = "v1"
 """The only version of the group without a name."""
-
-
-class _Kind(Base):
-    name: str = ""
-    kind: str = ""
-    namespaced: bool = False
-    verbs: tuple[str, ...] = ()
-
-
-class _Kinds(Base):
-    resources: list[_Kind] | None = None
-
-
-class _Version(Base):
-    group_version: str = ""
-
-
-class _Group(Base):
-    versions: tuple[_Version, ...] = ()
-
-
-class _Groups(Base):
-    groups: tuple[_Group, ...] = ()
-
-
-_kinds = msgspec.json.Decoder(_Kinds)
-_groups = msgspec.json.Decoder(_Groups)
 
 
 class Discovery:
@@ -90,13 +58,12 @@ class Discovery:
         return None
 
     async def _find(self, api_version: str, kind: str) -> Resource[PartialObject] | None:
-        path = group_version_path(api_version)
         # Not one lock for all groups: one whose server hangs must not delay the others.
         async with self._locks.setdefault(api_version, asyncio.Lock()):
             learnt, kinds = self._groups.get(api_version, (float("-inf"), {}))
             age = self._clock() - learnt
             if age > KEPT_SECONDS or (kind not in kinds and age > MISSING_SECONDS):
-                kinds = await self._ask(api_version, path)
+                kinds = await self._ask(api_version)
                 self._groups[api_version] = (self._clock(), kinds)
         return kinds.get(kind)
 
@@ -109,27 +76,18 @@ class Discovery:
     async def _is_served(self, api_version: str) -> bool:
         async with self._locks.setdefault("", asyncio.Lock()):
             if api_version not in self._versions and self._clock() - self._listed >= LIST_SECONDS:
-                answer = await retried(
-                    lambda: self._client.request("GET", "/apis", timeout=TIMEOUT_SECONDS), attempts=4, longest=5.0
-                )
-                groups = decode(_groups, answer).groups
-                self._versions = frozenset(one.group_version for group in groups for one in group.versions)
+                groups = await served_versions(self._client)
+                self._versions = frozenset(f"{group}/{version}" for group in groups for version in groups[group])
                 self._listed = self._clock()
                 self._groups = {name: kinds for name, kinds in self._groups.items() if name in {*self._versions, CORE}}
         return api_version in self._versions
 
-    async def _ask(self, api_version: str, path: str) -> dict[str, Resource[PartialObject]]:
-        try:
-            answer = await retried(
-                lambda: self._client.request("GET", path, timeout=TIMEOUT_SECONDS), attempts=4, longest=5.0
-            )
-        except NotFound:
-            return {}
+    async def _ask(self, api_version: str) -> dict[str, Resource[PartialObject]]:
         group, slash, version = api_version.rpartition("/")
         return {
             served.kind: Resource(
                 group if slash else "", version, served.name, served.kind, PartialObject, served.namespaced, True
             )
-            for served in decode(_kinds, answer).resources or []
+            for served in await served_kinds(self._client, api_version)
             if "/" not in served.name and "get" in served.verbs
         }

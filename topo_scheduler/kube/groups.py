@@ -12,15 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
-import msgspec
-
-from topo_scheduler.api.base import Base
 from topo_scheduler.api.groups import PLURAL, VERSIONS, GroupApi, PodGroupObject
-from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.errors import KubeError, NotFound
+from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.errors import KubeError
 from topo_scheduler.kube.reflector import Reflector
-from topo_scheduler.kube.resources import Resource, group_version_path
-from topo_scheduler.kube.retrying import retried
+from topo_scheduler.kube.resources import Resource
+from topo_scheduler.kube.served import served_kinds, served_versions
 from topo_scheduler.kube.sinks import Deleted
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving, read_group
 
@@ -31,8 +28,6 @@ ASK_SECONDS: Final = 30.0
 
 SOON_SECONDS: Final = 1.0
 """The least time between two questions, however often a pod names what is not there."""
-
-TIMEOUT_SECONDS: Final = 10.0
 
 Found = Resource[PodGroupObject]
 
@@ -50,41 +45,13 @@ class GroupFacts(Protocol):
         """What is known of an API, and when it was asked for."""
 
 
-class _Version(Base):
-    version: str = ""
-
-
-class _Group(Base):
-    name: str = ""
-    versions: list[_Version] = []  # noqa: RUF012 - msgspec copies defaults
-
-
-class _Groups(Base):
-    groups: list[_Group] = []  # noqa: RUF012
-
-
-class _Kind(Base):
-    name: str = ""
-    namespaced: bool = False
-    verbs: tuple[str, ...] = ()
-
-
-class _Kinds(Base):
-    resources: list[_Kind] | None = None
-
-
-_groups: Final = msgspec.json.Decoder(_Groups)
-_kinds: Final = msgspec.json.Decoder(_Kinds)
-
-
 async def served_groups(client: Client) -> dict[GroupApi, Found]:
     """Return the PodGroups that are served, in the newest version of each API that is understood.
 
     Raises:
         KubeError: no answer.
     """
-    answer = await _get(client, "/apis")
-    listed = {group.name: {one.version for one in group.versions} for group in decode(_groups, answer).groups}
+    listed = await served_versions(client)
     found = {}
     for api, versions in VERSIONS.items():
         for version in versions:
@@ -95,16 +62,8 @@ async def served_groups(client: Client) -> dict[GroupApi, Found]:
 
 
 async def _has_groups(client: Client, api_version: str) -> bool:
-    try:
-        answer = await _get(client, group_version_path(api_version))
-    except NotFound:
-        return False  # it went between two questions
-    kinds = decode(_kinds, answer).resources or []
+    kinds = await served_kinds(client, api_version)
     return any(kind.name == PLURAL and kind.namespaced and {"list", "watch"} <= set(kind.verbs) for kind in kinds)
-
-
-async def _get(client: Client, path: str) -> bytes:
-    return await retried(lambda: client.request("GET", path, timeout=TIMEOUT_SECONDS), attempts=4, longest=5.0)
 
 
 @dataclass(slots=True)
