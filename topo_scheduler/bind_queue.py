@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Final
 
 from topo_scheduler.api.annotations import GANG_ID
-from topo_scheduler.scheduling.instructions import Bind, Rehearse
+from topo_scheduler.scheduling.instructions import Bind, DryRunBind
 
-Work = Bind | Rehearse
+Work = Bind | DryRunBind
 
 PER_IDLE: Final = 5
 """Workers that a namespace may hold for each that is idle: 40 of 48 where no other namespace binds."""
@@ -39,7 +39,7 @@ def gang_of(work: Work) -> str:
     return bind.annotations.get(GANG_ID) or bind.pod.uid
 
 
-class _Waiting:
+class _NamespaceQueue:
     """Binds of one namespace, those of a gang together; gangs that have begun go first. By gang and uid of the pod."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ class BindQueue:
     """All methods are called on one event loop."""
 
     def __init__(self) -> None:
-        self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
+        self._waiting: OrderedDict[str, _NamespaceQueue] = OrderedDict()
         self._idle: deque[asyncio.Future[Work]] = deque()
         self._held: Counter[str] = Counter()
         self._hanging: set[str] = set()
@@ -125,7 +125,7 @@ class BindQueue:
         """Let a bind wait for its turn; ``first``: before others of its namespace, as some of its gang are bound."""
         namespace = namespace_of(work)
         if namespace not in self._waiting:
-            self._waiting[namespace] = _Waiting()
+            self._waiting[namespace] = _NamespaceQueue()
         self._waiting[namespace].put(work, first=first)
         self._grant()
 

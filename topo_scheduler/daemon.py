@@ -58,10 +58,10 @@ MODULES_OF_A_TERM: Final = (
 whose first request fails."""
 MBIT: Final = 1e6
 _ANSWERS: Final = {
-    Access.ALLOWED: health.Answer.ALLOWED,
-    Access.UNAUTHENTICATED: health.Answer.UNAUTHENTICATED,
-    Access.FORBIDDEN: health.Answer.FORBIDDEN,
-    Access.UNKNOWN: health.Answer.UNAVAILABLE,
+    Access.ALLOWED: health.ScrapeVerdict.ALLOWED,
+    Access.UNAUTHENTICATED: health.ScrapeVerdict.UNAUTHENTICATED,
+    Access.FORBIDDEN: health.ScrapeVerdict.FORBIDDEN,
+    Access.UNKNOWN: health.ScrapeVerdict.UNAVAILABLE,
 }
 CONFIG_POLL_SECONDS: Final = 2.0
 """How often configuration files are looked at: a ConfigMap reaches its pod within a minute anyway."""
@@ -155,7 +155,7 @@ class Daemon:
             return None
         reviewer = TokenReviewer(self.client)
 
-        async def authorize(token: str) -> health.Answer:
+        async def authorize(token: str) -> health.ScrapeVerdict:
             return _ANSWERS[await reviewer.access(token)]
 
         return authorize

@@ -12,10 +12,10 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.bind_plugins import BindPlugins, Refusal
 from topo_scheduler.bind_queue import BindQueue
 from topo_scheduler.gang_marks import GangMarks
-from topo_scheduler.kube.binder import NOT_SETTLED, Binder, BindRequest, BindResult, Outcome
+from topo_scheduler.kube.binder import NOT_SETTLED, Binder, BindRequest, BindResult, BindStatus
 from topo_scheduler.kube.conditions import ConditionWriter
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
-from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
+from topo_scheduler.kube.evictions import EvictionStatus, Evictor
 from topo_scheduler.kube.fair_slots import FairSlots
 from topo_scheduler.kube.group_conditions import GroupConditionWriter, GroupMark
 from topo_scheduler.kube.podstatus import PodStatusWriter
@@ -26,13 +26,14 @@ from topo_scheduler.owner_confirmation import CONFIRMED_SECONDS, Confirm
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
-    Announce,
     Bind,
     BindOutcome,
-    Complain,
     CountFailure,
+    DryRunBind,
+    EmitEvent,
     Evict,
     Instruction,
+    LogWarning,
     MarkComplete,
     MarkGroup,
     MarkUnschedulable,
@@ -41,8 +42,7 @@ from topo_scheduler.scheduling.instructions import (
     Preempt,
     PrepareVolumes,
     Recall,
-    Rehearse,
-    Tell,
+    RecordDecision,
     Withdraw,
 )
 from topo_scheduler.scheduling.instructions import (
@@ -63,20 +63,20 @@ HANGS_AFTER_SECONDS: Final = 3.0
 """How long a bind may go unanswered before it is asked whether the API server answers otherwise."""
 
 _OUTCOMES: Final = {
-    Outcome.BOUND: BindOutcome.BOUND,
-    Outcome.TAKEN: BindOutcome.TAKEN,
-    Outcome.GONE: BindOutcome.GONE,
-    Outcome.REJECTED: BindOutcome.REJECTED,
-    Outcome.WITHDRAWN: BindOutcome.WITHDRAWN,
+    BindStatus.BOUND: BindOutcome.BOUND,
+    BindStatus.TAKEN: BindOutcome.TAKEN,
+    BindStatus.GONE: BindOutcome.GONE,
+    BindStatus.REJECTED: BindOutcome.REJECTED,
+    BindStatus.WITHDRAWN: BindOutcome.WITHDRAWN,
     # Certain or not: what was decided stays decided, and is written again to the same node.
-    Outcome.UNBOUND: BindOutcome.UNKNOWN,
-    Outcome.UNKNOWN: BindOutcome.UNKNOWN,
+    BindStatus.UNBOUND: BindOutcome.UNKNOWN,
+    BindStatus.UNKNOWN: BindOutcome.UNKNOWN,
 }
 
 _ENDED: Final = {
-    EvictionOutcome.EVICTED: Ended.GOING,
-    EvictionOutcome.GONE: Ended.GOING,
-    EvictionOutcome.WITHDRAWN: Ended.WITHDRAWN,
+    EvictionStatus.EVICTED: Ended.GOING,
+    EvictionStatus.GONE: Ended.GOING,
+    EvictionStatus.WITHDRAWN: Ended.WITHDRAWN,
 }
 
 
@@ -153,12 +153,12 @@ class Executor:
     def carry_out(self, instruction: Instruction) -> None:
         """Do it, or start doing it."""
         match instruction:
-            case Bind() | Rehearse():
+            case Bind() | DryRunBind():
                 bind = instruction if isinstance(instruction, Bind) else instruction.bind
                 self._binds.put(instruction, first=self._engine.goes_first(bind.pod.uid))
             case PrepareVolumes(pod, writes):
                 self._start(self._prepare_volumes(pod, writes), f"volumes {pod.uid}")
-            case Tell(pod, warning, reason, message):
+            case EmitEvent(pod, warning, reason, message):
                 action = "Binding" if reason == "Scheduled" else "Scheduling"
                 more = reason == Reason.FAILED_SCHEDULING and self._more_follows(pod)
                 severity: Literal["Normal", "Warning"] = "Warning" if warning else "Normal"
@@ -181,10 +181,10 @@ class Executor:
                         instruction.message,
                     )
                 )
-            case Announce(decision, seconds):
+            case RecordDecision(decision, seconds):
                 self._metrics.decided(decision, seconds)
                 log_decision(decision, seconds)
-            case Complain(message):
+            case LogWarning(message):
                 log.warning(message)
             case CountFailure(phase, kind):
                 self._metrics.set_aside.labels(phase, kind).inc()
@@ -271,7 +271,7 @@ class Executor:
         result = await self._watched_bind(request.bind)
         now = self._clock()
         self._metrics.bound(result.outcome.value, result.latency)
-        if result.outcome is Outcome.BOUND:
+        if result.outcome is BindStatus.BOUND:
             self._metrics.latency.observe(now - bind.queued)
             self._to.conditions.forget(pod.uid)
             self._to.plugins.bound(request)
@@ -315,7 +315,7 @@ class Executor:
         pod = bind.pod
         request = BindRequest(pod.namespace, pod.name, pod.uid, bind.node, bind.annotations)
         result = await self._to.binder.withdraw(request)
-        outcome = BindOutcome.WITHDRAWN if result.outcome is Outcome.UNBOUND else _OUTCOMES[result.outcome]
+        outcome = BindOutcome.WITHDRAWN if result.outcome is BindStatus.UNBOUND else _OUTCOMES[result.outcome]
         self._to.plugins.forget(pod.uid)
         self._engine.bind_finished(pod.uid, outcome, result.message, self._clock())
         self._changed()
@@ -337,7 +337,7 @@ class Executor:
         async with self._rollbacks.slot(pod.namespace):
             result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid)
         log.warning("evicting %s/%s: %s: %s", pod.namespace, pod.name, message, result.outcome.value)
-        if result.outcome in (EvictionOutcome.BLOCKED, EvictionOutcome.FAILED):
+        if result.outcome in (EvictionStatus.BLOCKED, EvictionStatus.FAILED):
             log.error("pod %s/%s stays bound without its gang: %s", pod.namespace, pod.name, result.message)
             self._engine.rollback_refused(pod.uid, result.message, self._clock())
             self._changed()
@@ -362,7 +362,7 @@ class Executor:
         self._metrics.preempted.labels(result.outcome.value).inc()
         log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
         self._eviction_ended(pod, _ENDED.get(result.outcome, Ended.REFUSED), result.message)
-        if result.outcome is EvictionOutcome.EVICTED:
+        if result.outcome is EvictionStatus.EVICTED:
             # Only now: the condition must not stand on a pod that stays, and the Eviction API writes one of its own
             # over it.
             self._to.events.record(_regarding(pod), "Normal", Reason.PREEMPTED, preempt.note, "Preempting")

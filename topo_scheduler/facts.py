@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
+from topo_scheduler.api.objects import DisruptionBudget, Node, PartialObject, Pod
 from topo_scheduler.kube.sinks import Deleted
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
@@ -87,7 +87,7 @@ class Facts:
             self._groups_listed(api)
         self._wake()
 
-    def budgets_applied(self, budgets: Sequence[Budget]) -> None:
+    def budgets_applied(self, budgets: Sequence[DisruptionBudget]) -> None:
         """Disruption budgets appeared or changed."""
         self._engine.budgets_applied(budgets)
         self._wake()

@@ -40,7 +40,7 @@ Write = Callable[[PodRef, bool], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Mark:
+class _WaitingMark:
     pod: PodRef
     failures: int = 0
 
@@ -66,7 +66,7 @@ class GangMarks:
         self._write = write
         self._known = known
         self._start = start
-        self._queue: FairQueue[str, _Mark] = FairQueue(IN_FLIGHT_OF_NAMESPACE)
+        self._queue: FairQueue[str, _WaitingMark] = FairQueue(IN_FLIGHT_OF_NAMESPACE)
         """By uid of the pod; ``since`` is when the mark is due, by the clock of the event loop."""
         self._under_way = 0
         self._changed = asyncio.Event()
@@ -80,7 +80,7 @@ class GangMarks:
 
     def put(self, pod: PodRef) -> None:
         """Let a pod be marked before long."""
-        self._put(_Mark(pod), DELAY_SECONDS)
+        self._put(_WaitingMark(pod), DELAY_SECONDS)
         if self._done.is_set():
             self._done.clear()
             self._start(self._run(), "marks of complete gangs")
@@ -127,7 +127,7 @@ class GangMarks:
                 await self._binds.calm(due + PATIENCE_SECONDS - loop.time())
         return False
 
-    async def _one(self, uid: str, mark: _Mark) -> None:
+    async def _one(self, uid: str, mark: _WaitingMark) -> None:
         written = False
         try:
             gone = mark.failures and not self._known(uid)
@@ -137,15 +137,15 @@ class GangMarks:
             self._under_way -= 1
             self._changed.set()
         if not written and not self._ending:
-            self._again(_Mark(mark.pod, mark.failures + 1))
+            self._again(_WaitingMark(mark.pod, mark.failures + 1))
 
-    def _again(self, mark: _Mark) -> None:
+    def _again(self, mark: _WaitingMark) -> None:
         if self._queue.count(mark.pod.namespace) >= WAITING_OF_NAMESPACE:
             log.warning("pod %s/%s is not marked: too many of its namespace wait", mark.pod.namespace, mark.pod.name)
             return
         self._put(mark, doubled(FIRST_PAUSE_SECONDS, mark.failures, LONGEST_PAUSE_SECONDS))
 
-    def _put(self, mark: _Mark, seconds: float) -> None:
+    def _put(self, mark: _WaitingMark, seconds: float) -> None:
         due = asyncio.get_running_loop().time() + seconds
         self._queue.put(mark.pod.uid, mark.pod.namespace, due, mark)
         self._changed.set()

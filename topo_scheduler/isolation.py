@@ -56,7 +56,7 @@ class _Nobody:
         """Nobody counts."""
 
 
-class _Job:
+class _PluginCall:
     """One call and its end."""
 
     def __init__(self, work: Callable[[], Any], ended: Callable[[], None]) -> None:
@@ -71,7 +71,7 @@ class _Worker(threading.Thread):
 
     def __init__(self, number: int) -> None:
         super().__init__(name=f"plugin-{number}", daemon=True)
-        self.jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[_PluginCall | None] = queue.SimpleQueue()
 
     def run(self) -> None:
         """Make calls until told to end, or abandoned."""
@@ -95,7 +95,7 @@ class _Worker(threading.Thread):
 
 
 @dataclass(slots=True)
-class _Record:
+class _FailedPlugin:
     """A plugin that had to be set aside."""
 
     times: int = 0
@@ -114,7 +114,7 @@ class Isolated:
         self._clock = clock
         self._idle: list[_Worker] = []
         self._workers = 0
-        self._records: dict[str, _Record] = {}
+        self._records: dict[str, _FailedPlugin] = {}
         self._used: dict[str, float] = {}
         self._logged: dict[tuple[str, str, str], float] = {}
         self._silent: Counter[tuple[str, str, str]] = Counter()
@@ -157,7 +157,7 @@ class Isolated:
             raise PluginError(slowest, point, "slow", f"it used up the {self.timeout:g} s of this decision")
         done = threading.Lock()
         done.acquire()
-        job = _Job(work, done.release)
+        job = _PluginCall(work, done.release)
         worker = self._worker()
         began = self._clock()
         worker.jobs.put(job)
@@ -176,7 +176,7 @@ class Isolated:
         self._check(plugin, point)
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
-        job = _Job(work, lambda: _tell(loop, done))
+        job = _PluginCall(work, lambda: _tell(loop, done))
         worker = self._worker()
         began = self._clock()
         worker.jobs.put(job)
@@ -202,7 +202,7 @@ class Isolated:
         worker.start()
         return worker
 
-    def _aside(self, record: _Record) -> bool:
+    def _aside(self, record: _FailedPlugin) -> bool:
         record.threads = [thread for thread in record.threads if thread.is_alive()]
         return bool(record.threads) or self._clock() < record.until
 
@@ -213,12 +213,12 @@ class Isolated:
             raise PluginError(plugin, point, "set_aside", f"it took longer than {self.timeout:g} s and is set aside")
 
     def _settle(
-        self, plugin: str, point: str, worker: _Worker, job: _Job, in_time: bool, seconds: float, slowest: str
+        self, plugin: str, point: str, worker: _Worker, job: _PluginCall, in_time: bool, seconds: float, slowest: str
     ) -> Any:
         self.counts.plugin_called(plugin, point, seconds)
         if not in_time:
             worker.abandon()
-            self._records.setdefault(plugin, _Record()).threads.append(worker)
+            self._records.setdefault(plugin, _FailedPlugin()).threads.append(worker)
             raise self._failed(self._set_aside(slowest, point))
         self._idle.append(worker)
         match job.error:
@@ -233,7 +233,7 @@ class Isolated:
                 raise self._failed(failure, error) from error
 
     def _set_aside(self, plugin: str, point: str) -> PluginError:
-        record = self._records.setdefault(plugin, _Record())
+        record = self._records.setdefault(plugin, _FailedPlugin())
         record.times += 1
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (record.times - 1))
         record.until = self._clock() + pause

@@ -9,14 +9,14 @@ from importlib.metadata import EntryPoint, entry_points
 
 from topo_scheduler.api.config import ConfigError
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.scheduling.extensions.extension import GROUP, Guard, Plugin, told
+from topo_scheduler.scheduling.extensions.extension import GROUP, Plugin, PluginGuard, told
 from topo_scheduler.scheduling.extensions.registry import Extensions
 
 log = logging.getLogger(__name__)
 
 
 def load_extensions(
-    config: SchedulerConfig, guard: Guard | None = None, *, remedy: str = "Install it beside the scheduler"
+    config: SchedulerConfig, guard: PluginGuard | None = None, *, remedy: str = "Install it beside the scheduler"
 ) -> Extensions:
     """Return the built-in plugin and those that the configuration names, in its order.
 

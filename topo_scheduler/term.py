@@ -38,10 +38,10 @@ from topo_scheduler.kube.volumes import VolumeWriter
 from topo_scheduler.kube.waiting import set_or_due
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.owner_confirmation import OwnerConfirmation
-from topo_scheduler.recording.ear import Listener, new_engine, sinks_of_storage
+from topo_scheduler.recording.ear import CallListener, new_engine, sinks_of_storage
 from topo_scheduler.recovery.runner import RecoveryRunner
 from topo_scheduler.scheduling.extensions.registry import Extensions
-from topo_scheduler.scheduling.instructions import Complain, MarkComplete, Tell
+from topo_scheduler.scheduling.instructions import EmitEvent, LogWarning, MarkComplete
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.groups import Serving
 
@@ -82,7 +82,7 @@ class Term:
         wall: Callable[[], float] = time.time,
         extensions: Extensions | None = None,
         isolated: Isolated | None = None,
-        listeners: Sequence[Listener] = (),
+        listeners: Sequence[CallListener] = (),
     ) -> None:
         epoch = wall() - clock()
         connection = configuration.scheduler.client_connection
@@ -342,7 +342,7 @@ class Term:
                 await self._binder.drain()
                 # What the last binds have to tell; what else would be decided now is not carried out any more.
                 for instruction in self.engine.step(self._clock(), time.perf_counter, 0.0):
-                    if isinstance(instruction, Tell | Complain | MarkComplete):
+                    if isinstance(instruction, EmitEvent | LogWarning | MarkComplete):
                         self._executor.carry_out(instruction)
                 await self._executor.finish_marks()
         except TimeoutError:

@@ -12,8 +12,8 @@ from topo_scheduler.api.annotations import (
     MOST_UNKNOWN,
     Enforcement,
     PlacementRequest,
+    PlacementStrategy,
     Source,
-    Strategy,
     annotation_names,
     read_annotations,
     unknown_annotations,
@@ -28,7 +28,7 @@ def on(kind: str, name: str = "default/it", **annotations: str) -> Source:
 
 def test_without_annotations_nothing_is_asked() -> None:
     assert read_annotations([on("Pod"), on("Job")]) == PlacementRequest()
-    assert PlacementRequest().strategy is Strategy.BALANCED
+    assert PlacementRequest().strategy is PlacementStrategy.BALANCED
     assert PlacementRequest().gang is None
     assert read_annotations([]) == PlacementRequest()
 
@@ -53,9 +53,9 @@ def test_without_annotations_nothing_is_asked() -> None:
         ("network-bandwidth", "400Gbit", "bandwidth", 400_000),
         ("latency-sensitive", "true", "latency_sensitive", True),
         ("latency-sensitive", "False", "latency_sensitive", False),
-        ("placement-strategy", "consolidated", "strategy", Strategy.CONSOLIDATED),
-        ("placement-strategy", "distributed", "strategy", Strategy.DISTRIBUTED),
-        ("placement-strategy", "Balanced", "strategy", Strategy.BALANCED),
+        ("placement-strategy", "consolidated", "strategy", PlacementStrategy.CONSOLIDATED),
+        ("placement-strategy", "distributed", "strategy", PlacementStrategy.DISTRIBUTED),
+        ("placement-strategy", "Balanced", "strategy", PlacementStrategy.BALANCED),
         ("placement", "preferred", "placement", Enforcement.PREFERRED),
         ("placement", "required", "placement", Enforcement.REQUIRED),
         ("gang", "false", "gang", False),
@@ -152,7 +152,7 @@ def test_a_malformed_value_names_object_annotation_and_remedy(annotation: str, t
 
 def test_a_malformed_value_leaves_the_others_as_they_are() -> None:
     request = read_annotations([on("Pod", gpu_count="x", gang_size="4", placement_strategy="distributed")])
-    assert (request.gpu_count, request.gang_size, request.strategy) == (None, 4, Strategy.DISTRIBUTED)
+    assert (request.gpu_count, request.gang_size, request.strategy) == (None, 4, PlacementStrategy.DISTRIBUTED)
     assert len(request.problems) == 1
 
 
@@ -169,7 +169,7 @@ def test_the_pods_own_annotation_wins_over_its_owners() -> None:
     ]
     request = read_annotations(chain)
     assert (request.gpu_count, request.gpu_count_kind) == (1, "Pod")
-    assert request.strategy is Strategy.CONSOLIDATED
+    assert request.strategy is PlacementStrategy.CONSOLIDATED
     assert request.latency_sensitive
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from topo_scheduler.api.labels import FAMILIES, LEVELS, NETWORK_FAMILIES
-from topo_scheduler.api.process import Fabric as FabricConfig
+from topo_scheduler.api.process import FabricSettings as FabricConfig
 from topo_scheduler.state.fabric import LevelReader
 
 NVIDIA = "network.topology.nvidia.com/"

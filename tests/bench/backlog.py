@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.instructions import Announce, Bind
+from topo_scheduler.scheduling.instructions import Bind, RecordDecision
 
 from . import objects
 from .objects import Json
@@ -51,7 +51,7 @@ def backlog(nodes: int = 5000, gangs: int = 1000, seconds: int = 60, *, dated: b
         while True:
             said = engine.step(now, CLOCK, STEP_SECONDS)
             if second > WARM:
-                tried.update(one.decision.verdict.value for one in said if isinstance(one, Announce))
+                tried.update(one.decision.verdict.value for one in said if isinstance(one, RecordDecision))
             bound += [one for one in said if isinstance(one, Bind)]
             if not engine.pending_work:
                 break

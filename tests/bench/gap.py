@@ -15,7 +15,7 @@ import numpy as np
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, pods
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.ask import Ask, Placement, Segments
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery, Segments
 from topo_scheduler.state.classes import PodClass
 
 from .objects import Json
@@ -51,9 +51,9 @@ class Instance:
             (cls, draw.randint(2, 16)) for cls in sorted(draw.sample(classes, draw.choice((2, 3))), key=classes.index)
         ]
 
-    def ask(self) -> Ask:
+    def ask(self) -> PlacementQuery:
         """Return what the planner is asked."""
-        return Ask(self.groups, gang=True, enforcement=Enforcement.PREFERRED)
+        return PlacementQuery(self.groups, gang=True, enforcement=Enforcement.PREFERRED)
 
     def planned(self) -> tuple[int, int] | None:
         """Return (1 beyond a spine, leaves) as the planner places it, None where it does not."""
@@ -142,7 +142,7 @@ class InSegments(Instance):
         """Return the segments."""
         return self._kinds
 
-    def ask(self) -> Ask:
+    def ask(self) -> PlacementQuery:
         """Return what the planner is asked."""
         each = [vector for vector, count in self._kinds for _ in range(count)]
         parts = tuple(

@@ -15,9 +15,9 @@ import msgspec
 from topo_scheduler.api.config import Configuration, load_configuration
 from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.objects import Job, Node, Pod
-from topo_scheduler.api.process import PendingPods, SchedulerConfig
+from topo_scheduler.api.process import PendingPodsSettings, SchedulerConfig
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.instructions import Announce
+from topo_scheduler.scheduling.instructions import RecordDecision
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.decision import Verdict
 
@@ -34,7 +34,7 @@ spec: {links: [{level: node, capacity: 400Gb}, {level: leaf, oversubscription: 2
 """
 
 
-BACKLOG = Configuration(SchedulerConfig(pending_pods=PendingPods(most_per_namespace=1_000_000, memory=1 << 40)))
+BACKLOG = Configuration(SchedulerConfig(pending_pods=PendingPodsSettings(most_per_namespace=1_000_000, memory=1 << 40)))
 """Benchmarks of backlogs are of all their pods."""
 
 
@@ -94,11 +94,11 @@ class Cluster:
             pods.append(msgspec.convert(member, Pod))
         self.engine.pods_applied(pods, 0.0)
 
-    def decide(self) -> list[Announce]:
+    def decide(self) -> list[RecordDecision]:
         """Try all that wait; nothing that was there before is looked at by the garbage collector meanwhile."""
         with frozen():
             said = self.engine.step(0.0, CLOCK, 1e9)
-        return [one for one in said if isinstance(one, Announce)]
+        return [one for one in said if isinstance(one, RecordDecision)]
 
 
 @contextmanager
@@ -145,14 +145,14 @@ def latency(nodes: int, per_leaf: int, members: int, gangs: int, bandwidth: str 
     return {"nodes": nodes, "leaves": -(-nodes // per_leaf), "gang": members, "placed": _placed(said), **times}
 
 
-def filled(cluster: Cluster, members: int, gangs: int, asks: dict[str, str], name: str = "g") -> list[Announce]:
+def filled(cluster: Cluster, members: int, gangs: int, asks: dict[str, str], name: str = "g") -> list[RecordDecision]:
     """Let gangs of whole nodes appear, and decide on all of them."""
     for number in range(gangs):
         cluster.gang(f"{name}{number}", members, 8, asks)
     return cluster.decide()
 
 
-def _placed(said: Sequence[Announce]) -> int:
+def _placed(said: Sequence[RecordDecision]) -> int:
     return sum(one.decision.verdict is Verdict.PLACED for one in said)
 
 
@@ -217,7 +217,7 @@ def recheck(nodes: int = 5000, gangs: int = 100, members: int = 64, repeats: int
         began = CLOCK()
         said = engine.step(0.0, CLOCK, 1e9)
         seconds.append((CLOCK() - began) / gangs)
-        assert not any(isinstance(one, Announce) for one in said)
+        assert not any(isinstance(one, RecordDecision) for one in said)
     ordered = sorted(seconds)
     return {
         "nodes": nodes,

@@ -8,21 +8,21 @@ from tests.helpers import make_pod
 from tests.recording.making import HeardDriver
 from tests.scheduling.driver import fabric, gang
 from topo_scheduler.observability.audit_file import AuditFile
-from topo_scheduler.observability.segment_writer import Bounds, SegmentWriter
+from topo_scheduler.observability.segment_writer import SegmentLimits, SegmentWriter
 from topo_scheduler.observability.segments import segments_of
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.audit import Audit
-from topo_scheduler.recording.ear import Listener, ObservedEngine
+from topo_scheduler.recording.ear import CallListener, ObservedEngine
 from topo_scheduler.recording.recorder import Recorder
 
 from . import objects
 from .objects import Json
 from .race import PODS, cluster, ours, timed
 
-BOUNDS = Bounds(8 << 30, 1 << 30, 86400)
+BOUNDS = SegmentLimits(8 << 30, 1 << 30, 86400)
 
 
-def _work(listeners: list[Listener], gangs: int, members: int) -> tuple[float, float]:
+def _work(listeners: list[CallListener], gangs: int, members: int) -> tuple[float, float]:
     """Return seconds of this thread, and of the whole process, for gangs that are placed and end."""
     d = HeardDriver(listeners, fabric({f"s{leaf // 10}/l{leaf}": 20 for leaf in range(50)}))
     d.clock = time.perf_counter
@@ -47,7 +47,7 @@ def core(gangs: int = 1500, members: int = 4) -> Json:
     for _ in range(3):
         with tempfile.TemporaryDirectory() as folder:
             writer, file = SegmentWriter(Path(folder) / "record", BOUNDS), AuditFile(f"{folder}/audit.jsonl")
-            made: list[tuple[str, list[Listener]]] = [
+            made: list[tuple[str, list[CallListener]]] = [
                 ("nobody", []),
                 ("record", [Recorder(writer)]),
                 ("audit", [Audit(file)]),

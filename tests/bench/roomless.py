@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.instructions import Preempt, Tell
+from topo_scheduler.scheduling.instructions import EmitEvent, Preempt
 
 from . import objects
 from .objects import Json
@@ -79,7 +79,7 @@ def explanations(nodes: int, per_node: int, members: int, repeats: int = 3) -> J
                 began = CLOCK()
                 said = engine.why.work(0.0, STARTED, CLOCK, SLICE)
                 taken.append(CLOCK() - began)
-                ways = max(ways, sum(one.message.count(") ") for one in said if isinstance(one, Tell)) // members)
+                ways = max(ways, sum(one.message.count(") ") for one in said if isinstance(one, EmitEvent)) // members)
         if repeat:
             totals.append(sum(taken))
             slices += taken

@@ -12,7 +12,7 @@ from tests.fragmentation.openb import machines, wants
 from topo_scheduler.api.config import load_configuration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.instructions import Announce
+from topo_scheduler.scheduling.instructions import RecordDecision
 from topo_scheduler.scheduling.intake.understand import Lineage
 
 from . import objects
@@ -45,7 +45,7 @@ def small_pods(nodes: int, pods: int, scoring: str = "fragmentation", *, sharing
         waiting.append(msgspec.convert(body, Pod))
     engine.pods_applied(waiting, 0.0)
     said = engine.step(0.0, CLOCK, 1e9)
-    seconds = sorted(one.seconds for one in said if isinstance(one, Announce))[:-2]
+    seconds = sorted(one.seconds for one in said if isinstance(one, RecordDecision))[:-2]
     return {"nodes": nodes, "pods": pods, "scoring": scoring, "sharing": sharing, **quantiles(seconds)}
 
 

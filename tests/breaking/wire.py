@@ -15,7 +15,7 @@ from yarl import URL
 from topo_scheduler.kube.fence import FencedBody
 from topo_scheduler.kube.transport import Connection, Transport
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Truncate
-from topo_scheduler.simulation.apiserver.call import Answer
+from topo_scheduler.simulation.apiserver.call import ServerResponse
 from topo_scheduler.simulation.apiserver.faults import Fault
 from topo_scheduler.simulation.apiserver.requests import RequestInfo, read_request
 from topo_scheduler.simulation.apiserver.watching import Over, Stream
@@ -61,7 +61,7 @@ class Server(EmbeddedAPIServer):
 
     async def carry_out(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes
-    ) -> tuple[Answer | Stream, Fault | None]:
+    ) -> tuple[ServerResponse | Stream, Fault | None]:
         """Do what is asked, as if it had come over HTTP.
 
         Raises:
@@ -151,7 +151,9 @@ class _Content:
 class _Response:
     """An answer as aiohttp gives it."""
 
-    def __init__(self, answer: Answer | None, content: _Lines | None = None, ended: Callable[[], None] | None = None):
+    def __init__(
+        self, answer: ServerResponse | None, content: _Lines | None = None, ended: Callable[[], None] | None = None
+    ):
         self.status = answer.code if answer is not None else 200
         self.headers: Mapping[str, str] = answer.headers if answer is not None else {}
         self.content = content or _Content(answer.body if answer is not None else b"")
@@ -188,7 +190,7 @@ class Wire:
 
     async def exchange(
         self, method: str, url: URL, headers: Mapping[str, str], body: FencedBody | None
-    ) -> Answer | Stream:
+    ) -> ServerResponse | Stream:
         """Send a request and wait for the answer.
 
         Raises:
@@ -219,7 +221,7 @@ class Wire:
 
     async def _carry(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes, after: bool
-    ) -> Answer | Stream:
+    ) -> ServerResponse | Stream:
         await asyncio.sleep(LATENCY)
         try:
             return (await self.server.carry_out(method, url, headers, body))[0]
@@ -262,7 +264,7 @@ class _Transport:
     ) -> AsyncIterator[_Response]:
         async with asyncio.timeout(timeout.total):
             answer = await self._wire.exchange(method, url, headers, data)
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ServerResponse)
         yield _Response(answer)
 
     async def get(
@@ -270,7 +272,7 @@ class _Transport:
     ) -> _Response:
         async with asyncio.timeout(timeout.connect):
             answer = await self._wire.exchange("GET", url, headers, None)
-        if isinstance(answer, Answer):
+        if isinstance(answer, ServerResponse):
             return _Response(answer)
         streams = self._wire.server.streams
         streams.add(answer)

@@ -10,7 +10,7 @@ from typing import Final
 from tests.attacks import hostile
 from tests.breaking.world import MIGRATIONS
 from tests.soak.churn import Churn
-from topo_scheduler.simulation.apiserver import Event, Json
+from topo_scheduler.simulation.apiserver import Json, StoreEvent
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.errors import APIError
 
@@ -64,7 +64,7 @@ class HostileChurn(Churn):
             if one["metadata"]["name"] == "anchor"
         )
 
-    def _notice(self, table: str, event: Event) -> None:
+    def _notice(self, table: str, event: StoreEvent) -> None:
         super()._notice(table, event)
         if table != "pods":
             return

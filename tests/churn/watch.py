@@ -14,7 +14,7 @@ from topo_scheduler.kube.decoding import Codec
 from topo_scheduler.kube.resources import NODES, PODS
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import Bind
-from topo_scheduler.simulation.apiserver import Event, Json
+from topo_scheduler.simulation.apiserver import Json, StoreEvent
 from topo_scheduler.state.groups import Serving
 
 PASSED_OVER_SECONDS: Final = 30.0
@@ -53,7 +53,7 @@ class Watch:
         self.world.store.observe(self._notice)
         logging.getLogger("topo_scheduler").addHandler(_Errors(self.violations, self.level))
 
-    def _notice(self, table: str, event: Event) -> None:
+    def _notice(self, table: str, event: StoreEvent) -> None:
         record = event.after if event.after is not None else event.before
         assert record is not None
         if record.key.namespace == hostile.NAMESPACE:

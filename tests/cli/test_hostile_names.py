@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from tests.cli.conftest import RECOVERS, ROOT, Served, run
-from topo_scheduler.cli.common import Failure
+from topo_scheduler.cli.common import CommandFailure
 
 HOSTILE: Final = {
     "markup": "[red]free[/] [/] [link=http://x]y[/link]",
@@ -104,7 +104,7 @@ def _quoted(text: str) -> str:
 
 
 def test_a_failure_keeps_its_lines_and_shows_the_rest_as_codes() -> None:
-    assert Failure("these failed:\n  a\x1b[2J").message == "these failed:\n  a\\x1b[2J"
+    assert CommandFailure("these failed:\n  a\x1b[2J").message == "these failed:\n  a\\x1b[2J"
 
 
 ONE_LEAF: Final = "leaf-spine:spines=1,leaves=1,nodes=2,gpus=8"

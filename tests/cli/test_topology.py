@@ -18,7 +18,7 @@ from tests.cli.conftest import ROOT, Served, run, start
 from topo_scheduler.cli import accelerators, gangs
 from topo_scheduler.cli.render import VisibleConsole
 from topo_scheduler.scheduling.surveying.fragmentation import Fragmentation, LargestGang
-from topo_scheduler.scheduling.surveying.survey import Domain
+from topo_scheduler.scheduling.surveying.survey import SurveyedDomain
 
 
 def test_the_tree(served: Served) -> None:
@@ -172,7 +172,7 @@ def test_tables_lose_nothing_in_80_columns() -> None:
         for model in ("NVIDIA-H100-80GB-HBM3-SXM5", "NVIDIA-A100-SXM4-80GB")
         for depth, level in enumerate(("cluster", "fabric", "spine", "leaf"))
     ]
-    unit = Domain("nvlink-domain", where, 72, 0, 72, 72, ("node-1",) * 18, ())
+    unit = SurveyedDomain("nvlink-domain", where, 72, 0, 72, 72, ("node-1",) * 18, ())
     screen = VisibleConsole(width=80)
     with screen.capture() as captured:
         screen.print(gangs.largest_gangs(Fragmentation(tuple(rows), {}, {})))

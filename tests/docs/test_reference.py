@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from tests.docs.generate import PAGES, REFERENCE, ROOT, commands, metric_names
-from topo_scheduler.api.annotations import KNOWN, Enforcement, Strategy
+from topo_scheduler.api.annotations import KNOWN, Enforcement, PlacementStrategy
 from topo_scheduler.api.objects import Pod, PodSpec
 from topo_scheduler.api.reasons import NodeReason, Reason
 from topo_scheduler.cli.main import COMMANDS
@@ -28,7 +28,7 @@ def test_every_annotation_is_documented_and_no_other() -> None:
     text = (REFERENCE / "annotations.md").read_text(encoding="utf-8")
     documented = [cell.strip("`") for cell in _column(text) if cell.startswith("`topology.scheduler/")]
     assert sorted(documented) == sorted(KNOWN)
-    for value in (*Strategy, *Enforcement):
+    for value in (*PlacementStrategy, *Enforcement):
         assert f"`{value}`" in text
 
 

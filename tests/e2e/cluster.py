@@ -14,7 +14,7 @@ import yaml
 from tests.controlplane import ControlPlane
 from tests.controlplane.flags import KUBELET_DEAD
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
-from topo_scheduler.simulation.controllers import Runner
+from topo_scheduler.simulation.controllers import ControllerRunner
 from topo_scheduler.simulation.kubelet import Kubelet
 
 from . import objects
@@ -39,7 +39,7 @@ class Cluster:
         embedded: EmbeddedAPIServer | None = None,
         kubelet: Kubelet | None = None,
         plane: ControlPlane | None = None,
-        controllers: Runner | None = None,
+        controllers: ControllerRunner | None = None,
     ) -> None:
         self.api = api
         self.scheduler_kubeconfig = scheduler_kubeconfig

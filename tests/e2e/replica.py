@@ -10,7 +10,7 @@ import aiohttp
 import yaml
 
 from topo_scheduler.api.config import Configuration, TopologySchedulerConfig, TopologySpec
-from topo_scheduler.api.process import ClientConnection, LeaderElection, Metrics, SchedulerConfig
+from topo_scheduler.api.process import ClientConnection, LeaderElection, MetricsSettings, SchedulerConfig
 from topo_scheduler.api.recording import Recording
 from topo_scheduler.api.scoring import TopologyConstraints
 from topo_scheduler.api.sharing import GpusByAnnotation
@@ -39,7 +39,7 @@ def configured(
         SchedulerConfig(
             leader_election=election,
             client_connection=ClientConnection(bind_timeout=bind_timeout, max_binds_in_flight=max_binds_in_flight),
-            metrics=Metrics(bind_address="127.0.0.1", port=0),
+            metrics=MetricsSettings(bind_address="127.0.0.1", port=0),
             pod_initial_backoff_seconds=0.2,
             pod_max_backoff_seconds=1.0,
         ),

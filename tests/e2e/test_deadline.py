@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from topo_scheduler.kube.binder import Binder, BindRequest, Outcome
+from topo_scheduler.kube.binder import Binder, BindRequest, BindStatus
 from topo_scheduler.kube.client import MERGE_PATCH, Client
 from topo_scheduler.kube.fence import UNFENCED, Fence
 
@@ -35,9 +35,9 @@ async def test_a_binding_that_admission_holds_up_is_not_written_after_its_deadli
             await asyncio.sleep(max(0.0, 6.0 - result.latency))
         bound = (await cluster.fresh(pod))["spec"].get("nodeName", "")
         if left > 50:
-            assert (result.outcome, bound) == (Outcome.BOUND, "s1-l1-1")
+            assert (result.outcome, bound) == (BindStatus.BOUND, "s1-l1-1")
         else:
-            assert (result.outcome, bound) == (Outcome.UNKNOWN, "")
+            assert (result.outcome, bound) == (BindStatus.UNKNOWN, "")
             assert "lease" in result.message
             assert result.latency < 4.0
     finally:

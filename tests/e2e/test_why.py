@@ -12,7 +12,7 @@ from tests.e2e.api import Json
 from tests.e2e.cluster import Cluster, annotation
 from tests.e2e.replica import Replica
 from tests.schemas import follows
-from topo_scheduler.cli.explained import Explained, WayOut, Why
+from topo_scheduler.cli.explained import Explained, PendingReport, WayOut
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,11 +31,11 @@ async def explain(cluster: Cluster, *arguments: str) -> str:
     return out.decode()
 
 
-async def why(cluster: Cluster, name: str) -> Why:
+async def why(cluster: Cluster, name: str) -> PendingReport:
     told = await explain(cluster, name, "-o", "json")
     follows(json.loads(told), "explain.schema.json")
     found = msgspec.json.decode(told, type=Explained)
-    assert isinstance(found.why, Why)
+    assert isinstance(found.why, PendingReport)
     return found.why
 
 

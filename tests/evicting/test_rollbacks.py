@@ -7,7 +7,7 @@ from typing import Any, cast
 from tests.kube.virtual import virtual_time
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.executor import ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE, Executor, Writers
-from topo_scheduler.kube.evictions import EvictionOutcome, EvictionResult
+from topo_scheduler.kube.evictions import EvictionResult, EvictionStatus
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 from topo_scheduler.scheduling.instructions import Evict, PodRef
 
@@ -27,7 +27,7 @@ class SlowEvictor:
         self.most["all"] = max(self.most["all"], self.flying.total())
         await asyncio.sleep(1)
         self.flying[namespace] -= 1
-        return EvictionResult(EvictionOutcome.EVICTED)
+        return EvictionResult(EvictionStatus.EVICTED)
 
 
 @virtual_time

@@ -12,7 +12,7 @@ import numpy as np
 from tests.fragmentation.openb import Machine, Want
 from tests.helpers import make_node
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.scheduling.placing.ask import Ask, Limits, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.gpu_choice import choose_gpus
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.policy import Policy
@@ -98,7 +98,9 @@ def run(
             labels={"topology.scheduler/gpu-sharing": "true"},
         )
         assert world.put_node(node, 0.0) == []
-    policy = Policy(np.array(WEIGHTS, np.int64), Limits(), alone=scoring, typical=() if learned else typical(pods))
+    policy = Policy(
+        np.array(WEIGHTS, np.int64), SizeRuleLimits(), alone=scoring, typical=() if learned else typical(pods)
+    )
     planner, layout = Planner(world.around, world.history, policy), world.layout
     capacity = 1000 * sum(one.gpus for one in machines)
     order = arrivals(pods, capacity, seed)
@@ -109,7 +111,7 @@ def run(
         cls, uid = classes[want], str(number)
         if learned:
             world.around.kinds.put(uid, kind_of(dict(cls.amounts), want.models))
-        found = planner.plan(Ask([(cls, 1)], gang=False), layout, 0.0)
+        found = planner.plan(PlacementQuery([(cls, 1)], gang=False), layout, 0.0)
         if not isinstance(found, Placement):
             continue
         row = found.rows[0][0]

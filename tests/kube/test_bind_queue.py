@@ -8,7 +8,7 @@ import pytest
 from tests.kube.virtual import virtual_time
 from topo_scheduler.api.annotations import GANG_ID
 from topo_scheduler.bind_queue import HANGING, BindQueue, Work, namespace_of
-from topo_scheduler.scheduling.instructions import Bind, PodRef, Rehearse
+from topo_scheduler.scheduling.instructions import Bind, DryRunBind, PodRef
 
 WORKERS = 48
 
@@ -89,7 +89,7 @@ async def test_namespaces_take_turns() -> None:
     for number in range(3):
         queue.put(bind("a", number))
     queue.put(bind("b"))
-    queue.put(Rehearse(bind("c")))
+    queue.put(DryRunBind(bind("c")))
     order = []
     for _ in range(5):
         work = await queue.take()

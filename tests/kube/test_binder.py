@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from topo_scheduler.kube.binder import Binder, BindRequest, BindResult, Outcome
+from topo_scheduler.kube.binder import Binder, BindRequest, BindResult, BindStatus
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.fence import Fence
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
@@ -44,7 +44,7 @@ async def test_a_bind_is_one_request_and_carries_annotations_and_labels() -> Non
     async with world() as w:
         w.create_pod("pod", annotations={"own": "kept"})
         result = await bind(w, labels={"topology.scheduler/leaf": "leaf-1"})
-        assert (result.outcome, result.message) == (Outcome.BOUND, "")
+        assert (result.outcome, result.message) == (BindStatus.BOUND, "")
         pod = w.pod("pod")
         assert pod.spec.node_name == "node-1"
         assert pod.metadata.annotations == {"own": "kept", **NOTES}
@@ -57,7 +57,7 @@ async def test_a_dry_run_asks_admission_and_changes_nothing() -> None:
     async with world() as w:
         w.create_pod("pod")
         result = await binder(w).bind(request(w), dry_run=True)
-        assert result.outcome is Outcome.BOUND
+        assert result.outcome is BindStatus.BOUND
         assert w.pod("pod").spec.node_name == ""
 
 
@@ -65,17 +65,17 @@ async def test_a_dry_run_asks_admission_and_changes_nothing() -> None:
 async def test_a_pod_somebody_else_placed_is_taken() -> None:
     async with world() as w:
         w.create_pod("pod")
-        assert (await bind(w, node="node-2", annotations={})).outcome is Outcome.BOUND
+        assert (await bind(w, node="node-2", annotations={})).outcome is BindStatus.BOUND
         result = await bind(w)
-        assert (result.outcome, result.message) == (Outcome.TAKEN, "already assigned to node node-2")
+        assert (result.outcome, result.message) == (BindStatus.TAKEN, "already assigned to node node-2")
 
 
 @virtual_time
 async def test_a_pod_on_our_node_with_devices_of_somebody_else_is_taken() -> None:
     async with world() as w:
         w.create_pod("pod")
-        assert (await bind(w, annotations={"topology.scheduler/rank": "7"})).outcome is Outcome.BOUND
-        assert (await bind(w)).outcome is Outcome.TAKEN
+        assert (await bind(w, annotations={"topology.scheduler/rank": "7"})).outcome is BindStatus.BOUND
+        assert (await bind(w)).outcome is BindStatus.TAKEN
 
 
 @virtual_time
@@ -86,7 +86,7 @@ async def test_a_pod_of_the_same_name_that_came_later_is_not_bound() -> None:
         w.remove_pod("pod")
         w.create_pod("pod")
         result = await binder(w).bind(meant)
-        assert (result.outcome, result.message) == (Outcome.TAKEN, "the name belongs to another pod now")
+        assert (result.outcome, result.message) == (BindStatus.TAKEN, "the name belongs to another pod now")
         assert w.pod("pod").spec.node_name == ""
 
 
@@ -96,10 +96,10 @@ async def test_a_pod_that_is_gone_or_going_is_gone() -> None:
         w.create_pod("pod")
         meant = request(w)
         w.remove_pod("pod")
-        assert (await binder(w).bind(meant)).outcome is Outcome.GONE
+        assert (await binder(w).bind(meant)).outcome is BindStatus.GONE
         w.create_pod("ending", finalizers=["example.com/wait"])
         w.server.store.delete("pods", "ending", "default")
-        assert (await bind(w, name="ending")).outcome is Outcome.GONE
+        assert (await bind(w, name="ending")).outcome is BindStatus.GONE
 
 
 @virtual_time
@@ -109,7 +109,7 @@ async def test_a_pod_that_goes_while_it_is_looked_up_is_gone() -> None:
         meant = request(w)
         fail(w, Refuse(409), times=1)
         w.remove_pod("pod")
-        assert (await binder(w).bind(meant)).outcome is Outcome.GONE
+        assert (await binder(w).bind(meant)).outcome is BindStatus.GONE
 
 
 @virtual_time
@@ -117,7 +117,7 @@ async def test_a_gated_pod_is_rejected_and_not_tried_again() -> None:
     async with world() as w:
         spec = {"schedulingGates": [{"name": "quota"}], "containers": [{"name": "main", "image": "train"}]}
         w.server.store.create("pods", {"metadata": {"name": "pod"}, "spec": spec}, "default")
-        assert (await bind(w)).outcome is Outcome.REJECTED
+        assert (await bind(w)).outcome is BindStatus.REJECTED
         assert w.asked("create", "pods/binding") == 1
 
 
@@ -128,7 +128,7 @@ async def test_what_admission_says_is_final(code: int) -> None:
         w.create_pod("pod")
         fail(w, Refuse(code, message="the webhook says no"))
         result = await bind(w)
-        assert (result.outcome, result.message) == (Outcome.REJECTED, "the webhook says no")
+        assert (result.outcome, result.message) == (BindStatus.REJECTED, "the webhook says no")
         assert w.asked("create", "pods/binding") == 1
 
 
@@ -153,7 +153,7 @@ async def test_what_passes_is_sat_out_and_the_pod_bound_once(fault: Fault) -> No
         w.create_pod("pod")
         fail(w, fault, times=2)
         result = await bind(w)
-        assert result.outcome is Outcome.BOUND
+        assert result.outcome is BindStatus.BOUND
         assert w.pod("pod").spec.node_name == "node-1"
         assert result.latency < 10
 
@@ -163,7 +163,7 @@ async def test_a_lost_answer_is_looked_up_not_repeated() -> None:
     async with world() as w:
         w.create_pod("pod")
         fail(w, Disconnect(applied=True), times=1)
-        assert (await bind(w)).outcome is Outcome.BOUND
+        assert (await bind(w)).outcome is BindStatus.BOUND
         assert (w.asked("create", "pods/binding"), w.asked("get", "pods")) == (1, 1)
 
 
@@ -176,9 +176,9 @@ async def test_a_lost_answer_may_hide_that_another_was_faster() -> None:
         w.server.faults.add(Delay(1.0), verb="get", times=1)
         ours = asyncio.create_task(bind(w))
         await asyncio.sleep(0.5)
-        assert (await bind(w, node="node-9")).outcome is Outcome.BOUND
+        assert (await bind(w, node="node-9")).outcome is BindStatus.BOUND
         result = await ours
-        assert (result.outcome, result.message) == (Outcome.TAKEN, "already assigned to node node-9")
+        assert (result.outcome, result.message) == (BindStatus.TAKEN, "already assigned to node node-9")
 
 
 @virtual_time
@@ -187,7 +187,7 @@ async def test_a_busy_server_is_not_doubt() -> None:
         w.create_pod("pod")
         fail(w, Refuse(429, retry_after=3))
         result = await bind(w)
-        assert result.outcome is Outcome.UNBOUND
+        assert result.outcome is BindStatus.UNBOUND
         assert "not settled within 10 s" in result.message
         assert "429" in result.message
         assert result.latency < 10
@@ -200,7 +200,7 @@ async def test_a_server_that_is_away_is_not_doubt() -> None:
         meant = request(w)
         await w.server.go_away()
         result = await binder(w).bind(meant)
-        assert result.outcome is Outcome.UNBOUND
+        assert result.outcome is BindStatus.UNBOUND
         assert 5 < result.latency <= 10
 
 
@@ -211,7 +211,7 @@ async def test_what_was_sent_and_never_answered_stays_unknown(fault: Fault) -> N
         w.create_pod("pod")
         w.server.faults.add(fault)
         result = await bind(w)
-        assert result.outcome is Outcome.UNKNOWN
+        assert result.outcome is BindStatus.UNKNOWN
         assert result.latency <= 10.2
 
 
@@ -221,7 +221,7 @@ async def test_a_refusal_after_a_lost_answer_is_not_certain() -> None:
         w.create_pod("pod")
         fail(w, Refuse(500), times=1)
         fail(w, Refuse(403), times=1)
-        assert (await bind(w)).outcome is Outcome.UNKNOWN
+        assert (await bind(w)).outcome is BindStatus.UNKNOWN
 
 
 @virtual_time
@@ -229,7 +229,7 @@ async def test_who_may_not_bind_sends_nothing() -> None:
     async with world() as w:
         w.create_pod("pod")
         result = await binder(w, w.client.fenced(Fence(lambda: 0.0))).bind(request(w))
-        assert result.outcome is Outcome.UNBOUND
+        assert result.outcome is BindStatus.UNBOUND
         assert not w.server.requests.entries
 
 
@@ -240,7 +240,7 @@ async def test_leadership_is_asked_before_every_attempt() -> None:
         left = iter([10.0, 10.0, 0.0])
         fail(w, Refuse(500))
         result = await binder(w, w.client.fenced(Fence(lambda: next(left, 0.0)))).bind(request(w))
-        assert result.outcome is Outcome.UNKNOWN, "the first attempt may have been written"
+        assert result.outcome is BindStatus.UNKNOWN, "the first attempt may have been written"
         assert w.asked("create", "pods/binding") == 1
 
 
@@ -251,7 +251,7 @@ async def test_what_became_wrong_is_not_sent_again() -> None:
         answers = iter(["", "node node-1 was cordoned"])
         fail(w, Refuse(429), times=1)
         result = await binder(w).bind(request(w), recheck=lambda: next(answers))
-        assert (result.outcome, result.message) == (Outcome.WITHDRAWN, "node node-1 was cordoned")
+        assert (result.outcome, result.message) == (BindStatus.WITHDRAWN, "node node-1 was cordoned")
         assert w.asked("create", "pods/binding") == 1 and not w.pod("pod").spec.node_name
 
 
@@ -262,7 +262,7 @@ async def test_what_may_have_been_written_is_not_withdrawn() -> None:
         answers = iter(["", "node node-1 was cordoned"])
         fail(w, Refuse(500), times=1)
         result = await binder(w).bind(request(w), recheck=lambda: next(answers))
-        assert result.outcome is Outcome.UNKNOWN
+        assert result.outcome is BindStatus.UNKNOWN
 
 
 @virtual_time
@@ -286,7 +286,7 @@ async def test_no_more_than_the_bound_are_under_way_and_drain_waits_for_all() ->
         assert subject.in_flight == 20
         await subject.drain()
         assert subject.in_flight == 0
-        assert all(task.result().outcome is Outcome.BOUND for task in tasks)
+        assert all(task.result().outcome is BindStatus.BOUND for task in tasks)
         assert most == 5
         assert max(task.result().latency for task in tasks) < 0.2, "waiting for a slot is not part of it"
 
@@ -315,7 +315,7 @@ async def test_expired_credentials_are_waited_for() -> None:
 
     async with stubbed(handler) as client:
         result = await Binder(client, clock=now).bind(BindRequest("default", "pod", "uid", "node"))
-        assert result.outcome is Outcome.BOUND
+        assert result.outcome is BindStatus.BOUND
 
 
 @virtual_time
@@ -330,8 +330,8 @@ async def test_a_storm_of_faults_loses_nothing_and_doubles_nothing() -> None:
         results = await asyncio.gather(*[subject.bind(request(w, name=f"pod-{n}")) for n in range(60)])
         for number, result in enumerate(results):
             placed = w.pod(f"pod-{number}").spec.node_name == "node-1"
-            assert result.outcome is Outcome.UNKNOWN or placed == (result.outcome is Outcome.BOUND)
-        assert sum(result.outcome is Outcome.BOUND for result in results) > 50
+            assert result.outcome is BindStatus.UNKNOWN or placed == (result.outcome is BindStatus.BOUND)
+        assert sum(result.outcome is BindStatus.BOUND for result in results) > 50
 
 
 @virtual_time
@@ -347,6 +347,6 @@ async def test_two_schedulers_cannot_both_have_a_pod() -> None:
         pairs = [(first.bind(mine), second.bind(theirs)) for mine, theirs in zip(wanted, others, strict=True)]
         outcomes = [await asyncio.gather(*pair) for pair in pairs]
         for number, (mine, theirs) in enumerate(outcomes):
-            assert {mine.outcome, theirs.outcome} == {Outcome.BOUND, Outcome.TAKEN}
+            assert {mine.outcome, theirs.outcome} == {BindStatus.BOUND, BindStatus.TAKEN}
             winner = w.pod(f"pod-{number}").metadata.annotations["by"]
-            assert winner == ("1" if mine.outcome is Outcome.BOUND else "2")
+            assert winner == ("1" if mine.outcome is BindStatus.BOUND else "2")

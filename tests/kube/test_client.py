@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.kube import client as client_module
-from topo_scheduler.kube.client import Client, Lines, Traffic
+from topo_scheduler.kube.client import Client, Lines, WireTraffic
 from topo_scheduler.kube.errors import (
     ApiError,
     Conflict,
@@ -253,7 +253,7 @@ def lines_of(pieces: list[bytes]) -> list[bytes]:
 
     async def read() -> None:
         stream = cast(aiohttp.StreamReader, _Pieces([piece for piece in pieces if piece]))
-        async for batch in Lines(stream, Traffic(), "WATCH"):
+        async for batch in Lines(stream, WireTraffic(), "WATCH"):
             assert batch
             found.extend(batch)
 

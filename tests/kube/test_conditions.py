@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import make_pod
 from topo_scheduler.api.objects import PodCondition
-from topo_scheduler.kube.binder import Binder, BindRequest, Outcome
+from topo_scheduler.kube.binder import Binder, BindRequest, BindStatus
 from topo_scheduler.kube.conditions import ConditionWriter
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse
 from topo_scheduler.simulation.apiserver.faults import Fault
@@ -133,7 +133,7 @@ async def test_a_pod_that_got_its_node_meanwhile_is_not_marked() -> None:
             writes.set_unschedulable(pod, "no room")
             await asyncio.sleep(0.5)
             bound = await Binder(w.client, clock=now).bind(BindRequest("default", "pod", pod.metadata.uid, "node-1"))
-            assert bound.outcome is Outcome.BOUND
+            assert bound.outcome is BindStatus.BOUND
             assert await writes.flush(5)
         condition = scheduled(w)
         assert condition is None or condition.status == "True"

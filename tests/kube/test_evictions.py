@@ -3,7 +3,7 @@
 import pytest
 
 from topo_scheduler.kube.binder import Binder, BindRequest
-from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
+from topo_scheduler.kube.evictions import EvictionStatus, Evictor
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse
 from topo_scheduler.simulation.apiserver.faults import Fault
 
@@ -19,7 +19,7 @@ async def test_a_pod_is_evicted() -> None:
     async with world() as w:
         pod = w.create_pod("pod")
         result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid, grace=0)
-        assert result.outcome is EvictionOutcome.EVICTED
+        assert result.outcome is EvictionStatus.EVICTED
         assert not w.versions()
 
 
@@ -37,7 +37,7 @@ async def test_a_dry_run_evicts_nothing() -> None:
     async with world() as w:
         pod = w.create_pod("pod")
         result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid, dry_run=True)
-        assert result.outcome is EvictionOutcome.EVICTED
+        assert result.outcome is EvictionStatus.EVICTED
         assert "pod" in w.versions()
 
 
@@ -47,7 +47,7 @@ async def test_only_the_pod_that_was_meant_is_evicted() -> None:
         w.create_pod("pod")
         for name in ("pod", "missing"):
             result = await Evictor(w.client).evict("default", name, "another-uid")
-            assert result.outcome is EvictionOutcome.GONE
+            assert result.outcome is EvictionStatus.GONE
         assert "pod" in w.versions()
 
 
@@ -59,7 +59,7 @@ async def test_a_disruption_budget_is_answered_at_once() -> None:
     async with stubbed(handler) as client:  # type: ignore[arg-type]
         began = now()
         result = await Evictor(client).evict("default", "pod", "uid")
-        assert (result.outcome, result.message) == (EvictionOutcome.BLOCKED, "Cannot evict pod")
+        assert (result.outcome, result.message) == (EvictionStatus.BLOCKED, "Cannot evict pod")
         assert now() - began < 0.1
 
 
@@ -72,7 +72,7 @@ async def test_what_passes_is_sat_out(fault: Fault) -> None:
         pod = w.create_pod("pod", finalizers=["example.com/wait"])
         w.server.faults.add(fault, verb="create", resource="pods/eviction", times=3)
         result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid)
-        assert result.outcome is EvictionOutcome.EVICTED
+        assert result.outcome is EvictionStatus.EVICTED
         assert w.pod("pod").metadata.deletion_timestamp
 
 
@@ -83,4 +83,4 @@ async def test_what_does_not_pass_is_a_failure_in_the_servers_words(code: int) -
         pod = w.create_pod("pod")
         w.server.faults.add(Refuse(code, message="no"))
         result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid)
-        assert (result.outcome, result.message) == (EvictionOutcome.FAILED, "no")
+        assert (result.outcome, result.message) == (EvictionStatus.FAILED, "no")

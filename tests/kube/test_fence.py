@@ -14,11 +14,11 @@ from aiohttp import web
 import topo_scheduler
 from tests.crds import native_pod_group
 from topo_scheduler.api.migrations import MigrationPod, MigrationSpec, MigrationStatus
-from topo_scheduler.kube.binder import Binder, BindRequest, Outcome
+from topo_scheduler.kube.binder import Binder, BindRequest, BindStatus
 from topo_scheduler.kube.client import MERGE_PATCH, Client
 from topo_scheduler.kube.conditions import ConditionWriter
 from topo_scheduler.kube.errors import Fenced, ServerError, Unreachable
-from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
+from topo_scheduler.kube.evictions import EvictionStatus, Evictor
 from topo_scheduler.kube.fence import UNFENCED, Fence, FencedBody
 from topo_scheduler.kube.group_conditions import GroupConditionWriter, GroupMark
 from topo_scheduler.kube.lease import LeaderElector
@@ -205,12 +205,12 @@ async def group_conditions(client: Client, w: World) -> None:
 
 async def bind(client: Client, w: World) -> None:
     result = await Binder(client, clock=now).bind(BindRequest("default", "pod", w.pod("pod").metadata.uid, "node"))
-    assert result.outcome is Outcome.UNBOUND
+    assert result.outcome is BindStatus.UNBOUND
 
 
 async def evict(client: Client, w: World) -> None:
     result = await Evictor(client).evict("default", "pod", w.pod("pod").metadata.uid)
-    assert result.outcome is EvictionOutcome.FAILED
+    assert result.outcome is EvictionStatus.FAILED
 
 
 async def nominate(client: Client, w: World) -> None:

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.kube.binder import Binder, BindRequest, BindResult, Outcome
+from topo_scheduler.kube.binder import Binder, BindRequest, BindResult, BindStatus
 from topo_scheduler.kube.conditions import ConditionWriter
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.lease import LeaderElector
@@ -49,7 +49,7 @@ class Daemon:
         meta = pod.metadata
         result = await self.binder.bind(BindRequest(meta.namespace, meta.name, meta.uid, "node-1"))
         self.results.append((meta.name, result))
-        if result.outcome is Outcome.BOUND:
+        if result.outcome is BindStatus.BOUND:
             self.conditions.forget(meta.uid)
             about = ObjectReference("v1", "Pod", meta.namespace, meta.name, meta.uid)
             self.events.record(about, "Normal", "Scheduled", f"Successfully assigned {pod.key} to node-1", "Binding")
@@ -106,7 +106,7 @@ async def check(w: World, daemon: Daemon) -> None:
     names = set(w.versions())
     assert len(names) == 2 * PODS_AT_ONCE
     assert daemon.elector.holds() is False, "the lease was given up at the end"
-    bound = [name for name, result in daemon.results if result.outcome is Outcome.BOUND]
+    bound = [name for name, result in daemon.results if result.outcome is BindStatus.BOUND]
     assert len(bound) == len(set(bound)), "no pod was reported as bound twice"
     answer = await w.client.request("GET", "/apis/events.k8s.io/v1/events", timeout=5)
     told = [event["regarding"]["name"] for event in json.loads(answer)["items"]]

@@ -3,7 +3,7 @@
 import pytest
 
 from topo_scheduler.api.groups import GroupApi, PodGroupObject
-from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectMeta, OwnerReference
+from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, OwnerReference
 from topo_scheduler.api.selectors import LabelSelector, Requirement
 from topo_scheduler.api.storage import PersistentVolumeClaim, PersistentVolumeClaimSpec
 from topo_scheduler.kube.slimming import (
@@ -72,11 +72,11 @@ LONG = LabelSelector({}, (Requirement("app", "In", tuple(f"{n:050d}" for n in ra
 
 
 def test_a_budget_whose_selector_is_too_long_protects_its_namespace() -> None:
-    budget = Budget(spec=BudgetSpec(LONG), status=BudgetStatus(disruptions_allowed=3))
+    budget = DisruptionBudget(spec=BudgetSpec(LONG), status=BudgetStatus(disruptions_allowed=3))
     slim_object(budget)
     assert budget.spec.selector == LabelSelector()
     assert budget.status.disruptions_allowed == 0
-    short = Budget(spec=BudgetSpec(LabelSelector({"app": "x"})), status=BudgetStatus(disruptions_allowed=3))
+    short = DisruptionBudget(spec=BudgetSpec(LabelSelector({"app": "x"})), status=BudgetStatus(disruptions_allowed=3))
     slim_object(short)
     assert (short.spec.selector, short.status.disruptions_allowed) == (LabelSelector({"app": "x"}), 3)
 

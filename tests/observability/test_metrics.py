@@ -6,8 +6,8 @@ from typing import Any, cast
 from prometheus_client.parser import text_string_to_metric_families
 
 from topo_scheduler.executor import Executor
-from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot, Written
-from topo_scheduler.scheduling.instructions import Announce, CountFailure
+from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot, WrittenCounts
+from topo_scheduler.scheduling.instructions import CountFailure, RecordDecision
 from topo_scheduler.state.decision import Decision, Quality, ScoreParts, Verdict
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
@@ -39,7 +39,7 @@ EVERYTHING = Snapshot(
     api_bytes=139,
     events={"posted": 149, "dropped": 151},
     plugin_threads=157,
-    written=Written(record_bytes=163, record_calls=167, record_stopped=True, audit_lines=173, audit_dropped=179),
+    written=WrittenCounts(record_bytes=163, record_calls=167, record_stopped=True, audit_lines=173, audit_dropped=179),
 )
 """A snapshot in which no two figures are alike."""
 
@@ -183,7 +183,7 @@ def test_what_the_engine_announces_is_counted_as_it_says() -> None:
         changed=nothing,
         confirm=nothing,
     )
-    executor.carry_out(Announce(decision(Verdict.UNSCHEDULABLE), 0.25))
+    executor.carry_out(RecordDecision(decision(Verdict.UNSCHEDULABLE), 0.25))
     executor.carry_out(CountFailure("deciding", "time"))
     seen = samples(metrics)
     assert seen["topology_placement_decisions_total", (("verdict", "unschedulable"),)] == 1

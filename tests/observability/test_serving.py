@@ -179,7 +179,7 @@ async def test_connections_are_forgotten_when_they_end(secure: bool) -> None:
     found = Certificates()
     found.load()
     app = health.application({}, {}, lambda: b"")
-    listener = serving.Listener(app, (lambda: found.context) if secure else None)
+    listener = serving.Connections(app, (lambda: found.context) if secure else None)
     (listening,) = await serving._listening("127.0.0.1", 0)
     accepting = asyncio.create_task(listener.accept(listening))
     port = listening.getsockname()[1]
@@ -228,9 +228,11 @@ def test_the_same_on_uvloop(check: Callable[[bool], Coroutine[Any, Any, None]], 
 async def test_metrics_are_for_those_who_may(secure: bool) -> None:
     asked: list[str] = []
 
-    async def authorize(token: str) -> health.Answer:
+    async def authorize(token: str) -> health.ScrapeVerdict:
         asked.append(token)
-        return {"good": health.Answer.ALLOWED, "poor": health.Answer.FORBIDDEN}.get(token, health.Answer.UNAVAILABLE)
+        return {"good": health.ScrapeVerdict.ALLOWED, "poor": health.ScrapeVerdict.FORBIDDEN}.get(
+            token, health.ScrapeVerdict.UNAVAILABLE
+        )
 
     async with served(secure, authorize) as port:
         assert await get(port, "/livez", secure) == (200, "ok"), "the kubelet has no token"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.recording.making import HeardDriver
 from tests.recording.traffic import Traffic
-from topo_scheduler.observability.segment_writer import Bounds, SegmentWriter
+from topo_scheduler.observability.segment_writer import SegmentLimits, SegmentWriter
 from topo_scheduler.observability.segments import segments_of
 from topo_scheduler.recording.recorder import Recorder
 
@@ -28,7 +28,7 @@ def main() -> int:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
-        writer = SegmentWriter(directory, Bounds(8 << 30, arguments.segment_bytes, 3600))
+        writer = SegmentWriter(directory, SegmentLimits(8 << 30, arguments.segment_bytes, 3600))
         recorder = Recorder(writer)
         began = time.perf_counter()
         traffic = Traffic(HeardDriver([recorder]), arguments.seed)

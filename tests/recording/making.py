@@ -11,15 +11,15 @@ from tests.helpers import EPOCH
 from tests.scheduling.driver import Driver, fabric, gang
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Node
-from topo_scheduler.observability.segment_writer import Bounds, SegmentWriter
+from topo_scheduler.observability.segment_writer import SegmentLimits, SegmentWriter
 from topo_scheduler.observability.segments import SegmentReader
-from topo_scheduler.recording.ear import Listener, ObservedEngine
+from topo_scheduler.recording.ear import CallListener, ObservedEngine
 from topo_scheduler.recording.recorder import Recorder
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.extensions.extension import Guard, Plugin
+from topo_scheduler.scheduling.extensions.extension import Plugin, PluginGuard
 from topo_scheduler.scheduling.extensions.registry import Extensions
 
-LARGE = Bounds(1 << 30, 1 << 26, 3600)
+LARGE = SegmentLimits(1 << 30, 1 << 26, 3600)
 
 
 class HeardDriver(Driver):
@@ -27,12 +27,12 @@ class HeardDriver(Driver):
 
     def __init__(
         self,
-        listeners: Sequence[Listener],
+        listeners: Sequence[CallListener],
         nodes: Iterable[Node] = (),
         config: Configuration | None = None,
         *,
         plugins: Sequence[Plugin] = (),
-        guard: Guard | None = None,
+        guard: PluginGuard | None = None,
     ) -> None:
         self._listeners = listeners
         self._extensions = Extensions(guard)

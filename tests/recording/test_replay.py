@@ -28,7 +28,7 @@ from tests.recording.making import (
     three_gangs,
 )
 from tests.scheduling.driver import configured, fabric, gang
-from topo_scheduler.observability.segment_writer import Bounds, NotWritable, SegmentWriter
+from topo_scheduler.observability.segment_writer import NotWritable, SegmentLimits, SegmentWriter
 from topo_scheduler.observability.segments import RecordError, SegmentReader, segments_of
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import QUERIES, SIGNATURES, decode_arguments, encode_arguments
@@ -297,7 +297,7 @@ def busy(d: HeardDriver, writer: SegmentWriter, until: int) -> None:
 
 
 def test_segments_are_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:
-    bounds = Bounds(120_000, 12_000, 3600)
+    bounds = SegmentLimits(120_000, 12_000, 3600)
     writer = SegmentWriter(tmp_path, bounds)
     recorder = Recorder(writer)
     most = 0
@@ -323,7 +323,7 @@ def test_segments_are_rotated_and_the_oldest_deleted(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_outgrows_its_measure_takes_the_room_of_older_ones(tmp_path: Path) -> None:
-    bounds = Bounds(100_000, 10_000, 3600)
+    bounds = SegmentLimits(100_000, 10_000, 3600)
     for _ in range(2):
         writer = SegmentWriter(tmp_path, bounds)
         writer.begin(b"{}")
@@ -335,7 +335,7 @@ def test_a_segment_that_outgrows_its_measure_takes_the_room_of_older_ones(tmp_pa
 
 
 def test_a_segment_says_how_full_it_is(tmp_path: Path) -> None:
-    writer = SegmentWriter(tmp_path, Bounds(100_000, 20_000, 3600))
+    writer = SegmentWriter(tmp_path, SegmentLimits(100_000, 20_000, 3600))
 
     def after(size: int) -> tuple[bool, bool, bool]:
         before = writer.written
@@ -358,7 +358,7 @@ def test_a_segment_says_how_full_it_is(tmp_path: Path) -> None:
 
 def test_a_few_lines_may_wait_as_long_as_they_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("topo_scheduler.observability.segment_writer.PATIENCE_SECONDS", 0.0)
-    writer = SegmentWriter(tmp_path, Bounds(100_000, 20_000, 3600))
+    writer = SegmentWriter(tmp_path, SegmentLimits(100_000, 20_000, 3600))
     try:
         writer.begin(b"{}")
         for _ in range(3):
@@ -370,7 +370,7 @@ def test_a_few_lines_may_wait_as_long_as_they_like(tmp_path: Path, monkeypatch: 
 
 
 def test_a_segment_gets_old_too(tmp_path: Path) -> None:
-    writer = SegmentWriter(tmp_path, Bounds(1 << 30, 1 << 26, 0.01))
+    writer = SegmentWriter(tmp_path, SegmentLimits(1 << 30, 1 << 26, 0.01))
     recorder = Recorder(writer)
     try:
         busy(HeardDriver([recorder]), writer, 2)
@@ -382,7 +382,7 @@ def test_a_segment_gets_old_too(tmp_path: Path) -> None:
 
 def test_a_search_is_not_cut_in_two_by_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is looked for in parts can't be written: the next segment begins once that is done."""
-    writer = SegmentWriter(tmp_path, Bounds(1 << 30, 1 << 26, 0.01))
+    writer = SegmentWriter(tmp_path, SegmentLimits(1 << 30, 1 << 26, 0.01))
     recorder = Recorder(writer)
     d = HeardDriver([recorder])
     try:

@@ -10,14 +10,14 @@ from hypothesis.stateful import invariant, rule
 from tests.helpers import EPOCH
 from tests.scheduling.test_engine_machine import Cluster
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.observability.segment_writer import Bounds, SegmentWriter
+from topo_scheduler.observability.segment_writer import SegmentLimits, SegmentWriter
 from topo_scheduler.recording.ear import ObservedEngine
 from topo_scheduler.recording.recorder import Recorder
 from topo_scheduler.recording.replay import replay
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.state.groups import Serving
 
-BOUNDS = Bounds(1 << 30, 1 << 24, 3600)
+BOUNDS = SegmentLimits(1 << 30, 1 << 24, 3600)
 
 
 class RecordedCluster(Cluster):

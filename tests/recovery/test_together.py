@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.helpers import EPOCH
 from tests.recovery.world import World, leaf
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.claims import Claim, Copies, Shares, _is_there
+from topo_scheduler.recovery.claims import Copies, RelocationRequest, Shares, _is_there
 from topo_scheduler.recovery.reading import rest_of_gang
 from topo_scheduler.recovery.room import RESTART
 from topo_scheduler.recovery.room_for_all import Others, room_for_all
@@ -27,14 +27,14 @@ FORCED = RecoverySpec(enabled=True, force_delete=True)
 GPUS = 8
 
 
-def claim_of(world: World, gang: str, lost: Sequence[str], avoided: frozenset[str]) -> Claim:
+def claim_of(world: World, gang: str, lost: Sequence[str], avoided: frozenset[str]) -> RelocationRequest:
     """Return what the lost members of a gang ask for."""
     found = tuple(one for one in (leaver(world.d.engine, uid) for uid in lost) if one is not None)
     rest = tuple(rest_of_gang(world.d.engine, found))
-    return Claim(f"default/{gang}", found, avoided, lambda _: None, rest, moves_others=True)
+    return RelocationRequest(f"default/{gang}", found, avoided, lambda _: None, rest, moves_others=True)
 
 
-def planned(world: World, claims: Sequence[Claim]) -> Shares:
+def planned(world: World, claims: Sequence[RelocationRequest]) -> Shares:
     """Return what all get."""
     copies = Copies(world.d.engine, world.now)
     free = whole(free_seats(copies, claims))
@@ -158,7 +158,7 @@ def built(
     gangs: Sequence[tuple[int, int, int, int]],
     pods: Sequence[tuple[int, int, int]],
     also: int = 0,
-) -> tuple[World, Cluster, list[Claim]] | None:
+) -> tuple[World, Cluster, list[RelocationRequest]] | None:
     """Return a cluster of leaves of these sizes, and what those ask for who lost something.
 
     Gangs are of (size, nodes of it that fail, priority, GPUs of each), pods alone of (node, GPUs, seconds they ran);

@@ -15,20 +15,20 @@ from topo_scheduler.api.sharing import GpusByAnnotation
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.explaining.why import FAULT
 from topo_scheduler.scheduling.instructions import (
-    Announce,
     Bind,
     BindOutcome,
-    Complain,
+    DryRunBind,
+    EmitEvent,
     Evict,
     EvictionOutcome,
     Instruction,
+    LogWarning,
     MarkComplete,
     MarkGroup,
     MarkUnschedulable,
     Nominate,
     Preempt,
-    Rehearse,
-    Tell,
+    RecordDecision,
 )
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.decision import Decision
@@ -159,7 +159,7 @@ class Driver:
         for _ in range(10_000):
             fresh = self.engine.step(self.now, self.clock)
             said += fresh
-            tried = [one.bind for one in fresh if isinstance(one, Rehearse)]
+            tried = [one.bind for one in fresh if isinstance(one, DryRunBind)]
             self.tried |= {bind.pod.uid: bind for bind in tried}
             if tried and self.answers_trials:
                 for bind in tried:
@@ -178,7 +178,7 @@ class Driver:
         """Let time pass and the engine explain all that waits; return what it said."""
         self.now += seconds
         said = self.engine.explain(self.now, lambda: 0.0, 1.0)
-        assert not any(isinstance(one, Complain) and FAULT in one.message for one in said), said
+        assert not any(isinstance(one, LogWarning) and FAULT in one.message for one in said), said
         self.said += said
         return said
 
@@ -253,7 +253,7 @@ class Driver:
         return [
             said.message
             for said in self.said
-            if isinstance(said, Tell)
+            if isinstance(said, EmitEvent)
             and (pod is None or said.pod.uid == pod.metadata.uid)
             and (reason is None or said.reason is reason)
         ]
@@ -287,7 +287,7 @@ class Driver:
 
     def complaints(self) -> list[str]:
         """Return what was complained of."""
-        return [said.message for said in self.said if isinstance(said, Complain)]
+        return [said.message for said in self.said if isinstance(said, LogWarning)]
 
     def group_marks(self) -> list[MarkGroup]:
         """Return what was to be written on PodGroups."""
@@ -295,7 +295,7 @@ class Driver:
 
     def decisions(self) -> list[Decision]:
         """Return the decisions made."""
-        return [said.decision for said in self.said if isinstance(said, Announce)]
+        return [said.decision for said in self.said if isinstance(said, RecordDecision)]
 
     def binds(self) -> list[Bind]:
         """Return the binds asked for."""

@@ -6,11 +6,11 @@ import numpy as np
 
 from tests.helpers import make_node
 from tests.scheduling.reference import Machine, Want
-from topo_scheduler.api.annotations import Enforcement, Strategy
+from topo_scheduler.api.annotations import Enforcement, PlacementStrategy
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Node
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Limits, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.policy import Policy
 from topo_scheduler.scheduling.world import World
@@ -34,7 +34,7 @@ class Small:
         self.world = World(SchedulerConfig())
         for node in nodes:
             assert self.world.put_node(node, 0) == []
-        limits = Limits(Enforcement.REQUIRED, max_nodes, max_gpus)
+        limits = SizeRuleLimits(Enforcement.REQUIRED, max_nodes, max_gpus)
         self.planner = Planner(self.world.around, self.world.history, Policy(np.array(weights, np.int64), limits))
         self._holds = 0
 
@@ -49,16 +49,16 @@ class Small:
         for number, node in enumerate(nodes):
             self.world.links.put(f"{name}-{number}", ("default", name), node, bandwidth)
 
-    def plan(self, ask: Ask, now: float = 0) -> Placement | Failure:
+    def plan(self, ask: PlacementQuery, now: float = 0) -> Placement | PlacementFailure:
         return self.planner.plan(ask, self.world.layout, now)
 
-    def place(self, ask: Ask, now: float = 0) -> list[str]:
+    def place(self, ask: PlacementQuery, now: float = 0) -> list[str]:
         """Return the nodes of the members in order; fail when there is no place."""
         found = self.plan(ask, now)
         assert isinstance(found, Placement), found
         return [self.world.nodes.names[row] for rows in found.rows for row in rows]
 
-    def leaves(self, ask: Ask) -> list[str]:
+    def leaves(self, ask: PlacementQuery) -> list[str]:
         """Return the leaves used, as they are written by users."""
         found = self.plan(ask)
         assert isinstance(found, Placement), found
@@ -78,15 +78,15 @@ def gang(
     members: int,
     gpus: int = 8,
     *,
-    strategy: Strategy = Strategy.BALANCED,
+    strategy: PlacementStrategy = PlacementStrategy.BALANCED,
     required: bool = True,
     mixed: bool = False,
     running: Sequence[int] = (),
     preferred: tuple[int, int] | None = None,
     cpu: int = 0,
-) -> Ask:
+) -> PlacementQuery:
     """Ask for places for the members of a gang."""
-    return Ask(
+    return PlacementQuery(
         [(pods(gpus, cpu=cpu), members)],
         gang=True,
         strategy=strategy,
@@ -97,9 +97,11 @@ def gang(
     )
 
 
-def single(gpus: int = 8, *, strategy: Strategy = Strategy.BALANCED, siblings: Sequence[int] = ()) -> Ask:
+def single(
+    gpus: int = 8, *, strategy: PlacementStrategy = PlacementStrategy.BALANCED, siblings: Sequence[int] = ()
+) -> PlacementQuery:
     """Ask for a place for one pod."""
-    return Ask([(pods(gpus), 1)], gang=False, strategy=strategy, siblings=siblings)
+    return PlacementQuery([(pods(gpus), 1)], gang=False, strategy=strategy, siblings=siblings)
 
 
 def grid(spines: int, leaves: int, nodes: int, gpus: int = 8) -> list[Node]:
@@ -142,9 +144,9 @@ def small_of(
     return small
 
 
-def ask_of(want: Want, strategy: Strategy = Strategy.BALANCED) -> Ask:
+def ask_of(want: Want, strategy: PlacementStrategy = PlacementStrategy.BALANCED) -> PlacementQuery:
     """Return the ask of a reference."""
-    return Ask(
+    return PlacementQuery(
         [(pods(want.gpus, cpu=want.cpu), want.members)],
         gang=want.gang,
         strategy=strategy,

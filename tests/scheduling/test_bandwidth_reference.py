@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, gang, pods
 from topo_scheduler.api.links import Link
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement, Traffic
+from topo_scheduler.scheduling.placing.ask import GangTraffic, Placement, PlacementFailure, PlacementQuery
 
 SELF = ("default", "self")
 
@@ -110,10 +110,10 @@ def small_of(case: Case) -> Small:
     return small
 
 
-def ask_of(case: Case, *, required: bool = True) -> Ask:
+def ask_of(case: Case, *, required: bool = True) -> PlacementQuery:
     ask = gang(case.members, required=required)
     cls = replace(pods(8), bandwidth=1000 * case.bandwidth)
-    return replace(ask, groups=[(cls, case.members)], traffic=Traffic(SELF, 1000 * case.bandwidth))
+    return replace(ask, groups=[(cls, case.members)], traffic=GangTraffic(SELF, 1000 * case.bandwidth))
 
 
 def machines_of(small: Small, case: Case, placement: Placement) -> list[Machine]:
@@ -129,7 +129,7 @@ def test_below_one_spine_a_place_is_found_exactly_if_there_is_one(case: Case, re
     rule = best_rule(case, 2)
     free = [m for m in case.machines if m.free and (not m.network or m.network >= case.bandwidth)]
     if rule is None:
-        assert isinstance(found, Failure)
+        assert isinstance(found, PlacementFailure)
         assert found.rule is None
         return
     depth, leaves = rule

@@ -9,7 +9,7 @@ from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi, PodGroupObject
 from topo_scheduler.api.objects import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements, Toleration
-from topo_scheduler.api.process import PendingPods
+from topo_scheduler.api.process import PendingPodsSettings
 from topo_scheduler.api.selectors import (
     Affinity,
     LabelSelector,
@@ -306,7 +306,7 @@ def test_classes_of_one_namespace_do_not_hold_up_those_of_another(monkeypatch: p
 def reading(**limits: int) -> Configuration:
     """Return a configuration with these limits of pending pods, which may be lower than administrators may set."""
     found = configured()
-    scheduler = found.scheduler.model_copy(update={"pending_pods": PendingPods().model_copy(update=limits)})
+    scheduler = found.scheduler.model_copy(update={"pending_pods": PendingPodsSettings().model_copy(update=limits)})
     return Configuration(scheduler, found.topology)
 
 

@@ -16,7 +16,7 @@ from tests.scheduling.reference import Machine
 from tests.scheduling.test_planner_reference import clusters
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Node, Pod
-from topo_scheduler.scheduling.instructions import Announce, Instruction
+from topo_scheduler.scheduling.instructions import Instruction, RecordDecision
 from topo_scheduler.state.decision import Decision
 
 
@@ -44,7 +44,7 @@ def load_of(machines: list[Machine]) -> list[Pod]:
 
 def plain(said: list[Instruction]) -> list[object]:
     """Say the same without rows and generations, which tell how the engine came to know what it knows."""
-    return [_plain(one.decision) if isinstance(one, Announce) else one for one in said]
+    return [_plain(one.decision) if isinstance(one, RecordDecision) else one for one in said]
 
 
 def _plain(decision: Decision) -> Decision:

@@ -36,12 +36,12 @@ from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import (
     Bind,
     BindOutcome,
+    DryRunBind,
     Evict,
     EvictionOutcome,
     Instruction,
     Nominate,
     Preempt,
-    Rehearse,
 )
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.scheduling.queueing.queue import Place
@@ -403,7 +403,7 @@ class Cluster(RuleBasedStateMachine):
     def carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, Bind):
             self.flight[instruction.pod.uid] = instruction
-        elif isinstance(instruction, Rehearse):
+        elif isinstance(instruction, DryRunBind):
             self.tried[instruction.bind.pod.uid] = instruction.bind
         elif isinstance(instruction, Evict):
             pod = self.truth_pods.get(instruction.pod.uid)

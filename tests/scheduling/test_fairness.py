@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.instructions import Announce
-from topo_scheduler.scheduling.queueing.turns import BY_SHARE, MISSES, Fairness
+from topo_scheduler.scheduling.instructions import RecordDecision
+from topo_scheduler.scheduling.queueing.turns import BY_SHARE, MISSES, FairnessLimits
 
 CAPACITY = {"cpu": 4 * 64, "gpus": 4 * 8, "memory": 4 * 512}
 
@@ -22,7 +22,7 @@ def nodes() -> Driver:
 
 def decided(d: Driver) -> list[str]:
     """Return the pods decided on, in order."""
-    return [said.decision.name.partition("/")[2] for said in d.said if isinstance(said, Announce)]
+    return [said.decision.name.partition("/")[2] for said in d.said if isinstance(said, RecordDecision)]
 
 
 def share(held: dict[str, int]) -> Fraction:
@@ -261,7 +261,7 @@ def test_a_limit_that_is_lifted_holds_nobody_any_more() -> None:
 
 def test_without_a_configuration_there_is_no_limit() -> None:
     d = Driver([make_node("n", "s1/l1", cpu="4096", memory="8Ti", pods=5000)])
-    many = 6 * Fairness().burst
+    many = 6 * FairnessLimits().burst
     d.apply(*(make_pod(f"a{n}", created=n) for n in range(many)))
     d.step()
     assert len(d.flight) == many

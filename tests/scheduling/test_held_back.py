@@ -9,7 +9,7 @@ from tests.scheduling.driver import Driver, fabric, gang, held, stage
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.binding.held_back import FIRST_HELD, LONGEST_HELD
-from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Evict, Rehearse
+from topo_scheduler.scheduling.instructions import Bind, BindOutcome, DryRunBind, Evict
 from topo_scheduler.state.workloads import Stage
 
 WHY = 'admission webhook "w.example.com" denied the request: no'
@@ -254,7 +254,7 @@ def test_a_new_configuration_frees_everybody() -> None:
 def test_nothing_is_tried_where_nothing_was_refused() -> None:
     d = Driver(fabric({"s1/l1": 4}))
     d.run(*gang(4))
-    assert not any(isinstance(said, Rehearse) for said in d.said)
+    assert not any(isinstance(said, DryRunBind) for said in d.said)
     assert sum(isinstance(said, Bind) for said in d.said) == 4
 
 

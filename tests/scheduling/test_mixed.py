@@ -13,9 +13,9 @@ from tests.helpers import make_node
 from tests.scheduling.planning import WEIGHTS, Small, grid, pods, small_of
 from tests.scheduling.reference import Machine, Path, Want
 from tests.scheduling.test_planner_reference import clusters
-from topo_scheduler.api.annotations import Enforcement, Strategy
+from topo_scheduler.api.annotations import Enforcement, PlacementStrategy
 from topo_scheduler.api.labels import UNLABELLED
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Limits, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.validation import check
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.resources import CPU
@@ -23,12 +23,14 @@ from topo_scheduler.state.resources import CPU
 Groups = Sequence[tuple[PodClass, int]]
 
 
-def mixed(groups: Groups, *, required: bool = True, running: Sequence[int] = (), any_model: bool = False) -> Ask:
+def mixed(
+    groups: Groups, *, required: bool = True, running: Sequence[int] = (), any_model: bool = False
+) -> PlacementQuery:
     enforcement = Enforcement.REQUIRED if required else Enforcement.PREFERRED
-    return Ask(groups, gang=True, enforcement=enforcement, running=running, mixed_models=any_model)
+    return PlacementQuery(groups, gang=True, enforcement=enforcement, running=running, mixed_models=any_model)
 
 
-def by_group(small: Small, ask: Ask) -> list[list[str]]:
+def by_group(small: Small, ask: PlacementQuery) -> list[list[str]]:
     found = small.plan(ask)
     assert isinstance(found, Placement), found
     return [[small.world.nodes.names[row] for row in rows] for rows in found.rows]
@@ -58,7 +60,7 @@ def test_it_waits_for_its_leaves_and_takes_more_only_where_it_may() -> None:
     for leaf in (1, 2, 3):
         small.hold(f"s1l{leaf}n1", gpus=8)
     groups = [(WORKER, 1), (pods(4), 2)]
-    assert isinstance(small.plan(mixed(groups)), Failure)
+    assert isinstance(small.plan(mixed(groups)), PlacementFailure)
     found = small.plan(mixed(groups, required=False))
     assert isinstance(found, Placement)
     assert len(found.leaves) == 2
@@ -66,12 +68,12 @@ def test_it_waits_for_its_leaves_and_takes_more_only_where_it_may() -> None:
 
 def test_larger_than_the_cluster() -> None:
     found = Small(grid(1, 2, 2)).plan(mixed([(WORKER, 4), (pods(1), 1)]))
-    assert isinstance(found, Failure)
+    assert isinstance(found, PlacementFailure)
     assert "larger than the cluster" in found.sentence
 
 
 def test_a_cluster_without_nodes_holds_nothing() -> None:
-    assert isinstance(Small([]).plan(mixed([(WORKER, 1), (LAUNCHER, 1)])), Failure)
+    assert isinstance(Small([]).plan(mixed([(WORKER, 1), (LAUNCHER, 1)])), PlacementFailure)
 
 
 def test_one_model_for_all_that_ask_for_gpus() -> None:
@@ -82,7 +84,7 @@ def test_one_model_for_all_that_ask_for_gpus() -> None:
     assert {name[2:] for name in (*eights, *ones)} == {"h"}
     assert launcher
     small.hold("z-h", gpus=8)
-    assert isinstance(small.plan(mixed([(pods(8), 1), (pods(1), 8)])), Failure)
+    assert isinstance(small.plan(mixed([(pods(8), 1), (pods(1), 8)])), PlacementFailure)
     assert isinstance(small.plan(mixed([(pods(8), 1), (pods(1), 8)], any_model=True)), Placement)
 
 
@@ -94,7 +96,7 @@ def test_one_model_even_where_only_one_of_the_classes_is_bound_to_it() -> None:
     eights, ones = by_group(small, mixed([(pinned, 1), (pods(4), 1)]))
     assert {*eights, *ones} == {"h", "h2"}
     small.hold("h2", gpus=8)
-    assert isinstance(small.plan(mixed([(pinned, 1), (pods(4), 1)])), Failure)
+    assert isinstance(small.plan(mixed([(pinned, 1), (pods(4), 1)])), PlacementFailure)
 
 
 def test_lost_members_come_back_near_those_that_run() -> None:
@@ -126,12 +128,12 @@ def test_all_members_are_placed_within_the_rules_or_none_is(
     ask = mixed(groups, required=required, any_model=any_model)
     found = small.plan(ask)
     layout = small.world.layout
-    if isinstance(found, Failure):
+    if isinstance(found, PlacementFailure):
         event("no place")
         return
     event("placed")
     assert [len(rows) for rows in found.rows] == [count for _, count in groups]
-    assert check(small.world.around, layout, ask, found, Limits(ask.enforcement, max_nodes, max_gpus)) == ""
+    assert check(small.world.around, layout, ask, found, SizeRuleLimits(ask.enforcement, max_nodes, max_gpus)) == ""
     used: defaultdict[str, list[PodClass]] = defaultdict(list)
     for (cls, _), rows in zip(groups, found.rows, strict=True):
         for row in rows:
@@ -279,20 +281,20 @@ class Best:
     sets: list[tuple[Path, ...]]
 
 
-def compare(every: Every, small: Small, ask: Ask) -> None:
+def compare(every: Every, small: Small, ask: PlacementQuery) -> None:
     """Nothing is missed, and nothing that could be had is better by what is looked at before a usual gang's room."""
     rule = every.rule()
     now = every.now(rule, required=ask.enforcement is Enforcement.REQUIRED) if rule else None
     found = small.plan(ask)
     if rule is None or now is None:
-        assert isinstance(found, Failure), "there is no place"
+        assert isinstance(found, PlacementFailure), "there is no place"
         assert (found.rule is None) == (rule is None)
         event("no place")
         return
     assert isinstance(found, Placement), f"{now} would do"
     assert (found.rule.depth, found.rule.leaves) == (rule.depth, rule.size)
     layout = small.world.layout
-    assert check(small.world.around, layout, ask, found, Limits(ask.enforcement, *every.limits)) == ""
+    assert check(small.world.around, layout, ask, found, SizeRuleLimits(ask.enforcement, *every.limits)) == ""
     paths = tuple(layout.paths[leaf] for leaf in found.leaves)
     assert paths in now.sets
     scores = {some: every.score(some, now, rule) for some in now.sets}
@@ -333,7 +335,7 @@ def test_on_an_empty_cluster_it_is_placed_or_too_large(machines: list[Machine], 
 
 
 def test_strategies_do_not_keep_it_from_being_placed() -> None:
-    for strategy in Strategy:
+    for strategy in PlacementStrategy:
         small = Small(grid(1, 2, 2))
-        ask = Ask([(WORKER, 2), (LAUNCHER, 2)], gang=True, strategy=strategy)
+        ask = PlacementQuery([(WORKER, 2), (LAUNCHER, 2)], gang=True, strategy=strategy)
         assert isinstance(small.plan(ask), Placement)

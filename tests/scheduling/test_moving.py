@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.helpers import controlled_by, make_node, make_pod, owner
 from tests.scheduling.driver import Driver, configured, fabric, gang
 from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectMeta, Pod
+from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.moving.plan import MovePlan
@@ -128,7 +128,7 @@ def test_a_disruption_budget_is_kept() -> None:
         d = driver({"s1/l1": 2, "s1/l2": 2})
         meta = ObjectMeta(name="web", namespace="default", generation=1)
         selector = BudgetSpec(LabelSelector({"app": "a"}))
-        d.engine.budgets_applied([Budget(meta, selector, BudgetStatus(allowed, 1))])
+        d.engine.budgets_applied([DisruptionBudget(meta, selector, BudgetStatus(allowed, 1))])
         runs(d, small("a"), small("b"), small("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
         found = moves(d, plan(d, waiting(d)))
         assert found is not None

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.scheduling.placing import packing
-from topo_scheduler.scheduling.placing.packing import Budget, Frontier, TooMuch, Vector
+from topo_scheduler.scheduling.placing.packing import Frontier, TooMuch, Vector, VectorBudget
 
 counts = st.tuples(*[st.integers(0, 3)] * 3)
 frontiers = st.lists(counts, min_size=1, max_size=6)
@@ -28,12 +28,12 @@ def test_two_places_hold_the_sums_of_what_each_holds(
     one: list[Vector], other: list[Vector], asked: Vector, many: bool
 ) -> None:
     clip = [tuple(map(min, vector, asked)) for vector in one], [tuple(map(min, vector, asked)) for vector in other]
-    first, second = (packing.maximal(vectors, Budget(PLENTY)) for vectors in clip)
+    first, second = (packing.maximal(vectors, VectorBudget(PLENTY)) for vectors in clip)
     before = packing.MANY
     packing.MANY = 0 if many else before  # type: ignore[misc]
     try:
-        both = packing.add(first, second, asked, Budget(PLENTY))
-        either = packing.either(first, second, asked, Budget(PLENTY))
+        both = packing.add(first, second, asked, VectorBudget(PLENTY))
+        either = packing.either(first, second, asked, VectorBudget(PLENTY))
     finally:
         packing.MANY = before  # type: ignore[misc]
     sums = {
@@ -45,7 +45,7 @@ def test_two_places_hold_the_sums_of_what_each_holds(
     assert below(either, asked) == below(first, asked) | below(second, asked)
     for frontier in (both, either):
         assert list(frontier) == sorted(frontier, reverse=True)
-        assert packing.maximal(frontier, Budget(PLENTY)) == frontier, "none is below another"
+        assert packing.maximal(frontier, VectorBudget(PLENTY)) == frontier, "none is below another"
 
 
 @given(st.tuples(*[st.integers(0, 6)] * 2), st.tuples(*[st.tuples(*[st.integers(0, 3)] * 2)] * 2), counts)
@@ -58,10 +58,10 @@ def test_a_node_holds_what_its_resources_allow(
         for one in product(*(range(count + 1) for count in asked))
         if all(sum(n * request[at] for n, request in zip(one, requests, strict=True)) <= free[at] for at in range(2))
     }
-    assert below(packing.of_node(free, requests, asked, Budget(PLENTY)), asked) == fitting
+    assert below(packing.of_node(free, requests, asked, VectorBudget(PLENTY)), asked) == fitting
 
 
 def test_the_work_is_bounded() -> None:
     wide = tuple((n, 20 - n, n % 3) for n in range(20))
     with pytest.raises(TooMuch):
-        packing.add(wide, wide, (40, 40, 40), Budget(10))
+        packing.add(wide, wide, (40, 40, 40), VectorBudget(10))

@@ -16,7 +16,7 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.recording.recorder import Recorder
 from topo_scheduler.recording.replay import replay
-from topo_scheduler.scheduling.instructions import Announce, Instruction
+from topo_scheduler.scheduling.instructions import Instruction, RecordDecision
 from topo_scheduler.scheduling.reserving.holds import Reservation
 
 HOLDS = configured("{preemption: {enabled: false}}")
@@ -98,9 +98,11 @@ def test_other_workloads_are_decided_between_two_parts() -> None:
     assert d.engine.pending_work
     d.apply(small := make_pod("small", gpus=0))
     said = one_step(d)
-    assert any(isinstance(one, Announce) and one.decision.seats for one in said)
+    assert any(isinstance(one, RecordDecision) and one.decision.seats for one in said)
     assert d.engine.reserving.working
-    assert small.metadata.uid in {seat.uid for one in said if isinstance(one, Announce) for seat in one.decision.seats}
+    assert small.metadata.uid in {
+        seat.uid for one in said if isinstance(one, RecordDecision) for seat in one.decision.seats
+    }
     d.step()
     assert [sorted(one.nodes) for one in held(d)] == [["s1-l2-1", "s1-l2-2"]]
 

@@ -2,7 +2,7 @@
 
 from tests.helpers import make_pod
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.api.process import PendingPods as Limits
+from topo_scheduler.api.process import PendingPodsSettings as Limits
 from topo_scheduler.api.recording import LEAST_BYTES
 from topo_scheduler.scheduling.intake.pending import PendingPods
 

@@ -16,7 +16,7 @@ from tests.scheduling.test_neighbours import gang as tied_gang
 from tests.scheduling.test_planner_reference import clusters, wants
 from topo_scheduler.api.config import ConfigError, load_configuration
 from topo_scheduler.scheduling.extensions.extension import Demand
-from topo_scheduler.scheduling.placing.ask import Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure
 from topo_scheduler.state.decision import Verdict
 
 # ---------------------------------------------------------------- against every set of leaves
@@ -88,7 +88,7 @@ def test_a_gang_is_placed_as_the_rules_say_or_not_at_all(
         best = reference.best()
         event("without what is preferred" if best else "no place")
     if not best:
-        assert isinstance(found, Failure)
+        assert isinstance(found, PlacementFailure)
         return
     event(f"at most {reference.most} leaves, {reference.outermost} levels")
     assert isinstance(found, Placement), f"{best[0]} would do"
@@ -118,7 +118,7 @@ def test_members_placed_again_keep_to_a_required_rule(
     levels = layout.levels
     level = levels[min(demand.levels, len(levels)) - 1] if demand.levels else ""
     found = small.plan(replace(ask_of(want), running=running, demands=(Demand("rule", 1, demand.leaves, level),)))
-    if isinstance(found, Failure):
+    if isinstance(found, PlacementFailure):
         return
     home = {layout.paths[int(layout.leaf_of_row[row])] for row in running}
     if len({path[: reference.outermost] for path in home}) > 1 or (reference.most and len(home) > reference.most):

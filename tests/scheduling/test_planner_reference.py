@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.scheduling.planning import ask_of, small_of
 from tests.scheduling.reference import Machine, Option, Path, Reference, Want
-from topo_scheduler.api.annotations import Strategy
+from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.labels import UNLABELLED
-from topo_scheduler.scheduling.placing.ask import Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure
 from topo_scheduler.state.resources import CPU, GPU
 
 NAMES = ("a", "b", "c")
@@ -68,13 +68,13 @@ wants = st.builds(
     max_gpus=st.sampled_from([0, 0, 0, 1, 3, 4]),
 )
 cpu_wants = st.builds(Want, members=st.integers(1, 6), gpus=st.just(0), cpu=st.integers(1, 2), required=st.booleans())
-strategies = st.sampled_from(Strategy)
+strategies = st.sampled_from(PlacementStrategy)
 
 
 @settings(deadline=None, max_examples=300)
 @given(clusters(), st.one_of(wants, wants, cpu_wants), strategies)
 def test_a_gang_is_placed_where_the_rule_says_or_not_at_all(
-    machines: list[Machine], want: Want, strategy: Strategy
+    machines: list[Machine], want: Want, strategy: PlacementStrategy
 ) -> None:
     # Levels that end in an unlabelled one can't be written as a path with their inner part only.
     reference = Reference(machines, want)
@@ -82,7 +82,7 @@ def test_a_gang_is_placed_where_the_rule_says_or_not_at_all(
     found = small.plan(ask_of(want, strategy))
     rule, best = reference.rule(), reference.best()
     if not best:
-        assert isinstance(found, Failure), "there is no place"
+        assert isinstance(found, PlacementFailure), "there is no place"
         assert (found.rule is None) == (rule is None)
         if rule is None:
             assert found.sentence
@@ -133,8 +133,8 @@ def _check_leaves(reference: Reference, placed: Counter[str], best: list[Option]
 @given(clusters(), wants)
 def test_inside_one_leaf_a_packed_gang_takes_the_fewest_nodes(machines: list[Machine], want: Want) -> None:
     small = small_of(machines, want)
-    found = small.plan(ask_of(want, Strategy.CONSOLIDATED))
-    if isinstance(found, Failure) or len(found.leaves) > 1:
+    found = small.plan(ask_of(want, PlacementStrategy.CONSOLIDATED))
+    if isinstance(found, PlacementFailure) or len(found.leaves) > 1:
         return
     reference = Reference(machines, want)
     leaf = small.world.layout.paths[found.leaves[0]]
@@ -152,7 +152,7 @@ def test_a_pod_alone_is_placed_where_it_fits(machines: list[Machine], gpus: int)
     reference = Reference(machines, want)
     fitting = {machine.name for machine in machines if reference.on_machine(machine)}
     found = small.plan(ask_of(want))
-    if isinstance(found, Failure):
+    if isinstance(found, PlacementFailure):
         assert not fitting
     else:
         ((row,),) = found.rows
@@ -163,7 +163,7 @@ def test_a_pod_alone_is_placed_where_it_fits(machines: list[Machine], gpus: int)
 
 
 def _score(
-    machines: list[Machine], want: Want, depth: int, leaves: tuple[Path, ...], strategy: Strategy, aligned: int
+    machines: list[Machine], want: Want, depth: int, leaves: tuple[Path, ...], strategy: PlacementStrategy, aligned: int
 ) -> int:
     """Return thousandths: 0.4 availability + 0.3 alignment + 0.2 utilisation + 0.1 history, in the issue's words."""
 
@@ -179,19 +179,19 @@ def _score(
     capacity, before = max(1, total(inside, used=False)), total(inside, used=True)
     mean = 1000 * total(machines, used=True) // max(1, total(machines, used=False))
     utilization = {
-        Strategy.CONSOLIDATED: 1000 * before // capacity,
-        Strategy.DISTRIBUTED: 1000 - 1000 * before // capacity,
-        Strategy.BALANCED: 1000 - abs(1000 * (before + asked) // capacity - mean),
+        PlacementStrategy.CONSOLIDATED: 1000 * before // capacity,
+        PlacementStrategy.DISTRIBUTED: 1000 - 1000 * before // capacity,
+        PlacementStrategy.BALANCED: 1000 - abs(1000 * (before + asked) // capacity - mean),
     }[strategy]
     return (400 * availability + 300 * alignment + 200 * min(1000, max(0, utilization)) + 100 * 1000) // 1000
 
 
-def _dealt(fits: list[int], members: int, strategy: Strategy) -> list[int]:
+def _dealt(fits: list[int], members: int, strategy: PlacementStrategy) -> list[int]:
     """How many members each leaf of a set gets: packed, the one that holds least first; spread, one at a time."""
     dealt = [0] * len(fits)
     for _ in range(members):
         open_ = [at for at, fit in enumerate(fits) if dealt[at] < fit]
-        if strategy is Strategy.DISTRIBUTED:
+        if strategy is PlacementStrategy.DISTRIBUTED:
             at = min(open_, key=lambda at: (dealt[at], at))
         else:
             begun = [at for at in open_ if dealt[at]]
@@ -201,7 +201,7 @@ def _dealt(fits: list[int], members: int, strategy: Strategy) -> list[int]:
 
 
 def _stranded(
-    reference: Reference, option: Option, usual: list[tuple[int, int]], depth: int, strategy: Strategy
+    reference: Reference, option: Option, usual: list[tuple[int, int]], depth: int, strategy: PlacementStrategy
 ) -> int:
     """How many fewer of the usual gangs fit: in each leaf where one could hold such a gang, else in the domain."""
     machines, want = reference.machines, reference.want
@@ -245,8 +245,10 @@ def rows_of_leaves(draw: st.DrawFn) -> list[Machine]:
     return machines
 
 
-@pytest.mark.parametrize(("strategy", "taken"), [(Strategy.CONSOLIDATED, "l1"), (Strategy.DISTRIBUTED, "l2")])
-def test_in_a_wide_window_the_score_decides_which_leaves_between(strategy: Strategy, taken: str) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "taken"), [(PlacementStrategy.CONSOLIDATED, "l1"), (PlacementStrategy.DISTRIBUTED, "l2")]
+)
+def test_in_a_wide_window_the_score_decides_which_leaves_between(strategy: PlacementStrategy, taken: str) -> None:
     """Both leaves in the middle hold one more pod: the one is nearly full, the other empty and small."""
     machines = [
         Machine(f"n{number}", ("s", f"l{number}"), gpus=gpus, cpu=4, used_gpus=used)
@@ -272,10 +274,10 @@ usual_gangs = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 12]), max_size=6)
 
 
 @settings(deadline=None, max_examples=200)
-@example(equal_between(), Want(members=7, gpus=2, required=False), Strategy.BALANCED, [])
+@example(equal_between(), Want(members=7, gpus=2, required=False), PlacementStrategy.BALANCED, [])
 @given(st.one_of(clusters(), rows_of_leaves()), st.one_of(wants, cpu_wants), strategies, usual_gangs)
 def test_of_all_sets_of_leaves_the_best_by_the_whole_order_is_taken(
-    machines: list[Machine], want: Want, strategy: Strategy, seen: list[int]
+    machines: list[Machine], want: Want, strategy: PlacementStrategy, seen: list[int]
 ) -> None:
     reference = Reference(machines, want)
     rule, best = reference.rule(), reference.best()

@@ -14,7 +14,7 @@ from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.reasons import GroupReason, Reason
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.state.groups import Disruption, Serving
 from topo_scheduler.state.workloads import Stage
 
@@ -338,14 +338,14 @@ def test_a_place_within_the_level_is_found_if_and_only_if_there_is_one(
     groups = [(pods(1), count)]
     if two_classes and count > 1:
         groups = [(pods(1), count - 1), (pods(1, cpu=1), 1)]
-    ask = Ask(groups, gang=True, enforcement=Enforcement.PREFERRED, within=depth, level="level")
+    ask = PlacementQuery(groups, gang=True, enforcement=Enforcement.PREFERRED, within=depth, level="level")
     found = small.plan(ask)
     assert isinstance(found, Placement) == (max(small_room.values()) >= count)
     if isinstance(found, Placement):
         layout = small.world.layout
         used = {int(layout.leaf_of_row[row]) for rows in found.rows for row in rows}
         assert len({layout.domain_of_leaf(depth, leaf) for leaf in used}) == 1
-        plain = small.plan(Ask(groups, gang=True, enforcement=Enforcement.PREFERRED))
+        plain = small.plan(PlacementQuery(groups, gang=True, enforcement=Enforcement.PREFERRED))
         assert isinstance(plain, Placement)
 
 
@@ -354,11 +354,11 @@ def test_a_required_rule_waits_within_the_level() -> None:
     small.hold("s1l1n1", gpus=8)
     small.hold("s2l2n1", gpus=8)
     ask = gang(4)
-    assert isinstance(small.plan(ask), Failure), "a spine could hold it in two leaves"
-    bound = Ask(ask.groups, gang=True, within=1, level="spine")
-    assert isinstance(small.plan(bound), Failure)
+    assert isinstance(small.plan(ask), PlacementFailure), "a spine could hold it in two leaves"
+    bound = PlacementQuery(ask.groups, gang=True, within=1, level="spine")
+    assert isinstance(small.plan(bound), PlacementFailure)
     small.hold("s2l1n1", gpus=8)
-    three = Ask([(pods(8), 3)], gang=True, within=1, level="spine")
+    three = PlacementQuery([(pods(8), 3)], gang=True, within=1, level="spine")
     found = small.plan(three)
     assert isinstance(found, Placement)
     assert {small.world.layout.paths[leaf][0] for leaf in found.leaves} == {"s1"}

@@ -7,7 +7,7 @@ import pytest
 from tests.helpers import controlled_by, make_node, make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang, held
 from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectMeta, Pod
+from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate, Preempt
@@ -20,9 +20,9 @@ def driver(leaves: dict[str, int], config: Configuration | None = None) -> Drive
     return d
 
 
-def budget(name: str, allowed: int, labels: dict[str, str]) -> Budget:
+def budget(name: str, allowed: int, labels: dict[str, str]) -> DisruptionBudget:
     meta = ObjectMeta(name=name, namespace="default", generation=1)
-    return Budget(meta, BudgetSpec(LabelSelector(labels)), BudgetStatus(allowed, 1))
+    return DisruptionBudget(meta, BudgetSpec(LabelSelector(labels)), BudgetStatus(allowed, 1))
 
 
 def running(d: Driver, name: str, node: str, *, gpus: int = 8, priority: int = 0, scheduler: str = "other") -> Pod:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, gang, grid, pods, single
 from topo_scheduler.api.annotations import PlacementRequest
-from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectMeta
+from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector
-from topo_scheduler.scheduling.placing.ask import Ask, Placement
-from topo_scheduler.scheduling.preemption.plan import Plan, plan_preemption
-from topo_scheduler.scheduling.preemption.shares import Share, Shares
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
+from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption
+from topo_scheduler.scheduling.preemption.shares import ReservationShare, ReservationShares
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidates, Key, candidates_below
 from topo_scheduler.state.budgets import Budgets
@@ -55,7 +55,7 @@ class Scene:
         self.budgets = Budgets()
         self.spent: dict[str, int] = {}
         self.spared: set[str] = set()
-        self.shares: list[Share] = []
+        self.shares: list[ReservationShare] = []
         for number, one in enumerate(held):
             self._add(f"v{number}", one)
 
@@ -85,7 +85,7 @@ class Scene:
     def budget(self, name: str, allowed: int) -> None:
         selector = LabelSelector(match_labels={"budget": name})
         meta = ObjectMeta(name=name, namespace="default", generation=1)
-        assert not self.budgets.put(Budget(meta, BudgetSpec(selector), BudgetStatus(allowed, 1)))
+        assert not self.budgets.put(DisruptionBudget(meta, BudgetSpec(selector), BudgetStatus(allowed, 1)))
 
     def candidates(self, priority: int = 10) -> Candidates:
         world = self.small.world
@@ -93,20 +93,22 @@ class Scene:
             priority, world, self.workloads, self.budgets, self.spent, self.spared.__contains__, (), NOW
         )
 
-    def plan(self, ask: Ask, priority: int = 10) -> Plan | None:
+    def plan(self, ask: PlacementQuery, priority: int = 10) -> PreemptionPlan | None:
         layout, candidates = self.small.world.layout, self.candidates(priority)
         return plan_preemption(self.small.planner, ask, layout, candidates, 0, self.shares)
 
-    def victims(self, ask: Ask, priority: int = 10) -> list[str]:
+    def victims(self, ask: PlacementQuery, priority: int = 10) -> list[str]:
         """Return the names of the victims, or fail."""
         plan = self.plan(ask, priority)
         assert plan is not None
         return sorted(victim.occupant.name for victim in plan.victims)
 
-    def cheapest(self, ask: Ask, priority: int = 10) -> Key | None:
+    def cheapest(self, ask: PlacementQuery, priority: int = 10) -> Key | None:
         """Return the least key of all sets of victims with which the planner finds a place: by trying them all."""
         candidates = self.candidates(priority)
-        trial = Trial(self.small.planner, self.small.world.layout, 0, neighbours=True, shares=Shares(self.shares))
+        trial = Trial(
+            self.small.planner, self.small.world.layout, 0, neighbours=True, shares=ReservationShares(self.shares)
+        )
         trial.remove(candidates.leaving)
         numbers = range(len(candidates.pods))
         best: Key | None = None
@@ -158,7 +160,7 @@ def test_then_fewer_pods_go() -> None:
 
 def test_then_the_youngest() -> None:
     s = scene(2, Held("s1l1n1", gpus=0, cpu=60_000, ran=500), Held("s1l1n2", gpus=0, cpu=60_000, ran=100))
-    assert s.victims(Ask([(pods(0, cpu=50_000), 1)], gang=False)) == ["v1"]
+    assert s.victims(PlacementQuery([(pods(0, cpu=50_000), 1)], gang=False)) == ["v1"]
 
 
 def test_then_the_name() -> None:
@@ -193,7 +195,9 @@ def test_a_budget_that_blocks_for_ever_is_named() -> None:
 def test_a_pod_with_two_budgets_stays() -> None:
     s = scene(1, Held("s1l1n1", budget="b"))
     s.budget("b", 5)
-    everything = Budget(ObjectMeta("all", "default", generation=1), BudgetSpec(LabelSelector()), BudgetStatus(5, 1))
+    everything = DisruptionBudget(
+        ObjectMeta("all", "default", generation=1), BudgetSpec(LabelSelector()), BudgetStatus(5, 1)
+    )
     s.budgets.put(everything)
     assert s.plan(single(8)) is None
 
@@ -201,7 +205,7 @@ def test_a_pod_with_two_budgets_stays() -> None:
 def test_a_budget_whose_last_change_was_not_looked_at_allows_nothing() -> None:
     s = scene(1, Held("s1l1n1", budget="b"))
     meta = ObjectMeta(name="b", namespace="default", generation=2)
-    s.budgets.put(Budget(meta, BudgetSpec(LabelSelector({"budget": "b"})), BudgetStatus(5, 1)))
+    s.budgets.put(DisruptionBudget(meta, BudgetSpec(LabelSelector({"budget": "b"})), BudgetStatus(5, 1)))
     assert s.plan(single(8)) is None
 
 
@@ -332,8 +336,8 @@ def test_a_lost_member_is_given_room_beside_the_others() -> None:
 def test_a_port_is_made_free() -> None:
     s = scene(2, Held("s1l1n1", gpus=1, ran=100, port=80), Held("s1l1n2", gpus=1, ran=10, port=80))
     cls = replace(pods(1), constraints=Constraints("default", ports=(Port(ANY_ADDRESS, "TCP", 80),)))
-    assert s.victims(Ask([(cls, 1)], gang=False)) == ["v1"]
-    assert len(s.victims(Ask([(cls, 2)], gang=True))) == 2
+    assert s.victims(PlacementQuery([(cls, 1)], gang=False)) == ["v1"]
+    assert len(s.victims(PlacementQuery([(cls, 2)], gang=True))) == 2
 
 
 def test_by_trial_too_a_gang_that_takes_a_higher_priority_along_counts_as_that() -> None:
@@ -341,25 +345,25 @@ def test_by_trial_too_a_gang_that_takes_a_higher_priority_along_counts_as_that()
     s = scene(3, *held)
     s.gang("g", 2, "gang")
     cls = replace(pods(8), constraints=Constraints("default", ports=(Port(ANY_ADDRESS, "TCP", 80),)))
-    assert s.victims(Ask([(cls, 1)], gang=False)) == ["v0"]
+    assert s.victims(PlacementQuery([(cls, 1)], gang=False)) == ["v0"]
 
 
 def test_a_gang_of_different_pods_is_given_room() -> None:
     s = scene(3, *(Held(f"s1l1n{n}", ran=n) for n in (1, 2, 3)))
     launcher = pods(0, cpu=1000)
-    assert s.victims(Ask([(pods(8), 2), (launcher, 1)], gang=True)) == ["v0", "v1"]
+    assert s.victims(PlacementQuery([(pods(8), 2), (launcher, 1)], gang=True)) == ["v0", "v1"]
 
 
 def test_a_gang_whose_members_keep_apart_is_given_room() -> None:
     s = scene(2, *(Held(f"s1l1n{n}", gpus=4, ran=n * 10 + k) for n in (1, 2) for k in (1, 2)))
     cls = replace(pods(4), constraints=Constraints("default", ports=(Port(ANY_ADDRESS, "TCP", 80),)))
-    assert s.victims(Ask([(cls, 2)], gang=True)) == ["v0", "v2"]
+    assert s.victims(PlacementQuery([(cls, 2)], gang=True)) == ["v0", "v2"]
 
 
 def test_a_gang_of_different_pods_needs_no_more_room_than_it_takes() -> None:
     """Three members of the larger kind would not even fit the fabric."""
     s = scene(2, Held("s1l1n1"), Held("s1l1n2"))
-    assert len(s.victims(Ask([(pods(8), 2), (pods(0, cpu=1000), 1)], gang=True))) == 2
+    assert len(s.victims(PlacementQuery([(pods(8), 2), (pods(0, cpu=1000), 1)], gang=True))) == 2
 
 
 def test_a_node_that_may_not_be_used_is_not_cleared() -> None:
@@ -403,7 +407,7 @@ asks = st.one_of(
 @given(data=st.data(), ask=asks, slack=st.integers(0, 1), mode=st.sampled_from(["pod", "gang"]))
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_other_set_costs_less(
-    small_too: bool, monkeypatch: pytest.MonkeyPatch, data: st.DataObject, ask: Ask, slack: int, mode: str
+    small_too: bool, monkeypatch: pytest.MonkeyPatch, data: st.DataObject, ask: PlacementQuery, slack: int, mode: str
 ) -> None:
     """Exact on a small cluster. By nodes and domains it is so too, but for what budgets and spare members tie."""
     with pytest.MonkeyPatch.context() as patch:
@@ -435,7 +439,7 @@ def test_a_port_is_made_free_at_the_least_cost(data: st.DataObject, every_set: i
     cls = replace(
         pods(data.draw(st.integers(1, 3))), constraints=Constraints("default", ports=(Port(ANY_ADDRESS, "TCP", 80),))
     )
-    ask = Ask([(cls, 1)], gang=False)
+    ask = PlacementQuery([(cls, 1)], gang=False)
     s = Scene(Small(grid(1, 2, 2, gpus=4)), held)
     for name in ("b", "c"):
         s.budget(name, data.draw(st.integers(0, 2)))
@@ -459,7 +463,7 @@ def test_a_port_is_made_free_at_the_least_cost(data: st.DataObject, every_set: i
 
 @given(data=st.data(), ask=asks)
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
-def test_a_plan_makes_room_and_breaks_no_budget(data: st.DataObject, ask: Ask) -> None:
+def test_a_plan_makes_room_and_breaks_no_budget(data: st.DataObject, ask: PlacementQuery) -> None:
     held = data.draw(helds(gangs=True, budgets=True))
     s = Scene(Small(grid(1, 2, 2, gpus=4)), held)
     allowed = {name: data.draw(st.integers(0, 2)) for name in ("b", "c")}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang
-from topo_scheduler.scheduling.instructions import Announce, Instruction
+from topo_scheduler.scheduling.instructions import Instruction, RecordDecision
 from topo_scheduler.scheduling.queueing.rechecks import Rechecks
 
 SPEC = "{preemption: {enabled: %s}, reservation: {after: 10s, afterWithoutEstimates: 30s}}"
@@ -44,7 +44,9 @@ def counted(counts: list[str]) -> Iterator[None]:
 def comparable(said: list[Instruction]) -> list[Instruction]:
     """Return what was said, but for what charges for the time of an attempt leave in the counter of the state."""
     return [
-        replace(one, decision=msgspec.structs.replace(one.decision, generation=0)) if isinstance(one, Announce) else one
+        replace(one, decision=msgspec.structs.replace(one.decision, generation=0))
+        if isinstance(one, RecordDecision)
+        else one
         for one in said
     ]
 

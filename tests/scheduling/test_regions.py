@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.scheduling.planning import Small, gang, grid
-from topo_scheduler.scheduling.placing.ask import Ask, Limits
+from topo_scheduler.scheduling.placing.ask import PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.preemption.regions import Region, regions_for
 from topo_scheduler.state.decision import SizeRule
 
 
-def held(leaves: list[list[int]], most: int, limits: Limits, gpus: int) -> int:
+def held(leaves: list[list[int]], most: int, limits: SizeRuleLimits, gpus: int) -> int:
     """The most members in so many leaves, each with its best nodes within the limits."""
     cap = limits.members_per_leaf(gpus) or 10_000
     nodes = limits.max_nodes_per_leaf or 10_000
@@ -29,7 +29,7 @@ def held(leaves: list[list[int]], most: int, limits: Limits, gpus: int) -> int:
 def test_a_region_holds_what_its_best_nodes_hold(leaves: list[list[int]], most: int, nodes: int, gpus: int) -> None:
     offsets = np.cumsum([0, *map(len, leaves)])
     rows = np.arange(offsets[-1])
-    limits = Limits(max_nodes_per_leaf=nodes, max_gpus_per_leaf=gpus)
+    limits = SizeRuleLimits(max_nodes_per_leaf=nodes, max_gpus_per_leaf=gpus)
     fits = np.array([[fit for leaf in leaves for fit in leaf]])
     region = Region(rows, offsets, most)
     members = held(leaves, most, limits, 2)
@@ -37,7 +37,7 @@ def test_a_region_holds_what_its_best_nodes_hold(leaves: list[list[int]], most: 
     assert region.holds(fits, members + 1, limits, 2).tolist() == [False]
 
 
-def nodes_of(small: Small, ask: Ask, rule: SizeRule) -> list[list[str]]:
+def nodes_of(small: Small, ask: PlacementQuery, rule: SizeRule) -> list[list[str]]:
     """Return the nodes of each region."""
     return [
         [small.world.nodes.names[row] for row in region.rows.tolist()]

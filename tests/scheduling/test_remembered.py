@@ -28,7 +28,7 @@ from topo_scheduler.scheduling.rules.wishes import liking
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import Constraints, Wishes
 from topo_scheduler.state.nodes import UNKNOWN
-from topo_scheduler.state.residents import Profile, Residents, Term
+from topo_scheduler.state.residents import CountedTerm, Profile, Residents
 from topo_scheduler.state.selectors import NOTHING, Clause, Selector
 
 HOST = "kubernetes.io/hostname"
@@ -69,7 +69,7 @@ def test_pods_that_come_and_go_as_on_a_stack_are_counted(
 
 VALUES = st.sampled_from(["a", "b", "c"])
 TERMS = st.builds(
-    Term,
+    CountedTerm,
     VALUES.map(lambda value: Selector((Clause("app", "In", frozenset((value,))),))),
     st.just(frozenset(("default",))),
     st.sampled_from([HOST, "zone", "absent"]),
@@ -84,7 +84,7 @@ TERMS = st.builds(
 )
 @settings(max_examples=60)
 def test_terms_of_one_key_are_summed_as_each_alone(
-    there: list[tuple[int, str, list[Term]]], apart: list[Term], near: list[tuple[int, Term]]
+    there: list[tuple[int, str, list[CountedTerm]]], apart: list[CountedTerm], near: list[tuple[int, CountedTerm]]
 ) -> None:
     d = Driver([make_node(f"n{n}", "s1/l1", labels={HOST: f"n{n}", "zone": f"z{n % 2}"}) for n in range(6)])
     around = d.engine.world.around
@@ -96,7 +96,7 @@ def test_terms_of_one_key_are_summed_as_each_alone(
     cls = around.seen_by(cls, around.residents.profile("default", {"app": "a"}))
     assert open_rows(around, cls, rows).tolist() == open_rows(around.remembering(), cls, rows).tolist()
 
-    def liked(wishes: list[tuple[int, Term]]) -> list[int]:
+    def liked(wishes: list[tuple[int, CountedTerm]]) -> list[int]:
         """Return the weighted pods near each node."""
         return [
             sum(

@@ -13,9 +13,9 @@ from tests.scheduling.driver import Driver, fabric
 from tests.scheduling.planning import Small, ask_of, gang, grid, small_of
 from tests.scheduling.reference import Machine, Path, Reference, Rule, Want
 from tests.scheduling.test_planner_reference import clusters, wants
-from topo_scheduler.api.annotations import Strategy
+from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.placing.ask import Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure
 
 
 def test_in_their_own_leaf_first() -> None:
@@ -50,7 +50,7 @@ def test_not_where_the_rule_forbids_it_unless_it_may_be_broken() -> None:
     for node in ("s1l1n1", "s1l1n2"):
         small.hold(node, gpus=8)
     running = small.rows("s1l1n1")
-    assert isinstance(small.plan(gang(1, running=running)), Failure), "two nodes are one leaf, and it is full"
+    assert isinstance(small.plan(gang(1, running=running)), PlacementFailure), "two nodes are one leaf, and it is full"
     assert small.place(gang(1, running=running, required=False))[0].startswith("s1l2")
 
 
@@ -58,7 +58,7 @@ def test_not_under_another_spine() -> None:
     small = Small(grid(2, 2, 1))
     small.hold("s1l1n1", gpus=8)
     small.hold("s1l2n1", gpus=8)
-    assert isinstance(small.plan(gang(1, running=small.rows("s1l1n1"))), Failure)
+    assert isinstance(small.plan(gang(1, running=small.rows("s1l1n1"))), PlacementFailure)
 
 
 def test_where_those_that_run_break_the_rule_nearest_is_all_that_is_asked() -> None:
@@ -77,7 +77,7 @@ def test_of_the_model_that_runs() -> None:
     small.hold("h1", gpus=8)
     assert small.place(gang(1, running=small.rows("h1"))) == ["h2"]
     small.hold("h2", gpus=8)
-    assert isinstance(small.plan(gang(1, running=small.rows("h1"))), Failure)
+    assert isinstance(small.plan(gang(1, running=small.rows("h1"))), PlacementFailure)
     assert small.place(gang(1, running=small.rows("h1"), mixed=True))[0].startswith("a")
 
 
@@ -120,7 +120,7 @@ def test_distributed_members_keep_off_the_nodes_in_use() -> None:
     for name in ("s1l1n1", "s1l1n3"):
         small.hold(name, gpus=1)
     running = small.rows("s1l1n1", "s1l1n3")
-    assert small.place(gang(1, 1, strategy=Strategy.DISTRIBUTED, running=running)) == ["s1l1n2"]
+    assert small.place(gang(1, 1, strategy=PlacementStrategy.DISTRIBUTED, running=running)) == ["s1l1n2"]
 
 
 def test_the_limits_count_what_runs() -> None:
@@ -177,9 +177,9 @@ def _can_be_repaired(reference: Reference, rule: Rule, running: Counter[str], mi
 
 
 @settings(deadline=None, max_examples=300)
-@given(clusters(), wants, st.data(), st.sampled_from(Strategy))
+@given(clusters(), wants, st.data(), st.sampled_from(PlacementStrategy))
 def test_lost_members_are_placed_where_the_rule_says_or_not_at_all(
-    machines: list[Machine], want: Want, data: st.DataObject, strategy: Strategy
+    machines: list[Machine], want: Want, data: st.DataObject, strategy: PlacementStrategy
 ) -> None:
     # Some members run wherever they may have come to run; what they hold is counted as use already.
     names = [m.name for m in machines if m.usable and m.gpus]
@@ -200,7 +200,7 @@ def test_lost_members_are_placed_where_the_rule_says_or_not_at_all(
     if rule is None:
         rule = Rule(0, len(reference.leaves))
     possible = any(_can_be_repaired(reference, rule, running, missing, model) for model in keeps)
-    if isinstance(found, Failure):
+    if isinstance(found, PlacementFailure):
         assert not possible, "there is room"
         event("no room")
         return
@@ -234,8 +234,8 @@ def _check(reference: Reference, small: Small, found: Placement, running: Counte
         assert len({leaf[: rule.depth] for leaf in home | new}) == 1
 
 
-@pytest.mark.parametrize("strategy", Strategy)
-def test_repair_is_ranked_like_any_placement(strategy: Strategy) -> None:
+@pytest.mark.parametrize("strategy", PlacementStrategy)
+def test_repair_is_ranked_like_any_placement(strategy: PlacementStrategy) -> None:
     small = Small(grid(1, 2, 2))
     small.hold("s1l1n1", gpus=8)
     found = small.plan(gang(1, running=small.rows("s1l1n1"), strategy=strategy))

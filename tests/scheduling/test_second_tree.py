@@ -13,7 +13,7 @@ from tests.scheduling.test_segments import rank_of
 from topo_scheduler.api.config import load_configuration
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.explaining.ways import Kind
+from topo_scheduler.scheduling.explaining.ways import RemedyKind
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
 from topo_scheduler.scheduling.surveying.survey import survey_accelerators
@@ -380,7 +380,7 @@ def test_ways_out_name_the_level_to_drop_to() -> None:
     offers = {(way.demand, way.value) for way in found.ways if way.demand}
     assert ("topology.scheduler/required-level", "spine") in offers
     assert any(way.size == 3 for way in found.ways)
-    (free,) = [way for way in found.ways if way.kind is Kind.FREE]
+    (free,) = [way for way in found.ways if way.kind is RemedyKind.FREE]
     assert [ended.pods for ended in free.ended] in ([("default/busy-a-1",)], [("default/busy-a-3",)])
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.helpers import make_node
 from tests.scheduling.planning import WEIGHTS, Small, ask_of
 from tests.scheduling.reference import Machine, Option, Path, Reference, Rule, Want
-from topo_scheduler.api.annotations import Strategy
+from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.labels import UNLABELLED
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement, Segments
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery, Segments
 from topo_scheduler.scheduling.placing.levels import Wish, plan_by_levels
 from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.resources import GPU
@@ -131,7 +131,7 @@ class InDomains:
         return part._lowest(self._fits(part), labelled=labelled)
 
 
-def ask_for(small: Small, want: Want) -> Ask:
+def ask_for(small: Small, want: Want) -> PlacementQuery:
     layout = crossed(small.world.layout, (LEVEL,))
     within = layout.levels.index(LEVEL) + 1 if LEVEL in layout.levels else -1
     return replace(ask_of(want), within=within, level=LEVEL, woven=layout.woven)
@@ -149,7 +149,7 @@ def test_a_gang_is_in_one_accelerator_domain_as_near_as_the_network_allows(
     reference = InDomains(machines, home, want)
     rule, best = reference.rule(), reference.best()
     if not best:
-        assert isinstance(found, Failure), "there is no place"
+        assert isinstance(found, PlacementFailure), "there is no place"
         assert (found.rule is None) == (rule is None)
         event("too large" if rule is None else "no room")
         return
@@ -169,8 +169,10 @@ def test_a_gang_is_in_one_accelerator_domain_as_near_as_the_network_allows(
 
 
 @settings(deadline=None, max_examples=300)
-@given(clusters(), wants, st.sampled_from([Strategy.CONSOLIDATED, Strategy.DISTRIBUTED]))
-def test_among_these_the_score_decides(cluster: tuple[list[Machine], Home], want: Want, strategy: Strategy) -> None:
+@given(clusters(), wants, st.sampled_from([PlacementStrategy.CONSOLIDATED, PlacementStrategy.DISTRIBUTED]))
+def test_among_these_the_score_decides(
+    cluster: tuple[list[Machine], Home], want: Want, strategy: PlacementStrategy
+) -> None:
     """It is that of the tree with the domains in it: a leaf counts with the part of it that lies in the domain."""
     machines, home = cluster
     small = small_of(machines, home, want)
@@ -200,7 +202,7 @@ def score(
     want: Want,
     depth: int,
     leaves: tuple[Path, ...],
-    strategy: Strategy,
+    strategy: PlacementStrategy,
     aligned: int,
 ) -> int:
     """Return the score in thousandths: 0.4 availability + 0.3 alignment + 0.2 utilisation + 0.1 history."""
@@ -211,7 +213,7 @@ def score(
     alignment = sum(aligned * (UNLABELLED not in leaf) for leaf in leaves) // len(leaves)
     inside = [m for m in part if m.place in leaves]
     used = 1000 * sum(m.used_gpus for m in inside) // max(1, sum(m.gpus for m in inside))
-    utilization = used if strategy is Strategy.CONSOLIDATED else 1000 - used
+    utilization = used if strategy is PlacementStrategy.CONSOLIDATED else 1000 - used
     return (400 * availability + 300 * alignment + 200 * min(1000, max(0, utilization)) + 100 * 1000) // 1000
 
 
@@ -256,7 +258,7 @@ def test_who_asks_for_no_domain_gets_one_where_it_costs_no_level_and_no_leaf(
     found = small_of(machines, home, want).plan(ask_of(want))
     without = small_of(machines, {}, want).plan(ask_of(want))
     assert type(found) is type(without)
-    if isinstance(found, Failure) or isinstance(without, Failure):
+    if isinstance(found, PlacementFailure) or isinstance(without, PlacementFailure):
         return
     small = small_of(machines, home, want)
     names = {small.world.nodes.names[row] for row in found.rows[0]}
@@ -312,7 +314,7 @@ def test_each_segment_is_in_one_accelerator_domain_and_they_take_the_fewest(
     }
     held = {domain: _holds(part, size) for domain, part in parts.items()}
     if sum(held.values()) < segments:
-        assert isinstance(found, Failure)
+        assert isinstance(found, PlacementFailure)
         return
     assert isinstance(found, Placement), held
     (rows,) = found.rows

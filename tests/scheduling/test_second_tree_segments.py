@@ -24,7 +24,7 @@ from tests.scheduling.test_segments_mixed import in_parts
 from tests.scheduling.test_tied import possible
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.placing.ask import Failure, Placement, Segments
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, Segments
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.crossing import crossed
 
@@ -191,7 +191,7 @@ def test_segments_of_different_pods_are_placed_wherever_domains_hold_them(
         for given_to in product(domains, repeat=len(numbers))
     )
     if not possible_at_all:
-        assert isinstance(found, Failure)
+        assert isinstance(found, PlacementFailure)
         event("no place")
         return
     assert isinstance(found, Placement), inside

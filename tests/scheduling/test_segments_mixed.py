@@ -19,7 +19,7 @@ from tests.scheduling.test_planner_reference import clusters
 from tests.scheduling.test_segments import leaf_by_rank, rank_of
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.objects import ContainerPort, Pod
-from topo_scheduler.scheduling.placing.ask import Ask, Placement, Segments
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery, Segments
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.resources import CPU
 
@@ -170,8 +170,10 @@ def test_a_lost_leader_goes_back_to_the_first_subgroup() -> None:
 # ---------------------------------------------------------------- against every way to place them
 
 
-def in_parts(groups: Sequence[tuple[PodClass, int]], parts: Sequence[Sequence[int]], *, required: bool) -> Ask:
-    return Ask(
+def in_parts(
+    groups: Sequence[tuple[PodClass, int]], parts: Sequence[Sequence[int]], *, required: bool
+) -> PlacementQuery:
+    return PlacementQuery(
         groups,
         gang=True,
         enforcement=Enforcement.REQUIRED if required else Enforcement.PREFERRED,
@@ -182,7 +184,7 @@ def in_parts(groups: Sequence[tuple[PodClass, int]], parts: Sequence[Sequence[in
 class EverySegment(Every):
     """All ways to give leaves whole segments; members of none are on their own."""
 
-    def __init__(self, machines: list[Machine], ask: Ask, limits: tuple[int, int]) -> None:
+    def __init__(self, machines: list[Machine], ask: PlacementQuery, limits: tuple[int, int]) -> None:
         super().__init__(machines, ask.groups, limits, any_model=ask.mixed_models)
         vectors: dict[object, Counter[int]] = {}
         for group, part in enumerate(ask.segments.parts):

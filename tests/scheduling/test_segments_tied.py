@@ -13,9 +13,9 @@ from tests.scheduling.driver import Driver, configured
 from tests.scheduling.test_neighbours import HOST, away, gang, near, spec, web
 from tests.scheduling.test_tied import TIES, possible, racks, spread
 from topo_scheduler.api.objects import Pod, PodSpec
-from topo_scheduler.scheduling.instructions import Announce
+from topo_scheduler.scheduling.instructions import RecordDecision
 from topo_scheduler.scheduling.placing.tied_segments import Steps
-from topo_scheduler.scheduling.placing.tied_zones import Share, Zones
+from topo_scheduler.scheduling.placing.tied_zones import Zones, ZoneShare
 
 
 def in_segments(members: int, size: int, of: PodSpec, **annotations: str) -> list[Pod]:
@@ -78,7 +78,7 @@ def test_how_many_a_domain_holds_counts_what_ties_them() -> None:
     d.apply(web("there", node="n4"))
     pods = in_segments(3, 3, spec(affinity=away("rack")))
     d.apply(*pods)
-    (decision,) = [one.decision for one in d.step() if isinstance(one, Announce)]
+    (decision,) = [one.decision for one in d.step() if isinstance(one, RecordDecision)]
     assert {"/".join(path): told for path, told in decision.domain_reasons} == {
         "s1/a": "holds at most 1 of 3 pods",
         "s1/b": "holds at most 2 of 3 pods",
@@ -182,7 +182,7 @@ def test_on_few_nodes_tied_segments_are_placed_as_well_as_can_be(
 def test_a_domain_in_which_the_rest_of_a_segment_does_not_run_has_no_zones_for_it() -> None:
     """Lost members of such a gang once ended the step: leaves far before the domain were looked up in it."""
     room, there = np.array([[4]], np.int64), np.array([0], np.int64)
-    share = Share(np.array([0], np.int64), np.array([4], np.int64))
+    share = ZoneShare(np.array([0], np.int64), np.array([4], np.int64))
     zones = Zones(4, room, np.zeros(5, np.int64), there, [share], True)
     assert list(zones.shared([0, 0, 4], Steps())) == []
     assert list(zones.shared([4, 4, 5], Steps())) == []

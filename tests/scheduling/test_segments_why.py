@@ -14,7 +14,7 @@ from tests.scheduling.test_segments import leaf_by_rank
 from tests.scheduling.test_segments_mixed import launched, leader_worker_set
 from tests.scheduling.test_why import explained, held
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.explaining.ways import Kind, Way
+from topo_scheduler.scheduling.explaining.ways import RemedyKind, Way
 
 
 def reason(d: Driver, pods: list[Pod]) -> str:
@@ -108,7 +108,7 @@ def test_others_give_way_to_segments_of_higher_priority_and_no_more_than_must(mi
     assert leaves == ["s-a"] * size + ["s-b"] * size
 
 
-def ways(d: Driver, pod: Pod) -> dict[Kind, Way]:
+def ways(d: Driver, pod: Pod) -> dict[RemedyKind, Way]:
     found = d.engine.workloads.of_pod(pod.metadata.uid)
     assert found is not None
     explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
@@ -130,8 +130,8 @@ def test_ways_out_of_gangs_in_segments_are_true(kind: str) -> None:
     pods = gang()
     assert d.run(*pods) == {}
     found = ways(d, pods[0])
-    assert [pod for one in found[Kind.FREE].ended for pod in one.pods] == ["default/x"]
-    assert found[Kind.REDUCE].size == {"alike": 2, "mixed": 3, "leader": 3}[kind]
+    assert [pod for one in found[RemedyKind.FREE].ended for pod in one.pods] == ["default/x"]
+    assert found[RemedyKind.REDUCE].size == {"alike": 2, "mixed": 3, "leader": 3}[kind]
     again = Driver(nodes)
     again.apply(there[1])
     assert len(again.run(*gang())) == len(pods)

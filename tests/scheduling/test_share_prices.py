@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topo_scheduler.scheduling.placing.share_prices import MOST_SIZES, cutting_prices, share_worth
-from topo_scheduler.state.typical import MILLIONTHS, Kind, in_millionths
+from topo_scheduler.state.typical import MILLIONTHS, PodKind, in_millionths
 
 demands = st.dictionaries(st.sampled_from([130, 190, 230, 320, 350, 470, 500, 650, 810, 999]), st.integers(1, 50))
 
@@ -42,28 +42,28 @@ def test_no_way_to_fill_a_gpu_costs_more_than_the_gpu_and_the_prices_are_the_hig
 
 
 def test_two_that_fill_a_gpu_cost_a_half_each_and_what_fits_beside_many_costs_nothing() -> None:
-    found = share_worth(in_millionths([(Kind(1000, share=470), 1)]))
+    found = share_worth(in_millionths([(PodKind(1000, share=470), 1)]))
     assert found.price[470] == found.left[530] == found.left[939] == 500_000
     assert found.left[469] == 0, "what is left of two is of no use to anyone"
-    small = share_worth(in_millionths([(Kind(1000, share=810), 9), (Kind(1000, share=160), 1)]))
+    small = share_worth(in_millionths([(PodKind(1000, share=810), 9), (PodKind(1000, share=160), 1)]))
     assert (small.price[810], small.price[160]) == (MILLIONTHS, 0)
 
 
 def test_a_share_of_a_size_that_nobody_has_costs_what_fits_in_its_room() -> None:
-    found = share_worth(in_millionths([(Kind(1000, share=250), 1)]))
+    found = share_worth(in_millionths([(PodKind(1000, share=250), 1)]))
     assert (found.price[200], found.price[300], found.price[510]) == (0, 250_000, 500_000)
 
 
 def test_without_shares_nothing_is_worth_anything() -> None:
-    for kinds in ((), in_millionths([(Kind(1000, gpus=1), 1)])):
+    for kinds in ((), in_millionths([(PodKind(1000, gpus=1), 1)])):
         assert not share_worth(kinds).left.any()
         assert not share_worth(kinds).price.any()
 
 
 def test_only_the_most_popular_sizes_have_a_price_of_their_own() -> None:
-    rare = [(Kind(1000, share=size), 1) for size in range(501, 560)]
-    found = share_worth(in_millionths([(Kind(1000, share=400), 99), *rare]))
+    rare = [(PodKind(1000, share=size), 1) for size in range(501, 560)]
+    found = share_worth(in_millionths([(PodKind(1000, share=400), 99), *rare]))
     assert found.price[501 + MOST_SIZES] == found.left[501 + MOST_SIZES]
-    assert share_worth(in_millionths([*reversed(rare), (Kind(1000, share=400), 99)])).price.tolist() == (
+    assert share_worth(in_millionths([*reversed(rare), (PodKind(1000, share=400), 99)])).price.tolist() == (
         found.price.tolist()
     )

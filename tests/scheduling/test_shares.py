@@ -14,8 +14,8 @@ from tests.scheduling.planning import single as one_pod
 from tests.scheduling.test_preemption import Held, Scene, asks, helds, scene
 from tests.scheduling.test_reserving import held, lasting, running, single
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.placing.ask import Ask, Placement
-from topo_scheduler.scheduling.preemption.shares import Share
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
+from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.state.constraints import Constraints
 from topo_scheduler.state.groups import Disruption
 from topo_scheduler.state.residents import ANY_ADDRESS, Port
@@ -182,11 +182,11 @@ def test_a_gang_is_not_kept_whole_by_a_reservation_for_a_part_of_one_member() ->
 # ---------------------------------------------------------------- the search
 
 
-def share(s: Scene, node: str, takes: int, *names: str) -> Share:
+def share(s: Scene, node: str, takes: int, *names: str) -> ReservationShare:
     """What a reservation takes of the GPUs of a node while it waits for pods there."""
     (row,) = s.small.rows(node)
     entries = ((name, s.small.world.ledger.get(name)) for name in names)
-    return Share(row, {GPU: takes}, {name: entry.amounts for name, entry in entries if entry is not None})
+    return ReservationShare(row, {GPU: takes}, {name: entry.amounts for name, entry in entries if entry is not None})
 
 
 def test_the_cheapest_goes_though_not_all_of_the_room_of_such_pods_is_left() -> None:
@@ -218,7 +218,7 @@ def test_the_trial_of_places_begins_where_room_is_left() -> None:
     s = scene(nodes, *(Held(f"s1l1n{n}", ran=n, port=80) for n in range(1, nodes + 1)))
     s.shares = [share(s, f"s1l1n{n}", 8, f"v{n - 1}") for n in range(1, nodes)]
     cls = replace(pods(8), constraints=Constraints("default", ports=(Port(ANY_ADDRESS, "TCP", 80),)))
-    assert s.victims(Ask([(cls, 1)], gang=False)) == [f"v{nodes - 1}"]
+    assert s.victims(PlacementQuery([(cls, 1)], gang=False)) == [f"v{nodes - 1}"]
 
 
 def test_nothing_is_charged_by_a_search() -> None:
@@ -231,7 +231,9 @@ def test_nothing_is_charged_by_a_search() -> None:
 
 @given(data=st.data(), ask=asks, mode=st.sampled_from(["pod", "gang"]), by_trial=st.booleans())
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-def test_no_other_set_costs_less_beside_reservations(data: st.DataObject, ask: Ask, mode: str, by_trial: bool) -> None:
+def test_no_other_set_costs_less_beside_reservations(
+    data: st.DataObject, ask: PlacementQuery, mode: str, by_trial: bool
+) -> None:
     """Up to two reservations on each node, which wait for different pods there."""
     found = data.draw(helds(gangs=True, budgets=True))
     s = Scene(Small(grid(1, 2, 2, gpus=4)), found)

@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, gang, grid, single
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
 
 
 def limited(nodes: int = 4, leaves: int = 4, spines: int = 2) -> Small:
@@ -12,13 +12,13 @@ def limited(nodes: int = 4, leaves: int = 4, spines: int = 2) -> Small:
     return Small(grid(spines, leaves, nodes), max_nodes=4, max_gpus=32)
 
 
-def failure(small: Small, ask: Ask) -> Failure:
+def failure(small: Small, ask: PlacementQuery) -> PlacementFailure:
     found = small.plan(ask)
-    assert isinstance(found, Failure), found
+    assert isinstance(found, PlacementFailure), found
     return found
 
 
-def placement(small: Small, ask: Ask) -> Placement:
+def placement(small: Small, ask: PlacementQuery) -> Placement:
     found = small.plan(ask)
     assert isinstance(found, Placement), found
     return found

@@ -11,14 +11,14 @@ from topo_scheduler.api.config import ConfigError
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.scheduling.placing import small_pods
-from topo_scheduler.scheduling.placing.ask import Ask, Limits, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.gpu_choice import choose_gpus
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.policy import Policy
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, PODS, as_amounts
-from topo_scheduler.state.typical import Kind, kind_of
+from topo_scheduler.state.typical import PodKind, kind_of
 
 SHARING = {"topology.scheduler/gpu-sharing": "true"}
 INDEX = "topology.scheduler/gpu-index"
@@ -68,9 +68,11 @@ steps = st.lists(
 class Cluster:
     """A small world that changes, and two planners of it: one that keeps what it knows, and one made anew each time."""
 
-    def __init__(self, typical: tuple[tuple[Kind, int], ...] = ()) -> None:
+    def __init__(self, typical: tuple[tuple[PodKind, int], ...] = ()) -> None:
         self.world = World(SchedulerConfig())
-        self.policy = Policy(np.array((400, 300, 200, 100), np.int64), Limits(), alone="fragmentation", typical=typical)
+        self.policy = Policy(
+            np.array((400, 300, 200, 100), np.int64), SizeRuleLimits(), alone="fragmentation", typical=typical
+        )
         self.keeps = Planner(self.world.around, self.world.history, self.policy)
         self.placed: list[str] = []
         self.number = 0
@@ -92,7 +94,7 @@ class Cluster:
 
     def planned(self, wanted: PodClass) -> tuple[int, tuple[int, ...]] | None:
         """Return the row and the GPUs of a pod; whoever plans it comes to the same."""
-        ask, layout = Ask([(wanted, 1)], gang=False), self.world.layout
+        ask, layout = PlacementQuery([(wanted, 1)], gang=False), self.world.layout
         anew = Planner(self.world.around, self.world.history, self.policy)
         found, fresh = self.keeps.plan(ask, layout, 0.0), anew.plan(ask, layout, 0.0)
         assert found == fresh
@@ -135,7 +137,9 @@ class Cluster:
 @settings(deadline=None, max_examples=80)
 @given(steps)
 def test_kept_scores_place_as_fresh_ones_do(told: list[tuple[str, int, int]]) -> None:
-    cluster = Cluster(((Kind(1000, 0, 500), 600_000), (Kind(4000, 2, 0, ("B",)), 300_000), (Kind(2000), 100_000)))
+    cluster = Cluster(
+        ((PodKind(1000, 0, 500), 600_000), (PodKind(4000, 2, 0, ("B",)), 300_000), (PodKind(2000), 100_000))
+    )
     for step in told:
         cluster.do(*step)
 
@@ -157,7 +161,7 @@ def test_kept_scores_place_as_fresh_ones_do_while_typical_pods_change(monkeypatc
 
 def test_few_kept_classes_are_as_good_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(small_pods, "KEEP", 1)
-    cluster = Cluster(((Kind(1000, 1), 1_000_000),))
+    cluster = Cluster(((PodKind(1000, 1), 1_000_000),))
     assert sum(cluster.place(CLASSES[number % 5]) for number in range(20)) > 5
 
 
@@ -208,8 +212,8 @@ def test_what_is_typical_is_learned_from_the_pods_there_are() -> None:
     waiting = [make_pod(f"w{n}", gpus=4, created=n, labels={"a": "b"}) for n in range(3)]
     d.apply(make_pod("x", gpus=4, scheduler="o", node="four"), *waiting)
     d.step()
-    assert set(d.engine.world.around.kinds.counts) == {Kind(1000, 4)}
-    assert d.engine.world.around.kinds.counts[Kind(1000, 4)] == 4
+    assert set(d.engine.world.around.kinds.counts) == {PodKind(1000, 4)}
+    assert d.engine.world.around.kinds.counts[PodKind(1000, 4)] == 4
 
 
 def test_typical_pods_become_others_when_enough_of_them_have() -> None:
@@ -438,7 +442,7 @@ def test_a_share_does_not_take_the_gpu_that_is_kept_for_a_nominated_pod() -> Non
 def test_pods_that_are_refused_are_not_typical() -> None:
     d = Driver([sharing("a", gpus=2)])
     d.run(share("p", "7"), share("q", "0.7"))
-    assert dict(d.engine.world.around.kinds.counts) == {Kind(1000, 0, 700): 1}
+    assert dict(d.engine.world.around.kinds.counts) == {PodKind(1000, 0, 700): 1}
 
 
 def test_nobody_is_evicted_for_a_share() -> None:

@@ -6,14 +6,18 @@ import pytest
 
 from tests.helpers import make_node, term, where
 from tests.scheduling.planning import Small, gang, grid, pods, single
-from topo_scheduler.api.annotations import Strategy
+from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.links import Link
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
-from topo_scheduler.scheduling.placing.ask import Ask, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.resources import GPU, PODS
 
-CONSOLIDATED, DISTRIBUTED, BALANCED = Strategy.CONSOLIDATED, Strategy.DISTRIBUTED, Strategy.BALANCED
+CONSOLIDATED, DISTRIBUTED, BALANCED = (
+    PlacementStrategy.CONSOLIDATED,
+    PlacementStrategy.DISTRIBUTED,
+    PlacementStrategy.BALANCED,
+)
 
 
 def uneven() -> Small:
@@ -60,9 +64,9 @@ def test_the_least_is_stranded() -> None:
 
 def test_pods_without_gpus_keep_off_nodes_that_have_some() -> None:
     small = Small([make_node("a-gpu", "s/l"), make_node("b-cpu", "s/l", gpus=0)])
-    assert small.place(Ask([(pods(0, cpu=1000), 1)], gang=False)) == ["b-cpu"]
+    assert small.place(PlacementQuery([(pods(0, cpu=1000), 1)], gang=False)) == ["b-cpu"]
     full = Small([make_node("a-gpu", "s/l"), make_node("b-cpu", "s/l", gpus=0, cpu="500m")])
-    assert full.place(Ask([(pods(0, cpu=1000), 1)], gang=False)) == ["a-gpu"]
+    assert full.place(PlacementQuery([(pods(0, cpu=1000), 1)], gang=False)) == ["a-gpu"]
 
 
 # ---------------------------------------------------------------- replicas
@@ -122,11 +126,11 @@ def test_a_preferred_node_wins_in_its_leaf() -> None:
     nodes = [make_node(f"n{n}", "s/l", labels={"disk": "nvme" if n == 2 else "hdd"}) for n in range(4)]
     small = Small(nodes)
     cls = PodClass(((PODS, 1), (GPU, 4)), affinity=wish)
-    assert small.place(Ask([(cls, 1)], gang=False)) == ["n2"]
+    assert small.place(PlacementQuery([(cls, 1)], gang=False)) == ["n2"]
 
 
-@pytest.mark.parametrize("strategy", Strategy)
-def test_a_leaf_where_much_failed_lately_comes_last_and_is_forgiven_in_time(strategy: Strategy) -> None:
+@pytest.mark.parametrize("strategy", PlacementStrategy)
+def test_a_leaf_where_much_failed_lately_comes_last_and_is_forgiven_in_time(strategy: PlacementStrategy) -> None:
     small = Small(grid(1, 2, 2))
     for _ in range(5):
         small.world.history.note(("s1", "l1"), 0, good=False)
@@ -147,7 +151,7 @@ def test_for_the_latency_sensitive_the_least_loaded_links_outweigh_packing() -> 
     assert small.leaves(ask) == ["s/l2"]
     small.send("busier", 90_000, "l2n2", "l2n1")
     for latency, leaf in ((False, "s/l2"), (True, "s/l1")):
-        sensitive = Ask(ask.groups, gang=True, strategy=CONSOLIDATED, latency=latency)
+        sensitive = PlacementQuery(ask.groups, gang=True, strategy=CONSOLIDATED, latency=latency)
         assert small.leaves(sensitive) == [leaf]
 
 
@@ -164,7 +168,7 @@ def test_the_latency_sensitive_cross_the_uplinks_that_are_least_loaded() -> None
 
 def test_where_no_bandwidth_is_known_use_stands_for_load() -> None:
     small = uneven()
-    ask = Ask([(pods(8), 1)], gang=True, strategy=CONSOLIDATED, latency=True)
+    ask = PlacementQuery([(pods(8), 1)], gang=True, strategy=CONSOLIDATED, latency=True)
     assert small.leaves(ask) == ["s1/l1"]
 
 

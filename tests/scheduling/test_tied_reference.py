@@ -21,7 +21,7 @@ from tests.scheduling.test_segments_tied import ranked
 from tests.scheduling.test_tied import LAUNCHER, spread
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.scoring import ScoringWeights
-from topo_scheduler.scheduling.placing.tied_zones import Share, flow_of
+from topo_scheduler.scheduling.placing.tied_zones import ZoneShare, flow_of
 
 PREFERRED = configured("{topologyConstraints: {enforcement: preferred}}")
 LEAVES = ("s1/l1", "s1/l2", "s2/l3")
@@ -271,7 +271,7 @@ def test_a_flow_is_found_wherever_there_is_one(leaves: int, zones: int, data: st
     demand = data.draw(st.lists(number, min_size=leaves, max_size=leaves))
     least = data.draw(st.lists(st.integers(0, 2), min_size=zones, max_size=zones))
     most = [low + data.draw(number) for low in least]
-    found = flow_of(grid(room, zones), ints(demand), Share(ints(least), ints(most)))
+    found = flow_of(grid(room, zones), ints(demand), ZoneShare(ints(least), ints(most)))
     ways = [
         way
         for way in product(*(_fill(count, here) for count, here in zip(demand, room, strict=True)))

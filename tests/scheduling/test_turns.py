@@ -9,9 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from topo_scheduler.scheduling.queueing.queue import Queue
-from topo_scheduler.scheduling.queueing.turns import BY_SHARE, KEEP, MISS_OPERATIONS, MISSES, Fairness, Order, Turns
+from topo_scheduler.scheduling.queueing.turns import (
+    BY_SHARE,
+    KEEP,
+    MISS_OPERATIONS,
+    MISSES,
+    FairnessLimits,
+    Order,
+    Turns,
+)
 
-NEVER = Fairness(overdue_after=1e12)
+NEVER = FairnessLimits(overdue_after=1e12)
 
 
 class Held:
@@ -100,7 +108,7 @@ class Limited(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.turns = Turns(Held(), Fairness(1e12, self.RATE, self.BURST))
+        self.turns = Turns(Held(), FairnessLimits(1e12, self.RATE, self.BURST))
         self.now = 0.0
         self.line: dict[str, Order] = {}
         self.tokens = dict.fromkeys("ab", float(self.BURST))
@@ -170,7 +178,7 @@ def test_priority_comes_before_any_share() -> None:
 
 
 def test_the_overdue_go_first_by_age_and_leave_some_places_to_the_share() -> None:
-    turns = Turns(Held(big=9, small=0), Fairness(overdue_after=100))
+    turns = Turns(Held(big=9, small=0), FairnessLimits(overdue_after=100))
     for number in range(4):
         turns.put(Order(0, number, f"big{number}", "big", since=number))
         turns.put(Order(0, 50 + number, f"small{number}", "small", since=150))
@@ -181,7 +189,7 @@ def test_the_overdue_go_first_by_age_and_leave_some_places_to_the_share() -> Non
 
 
 def test_who_is_overdue_but_finds_no_place_does_not_cost_the_next_one_its_turn() -> None:
-    turns = Turns(Held(big=9, small=0), Fairness(overdue_after=100))
+    turns = Turns(Held(big=9, small=0), FairnessLimits(overdue_after=100))
     for number in range(30):
         turns.put(Order(0, number, f"big{number:02}", "big"))
     turns.put(Order(0, 99, "small", "small", since=150))
@@ -240,7 +248,7 @@ def test_a_new_wave_of_attempts_begins_with_the_smallest_share() -> None:
 
 
 def test_of_many_namespaces_each_keeps_to_its_rate_and_the_idle_are_forgotten() -> None:
-    turns = Turns(Held(), Fairness(rate=1.0, burst=2))
+    turns = Turns(Held(), FairnessLimits(rate=1.0, burst=2))
     for number in range(2 * KEEP):
         turns.put(Order(0, number, f"x{number}", f"n{number}", since=number))
         assert turns.take(number) == f"x{number}"
@@ -254,7 +262,7 @@ def test_of_many_namespaces_each_keeps_to_its_rate_and_the_idle_are_forgotten() 
 
 def test_nothing_is_left_behind() -> None:
     held = Held()
-    turns = Turns(held, Fairness(rate=1000.0, burst=5))
+    turns = Turns(held, FairnessLimits(rate=1000.0, burst=5))
     now = 0.0
     turns.put(Order(0, 0, "stays", "quiet", since=1e9))
     for number in range(20_000):
@@ -277,7 +285,7 @@ def test_nobody_is_overtaken_without_end(data: st.DataObject) -> None:
     """One place at a time becomes free, for a large or a small pod. Newcomers with a smaller share keep coming."""
     rng = random.Random(data.draw(st.integers(0, 10**6)))
     held = Held(old=1000, new=0, other=10)
-    queue = Queue(held, Fairness(overdue_after=50))
+    queue = Queue(held, FairnessLimits(overdue_after=50))
     waiting: dict[str, Order] = {}
 
     def comes(id_: str, namespace: str, now: float) -> None:

@@ -10,7 +10,7 @@ from tests.scheduling.driver import Driver, fabric
 from tests.scheduling.planning import Small, gang, grid, pods
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.placing import views as views_module
-from topo_scheduler.scheduling.placing.ask import Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure
 from topo_scheduler.scheduling.placing.totals import LeafTotals
 from topo_scheduler.scheduling.placing.views import Views, capped
 from topo_scheduler.scheduling.world import World
@@ -81,7 +81,7 @@ def test_few_views_are_as_good_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("a0", "b0"):
             small.hold(name, gpus=1)
         assert set(small.place(gang(2))) == {"c0", "c1"}
-        assert isinstance(small.plan(gang(3)), Failure)
+        assert isinstance(small.plan(gang(3)), PlacementFailure)
 
 
 # ---------------------------------------------------------------- when the planner is wrong
@@ -92,7 +92,7 @@ def test_a_placement_that_fails_the_last_look_is_dropped_and_told(monkeypatch: p
     d.apply(make_pod("thief", gpus=8, scheduler="o", node="s-l-1"))
     real = d.engine.planner.plan
 
-    def wrong(*args: object) -> Placement | Failure:
+    def wrong(*args: object) -> Placement | PlacementFailure:
         found = real(*args)  # type: ignore[arg-type]
         assert isinstance(found, Placement)
         row = d.engine.world.nodes.row_of["s-l-1"]

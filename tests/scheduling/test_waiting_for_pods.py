@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.scheduling.driver import Driver, fabric, gang
-from topo_scheduler.scheduling.instructions import Tell
+from topo_scheduler.scheduling.instructions import EmitEvent
 from topo_scheduler.scheduling.queueing.setting_aside import LONGEST_WAIT, WAIT_BEFORE_TELLING, WAIT_WHILE_PODS_COME
 
 
@@ -31,7 +31,7 @@ def pass_time(d: Driver, seconds: float) -> None:
 
 
 def last_told(d: Driver) -> dict[str, str]:
-    return {said.pod.uid: said.message for said in d.said if isinstance(said, Tell)}
+    return {said.pod.uid: said.message for said in d.said if isinstance(said, EmitEvent)}
 
 
 @pytest.mark.parametrize("gap", [1.0, 3.0, 10.0, 60.0, 600.0])
@@ -56,7 +56,7 @@ def test_pods_of_a_gang_that_are_made_one_after_the_other_are_told_once_why_it_w
     d = Driver(fabric({"s1/l1": 4}))
     uids = arrive(d, size, [0.05] * size)
     pass_time(d, 60.0)
-    assert Counter(said.pod.uid for said in d.said if isinstance(said, Tell)) == dict.fromkeys(uids, 1)
+    assert Counter(said.pod.uid for said in d.said if isinstance(said, EmitEvent)) == dict.fromkeys(uids, 1)
     (text,) = set(last_told(d).values())
     assert "nodes are available" in text
 

@@ -19,7 +19,7 @@ from topo_scheduler.api.objects import ContainerPort, Node, Pod, Taint, Tolerati
 from topo_scheduler.api.selectors import Affinity
 from topo_scheduler.scheduling.explaining import ending_by_trial
 from topo_scheduler.scheduling.explaining.combined import MOST_TOLD
-from topo_scheduler.scheduling.explaining.ways import Cost, Ended, Kind, Way
+from topo_scheduler.scheduling.explaining.ways import EndingPods, RemedyCost, RemedyKind, Way
 from topo_scheduler.scheduling.explaining.ways_text import say
 
 AWAY = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -157,13 +157,13 @@ def ended(way: Way) -> list[str]:
 def true(case: Case, way: Way) -> bool:
     """Carry a way out out, all parts of it, on an engine that knows of nothing else."""
     parts = way.parts or (way,)
-    pods = members(case, next((part.size for part in parts if part.kind is Kind.REDUCE), None))
+    pods = members(case, next((part.size for part in parts if part.kind is RemedyKind.REDUCE), None))
     for part in parts:
-        if part.kind is Kind.RELAX:
+        if part.kind is RemedyKind.RELAX:
             relax(pods, part)
-        elif part.kind is Kind.DROP:
+        elif part.kind is RemedyKind.DROP:
             drop(pods, part)
-    back = [name for part in parts if part.kind is Kind.RETURN for name in part.nodes]
+    back = [name for part in parts if part.kind is RemedyKind.RETURN for name in part.nodes]
     return placed(case, pods, back=back, but=[name for part in parts for name in ended(part)])
 
 
@@ -275,7 +275,7 @@ def test_every_way_out_that_is_told_is_true(case: Case) -> None:
         assert true(case, way), way
     costs = [way.cost for way in found]
     assert costs == sorted(costs), "the cheapest first"
-    kinds = [way.kind for way in found if way.kind not in (Kind.DROP, Kind.COMBINE)]
+    kinds = [way.kind for way in found if way.kind not in (RemedyKind.DROP, RemedyKind.COMBINE)]
     assert len(kinds) == len(set(kinds))
 
 
@@ -284,7 +284,7 @@ def test_every_way_out_that_is_told_is_true(case: Case) -> None:
 def test_the_size_that_is_told_is_the_largest_that_fits(case: Case) -> None:
     assume(not placed(case, members(case)))
     fitting = [size for size in range(1, case.size) if placed(case, members(case, size))]
-    sizes = [way.size for way in told(case) if way.kind is Kind.REDUCE]
+    sizes = [way.size for way in told(case) if way.kind is RemedyKind.REDUCE]
     event(f"fits: {bool(fitting)}")
     assert sizes == ([max(fitting)] if fitting else [])
 
@@ -296,7 +296,7 @@ def test_no_fewer_pods_would_do_than_those_that_are_told_to_end(case: Case) -> N
     assume(len(units(case)) <= 5)
     expected = cheapest(case)
     event(f"can be freed: {expected is not None}")
-    costs = [(way.cost.pods, way.cost.gpus) for way in told(case) if way.kind is Kind.FREE]
+    costs = [(way.cost.pods, way.cost.gpus) for way in told(case) if way.kind is RemedyKind.FREE]
     assert costs == ([expected] if expected is not None else [])
 
 
@@ -316,7 +316,7 @@ def test_the_time_that_is_told_is_the_first_at_which_there_is_room(case: Case) -
         return [f"default/{h.name}" for h in case.held if 0 < ends[h.gang or f" {h.name}"] <= hour]
 
     first = next((hour for hour in hours if placed(case, members(case), but=gone(hour))), None)
-    found = [way.until for way in told(case) if way.kind is Kind.WAIT]
+    found = [way.until for way in told(case) if way.kind is RemedyKind.WAIT]
     event(f"has an end: {first is not None}")
     assert found == ([EPOCH + 3600.0 * first] if first is not None else [])
 
@@ -361,7 +361,7 @@ def test_of_gangs_of_different_pods_the_cheapest_pod_ends_wherever_the_gang_woul
     held = [Held(f"p{n}", nodes[n], sizes[n], gangs[n]) for n in range(7)]
     case = Case(places, held, size=3, gpus=2, annotations={"placement": "preferred"}, others=1, other_gpus=4)
     assert cheapest(case) == (1, 1)
-    (way,) = [way for way in told(case) if way.kind is Kind.FREE]
+    (way,) = [way for way in told(case) if way.kind is RemedyKind.FREE]
     assert (way.cost.pods, way.cost.gpus) == (1, 1)
     assert way.least
 
@@ -371,7 +371,7 @@ def test_of_gangs_in_segments_the_cheapest_pod_ends_wherever_the_gang_would_go()
     held = [Held("p0", "n2", 4, "old"), Held("p1", "n1", 2), Held("p2", "n0", 1, "old"), Held("p3", "n0", 1)]
     case = Case(places, held, size=2, gpus=1, annotations={"segment-size": "2"})
     assert cheapest(case) == (1, 2)
-    (way,) = [way for way in told(case) if way.kind is Kind.FREE]
+    (way,) = [way for way in told(case) if way.kind is RemedyKind.FREE]
     assert (way.cost.pods, way.cost.gpus) == (1, 2)
     assert way.least
 
@@ -386,7 +386,7 @@ def test_the_fewest_nodes_come_back_though_the_gang_would_use_more() -> None:
         Place("n5", "s/b", 4, ready=False),
     ]
     case = Case(places, [], size=6, gpus=2, annotations={"placement": "preferred"}, others=5, other_gpus=4)
-    (way,) = [way for way in told(case) if way.kind is Kind.RETURN]
+    (way,) = [way for way in told(case) if way.kind is RemedyKind.RETURN]
     assert way.nodes == ("n1", "n2")
 
 
@@ -414,7 +414,7 @@ def test_no_fewer_nodes_would_do_than_those_that_are_told_to_come_back(data: st.
     assume(not placed(case, members(case)))
     expected = fewest(case)
     event(f"nodes would help: {expected is not None}")
-    found = [len(way.nodes) for way in told(case) if way.kind is Kind.RETURN]
+    found = [len(way.nodes) for way in told(case) if way.kind is RemedyKind.RETURN]
     assert found == ([expected] if expected is not None else [])
 
 
@@ -426,10 +426,10 @@ def test_where_the_search_for_the_least_ends_at_a_bound_that_is_said(
     places = [Place(f"n{n}", "s/a", 4) for n in range(9)]
     held = [Held(f"p{n}", f"n{n}", 3) for n in range(9)] + [Held("small", "n8", 1)]
     case = Case(places, held, size=2, gpus=4, others=1, other_gpus=2)
-    (way,) = [way for way in told(case) if way.kind is Kind.FREE]
+    (way,) = [way for way in told(case) if way.kind is RemedyKind.FREE]
     assert way.least and "smaller" not in say(way, EPOCH)
     monkeypatch.setattr(ending_by_trial, bound, value)
-    (way,) = [way for way in told(case) if way.kind is Kind.FREE]
+    (way,) = [way for way in told(case) if way.kind is RemedyKind.FREE]
     assert not way.least and say(way, EPOCH).endswith(" GPUs (a smaller set may be enough)")
     assert true(case, way)
 
@@ -439,7 +439,7 @@ def test_a_pod_that_keeps_a_gang_away_from_another_node_of_its_leaf_is_found() -
     held = [Held("p0", "n1", 1, app="x")]
     case = Case(places, held, size=2, gpus=4, apart=LEAF)
     assert cheapest(case) == (1, 1)
-    (way,) = [way for way in told(case) if way.kind is Kind.FREE]
+    (way,) = [way for way in told(case) if way.kind is RemedyKind.FREE]
     assert ended(way) == ["default/p0"]
 
 
@@ -448,7 +448,7 @@ def test_a_pod_ends_though_the_gang_wants_to_be_near_others_that_might_end() -> 
     held = [Held("p0", "n0", 1, app="x"), Held("p1", "n1", 2)]
     case = Case(places, held, size=2, gpus=1, near=LEAF)
     assert cheapest(case) == (1, 2)
-    (way,) = [way for way in told(case) if way.kind is Kind.FREE]
+    (way,) = [way for way in told(case) if way.kind is RemedyKind.FREE]
     assert ended(way) == ["default/p1"]
 
 
@@ -461,7 +461,7 @@ def test_of_gangs_that_only_the_planner_can_judge_no_fewer_pods_would_do(kind: s
     assume(not placed(case, members(case)))
     expected = cheapest(case)
     event(f"can be freed: {expected is not None}")
-    found = [way for way in told(case) if way.kind is Kind.FREE]
+    found = [way for way in told(case) if way.kind is RemedyKind.FREE]
     assert [(way.cost.pods, way.cost.gpus) for way in found] == ([expected] if expected is not None else [])
     assert all(way.least for way in found)
 
@@ -495,27 +495,33 @@ def singles(case: Case) -> list[Way]:
     away = [place.name for place in case.places if not place.ready]
     cordoned = [place.name for place in case.places if place.cordoned and place.ready]
     found = [
-        Way(Kind.RETURN, Cost(), nodes=tuple(names)) for names in (cordoned, cordoned + away if away else []) if names
+        Way(RemedyKind.RETURN, RemedyCost(), nodes=tuple(names))
+        for names in (cordoned, cordoned + away if away else [])
+        if names
     ]
     level = case.annotations.get("required-level")
     strict = case.annotations.get("placement") != "preferred"
     if strict:
-        found.append(Way(Kind.RELAX, Cost(), demand="topology.scheduler/placement", value="preferred"))
+        found.append(Way(RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/placement", value="preferred"))
     for value in {"leaf": ["spine", "none"], "spine": ["none"]}.get(level or "", []):
-        found.append(Way(Kind.RELAX, Cost(), demand="topology.scheduler/required-level", value=value))
+        found.append(Way(RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/required-level", value=value))
         if strict:
             both = f"{value}, preferred"
-            found.append(Way(Kind.RELAX, Cost(), demand="topology.scheduler/required-level and placement", value=both))
+            found.append(
+                Way(
+                    RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/required-level and placement", value=both
+                )
+            )
     if case.zone:
-        found.append(Way(Kind.DROP, Cost(), demand="nodeSelector", value="zone=x"))
+        found.append(Way(RemedyKind.DROP, RemedyCost(), demand="nodeSelector", value="zone=x"))
     if any(place.taint for place in case.places):
-        found.append(Way(Kind.DROP, Cost(), demand="taint", value="team=a:NoSchedule"))
+        found.append(Way(RemedyKind.DROP, RemedyCost(), demand="taint", value="team=a:NoSchedule"))
     if len({place.model for place in case.places}) > 1:
-        found.append(Way(Kind.DROP, Cost(), demand="topology.scheduler/gpu-model-mixed", value="true"))
-    found += [Way(Kind.REDUCE, Cost(), size=size) for size in range(case.size - 1, 0, -1)]
+        found.append(Way(RemedyKind.DROP, RemedyCost(), demand="topology.scheduler/gpu-model-mixed", value="true"))
+    found += [Way(RemedyKind.REDUCE, RemedyCost(), size=size) for size in range(case.size - 1, 0, -1)]
     if case.held:
         everybody = tuple(f"default/{held.name}" for held in case.held)
-        found.append(Way(Kind.FREE, Cost(), ended=(Ended("all", False, everybody, 0, 0.0),)))
+        found.append(Way(RemedyKind.FREE, RemedyCost(), ended=(EndingPods("all", False, everybody, 0, 0.0),)))
     return found
 
 
@@ -524,7 +530,7 @@ def singles(case: Case) -> list[Way]:
 def test_combinations_are_told_only_where_nothing_helps_by_itself_and_then_if_there_is_one(case: Case) -> None:
     assume(not placed(case, members(case)))
     ways = told(case)
-    combined = [way for way in ways if way.kind is Kind.COMBINE]
+    combined = [way for way in ways if way.kind is RemedyKind.COMBINE]
     for way in ways:
         assert true(case, way), way
     alone = singles(case)
@@ -536,7 +542,9 @@ def test_combinations_are_told_only_where_nothing_helps_by_itself_and_then_if_th
     assert len(combined) == len(ways) <= MOST_TOLD
     assert ways == tuple(sorted(ways, key=lambda way: way.cost))
     pairs = [
-        Way(Kind.COMBINE, Cost(), parts=pair) for pair in combinations(alone, 2) if pair[0].kind is not pair[1].kind
+        Way(RemedyKind.COMBINE, RemedyCost(), parts=pair)
+        for pair in combinations(alone, 2)
+        if pair[0].kind is not pair[1].kind
     ]
     if any(true(case, pair) for pair in pairs):
         event("two changes help")
@@ -549,16 +557,16 @@ def test_combinations_are_told_only_where_nothing_helps_by_itself_and_then_if_th
 @given(hard_cases())
 def test_level_and_placement_are_given_up_together_only_where_neither_is_enough(case: Case) -> None:
     assume("required-level" in case.annotations and not placed(case, members(case)))
-    less = [way for way in singles(case) if way.kind is Kind.RELAX and "," not in way.value]
+    less = [way for way in singles(case) if way.kind is RemedyKind.RELAX and "," not in way.value]
     for way in told(case):
         parts = way.parts or (way,)
         for number, part in enumerate(parts):
-            if part.kind is not Kind.RELAX or "," not in part.value:
+            if part.kind is not RemedyKind.RELAX or "," not in part.value:
                 continue
             event(f"both of {len(parts)}")
             for one in less:
                 other = (*parts[:number], one, *parts[number + 1 :])
-                assert not true(case, Way(Kind.COMBINE, Cost(), parts=other)), (way, one)
+                assert not true(case, Way(RemedyKind.COMBINE, RemedyCost(), parts=other)), (way, one)
 
 
 def test_level_and_placement_are_not_both_given_up_with_nodes_where_the_level_is_enough() -> None:
@@ -576,7 +584,7 @@ def test_level_and_placement_are_not_both_given_up_with_nodes_where_the_level_is
     held = [Held("p0", "n1", 1), Held("p1", "n4", 2), Held("p2", "n5", 2, "elder"), Held("p3", "n1", 1)]
     case = Case(places, held, size=3, gpus=2, annotations={"required-level": "leaf"})
     ways = told(case)
-    relaxed = [part for way in ways for part in way.parts or (way,) if part.kind is Kind.RELAX]
+    relaxed = [part for way in ways for part in way.parts or (way,) if part.kind is RemedyKind.RELAX]
     assert relaxed and all("," not in part.value for part in relaxed), [say(way, 0.0) for way in ways]
     assert all(true(case, way) for way in ways)
 
@@ -593,14 +601,14 @@ def test_a_gang_that_is_too_large_for_its_leaf_and_finds_the_spine_full() -> Non
         "set topology.scheduler/required-level to spine and end pod default/p0, pod default/p1, pod default/p2 and 1"
         " more on nodes n0, n1, n2 and 1 more: 4 pods, 32 GPUs"
     )
-    assert looser.cost == Cost(pods=4, gpus=32, levels=1)
+    assert looser.cost == RemedyCost(pods=4, gpus=32, levels=1)
 
 
 def test_of_nodes_that_come_back_in_a_combination_no_more_than_are_needed() -> None:
     cordoned = [Place(f"n{n}", "s/a", 8, cordoned=True) for n in (1, 2, 3, 4)]
     case = Case([Place("n0", "s/a", 8), *cordoned], [Held("small", "n0", 8, hours=1)], size=5, gpus=8)
     wait, _, _ = told(case)
-    assert [(part.kind, len(part.nodes)) for part in wait.parts] == [(Kind.RETURN, 4), (Kind.WAIT, 0)]
+    assert [(part.kind, len(part.nodes)) for part in wait.parts] == [(RemedyKind.RETURN, 4), (RemedyKind.WAIT, 0)]
     held = [*case.held, *(Held(f"other-{n}", f"n{n}", 8) for n in (1, 2, 3))]
     wait, _, _ = told(replace(case, held=held, size=2))
     assert [part.nodes for part in wait.parts] == [("n4",), ()]
@@ -625,10 +633,10 @@ def test_ways_out_of_gangs_of_different_pods_are_true() -> None:
     explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
     assert explanation is not None
     by_kind = {way.kind: way for way in explanation.ways}
-    assert ended(by_kind[Kind.WAIT]) == ["default/p0"]
-    assert ended(by_kind[Kind.FREE]) == ["default/p0"]
-    assert by_kind[Kind.FREE].cost.pods == 1
-    for kind in (Kind.WAIT, Kind.FREE):
+    assert ended(by_kind[RemedyKind.WAIT]) == ["default/p0"]
+    assert ended(by_kind[RemedyKind.FREE]) == ["default/p0"]
+    assert by_kind[RemedyKind.FREE].cost.pods == 1
+    for kind in (RemedyKind.WAIT, RemedyKind.FREE):
         assert len(driver(case, but=ended(by_kind[kind])).run(*mixed())) == 2
 
 
@@ -653,9 +661,9 @@ def test_lost_members_are_given_room_beside_those_that_run() -> None:
     explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
     assert explanation is not None
     ways = {way.kind: way for way in explanation.ways}
-    assert ways[Kind.RELAX].demand == "topology.scheduler/placement"
-    assert ways[Kind.FREE].cost.pods == 1
-    (name,) = ended(ways[Kind.FREE])
+    assert ways[RemedyKind.RELAX].demand == "topology.scheduler/placement"
+    assert ways[RemedyKind.FREE].cost.pods == 1
+    (name,) = ended(ways[RemedyKind.FREE])
     d.delete(next(pod for pod in d.pods.values() if pod.metadata.name == name.partition("/")[2]))
     d.settle()
     assert again.spec.node_name
@@ -679,7 +687,7 @@ def test_who_holds_the_host_port_is_told() -> None:
     assert found is not None
     explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)
     assert explanation is not None
-    told = [ended(way) for way in explanation.ways if way.kind is Kind.FREE]
+    told = [ended(way) for way in explanation.ways if way.kind is RemedyKind.FREE]
     assert told == [["default/holds-0", "default/holds-1"]]
 
 

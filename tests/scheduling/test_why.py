@@ -7,10 +7,10 @@ from tests.scheduling.driver import Driver, configured, fabric, gang
 from topo_scheduler.api.objects import Pod, Taint
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.explaining import why
-from topo_scheduler.scheduling.explaining.ways import Kind
+from topo_scheduler.scheduling.explaining.ways import RemedyKind
 from topo_scheduler.scheduling.explaining.ways_text import NOTE_BYTES, say
 from topo_scheduler.scheduling.explaining.why import AGAIN, MANY, SOONEST, Explanation
-from topo_scheduler.scheduling.instructions import Complain, MarkUnschedulable, Tell
+from topo_scheduler.scheduling.instructions import EmitEvent, LogWarning, MarkUnschedulable
 
 
 def held(name: str, node: str, gpus: int = 8, *, expected: str = "") -> Pod:
@@ -28,11 +28,11 @@ def explained(d: Driver, pod: Pod) -> Explanation:
     return explanation
 
 
-def ways(d: Driver, pod: Pod) -> dict[Kind, str]:
+def ways(d: Driver, pod: Pod) -> dict[RemedyKind, str]:
     return {way.kind: say(way, d.now + EPOCH) for way in explained(d, pod).ways}
 
 
-def kinds(found: Explanation) -> list[Kind]:
+def kinds(found: Explanation) -> list[RemedyKind]:
     return [way.kind for way in found.ways]
 
 
@@ -186,13 +186,13 @@ def test_what_ends_by_itself_is_waited_for() -> None:
     pods = gang(2)
     d.apply(*pods)
     found = explained(d, pods[0])
-    way = next(way for way in found.ways if way.kind is Kind.WAIT)
+    way = next(way for way in found.ways if way.kind is RemedyKind.WAIT)
     assert way.until == EPOCH + 7200
     assert way.cost.seconds == 7200
     assert [one.name for one in way.ended] == ["default/soon"]
     assert say(way, EPOCH) == "wait until about 00:13 UTC, when pod default/soon ends"
     d.now = 7201
-    assert Kind.WAIT not in kinds(explained(d, pods[0])) or ways(d, pods[0])[Kind.WAIT].count("late")
+    assert RemedyKind.WAIT not in kinds(explained(d, pods[0])) or ways(d, pods[0])[RemedyKind.WAIT].count("late")
 
 
 def test_a_gang_ends_as_a_whole() -> None:
@@ -204,7 +204,7 @@ def test_a_gang_ends_as_a_whole() -> None:
     pods = gang(1, name="new")
     d.apply(*pods)
     (way,) = explained(d, pods[0]).ways
-    assert (way.kind, way.cost.pods, way.cost.gpus) == (Kind.FREE, 3, 24)
+    assert (way.kind, way.cost.pods, way.cost.gpus) == (RemedyKind.FREE, 3, 24)
     assert [(one.name, one.gang, len(one.pods)) for one in way.ended] == [("default/old", True, 3)]
     assert say(way, 0) == "end gang default/old (3 pods) on nodes s-a-1, s-a-2, s-b-1: 3 pods, 24 GPUs"
 
@@ -214,7 +214,7 @@ def test_the_fewest_pods_are_to_end() -> None:
     d.apply(*(held(f"x{n}", "s-a-1", 1) for n in range(8)), held("one", "s-b-1", 2))
     pods = gang(2)
     d.apply(*pods)
-    assert ways(d, pods[0])[Kind.FREE] == "end pod default/one on node s-b-1: 1 pod, 2 GPUs"
+    assert ways(d, pods[0])[RemedyKind.FREE] == "end pod default/one on node s-b-1: 1 pod, 2 GPUs"
 
 
 def test_nodes_come_back_if_that_is_enough_and_no_more_of_them_than_needed() -> None:
@@ -225,7 +225,7 @@ def test_nodes_come_back_if_that_is_enough_and_no_more_of_them_than_needed() -> 
     d = Driver(nodes)
     pods = gang(2)
     d.apply(*pods)
-    way = next(way for way in explained(d, pods[0]).ways if way.kind is Kind.RETURN)
+    way = next(way for way in explained(d, pods[0]).ways if way.kind is RemedyKind.RETURN)
     assert (len(way.nodes), way.value, way.cost.nodes) == (1, "uncordon", 1)
     assert say(way, 0) == f"uncordon node {way.nodes[0]}"
 
@@ -236,7 +236,7 @@ def test_a_node_that_is_not_ready_is_to_be_brought_back() -> None:
     d = Driver(nodes)
     pods = gang(2)
     d.apply(*pods)
-    assert ways(d, pods[0])[Kind.RETURN] == "bring back node s-a-1"
+    assert ways(d, pods[0])[RemedyKind.RETURN] == "bring back node s-a-1"
 
 
 def test_the_level_may_be_dropped() -> None:
@@ -244,7 +244,9 @@ def test_the_level_may_be_dropped() -> None:
     d.apply(held("x", "s-a-1"), held("y", "s-b-1"))
     pods = gang(2)
     d.apply(*pods)
-    assert ways(d, pods[0])[Kind.RELAX] == "set topology.scheduler/placement to preferred: it fits under one spine"
+    assert (
+        ways(d, pods[0])[RemedyKind.RELAX] == "set topology.scheduler/placement to preferred: it fits under one spine"
+    )
 
 
 def test_a_taint_a_selector_and_a_model_may_be_dropped() -> None:
@@ -254,17 +256,17 @@ def test_a_taint_a_selector_and_a_model_may_be_dropped() -> None:
     d = Driver(nodes)
     pods = gang(2)
     d.apply(*pods)
-    assert ways(d, pods[0])[Kind.DROP] == "tolerate the taint team=a:NoSchedule, or remove it"
+    assert ways(d, pods[0])[RemedyKind.DROP] == "tolerate the taint team=a:NoSchedule, or remove it"
     d = Driver(fabric({"s/a": 2}))
     pods = gang(2)
     for pod in pods:
         pod.spec.node_selector = {"zone": "x"}
     d.apply(*pods)
-    assert ways(d, pods[0])[Kind.DROP] == "remove zone=x from nodeSelector"
+    assert ways(d, pods[0])[RemedyKind.DROP] == "remove zone=x from nodeSelector"
     d = Driver([make_node("a", "s/l", model="A"), make_node("b", "s/l", model="B")])
     pods = gang(2)
     d.apply(*pods)
-    assert ways(d, pods[0])[Kind.DROP] == "set topology.scheduler/gpu-model-mixed to true"
+    assert ways(d, pods[0])[RemedyKind.DROP] == "set topology.scheduler/gpu-model-mixed to true"
 
 
 def test_the_largest_size_that_fits() -> None:
@@ -272,7 +274,7 @@ def test_the_largest_size_that_fits() -> None:
     d.apply(held("x", "s-a-1"))
     pods = gang(4)
     d.apply(*pods)
-    assert ways(d, pods[0])[Kind.REDUCE] == "reduce it to 3 pods"
+    assert ways(d, pods[0])[RemedyKind.REDUCE] == "reduce it to 3 pods"
 
 
 def test_the_cheapest_comes_first() -> None:
@@ -285,7 +287,7 @@ def test_the_cheapest_comes_first() -> None:
     pods = gang(2)
     d.apply(*pods)
     found = explained(d, pods[0])
-    assert kinds(found) == [Kind.WAIT, Kind.RETURN, Kind.RELAX, Kind.REDUCE, Kind.FREE]
+    assert kinds(found) == [RemedyKind.WAIT, RemedyKind.RETURN, RemedyKind.RELAX, RemedyKind.REDUCE, RemedyKind.FREE]
     assert [way.cost for way in found.ways] == sorted(way.cost for way in found.ways)
 
 
@@ -306,7 +308,7 @@ def test_ways_out_are_told_after_the_reason_as_event_and_condition_of_each_pod()
     before = d.told(pods[0])
     assert len(before) == 1 and "What would help" not in before[0]
     said = d.explain()
-    told = {one.pod.name: one.message for one in said if isinstance(one, Tell)}
+    told = {one.pod.name: one.message for one in said if isinstance(one, EmitEvent)}
     marked = {one.pod.name: one.message for one in said if isinstance(one, MarkUnschedulable)}
     assert told == marked and set(told) == {"g-0", "g-1"}
     assert told["g-0"] == (
@@ -389,7 +391,7 @@ def test_an_event_never_exceeds_what_the_api_takes() -> None:
     pods = gang(9)
     d.apply(*pods)
     d.step()
-    messages = [one.message for one in d.explain() if isinstance(one, Tell)]
+    messages = [one.message for one in d.explain() if isinstance(one, EmitEvent)]
     assert messages and all(len(message.encode()) <= NOTE_BYTES for message in messages)
     assert all("What would help" in message for message in messages)
 
@@ -423,7 +425,7 @@ def test_work_is_done_in_slices_and_decisions_go_on_between_them() -> None:
         single = make_pod(f"single-{slices}", gpus=1)
         assert d.run(single) or slices > 20
     assert slices > 10
-    assert any(isinstance(one, Tell) for one in said)
+    assert any(isinstance(one, EmitEvent) for one in said)
 
 
 def test_pods_that_come_while_it_is_explained_free_nothing_when_they_end() -> None:
@@ -433,7 +435,7 @@ def test_pods_that_come_while_it_is_explained_free_nothing_when_they_end() -> No
     d.engine.explain(d.now, lambda: 0.0, 0.0)
     d.apply(held("late", "s-a-2"))
     said = d.explain()
-    assert said and not any("late" in one.message for one in said if isinstance(one, Tell))
+    assert said and not any("late" in one.message for one in said if isinstance(one, EmitEvent))
 
 
 def test_a_fault_stops_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -444,7 +446,7 @@ def test_a_fault_stops_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting(d)
     monkeypatch.setattr(why, "ways_out", broken)
     said = d.engine.explain(d.now, lambda: 0.0, 1.0)
-    (fault,) = [one.message.partition(": ")[2] for one in said if isinstance(one, Complain)]
+    (fault,) = [one.message.partition(": ")[2] for one in said if isinstance(one, LogWarning)]
     text = "internal fault while its waiting was explained, please report it: IndexError: no such row at test_why.py:"
     assert fault.startswith(text)
     assert d.run(make_pod("next", gpus=1))
@@ -461,7 +463,7 @@ def test_it_is_begun_again_when_nodes_change_meanwhile() -> None:
     due = d.engine.why.next_due()
     assert due is not None and due <= d.now + 1
     said = d.explain(1)
-    assert all("s-b-2" not in one.message for one in said if isinstance(one, Tell))
+    assert all("s-b-2" not in one.message for one in said if isinstance(one, EmitEvent))
     assert said
 
 
@@ -471,7 +473,7 @@ def test_gangs_that_ask_alike_share_an_explanation() -> None:
     for name in ("one", "two"):
         d.apply(*gang(2, name=name))
     d.step()
-    told = {one.pod.name: one.message for one in d.explain() if isinstance(one, Tell)}
+    told = {one.pod.name: one.message for one in d.explain() if isinstance(one, EmitEvent)}
     assert set(told) == {"one-0", "one-1", "two-0", "two-1"}
 
 
@@ -483,7 +485,7 @@ def test_single_pods_beyond_many_are_left_to_the_command_and_gangs_never() -> No
     d.step()
     d.apply(*gang(2, name="late", gpus=4))
     d.step()
-    told = {one.pod.name for one in d.explain() if isinstance(one, Tell)}
+    told = {one.pod.name for one in d.explain() if isinstance(one, EmitEvent)}
     assert {"late-0", "late-1"} <= told
     assert len(told & {pod.metadata.name for pod in singles}) == MANY
     assert explained(d, singles[-1]).ways
@@ -495,7 +497,7 @@ def test_a_quota_is_not_wished_away() -> None:
     d.apply(*pods)
     d.step()
     found = explained(d, pods[0])
-    assert kinds(found) == [Kind.REDUCE]
+    assert kinds(found) == [RemedyKind.REDUCE]
     assert found.ways[0].size == 2
 
 

@@ -7,7 +7,7 @@ from topo_scheduler.api.objects import Node
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.policies.names import NAMES, read_policies
 from topo_scheduler.simulation.tasks import Task, simulate
-from topo_scheduler.simulation.virtual.history import History
+from topo_scheduler.simulation.virtual.history import RunHistory
 
 EVERY = ",".join(NAMES)
 
@@ -53,13 +53,13 @@ def run(
     seed: int = 1,
     fill: float | None = None,
     latency: float = 0.0,
-) -> History:
+) -> RunHistory:
     """Return what happens."""
     (one,) = read_policies(policy)
     return simulate(Task(one, seed, case, WorkloadCase("few", tuple(arrivals)), fill, latency=latency))
 
 
-def where(history: History) -> dict[str, list[str]]:
+def where(history: RunHistory) -> dict[str, list[str]]:
     """Return the nodes of each workload, in order of its pods."""
     found: dict[str, list[tuple[str, str]]] = {}
     for stay in history.stays:

@@ -32,13 +32,13 @@ from topo_scheduler.api.fractions import WHOLE
 from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
-from topo_scheduler.simulation.policies.names import TOPO, Policy, read_policies, seeds_of
+from topo_scheduler.simulation.policies.names import TOPO, SimulatedPolicy, read_policies, seeds_of
 from topo_scheduler.simulation.results import figures
 from topo_scheduler.simulation.results.figures import percentile
 from topo_scheduler.simulation.results.model import Run, Wait
 from topo_scheduler.simulation.results.placements import decode
 from topo_scheduler.simulation.tasks import Task, run
-from topo_scheduler.simulation.virtual.history import History, Outcome
+from topo_scheduler.simulation.virtual.history import RunHistory, WorkloadOutcome
 
 FABRIC: Final = "lingjun/topo.csv"
 GPUS: Final = 8
@@ -142,7 +142,7 @@ class Steady:
     share: float
 
 
-def steady(history: History, large: int, warm_up: float) -> Steady:
+def steady(history: RunHistory, large: int, warm_up: float) -> Steady:
     """Return what came of jobs after the warm-up; ``large`` GPUs from which on they are large."""
     last = max(one.arrived for one in history.outcomes)
     kept = [one for one in history.outcomes if one.arrived >= warm_up * last]
@@ -182,15 +182,15 @@ class Row:
         return {**asdict(self.case), "policy": self.policy, "after_warm_up": after, **told}
 
 
-def policy_of(name: str) -> Policy:
+def policy_of(name: str) -> SimulatedPolicy:
     """Return a policy by its name here."""
     if name in CONFIGURED:
-        return Policy(name, TOPO, f"{name}.yaml", CONFIGURED[name])
+        return SimulatedPolicy(name, TOPO, f"{name}.yaml", CONFIGURED[name])
     (one,) = read_policies(name)
     return one
 
 
-def waits_of_large(outcomes: Sequence[Outcome], gpus: int) -> tuple[float, float, float]:
+def waits_of_large(outcomes: Sequence[WorkloadOutcome], gpus: int) -> tuple[float, float, float]:
     """Return p50, p95 and p99 of the waits of jobs of at least so many GPUs; those that never ran wait for ever."""
     large = sorted(one.started - one.arrived for one in outcomes if one.milli >= WHOLE * gpus)
     p50, p95, p99 = (percentile(large, share) or 0.0 for share in (50, 95, 99))

@@ -35,7 +35,7 @@ from topo_scheduler.api.annotations import (
 from topo_scheduler.simulation.cases.model import ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
 from topo_scheduler.simulation.policies.names import NAMES, TOPO
-from topo_scheduler.simulation.virtual.history import History
+from topo_scheduler.simulation.virtual.history import RunHistory
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 MANIFESTS: Final = sorted(path for path in EXAMPLES.glob("0*.yaml"))
@@ -108,11 +108,11 @@ def fabric() -> ClusterCase:
     )
 
 
-def _history(policy: str, fabric: ClusterCase, workload: WorkloadCase) -> History:
+def _history(policy: str, fabric: ClusterCase, workload: WorkloadCase) -> RunHistory:
     return run(policy, fabric, workload.arrivals)
 
 
-def _placed(history: History) -> int:
+def _placed(history: RunHistory) -> int:
     return sum(stay.job >= 0 for stay in history.stays)
 
 

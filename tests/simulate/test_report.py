@@ -13,7 +13,7 @@ from tests.cli.conftest import run
 from topo_scheduler.simulation import sweep as sweeping
 from topo_scheduler.simulation import tasks as running
 from topo_scheduler.simulation.report.charts import even
-from topo_scheduler.simulation.sweep import Lost
+from topo_scheduler.simulation.sweep import LostTask
 from topo_scheduler.simulation.tasks import Done, Task
 
 CASE = ("--cluster", "leaf-spine:spines=1,leaves=2,nodes=2,gpus=8")
@@ -180,8 +180,8 @@ def test_runs_in_processes_are_written_like_those_of_one(
 
 
 def test_a_lost_run_is_told_and_the_others_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def losing(tasks: Sequence[Task], **_: object) -> Iterator[tuple[int, Done | Lost]]:
-        yield 1, Lost(tasks[1], "4 workers died of it")
+    def losing(tasks: Sequence[Task], **_: object) -> Iterator[tuple[int, Done | LostTask]]:
+        yield 1, LostTask(tasks[1], "4 workers died of it")
         yield 0, running.run(tasks[0])
 
     monkeypatch.setattr(sweeping, "sweep", losing)

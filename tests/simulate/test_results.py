@@ -24,21 +24,21 @@ from topo_scheduler.simulation.results.placements import decode, encode, file_of
 from topo_scheduler.simulation.results.table import columns_of, comparison, differences, differing
 from topo_scheduler.simulation.results.writing import check_folder, read_result, write_report, write_result
 from topo_scheduler.simulation.tasks import Task, run
-from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome, Stay
+from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory, Stay, WorkloadOutcome
 
 CHANGES: tuple[tuple[str, ...], ...] = ((), ("add-leaf:2x8",))
 CLUSTER = "leaf-spine:spines=2,leaves=2,nodes=2,gpus=8"
 
 
-def history() -> History:
+def history() -> RunHistory:
     """Four leaves of one node; a gang over both spines, one below a spine, a pod, and one that waits."""
     paths = (("s1", "l1"), ("s1", "l2"), ("s2", "l1"), ("s2", "l2"))
-    found = History(("a", "b", "c", "d"), paths, ("spine", "leaf"), (8000,) * 4, end=100.0)
+    found = RunHistory(("a", "b", "c", "d"), paths, ("spine", "leaf"), (8000,) * 4, end=100.0)
     found.outcomes = [
-        Outcome("gang", 2, 0.0, 16_000, 10.0, 60.0),
-        Outcome("alone", 1, 20.0, 500, 20.0, inf),
-        Outcome("waits", 1, 50.0, 8000),
-        Outcome("near", 2, 0.0, 16_000, 60.0, 100.0),
+        WorkloadOutcome("gang", 2, 0.0, 16_000, 10.0, 60.0),
+        WorkloadOutcome("alone", 1, 20.0, 500, 20.0, inf),
+        WorkloadOutcome("waits", 1, 50.0, 8000),
+        WorkloadOutcome("near", 2, 0.0, 16_000, 60.0, 100.0),
     ]
     found.stays = [
         Stay(0, "gang-0", 0, 8000, (), 10.0, 60.0),

@@ -13,13 +13,13 @@ from tests.scheduling.storage import LOCAL, claim, using, volume, zoned
 from tests.simulate.cases import EVERY, cluster, job, run, share, where
 from topo_scheduler.api.storage import ClaimReference
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
-from topo_scheduler.simulation.virtual.history import BEFORE, History
+from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory
 from topo_scheduler.state.storage import BIND_COMPLETED
 
 POLICIES = EVERY.split(",")
 
 
-def check(history: History) -> None:
+def check(history: RunHistory) -> None:
     """No node holds more than it has at any moment, no GPU more than itself, and gangs run whole."""
     for node in range(len(history.nodes)):
         stays = [stay for stay in history.stays if stay.node == node]

@@ -12,7 +12,7 @@ from topo_scheduler.api.links import Link
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.simulation.results import figures
 from topo_scheduler.simulation.slowdown import Assumed, Network, network_of, slowdowns
-from topo_scheduler.simulation.virtual.history import History, Outcome, Stay
+from topo_scheduler.simulation.virtual.history import RunHistory, Stay, WorkloadOutcome
 
 HALF = Assumed(communication=0.5, network=100, oversubscription=2.0)
 PATHS = {"s1/l1": 2, "s1/l2": 2, "s2/l3": 2}
@@ -23,11 +23,11 @@ def network(assumed: Assumed = HALF, *told: Link) -> Network:
     return network_of(cluster(PATHS).nodes, SchedulerConfig(), told, assumed)
 
 
-def ran(*gangs: tuple[float, float, tuple[int, ...]]) -> History:
+def ran(*gangs: tuple[float, float, tuple[int, ...]]) -> RunHistory:
     """Return a run of gangs, each with a beginning, an end and a node for each of its pods of 8 GPUs."""
-    found = History(("",) * 6, (("", ""),) * 6, ("spine", "leaf"), (8000,) * 6, end=max(end for _, end, _ in gangs))
+    found = RunHistory(("",) * 6, (("", ""),) * 6, ("spine", "leaf"), (8000,) * 6, end=max(end for _, end, _ in gangs))
     for number, (begin, end, nodes) in enumerate(gangs):
-        found.outcomes.append(Outcome(f"g{number}", len(nodes), begin, 8000 * len(nodes), begin, end))
+        found.outcomes.append(WorkloadOutcome(f"g{number}", len(nodes), begin, 8000 * len(nodes), begin, end))
         found.stays += [Stay(number, f"g{number}-{at}", node, 8000, (), begin, end) for at, node in enumerate(nodes)]
     return found
 

@@ -15,7 +15,7 @@ from tests.simulate import streams
 from tests.simulate.cases import cluster, job, run, where
 from topo_scheduler.simulation.cases.amounts import arrival_milli
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase, WorkloadCase
-from topo_scheduler.simulation.virtual.history import History
+from topo_scheduler.simulation.virtual.history import RunHistory
 
 
 def fewest(free: dict[str, int], members: int) -> int:
@@ -30,7 +30,7 @@ def fewest(free: dict[str, int], members: int) -> int:
     return 0
 
 
-def spanned(history: History, name: str) -> set[str]:
+def spanned(history: RunHistory, name: str) -> set[str]:
     """Return the leaves in which a gang lies, by path."""
     path = {node: "/".join(path) for node, path in zip(history.nodes, history.paths, strict=True)}
     return {path[node] for node in where(history).get(name, [])}

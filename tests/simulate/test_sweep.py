@@ -13,7 +13,7 @@ import pytest
 from topo_scheduler.simulation import sweep as sweeping
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.policies.names import read_policies
-from topo_scheduler.simulation.sweep import Lost, Parcel, carry_out, sweep
+from topo_scheduler.simulation.sweep import LostTask, Parcel, carry_out, sweep
 from topo_scheduler.simulation.tasks import Done, Task, run
 
 CLUSTER = "leaf-spine:spines=1,leaves=2,nodes=4,gpus=8"
@@ -46,7 +46,7 @@ class TestProcesses:
 
     def test_a_cluster_by_its_address_and_a_worker_that_is_killed(self, alone: list[Done]) -> None:
         with cluster() as (client, address):
-            found: dict[int, Done | Lost] = {}
+            found: dict[int, Done | LostTask] = {}
             for at, done in sweep(tasks(1, 2), address=address):
                 if not found:  # one is done: kill the worker that is at another one
                     kill_one(client)
@@ -61,20 +61,20 @@ class TestProcesses:
         first, last = tasks(1, 2)[0], replace(tasks(1)[0], seed=666)
         found = dict(sweep([first, last], workers=2))
         assert isinstance(found[0], Done)
-        assert isinstance(found[1], Lost)
+        assert isinstance(found[1], LostTask)
         assert "died of it" in found[1].why
         assert found[1].task.seed == 666
 
     def test_what_is_not_done_when_the_scheduler_goes_away_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sweeping, "carry_out", stuck)
         with cluster() as (client, address):
-            found: dict[int, Done | Lost] = {}
+            found: dict[int, Done | LostTask] = {}
             for at, done in sweep([tasks(1)[0], replace(tasks(1)[0], seed=666)], address=address):
                 if not found:
                     client.shutdown()
                 found[at] = done
         assert isinstance(found[0], Done)
-        assert isinstance(found[1], Lost)
+        assert isinstance(found[1], LostTask)
         assert "the scheduler of Dask went away" in found[1].why
 
     def test_workers_do_not_hear_ctrl_c(self) -> None:

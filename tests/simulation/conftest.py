@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from topo_scheduler.simulation.apiserver import Record, Store
+from topo_scheduler.simulation.apiserver import ObjectVersion, Store
 from topo_scheduler.simulation.apiserver.pods import bind
 from topo_scheduler.simulation.controllers import controllers
 from topo_scheduler.simulation.kubelet import Kubelet
@@ -31,7 +31,7 @@ class Cluster:
         self.store = store
         self.kubelet = kubelet
 
-    def add_node(self, name: str, *, labels: dict[str, str] | None = None, **allocatable: str) -> Record:
+    def add_node(self, name: str, *, labels: dict[str, str] | None = None, **allocatable: str) -> ObjectVersion:
         resources = {"cpu": "8", "memory": "32Gi", "pods": "110", "nvidia.com/gpu": "8"}
         resources |= {name.replace("gpu", "nvidia.com/gpu"): value for name, value in allocatable.items()}
         metadata: Json = {"name": name, **({"labels": labels} if labels else {})}
@@ -47,7 +47,7 @@ class Cluster:
             self.bind(pod.key.name, node, pod.key.namespace)
         return len(waiting)
 
-    def pods(self) -> list[Record]:
+    def pods(self) -> list[ObjectVersion]:
         return self.store.list("pods")
 
     def phases(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ from topo_scheduler.simulation.apiserver.patch import (
     strategic_merge,
 )
 from topo_scheduler.simulation.apiserver.selectors import (
-    Requirement,
+    LabelClause,
     from_label_selector,
     matches_labels,
     parse_fields,
@@ -31,10 +31,10 @@ KEYS = st.sampled_from(["app", "tier", "example.com/role"])
 VALUES = st.sampled_from(["a", "b", ""])
 LABELS = st.dictionaries(KEYS, VALUES)
 CLAUSES = st.one_of(
-    st.builds(lambda k, vs: Requirement(k, "in", frozenset(vs)), KEYS, st.sets(VALUES, min_size=1)),
-    st.builds(lambda k, vs: Requirement(k, "notin", frozenset(vs)), KEYS, st.sets(VALUES, min_size=1)),
-    st.builds(lambda k: Requirement(k, "exists"), KEYS),
-    st.builds(lambda k: Requirement(k, "!"), KEYS),
+    st.builds(lambda k, vs: LabelClause(k, "in", frozenset(vs)), KEYS, st.sets(VALUES, min_size=1)),
+    st.builds(lambda k, vs: LabelClause(k, "notin", frozenset(vs)), KEYS, st.sets(VALUES, min_size=1)),
+    st.builds(lambda k: LabelClause(k, "exists"), KEYS),
+    st.builds(lambda k: LabelClause(k, "!"), KEYS),
 )
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["x", "y"]),
@@ -44,7 +44,7 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 OBJECTS = st.dictionaries(st.sampled_from("abc"), JSON, max_size=3)
 
 
-def _text(clause: Requirement) -> str:
+def _text(clause: LabelClause) -> str:
     values = ",".join(sorted(clause.values))
     return {
         "in": f"{clause.key} in ({values})",
@@ -54,7 +54,7 @@ def _text(clause: Requirement) -> str:
     }[clause.operator]
 
 
-def _holds(clause: Requirement, labels: dict[str, str]) -> bool:
+def _holds(clause: LabelClause, labels: dict[str, str]) -> bool:
     match clause.operator:
         case "in":
             return clause.key in labels and labels[clause.key] in clause.values
@@ -66,14 +66,14 @@ def _holds(clause: Requirement, labels: dict[str, str]) -> bool:
 
 
 @given(st.lists(CLAUSES, max_size=3), LABELS)
-def test_a_selector_says_what_its_clauses_say(clauses: list[Requirement], labels: dict[str, str]) -> None:
+def test_a_selector_says_what_its_clauses_say(clauses: list[LabelClause], labels: dict[str, str]) -> None:
     parsed = parse_labels(",".join(map(_text, clauses)))
     assert list(parsed) == clauses
     assert matches_labels(parsed, labels) == all(_holds(clause, labels) for clause in clauses)
 
 
 @given(st.lists(CLAUSES, max_size=3), LABELS)
-def test_selectors_of_objects_are_the_same_selectors(clauses: list[Requirement], labels: dict[str, str]) -> None:
+def test_selectors_of_objects_are_the_same_selectors(clauses: list[LabelClause], labels: dict[str, str]) -> None:
     names = {"in": "In", "notin": "NotIn", "exists": "Exists", "!": "DoesNotExist"}
     expressions = [{"key": c.key, "operator": names[c.operator], "values": sorted(c.values)} for c in clauses]
     selector = {"matchExpressions": expressions}
@@ -84,15 +84,15 @@ def test_selectors_of_objects_are_the_same_selectors(clauses: list[Requirement],
 @pytest.mark.parametrize(
     ("text", "clause"),
     [
-        ("a=b", Requirement("a", "in", frozenset("b"))),
-        ("a == b", Requirement("a", "in", frozenset("b"))),
-        ("a!=b", Requirement("a", "notin", frozenset("b"))),
-        ("a=", Requirement("a", "in", frozenset([""]))),
-        ("! a", Requirement("a", "!")),
-        ("a in ( b , c )", Requirement("a", "in", frozenset("bc"))),
+        ("a=b", LabelClause("a", "in", frozenset("b"))),
+        ("a == b", LabelClause("a", "in", frozenset("b"))),
+        ("a!=b", LabelClause("a", "notin", frozenset("b"))),
+        ("a=", LabelClause("a", "in", frozenset([""]))),
+        ("! a", LabelClause("a", "!")),
+        ("a in ( b , c )", LabelClause("a", "in", frozenset("bc"))),
     ],
 )
-def test_spellings(text: str, clause: Requirement) -> None:
+def test_spellings(text: str, clause: LabelClause) -> None:
     assert parse_labels(text) == (clause,)
 
 

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from topo_scheduler.simulation.apiserver import APIError, DeleteOptions, Record, Selection, Store, Watch, select
+from topo_scheduler.simulation.apiserver import APIError, DeleteOptions, ObjectVersion, Selection, Store, Watch, select
 from topo_scheduler.simulation.apiserver.objects import changed
 
 from .conftest import START, Json, pod
@@ -18,7 +18,7 @@ def _config(name: str, **labels: str) -> Json:
     return {"metadata": {"name": name, "labels": labels}}
 
 
-def _label(store: Store, name: str, value: str) -> Record:
+def _label(store: Store, name: str, value: str) -> ObjectVersion:
     return store.modify("configmaps", name, "default", lambda obj: changed(obj, "metadata", labels={"v": value}))
 
 
@@ -38,7 +38,7 @@ def test_what_was_read_does_not_change(store: Store) -> None:
     _label(store, "a", "2")
     store.delete("configmaps", "a", "default", DeleteOptions())
     assert created.obj["metadata"]["labels"] == {"v": "1"}
-    assert Record(created.key, created.obj, created.revision).encoded() == before
+    assert ObjectVersion(created.key, created.obj, created.revision).encoded() == before
 
 
 def test_a_page_is_of_its_revision_whatever_happened_since(store: Store) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.breaking.world import MIGRATIONS, World
 from tests.e2e import objects
-from topo_scheduler.simulation.apiserver import BreakWatch, Event, Json
+from topo_scheduler.simulation.apiserver import BreakWatch, Json, StoreEvent
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 
 GPUS: Final = 8
@@ -55,7 +55,7 @@ class Churn:
         self.seconds = max(60.0, min(900.0, 0.09 * self.pods))
         self.world.store.observe(self._notice)
 
-    def _notice(self, table: str, event: Event) -> None:
+    def _notice(self, table: str, event: StoreEvent) -> None:
         if table in ("events.events.k8s.io", "leases.coordination.k8s.io"):
             return
         self.heard += 1

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.api.objects import Budget, BudgetSpec, BudgetStatus, ObjectMeta
+from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector, Requirement
 from topo_scheduler.state.budgets import MOST_TRIED, Budgets
 from topo_scheduler.state.residents import Profile, Residents
@@ -20,9 +20,9 @@ WEB = residents.profile("prod", {"app": "web"})
 ELSEWHERE = residents.profile("test", {"app": "db"})
 
 
-def budget(name: str, selector: LabelSelector | None, allowed: int = 1, *, seen: int = 1) -> Budget:
+def budget(name: str, selector: LabelSelector | None, allowed: int = 1, *, seen: int = 1) -> DisruptionBudget:
     meta = ObjectMeta(name=name, namespace="prod", generation=1)
-    return Budget(meta, BudgetSpec(selector), BudgetStatus(allowed, seen))
+    return DisruptionBudget(meta, BudgetSpec(selector), BudgetStatus(allowed, seen))
 
 
 def names(budgets: Budgets, profile: Profile) -> list[str]:
@@ -92,7 +92,7 @@ def test_it_is_read_as_the_server_writes_it() -> None:
         b'{"matchLabels":{"app":"db"}}},"status":{"disruptionsAllowed":2,"observedGeneration":3,"currentHealthy":4}}'
     )
     budgets = Budgets()
-    assert not budgets.put(msgspec.json.decode(body, type=Budget))
+    assert not budgets.put(msgspec.json.decode(body, type=DisruptionBudget))
     assert [guard.allowed for guard in budgets.guarding(DB)] == [2]
 
 

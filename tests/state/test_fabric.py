@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topo_scheduler.api.labels import PREFIX, UNLABELLED
-from topo_scheduler.api.process import Fabric as FabricConfig
+from topo_scheduler.api.process import FabricSettings as FabricConfig
 from topo_scheduler.state import fabric as fabric_module
 from topo_scheduler.state.fabric import Fabric, Layout, Path
 from topo_scheduler.state.natural import natural_key

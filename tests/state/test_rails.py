@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.api.labels import PREFIX
-from topo_scheduler.api.process import Fabric as FabricConfig
+from topo_scheduler.api.process import FabricSettings as FabricConfig
 from topo_scheduler.api.process import Rails
 from topo_scheduler.state.fabric import Fabric
 from topo_scheduler.state.rails import unit_name

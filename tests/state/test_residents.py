@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.state import residents as module
-from topo_scheduler.state.residents import Claim, Disk, Port, Profile, Residents, Term
+from topo_scheduler.state.residents import CountedTerm, Disk, PodVolumeClaim, Port, Profile, Residents
 from topo_scheduler.state.selectors import EVERYTHING, NOTHING, Clause, Selector
 
 ROWS = 6
@@ -99,9 +99,11 @@ def test_a_tally_that_fell_behind_counts_anew(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_a_pod_holds_is_found_on_its_row_until_it_leaves() -> None:
     residents = Residents()
-    term = Term(EVERYTHING, frozenset(("x",)), "zone")
+    term = CountedTerm(EVERYTHING, frozenset(("x",)), "zone")
     port = Port("0.0.0.0", "TCP", 80)
-    one = residents.profile("x", {}, ports=(port,), repels=(term,), claims=(Claim("data"), Claim("p-scratch", "uid")))
+    one = residents.profile(
+        "x", {}, ports=(port,), repels=(term,), claims=(PodVolumeClaim("data"), PodVolumeClaim("p-scratch", "uid"))
+    )
     residents.change(3, one, 1)
     residents.change(3, one, 1)
     assert residents.special == {3: {one: 2}}
@@ -160,7 +162,7 @@ def test_the_log_of_changes_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPat
 
 def test_a_copy_changes_nothing_of_what_it_was_made_of_and_shares_what_does_not_change() -> None:
     residents = Residents()
-    terms = [Term(EVERYTHING, frozenset((name,)), "zone", NOTHING) for name in ("x", "y")]
+    terms = [CountedTerm(EVERYTHING, frozenset((name,)), "zone", NOTHING) for name in ("x", "y")]
     ones = [residents.profile("x", {}, repels=(term,)) for term in terms]
     for one in ones:
         residents.change(0, one, 2)

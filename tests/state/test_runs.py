@@ -7,9 +7,9 @@ from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Ter
 from topo_scheduler.state.runs import (
     KEEP,
     OF_A_CLASS,
-    Ended,
+    CompletedRun,
     Likeness,
-    Run,
+    RunKey,
     Runs,
     ended_of,
     likeness_of,
@@ -17,13 +17,13 @@ from topo_scheduler.state.runs import (
     told_size,
 )
 
-RUN = Run("default", "Job", "nightly", "train:1")
+RUN = RunKey("default", "Job", "nightly", "train:1")
 ALIKE = Likeness("default", "train:1", 4, 8)
 
 
-def told(runs: Runs, *seconds: float, run: Run = RUN, likeness: Likeness | None = ALIKE, since: float = 0) -> None:
+def told(runs: Runs, *seconds: float, run: RunKey = RUN, likeness: Likeness | None = ALIKE, since: float = 0) -> None:
     for number, one in enumerate(seconds):
-        runs.note(run, Ended(f"{run.name}-{since + number}", 1000 * (since + number + 1), one), likeness)
+        runs.note(run, CompletedRun(f"{run.name}-{since + number}", 1000 * (since + number + 1), one), likeness)
 
 
 def done(pod: Pod, started: float, finished: float | None) -> Pod:
@@ -40,7 +40,7 @@ def test_of_a_workload_the_longest_of_the_last_three_counts() -> None:
     runs = Runs()
     told(runs, 900, 100, 300, 200)
     assert runs.longest(RUN) == 300
-    assert runs.longest(Run("other", "Job", "nightly")) == float("inf")
+    assert runs.longest(RunKey("other", "Job", "nightly")) == float("inf")
     assert runs.longest(RUN._replace(images="train:2")) == 300, "another image is another run of the same workload"
 
 
@@ -75,16 +75,16 @@ def test_two_of_them_tell_nothing_yet() -> None:
 def test_the_pods_of_a_gang_are_one_run_and_the_gang_submitted_again_is_another() -> None:
     runs = Runs()
     for number, seconds in enumerate((50, 70, 60, 65)):
-        runs.note(RUN, Ended("default/g", 1000 + number, seconds), ALIKE)
+        runs.note(RUN, CompletedRun("default/g", 1000 + number, seconds), ALIKE)
     assert runs.longest(RUN) == 70
     assert runs.usual(ALIKE) == float("inf"), "one run, not four"
     for at in (2000, 3000, 4000):
-        runs.note(RUN, Ended("default/g", at, 10), ALIKE)
+        runs.note(RUN, CompletedRun("default/g", at, 10), ALIKE)
     assert runs.longest(RUN) == 10
 
 
 def test_what_is_told_again_or_in_another_order_changes_nothing() -> None:
-    ended = [Ended(str(number), 1000 * number, 10.0 * number) for number in range(1, 40)]
+    ended = [CompletedRun(str(number), 1000 * number, 10.0 * number) for number in range(1, 40)]
     forward, back = Runs(), Runs()
     for one in ended:
         forward.note(RUN, one, ALIKE)
@@ -99,11 +99,11 @@ def test_what_is_told_again_or_in_another_order_changes_nothing() -> None:
 def test_so_many_are_remembered_and_no_more() -> None:
     runs = Runs()
     for number in range(KEEP + 5):
-        run = Run("default", "Job", f"job{number}", f"image{number}")
-        runs.note(run, Ended(str(number), number, 1), likeness_of(run, 1, 1))
+        run = RunKey("default", "Job", f"job{number}", f"image{number}")
+        runs.note(run, CompletedRun(str(number), number, 1), likeness_of(run, 1, 1))
     assert len(runs) == KEEP
-    assert runs.longest(Run("default", "Job", "job4")) == float("inf")
-    assert runs.longest(Run("default", "Job", "job5")) == 1
+    assert runs.longest(RunKey("default", "Job", "job4")) == float("inf")
+    assert runs.longest(RunKey("default", "Job", "job5")) == 1
     assert OF_A_CLASS == 20
 
 
@@ -122,8 +122,10 @@ def test_whose_run_it_is(pod: Pod, expected: tuple[str, str]) -> None:
 def test_how_long_a_pod_ran() -> None:
     epoch = 1_700_000_000
     pod = make_pod("p", annotations={"gang-id": "default/g"})
-    assert ended_of(done(pod, 100, 160), None) == Ended("default/g", epoch + 160, 60)
-    assert ended_of(done(make_pod("p", uid="u"), 100, 160), epoch + 500) == Ended("u", epoch + 160, 60), "not when seen"
+    assert ended_of(done(pod, 100, 160), None) == CompletedRun("default/g", epoch + 160, 60)
+    assert ended_of(done(make_pod("p", uid="u"), 100, 160), epoch + 500) == CompletedRun("u", epoch + 160, 60), (
+        "not when seen"
+    )
     assert ended_of(done(make_pod("p"), 100, None), None) is None, "nobody tells when it ended"
     assert ended_of(done(make_pod("p"), 100, 50), None) is None
     failed = done(make_pod("p"), 100, 160)

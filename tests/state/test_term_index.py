@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.state.test_residents import LABELS, NAMESPACES, SELECTORS
-from topo_scheduler.scheduling.rules.neighbours import Surroundings
+from topo_scheduler.scheduling.rules.neighbours import FilterContext
 from topo_scheduler.state import residents as residents_module
 from topo_scheduler.state import term_index
 from topo_scheduler.state.nodes import NodeLabels, NodeTable
 from topo_scheduler.state.operation_budget import OperationBudget, limited
-from topo_scheduler.state.residents import Profile, Residents, Term
+from topo_scheduler.state.residents import CountedTerm, Profile, Residents
 from topo_scheduler.state.resources import ResourceTable
 from topo_scheduler.state.selectors import EVERYTHING, NOTHING, Clause, Selector
 
 TERMS = st.builds(
-    Term,
+    CountedTerm,
     SELECTORS,
     st.sets(st.sampled_from(["x", "y"])).map(frozenset),
     st.just("zone"),
@@ -25,8 +25,8 @@ TERMS = st.builds(
 )
 
 
-def surroundings(residents: Residents) -> Surroundings:
-    around = Surroundings(NodeTable(ResourceTable(()), NodeLabels((), ())), residents)
+def surroundings(residents: Residents) -> FilterContext:
+    around = FilterContext(NodeTable(ResourceTable(()), NodeLabels((), ())), residents)
     around.put_namespace("x", {"team": "x"})
     around.put_namespace("y", {})
     return around
@@ -39,7 +39,7 @@ def surroundings(residents: Residents) -> Surroundings:
     st.booleans(),
 )
 def test_the_terms_that_mean_a_pod_are_those_that_comparing_all_finds(
-    pods: list[tuple[str, list[Term], bool]], namespace: str, labels: dict[str, str], twin: bool
+    pods: list[tuple[str, list[CountedTerm], bool]], namespace: str, labels: dict[str, str], twin: bool
 ) -> None:
     residents = Residents()
     here: Counter[Profile] = Counter()
@@ -61,7 +61,7 @@ def test_the_terms_that_mean_a_pod_are_those_that_comparing_all_finds(
 def test_nothing_is_left_once_the_pods_are_gone() -> None:
     residents = Residents()
     terms = tuple(
-        Term(Selector((Clause("app", "In", frozenset((f"{n}",))),)), frozenset("x"), "zone") for n in range(9)
+        CountedTerm(Selector((Clause("app", "In", frozenset((f"{n}",))),)), frozenset("x"), "zone") for n in range(9)
     )
     one = residents.profile("x", {}, repels=terms)
     residents.change(0, one, 2)
@@ -105,7 +105,7 @@ def crowd(residents: Residents, namespaces: Selector, *clauses: Clause) -> None:
     """Let pods of a namespace have 20,000 different terms, none of which matches the others' pods."""
     for number in range(2000):
         terms = tuple(
-            Term(
+            CountedTerm(
                 Selector((Clause("app", "NotIn", frozenset((f"{number}-{k}", "web"))), *clauses)),
                 frozenset(("x",)),
                 "zone",
@@ -125,12 +125,12 @@ def test_terms_of_one_namespace_cost_the_pods_of_another_little(
     crowd(residents, namespaces, *clauses)
     compared = 0
 
-    def matches(self: Term, profile: Profile, labels: object) -> bool:
+    def matches(self: CountedTerm, profile: Profile, labels: object) -> bool:
         nonlocal compared
         compared += 1
         return False
 
-    monkeypatch.setattr(residents_module.Term, "matches", matches)
+    monkeypatch.setattr(residents_module.CountedTerm, "matches", matches)
     around = surroundings(residents)
     around.repelled(residents.profile("y", {"app": "web"}))
     assert compared <= term_index.MOST_ABROAD
@@ -146,9 +146,9 @@ def test_terms_of_its_own_namespace_are_charged_to_a_pod() -> None:
     assert budget.spent >= len(residents.repelling)
 
 
-def app_terms(names: list[str], namespaces: frozenset[str] = frozenset()) -> tuple[Term, ...]:
+def app_terms(names: list[str], namespaces: frozenset[str] = frozenset()) -> tuple[CountedTerm, ...]:
     return tuple(
-        Term(
+        CountedTerm(
             Selector((Clause("app", "NotIn", frozenset((name,))),)),
             namespaces,
             "zone",

@@ -9,8 +9,8 @@ from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, MEMORY
 from topo_scheduler.state.typical import (
     MILLIONTHS,
     MOST_KINDS,
-    Kind,
-    Kinds,
+    PodKind,
+    PodKinds,
     ShareWorth,
     in_millionths,
     kind_of,
@@ -19,12 +19,14 @@ from topo_scheduler.state.typical import (
     typical_of,
 )
 
-kinds = st.builds(Kind, st.integers(0, 3), st.integers(0, 2), st.just(0), st.sampled_from([(), ("A",)]))
+kinds = st.builds(PodKind, st.integers(0, 3), st.integers(0, 2), st.just(0), st.sampled_from([(), ("A",)]))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.none() | kinds), max_size=40))
-def test_what_followed_every_event_counts_as_one_that_was_told_at_the_end(told: list[tuple[str, Kind | None]]) -> None:
-    followed, alive = Kinds(), dict[str, Kind]()
+def test_what_followed_every_event_counts_as_one_that_was_told_at_the_end(
+    told: list[tuple[str, PodKind | None]],
+) -> None:
+    followed, alive = PodKinds(), dict[str, PodKind]()
     for uid, kind in told:
         if kind is None:
             followed.drop(uid)
@@ -32,7 +34,7 @@ def test_what_followed_every_event_counts_as_one_that_was_told_at_the_end(told: 
         else:
             followed.put(uid, kind)
             alive[uid] = kind
-    rebuilt = Kinds()
+    rebuilt = PodKinds()
     for uid, kind in reversed(alive.items()):
         rebuilt.put(uid, kind)
     assert followed.counts == rebuilt.counts == Counter(alive.values())
@@ -41,7 +43,7 @@ def test_what_followed_every_event_counts_as_one_that_was_told_at_the_end(told: 
 
 
 @given(st.dictionaries(kinds, st.integers(1, 1000), max_size=12))
-def test_the_popular_cover_nearly_all_and_no_more_than_needed(counts: dict[Kind, int]) -> None:
+def test_the_popular_cover_nearly_all_and_no_more_than_needed(counts: dict[PodKind, int]) -> None:
     found, total = popular(counts), sum(counts.values())
     chosen = [kind for kind, _ in found]
     assert sum(counts[kind] for kind in chosen) * 100 >= 95 * total
@@ -53,26 +55,26 @@ def test_the_popular_cover_nearly_all_and_no_more_than_needed(counts: dict[Kind,
 
 
 def test_how_much_moved() -> None:
-    old, new = in_millionths([(Kind(1), 3), (Kind(2), 1)]), in_millionths([(Kind(2), 1), (Kind(3), 1)])
+    old, new = in_millionths([(PodKind(1), 3), (PodKind(2), 1)]), in_millionths([(PodKind(2), 1), (PodKind(3), 1)])
     assert moved(old, old) == 0
     assert moved((), old) == moved(old, ()) == MILLIONTHS
     assert moved(old, new) == 750_000 == moved(new, old)
 
 
 def test_there_is_a_limit_to_how_many_are_typical() -> None:
-    assert len(popular({Kind(number): 1 for number in range(1000)})) == MOST_KINDS
+    assert len(popular({PodKind(number): 1 for number in range(1000)})) == MOST_KINDS
     assert popular({}) == ()
 
 
 def test_a_kind_is_what_fragmentation_depends_on() -> None:
-    assert kind_of({CPU: 500, MEMORY: 7, GPU: 2}, ("B", "A")) == Kind(500, 2, 0, ("A", "B"))
-    assert kind_of({CPU: 500, GPU_SHARE: 250}) == Kind(500, 0, 250)
-    assert kind_of({CPU: 500}, ("A",)) == Kind(500), "models matter to pods with GPUs"
+    assert kind_of({CPU: 500, MEMORY: 7, GPU: 2}, ("B", "A")) == PodKind(500, 2, 0, ("A", "B"))
+    assert kind_of({CPU: 500, GPU_SHARE: 250}) == PodKind(500, 0, 250)
+    assert kind_of({CPU: 500}, ("A",)) == PodKind(500), "models matter to pods with GPUs"
 
 
 def test_models_become_columns() -> None:
     found = typical_of(
-        in_millionths([(Kind(1000, 1, 0, ("A", "Z")), 3), (Kind(0, 0, 500), 1)]), ["B", "A"], ShareWorth.nothing()
+        in_millionths([(PodKind(1000, 1, 0, ("A", "Z")), 3), (PodKind(0, 0, 500), 1)]), ["B", "A"], ShareWorth.nothing()
     )
     assert found.pods.tolist() == [[1000, 1, 0, 750_000], [0, 0, 500, 250_000]]
     assert found.access.tolist() == [[False, False, True], [True, True, True]], "unknown models first"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.api.annotations import PlacementRequest, Strategy
+from topo_scheduler.api.annotations import PlacementRequest, PlacementStrategy
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
@@ -33,9 +33,9 @@ def test_the_first_pod_makes_the_workload_and_the_last_one_ends_it() -> None:
 def test_the_latest_wish_of_the_first_that_waits_holds() -> None:
     all_ = Workloads()
     all_.join(workload("g", 3), member("b"))
-    wish = replace(workload("g", 4), request=PlacementRequest(strategy=Strategy.DISTRIBUTED))
+    wish = replace(workload("g", 4), request=PlacementRequest(strategy=PlacementStrategy.DISTRIBUTED))
     found = all_.join(wish, member("a"))
-    assert (found.size, found.request.strategy) == (4, Strategy.DISTRIBUTED)
+    assert (found.size, found.request.strategy) == (4, PlacementStrategy.DISTRIBUTED)
     all_.join(workload("g", 2), member("b"))
     assert found.size == 4, "one before it in order speaks for all, whoever came last"
     all_.join(workload("g", 5), member("a"))

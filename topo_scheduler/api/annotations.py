@@ -1,8 +1,8 @@
 """The annotations users write and the ones the scheduler writes, parsed here and nowhere else.
 
 A request is read from a chain of objects, the pod first and then its owners outward; for each annotation the
-nearest object that carries it wins. A malformed value never raises: it becomes a `Problem`, and the pod is refused
-with its message.
+nearest object that carries it wins. A malformed value never raises: it becomes an `AnnotationProblem`, and the pod is
+refused with its message.
 """
 
 import re
@@ -88,7 +88,7 @@ _LONGEST_MEANT: Final = 40
 """Characters behind the prefix of an unknown annotation that may be one of ours with a typing error."""
 
 
-class Strategy(StrEnum):
+class PlacementStrategy(StrEnum):
     """How a workload wants to sit in the cluster."""
 
     CONSOLIDATED = "consolidated"
@@ -121,7 +121,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class AnnotationProblem:
     """An annotation that can't be used, and the remedy."""
 
     annotation: str
@@ -139,7 +139,7 @@ class PlacementRequest:
     ``gpu_count`` is as written; ``gpu_count_kind`` is the kind of the object it was written on, because on a Job it
     is the GPUs of the whole job and elsewhere those of one pod; ``gang_size_kind`` likewise. ``gpu_share`` thousandths
     of one GPU, 0 when not asked. ``bandwidth`` is in
-    Mbit/s, 0 when not asked. ``strategy`` is one of `Strategy`, or one of a plugin. ``gang`` is None when not said.
+    Mbit/s, 0 when not asked. ``strategy`` is a `PlacementStrategy`, or one of a plugin. ``gang`` is None when not said.
     Levels are names of levels of the fabric; ``relax_after`` in seconds, 0 for never; ``segment_size`` pods of
     consecutive ranks, 0 for none. ``expected_duration`` in seconds, 0 when not said; ``expected_duration_kind`` the
     kind of the object that says it. ``checkpoint_interval`` in seconds, 0 when not said.
@@ -153,7 +153,7 @@ class PlacementRequest:
     preferred_domain: str = ""
     bandwidth: int = 0
     latency_sensitive: bool = False
-    strategy: str = Strategy.BALANCED
+    strategy: str = PlacementStrategy.BALANCED
     placement: Enforcement | None = None
     gang: bool | None = None
     gang_name: str = ""
@@ -169,7 +169,7 @@ class PlacementRequest:
     expected_duration_kind: str = ""
     on_failure: str = OnFailure.REPLACE
     checkpoint_interval: float = 0.0
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[AnnotationProblem, ...] = ()
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:
@@ -251,7 +251,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     PREFERRED_DOMAIN: ("preferred_domain", _domain),
     NETWORK_BANDWIDTH: ("bandwidth", parse_bandwidth),
     LATENCY_SENSITIVE: ("latency_sensitive", _boolean),
-    PLACEMENT_STRATEGY: ("strategy", _choice(Strategy)),
+    PLACEMENT_STRATEGY: ("strategy", _choice(PlacementStrategy)),
     PLACEMENT: ("placement", _choice(Enforcement)),
     GANG: ("gang", _boolean),
     GANG_NAME: ("gang_name", _name),
@@ -273,7 +273,7 @@ KNOWN: Final = frozenset(_PARSERS) | WRITTEN
 
 def read_annotations(
     chain: Sequence[Source],
-    strategies: Collection[str] = tuple(Strategy),
+    strategies: Collection[str] = tuple(PlacementStrategy),
     levels: Mapping[str, str] | None = None,
 ) -> PlacementRequest:
     """Merge the annotations of a chain into one request.
@@ -287,7 +287,7 @@ def read_annotations(
         The request; whatever could not be read is in ``problems`` and left at its default.
     """
     values: dict[str, Any] = {}
-    problems: list[Problem] = []
+    problems: list[AnnotationProblem] = []
     told: dict[str, Source] = {}
     for source in chain:
         for annotation in source.annotations:
@@ -303,7 +303,7 @@ def read_annotations(
         try:
             values[attribute] = parse(source.annotations[annotation])
         except (ValueError, QuantityError) as error:
-            problems.append(Problem(annotation, f"{source.kind} {source.name}", str(error)))
+            problems.append(AnnotationProblem(annotation, f"{source.kind} {source.name}", str(error)))
             continue
         if attribute in ("gpu_count", "gang_size", "expected_duration"):
             values[f"{attribute}_kind"] = source.kind
@@ -325,7 +325,7 @@ def unknown_annotations(chain: Sequence[Source]) -> list[str]:
     ]
     ignored = "is not known to this scheduler and was ignored"
     told = [
-        str(Problem(name, f"{source.kind} {source.name}", ignored + _meant(name)))
+        str(AnnotationProblem(name, f"{source.kind} {source.name}", ignored + _meant(name)))
         for source, name in unknown[:MOST_UNKNOWN]
     ]
     if beyond := len(unknown) - len(told):

@@ -246,7 +246,7 @@ _MISUSED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowE
 """What the constructors of PyYAML raise, beside their own errors: of 2026-13-01 for one, which looks like a date."""
 
 
-class _Loader(yaml.SafeLoader):
+class _UniqueKeyLoader(yaml.SafeLoader):
     """Refuses a key that stands twice in one mapping: of two truths YAML would silently keep the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -259,7 +259,7 @@ class _Loader(yaml.SafeLoader):
 def _yaml_documents(source: str, text: str) -> Iterable[Any]:
     try:
         # A SafeLoader in all but the name.
-        return [document for document in yaml.load_all(text, _Loader) if document is not None]
+        return [document for document in yaml.load_all(text, _UniqueKeyLoader) if document is not None]
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not valid YAML: {error}") from error
     except RecursionError as error:

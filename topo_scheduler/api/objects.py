@@ -361,7 +361,7 @@ class BudgetStatus(Base):
     observed_generation: int = 0
 
 
-class Budget(Base):
+class DisruptionBudget(Base):
     """A ``policy/v1`` PodDisruptionBudget."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)

@@ -78,7 +78,7 @@ class Rails(Model):
     """The level that the units are domains of."""
 
 
-class Fabric(Model):
+class FabricSettings(Model):
     """Where nodes hang in the network, as told by their labels."""
 
     families: tuple[str, ...] = NETWORK_FAMILIES
@@ -92,7 +92,7 @@ class Fabric(Model):
     that are known: ``accelerator-domain`` and ``accelerator-sub-domain``. An empty list reads none."""
 
     @model_validator(mode="after")
-    def _known(self) -> "Fabric":
+    def _known(self) -> "FabricSettings":
         for name in self.families:
             if name not in FAMILIES:
                 raise ValueError(f"unknown family {name!r}; known are {', '.join(FAMILIES)}")
@@ -137,7 +137,7 @@ class ServingTLS(Model):
         return self
 
 
-class Metrics(Model):
+class MetricsSettings(Model):
     """Where metrics and health are served, and to whom."""
 
     bind_address: str = "0.0.0.0"
@@ -151,7 +151,7 @@ class Metrics(Model):
     Health is open to everyone either way. The manifests set ``tokenReview``."""
 
     @model_validator(mode="after")
-    def _secret(self) -> "Metrics":
+    def _secret(self) -> "MetricsSettings":
         if self.authorization == "tokenReview" and not self.tls.enabled:
             raise ValueError(
                 "authorization: tokenReview needs TLS, as tokens must not travel in clear text; set tls.enabled: true"
@@ -159,7 +159,7 @@ class Metrics(Model):
         return self
 
 
-class PendingPods(Model):
+class PendingPodsSettings(Model):
     """How many pending pods are read at once. Others stay outside, and come in as there is room, the oldest first."""
 
     most_per_namespace: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
@@ -195,7 +195,7 @@ class SchedulerConfig(Model):
     """Pause before the second attempt of a gang whose bind failed; doubled with each failure."""
     pod_max_backoff_seconds: Seconds = 10.0
     """Longest such pause."""
-    pending_pods: PendingPods = PendingPods.defaults()
+    pending_pods: PendingPodsSettings = PendingPodsSettings.defaults()
     volume_bind_timeout: Seconds = 600.0
     """How long a pod that has a node waits for its volumes to be made and bound before it is decided on anew."""
     gpu_resources: Annotated[tuple[str, ...], Field(min_length=1)] = GPU_RESOURCES
@@ -204,9 +204,9 @@ class SchedulerConfig(Model):
     """Node labels that name the GPU model; the first one present wins."""
     bandwidth_labels: tuple[str, ...] = BANDWIDTH_LABELS
     """Node labels that tell the bandwidth of a node's network, e.g. ``200Gb``; the first one present wins."""
-    topology: Fabric = Fabric.defaults()
+    topology: FabricSettings = FabricSettings.defaults()
     logging: Logging = Logging.defaults()
-    metrics: Metrics = Metrics.defaults()
+    metrics: MetricsSettings = MetricsSettings.defaults()
     record: Recording = Recording.defaults()
     audit_log: AuditLog = AuditLog.defaults()
     plugins: tuple[PluginConfig, ...] = ()

@@ -5,14 +5,14 @@ from typing import Any
 from rich.table import Table
 
 from topo_scheduler.api.words import few_of
-from topo_scheduler.scheduling.surveying.survey import Domain, survey_accelerators
+from topo_scheduler.scheduling.surveying.survey import SurveyedDomain, survey_accelerators
 from topo_scheduler.scheduling.world import World
 
 MOST_LEAVES = 4
 """Leaves named of one domain."""
 
 
-def domains(world: World) -> list[tuple[Domain, list[str]]]:
+def domains(world: World) -> list[tuple[SurveyedDomain, list[str]]]:
     """Return every accelerator domain with the leaves that its nodes hang on, in order."""
     layout, row_of = world.layout, world.nodes.row_of
     found = []
@@ -22,7 +22,7 @@ def domains(world: World) -> list[tuple[Domain, list[str]]]:
     return found
 
 
-def table(found: list[tuple[Domain, list[str]]]) -> Table:
+def table(found: list[tuple[SurveyedDomain, list[str]]]) -> Table:
     """Return a table with a line for each domain."""
     out = Table(title="Accelerator domains", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for name in ("domain", "level", "GPUs free", "nodes", "leaves"):
@@ -38,7 +38,7 @@ def table(found: list[tuple[Domain, list[str]]]) -> Table:
     return out
 
 
-def as_json(found: list[tuple[Domain, list[str]]]) -> dict[str, Any]:
+def as_json(found: list[tuple[SurveyedDomain, list[str]]]) -> dict[str, Any]:
     """Return them as JSON has it; nothing where there are none."""
     if not found:
         return {}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topo_scheduler.cli.common import Failure, ShortCommand, cluster_options, run_async, say
+from topo_scheduler.cli.common import CommandFailure, ShortCommand, cluster_options, run_async, say
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration
@@ -38,7 +38,7 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
         for text in _about_plugins(configuration):
             say(f"{file}: {text}", err=True)
     except ConfigError as error:
-        raise Failure(str(error)) from error
+        raise CommandFailure(str(error)) from error
     if live:
         for text in run_async(_about_fabric(configuration, kubeconfig, context)):
             say(f"{file}: warning: {text}", err=True)
@@ -56,7 +56,7 @@ async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, 
     async with connected(kubeconfig, context) as client:
         nodes, bad = await list_all(client, NODES)
     if not nodes:
-        raise Failure("the cluster has no nodes")
+        raise CommandFailure("the cluster has no nodes")
     world = build_world(Listed(nodes, [], bad), configuration)
     unlabelled = lacking_labels(world.fabric.unlabelled(), len(world.nodes))
     return [*bad, *filter(None, [unlabelled]), *fabric_problems(configuration, world.layout, world.nodes)]

@@ -65,7 +65,7 @@ def say(line: str, *, err: bool = False) -> None:
     click.echo(printable(line, _UNLIMITED), err=err)
 
 
-class Failure(click.ClickException):
+class CommandFailure(click.ClickException):
     """Ends the command with one message on standard error and an exit code; no traceback."""
 
     def __init__(self, message: str, code: int = 1) -> None:

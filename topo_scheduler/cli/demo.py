@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from topo_scheduler.cli.common import Failure, first_cause, run_async
+from topo_scheduler.cli.common import CommandFailure, first_cause, run_async
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,10 +59,10 @@ def command(serve: bool, port: int, log_level: str | None) -> None:
         raise
 
 
-def _unusable(error: OSError, port: int) -> Failure:
+def _unusable(error: OSError, port: int) -> CommandFailure:
     if error.errno == errno.EADDRINUSE:
-        return Failure(f"port {port} is in use by another process; leave --port out to take a free one")
-    return Failure(str(error))
+        return CommandFailure(f"port {port} is in use by another process; leave --port out to take a free one")
+    return CommandFailure(str(error))
 
 
 async def _demo(serve: bool, port: int, interpreted: bool) -> None:
@@ -148,9 +148,9 @@ async def _or_stop(work: Coroutine[Any, Any, object], stop: asyncio.Event, secon
         for task in tasks:
             task.cancel()
     if stop.is_set():
-        raise Failure("interrupted", 130)
+        raise CommandFailure("interrupted", 130)
     if not done:
-        raise Failure(f"{complaint} within {seconds:.0f} s; --log-level info tells more")
+        raise CommandFailure(f"{complaint} within {seconds:.0f} s; --log-level info tells more")
     done.pop().result()
 
 
@@ -171,7 +171,7 @@ async def _place(store: "Store", manifests: list[Path], scheduler: str, tell: Ca
         expected += demo.submit(store, path)
         await demo.until(store, bound, BIND_SECONDS)
         if missing := expected - sum(bool(spec.get("nodeName")) for spec in ours()):
-            raise Failure(
+            raise CommandFailure(
                 f"{path.name}: {missing} of its pods are not bound within {BIND_SECONDS:.0f} s:"
                 f" {'; '.join(_failures(store)) or '--log-level info tells more'}"
             )

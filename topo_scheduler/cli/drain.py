@@ -13,7 +13,7 @@ import click
 from topo_scheduler.api.words import few_of
 from topo_scheduler.cli.common import (
     USAGE,
-    Failure,
+    CommandFailure,
     ShortCommand,
     as_document,
     cluster_options,
@@ -26,7 +26,7 @@ from topo_scheduler.cli.run import Duration
 
 if TYPE_CHECKING:
     from topo_scheduler.api.objects import Pod
-    from topo_scheduler.cli.live_config import Live
+    from topo_scheduler.cli.live_config import LiveConfiguration
     from topo_scheduler.kube.client import Client
     from topo_scheduler.scheduling.world import World
 
@@ -34,7 +34,7 @@ TIMEOUT_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedMigration:
     """A Migration to be made. ``workload`` kind and name of the controller, or the gang."""
 
     namespace: str
@@ -139,7 +139,7 @@ async def _drain(
             await wait_for_migrations(client, created, timeout)
 
 
-def _check_recovery(live: "Live", *, refuse: bool) -> None:
+def _check_recovery(live: "LiveConfiguration", *, refuse: bool) -> None:
     """See that a leader would carry Migrations out; where the configuration is only assumed, warn."""
     recovery = live.configuration.topology.spec.recovery
     if recovery.enabled and not recovery.dry_run:
@@ -157,7 +157,7 @@ def _check_recovery(live: "Live", *, refuse: bool) -> None:
             " TopologySchedulerConfig, or empty the nodes with kubectl drain"
         )
         if refuse:
-            raise Failure(f"{text}. Nothing was changed")
+            raise CommandFailure(f"{text}. Nothing was changed")
     say(f"warning: {text}", err=True)
 
 
@@ -171,10 +171,10 @@ def _nodes(world: "World", target: str) -> list[str]:
     if not found and kind in ("node", "nodes", "no") and name in world.nodes.row_of:
         return [name]
     if not found:
-        raise Failure(f"no domain and no node is called {target}; see `topo-scheduler topology`", USAGE)
+        raise CommandFailure(f"no domain and no node is called {target}; see `topo-scheduler topology`", USAGE)
     if len(found) > 1:
         paths = ", ".join("/".join(layout.domain_path(depth, index)) for depth, index in found[:4])
-        raise Failure(f"{target} may mean {paths}; write the path of one of them", USAGE)
+        raise CommandFailure(f"{target} may mean {paths}; write the path of one of them", USAGE)
     depth, index = found[0]
     first, last = layout.domains[depth][index : index + 2].tolist()
     rows = layout.order[layout.offsets[first] : layout.offsets[last]]
@@ -183,7 +183,7 @@ def _nodes(world: "World", target: str) -> list[str]:
 
 def migrations_for(
     pods: Sequence["Pod"], nodes: Sequence[str], target: str, scheduler: str
-) -> tuple[list[Wanted], list[Stays]]:
+) -> tuple[list[WantedMigration], list[Stays]]:
     """Return the Migrations that empty nodes, and the pods that stay."""
     from topo_scheduler.api.annotations import GANG_ID, MOVABLE
 
@@ -215,7 +215,7 @@ def migrations_for(
         slug = re.sub(r"[^a-z0-9-]+", "-", f"drain-{target}".lower()).strip("-")[:50].strip("-")
         named = tuple((pod.metadata.name, pod.metadata.uid) for pod in some)
         workload = f"{first.kind} {first.name}" if key.startswith("gang ") else key
-        wanted.append(Wanted(namespace, f"{slug}-{digest}", workload, named))
+        wanted.append(WantedMigration(namespace, f"{slug}-{digest}", workload, named))
     return wanted, stays
 
 
@@ -224,7 +224,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _report(target: str, nodes: Sequence[str], wanted: Sequence[Wanted], stays: Sequence[Stays]) -> None:
+def _report(target: str, nodes: Sequence[str], wanted: Sequence[WantedMigration], stays: Sequence[Stays]) -> None:
     pods = counted(sum(len(one.pods) for one in wanted), "pod")
     say(f"{target}: {counted(len(nodes), 'node')} to cordon, {pods} of {counted(len(wanted), 'workload')} to move")
     for one in wanted:
@@ -235,7 +235,7 @@ def _report(target: str, nodes: Sequence[str], wanted: Sequence[Wanted], stays: 
 
 
 def _plan(
-    target: str, nodes: Sequence[str], wanted: Sequence[Wanted], stays: Sequence[Stays], *, dry_run: bool
+    target: str, nodes: Sequence[str], wanted: Sequence[WantedMigration], stays: Sequence[Stays], *, dry_run: bool
 ) -> dict[str, object]:
     """Return what is to be done, for machines."""
     return {
@@ -256,7 +256,7 @@ def _plan(
 
 
 async def _write(
-    client: "Client", nodes: Sequence[str], wanted: Sequence[Wanted], target: str, cause: str
+    client: "Client", nodes: Sequence[str], wanted: Sequence[WantedMigration], target: str, cause: str
 ) -> list[tuple[str, str]]:
     """Cordon the nodes and create the Migrations; return namespace and name of each.
 
@@ -267,7 +267,7 @@ async def _write(
     from topo_scheduler.kube.client import MERGE_PATCH
     from topo_scheduler.kube.errors import NotFound
     from topo_scheduler.kube.fence import UNFENCED
-    from topo_scheduler.kube.migrations import MigrationWriter, Written
+    from topo_scheduler.kube.migrations import MigrationWrite, MigrationWriter
     from topo_scheduler.kube.resources import NODES
 
     client = client.fenced(UNFENCED)
@@ -279,7 +279,9 @@ async def _write(
             if isinstance(migration, Migration) and migration.phase is not None and migration.phase.over
         }
     except NotFound:
-        raise Failure(f"the definition {DEFINITION} is not installed: apply manifests/install.yaml first") from None
+        raise CommandFailure(
+            f"the definition {DEFINITION} is not installed: apply manifests/install.yaml first"
+        ) from None
     cordon = json.dumps({"spec": {"unschedulable": True}}).encode()
     for node in nodes:
         await client.request(
@@ -301,10 +303,10 @@ async def _write(
             say(f"  {one.namespace}/{one.name} is over ({phase}): again as {name}", err=True)
         result = await writer.create(one.namespace, name, spec)
         # A Migration of this name is for the same pods: another drain is under way.
-        if result.outcome not in (Written.WRITTEN, Written.STALE):
+        if result.outcome not in (MigrationWrite.WRITTEN, MigrationWrite.STALE):
             refused.append(f"{one.namespace}/{one.name}: {result.message}")
         else:
             created.append((one.namespace, name))
     if refused:
-        raise Failure("these Migrations could not be created:\n  " + "\n  ".join(refused))
+        raise CommandFailure("these Migrations could not be created:\n  " + "\n  ".join(refused))
     return created

@@ -11,7 +11,7 @@ import msgspec
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.process import LeaderElection
-from topo_scheduler.cli.common import Failure, say
+from topo_scheduler.cli.common import CommandFailure, say
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import ApiError, NotFound, Unreachable
 from topo_scheduler.kube.migrations import MIGRATIONS
@@ -92,7 +92,7 @@ async def wait_for_migrations(client: Client, names: Sequence[tuple[str, str]], 
     began = time.monotonic()
     found: dict[str, Migration | None] = {}
     screen = render.console()
-    shown = _Table(screen) if screen.is_terminal else _Lines()
+    shown = _ProgressTable(screen) if screen.is_terminal else _LineProgress()
     with shown:
         while True:
             try:
@@ -104,17 +104,19 @@ async def wait_for_migrations(client: Client, names: Sequence[tuple[str, str]], 
                 if all(one is None or _over(one) for one in found.values()):
                     break
                 if refused := next((key for key, one in found.items() if one is not None and disabled(one)), None):
-                    raise Failure(f"Migration {refused}: {state(found[refused])[1]}")
+                    raise CommandFailure(f"Migration {refused}: {state(found[refused])[1]}")
             waited = time.monotonic() - began
             if waited > SILENCE_SECONDS and any(one is not None and untouched(one) for one in found.values()):
                 shown.note(f"no scheduler has looked at a Migration within {SILENCE_SECONDS:g} s; does one run?")
             if timeout is not None and waited > timeout:
                 left = sum(one is not None and not _over(one) for one in found.values())
-                raise Failure(f"{left} of {len(names)} Migrations have not ended within {timeout:g} s; they go on")
+                raise CommandFailure(
+                    f"{left} of {len(names)} Migrations have not ended within {timeout:g} s; they go on"
+                )
             await asyncio.sleep(POLL_SECONDS)
     failed = [f"{key}: {' '.join(state(one)).strip()}" for key, one in found.items() if not succeeded(one)]
     if failed:
-        raise Failure("pods stay, or may: these Migrations did not end in Done:\n  " + "\n  ".join(failed))
+        raise CommandFailure("pods stay, or may: these Migrations did not end in Done:\n  " + "\n  ".join(failed))
 
 
 async def _read(client: Client, namespace: str, name: str) -> Migration | None:
@@ -159,14 +161,14 @@ def state(migration: Migration | None) -> tuple[str, str]:
     return status.phase or "no phase yet", lacking
 
 
-class _Lines:
+class _LineProgress:
     """One line for each change."""
 
     def __init__(self) -> None:
         self._before: dict[str, tuple[str, str]] = {}
         self._noted: set[str] = set()
 
-    def __enter__(self) -> "_Lines":
+    def __enter__(self) -> "_LineProgress":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -189,7 +191,7 @@ class _Lines:
             say(f"warning: {text}", err=True)
 
 
-class _Table:
+class _ProgressTable:
     """A table that stays in its place."""
 
     def __init__(self, screen: "object") -> None:
@@ -198,7 +200,7 @@ class _Table:
         self._live = Live(console=screen, auto_refresh=False)  # type: ignore[arg-type]
         self._note = ""
 
-    def __enter__(self) -> "_Table":
+    def __enter__(self) -> "_ProgressTable":
         self._live.start()
         return self
 

@@ -6,7 +6,7 @@ import click
 
 from topo_scheduler.cli.common import (
     USAGE,
-    Failure,
+    CommandFailure,
     ShortCommand,
     as_document,
     cluster_options,
@@ -50,7 +50,7 @@ def command(
     unless --config or --config-map names others.
     """
     if namespace and all_namespaces:
-        raise Failure("--namespace and --all-namespaces exclude each other; give one of them", USAGE)
+        raise CommandFailure("--namespace and --all-namespaces exclude each other; give one of them", USAGE)
     run_async(
         _explain(
             target, "" if all_namespaces else namespace, kubeconfig, context, config_path, config_map,
@@ -82,7 +82,7 @@ async def _explain(
         try:
             told = await explanation.explain(client, live.configuration, found)
         except ConfigError as error:
-            raise Failure(str(error), USAGE) from error
+            raise CommandFailure(str(error), USAGE) from error
     if output == "text":
         for line in explanation_text.lines(told):
             say(line)

@@ -10,11 +10,11 @@ import msgspec
 SCHEMA: Final = "topology.scheduler/explain/v1"
 
 
-class Value(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
+class ReportPart(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
     """What all parts have in common."""
 
 
-class Event(Value):
+class Event(ReportPart):
     """An event of the pod."""
 
     type: str
@@ -22,7 +22,7 @@ class Event(Value):
     message: str
 
 
-class GangMember(Value):
+class GangMember(ReportPart):
     """A bound pod of a gang."""
 
     pod: str
@@ -31,14 +31,14 @@ class GangMember(Value):
     address: str | None
 
 
-class Gang(Value):
+class GangReport(ReportPart):
     """The gang of a bound pod."""
 
     id: str
     members: list[GangMember]
 
 
-class Workload(Value):
+class WorkloadReport(ReportPart):
     """What a pending pod is placed with. ``size``: pods that must be placed at once."""
 
     name: str
@@ -50,7 +50,7 @@ class Workload(Value):
     gpus_per_pod: int
 
 
-class SizeRule(Value):
+class SizeRuleReport(ReportPart):
     """At least so many nodes, in so many leaves of one domain of the level ``within``."""
 
     nodes: int
@@ -58,14 +58,14 @@ class SizeRule(Value):
     within: str
 
 
-class Domain(Value):
+class Domain(ReportPart):
     """A domain that lost, of those that come closest."""
 
     path: str
     reason: str
 
 
-class Seat(Value):
+class SeatReport(ReportPart):
     """Where a pod of the workload would go."""
 
     pod: str
@@ -73,7 +73,7 @@ class Seat(Value):
     rank: int
 
 
-class Decision(Value):
+class DecisionReport(ReportPart):
     """What would be decided now. ``reasons``: nodes by what keeps the pods away. Scores are from 0 to 1."""
 
     verdict: Literal["placed", "unschedulable"]
@@ -81,7 +81,7 @@ class Decision(Value):
     nodes: int
     reasons: dict[str, int]
     domains: list[Domain]
-    size_rule: SizeRule | None
+    size_rule: SizeRuleReport | None
     candidates: int
     leaves: list[str]
     score: dict[str, float] | None
@@ -91,10 +91,10 @@ class Decision(Value):
     node: str | None
     rank: int | None
     address: str | None
-    seats: list[Seat]
+    seats: list[SeatReport]
 
 
-class DomainReason(Value):
+class DomainReason(ReportPart):
     """One domain of one level. ``room``: pods that it takes, of ``needed``; ``reasons`` as for the cluster."""
 
     path: str
@@ -106,7 +106,7 @@ class DomainReason(Value):
     reasons: dict[str, int]
 
 
-class Cost(Value):
+class Cost(ReportPart):
     """What a way out takes. Ways are in order of this: the first part that differs decides."""
 
     pods_ended: int
@@ -118,7 +118,7 @@ class Cost(Value):
     seconds_waited: int
 
 
-class Ended(Value):
+class Ended(ReportPart):
     """Pods that end together: a gang, or one pod. ``expected_end`` RFC 3339, null where nothing tells."""
 
     name: str
@@ -128,7 +128,7 @@ class Ended(Value):
     expected_end: str | None
 
 
-class WayOut(Value):
+class WayOut(ReportPart):
     """One way out, tried on a copy of the state. What does not belong to its kind is empty or null.
 
     ``ends`` what has to end (``free``), or is waited for (``wait``); ``nodes`` that get free, that come back
@@ -153,7 +153,7 @@ class WayOut(Value):
     least: bool | None
 
 
-class Why(Value):
+class PendingReport(ReportPart):
     """Why a workload waits, and what would help, cheapest first.
 
     ``reason`` the dominant one; ``members`` that must be placed at once; ``as_of`` RFC 3339; ``seconds`` it took.
@@ -162,7 +162,7 @@ class Why(Value):
     reason: str
     members: int
     gpus_per_pod: int
-    size_rule: SizeRule | None
+    size_rule: SizeRuleReport | None
     nodes: int
     reasons: dict[str, int]
     domains: list[DomainReason]
@@ -171,7 +171,7 @@ class Why(Value):
     seconds: float
 
 
-class Explained(Value):
+class Explained(ReportPart):
     """All there is to say about one pod.
 
     Bound or finished pods have ``node`` to ``warnings``, pending ones ``workload`` to ``left_out``.
@@ -195,13 +195,13 @@ class Explained(Value):
     gpu_fraction: str | msgspec.UnsetType | None = msgspec.UNSET
     gpu_index: list[int] | msgspec.UnsetType = msgspec.UNSET
     bandwidth_mbit: int | msgspec.UnsetType | None = msgspec.UNSET
-    gang: Gang | msgspec.UnsetType = msgspec.UNSET
+    gang: GangReport | msgspec.UnsetType = msgspec.UNSET
     warnings: list[str] | msgspec.UnsetType = msgspec.UNSET
 
-    workload: Workload | msgspec.UnsetType | None = msgspec.UNSET
-    decision: Decision | msgspec.UnsetType | None = msgspec.UNSET
+    workload: WorkloadReport | msgspec.UnsetType | None = msgspec.UNSET
+    decision: DecisionReport | msgspec.UnsetType | None = msgspec.UNSET
     would_tell: list[str] | msgspec.UnsetType = msgspec.UNSET
-    why: Why | msgspec.UnsetType | None = msgspec.UNSET
+    why: PendingReport | msgspec.UnsetType | None = msgspec.UNSET
     left_out: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 

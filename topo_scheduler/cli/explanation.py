@@ -24,9 +24,9 @@ from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.words import few_of
-from topo_scheduler.cli.common import Failure
+from topo_scheduler.cli.common import CommandFailure
 from topo_scheduler.cli.explained import SCHEMA
-from topo_scheduler.cli.finding import Wanted, find_pod, state_of
+from topo_scheduler.cli.finding import NamedObject, find_pod, state_of
 from topo_scheduler.cli.snapshot import list_cluster
 from topo_scheduler.cli.why_json import rule_json, why_json
 from topo_scheduler.kube.client import Client, decode
@@ -42,20 +42,20 @@ Json = dict[str, Any]
 _WITHOUT_LIMIT: Final = float("inf")
 
 
-class _Event(Base):
+class _PodEvent(Base):
     type: str = ""
     reason: str = ""
     message: str = ""
 
 
 class _Events(Base):
-    items: list[_Event] = msgspec.field(default_factory=list)
+    items: list[_PodEvent] = msgspec.field(default_factory=list)
 
 
 _events: Final = msgspec.json.Decoder(_Events)
 
 
-async def explain(client: Client, configuration: "Configuration", asked: Wanted) -> Json:
+async def explain(client: Client, configuration: "Configuration", asked: NamedObject) -> Json:
     """Return all there is to say about a pod; ``state`` is bound, finished, pending, gated, or deleted.
 
     Raises:
@@ -66,7 +66,7 @@ async def explain(client: Client, configuration: "Configuration", asked: Wanted)
     pod = await find_pod(client, ours, asked)
     if pod.spec.scheduler_name != ours:
         where = f"; it is on node {pod.spec.node_name}" if pod.spec.node_name else ""
-        raise Failure(
+        raise CommandFailure(
             f"pod {pod.key} is not ours: its schedulerName is {pod.spec.scheduler_name or '(none)'},"
             f" this scheduler is called {ours}{where}"
         )
@@ -164,9 +164,9 @@ async def _decided(client: Client, configuration: "Configuration", pod: Pod) -> 
     from topo_scheduler.cli.engine_snapshot import build_engine
 
     engine = await build_engine(client, listed, configuration)
-    from topo_scheduler.scheduling.instructions import Announce, Tell
+    from topo_scheduler.scheduling.instructions import EmitEvent, RecordDecision
     from topo_scheduler.scheduling.queueing.setting_aside import WAIT_BEFORE_TELLING
-    from topo_scheduler.scheduling.queueing.turns import Fairness
+    from topo_scheduler.scheduling.queueing.turns import FairnessLimits
     from topo_scheduler.state.decision import Verdict
 
     uid = pod.metadata.uid
@@ -175,7 +175,7 @@ async def _decided(client: Client, configuration: "Configuration", pod: Pod) -> 
         changed = ["the pod changed while it was looked at; ask again"]
         return {"workload": None, "decision": None, "wouldTell": changed, "why": None, "leftOut": listed.problems}
     workload, member = found
-    engine.queue.configure(Fairness())  # a limit on decisions only says when; here the answer is wanted now
+    engine.queue.configure(FairnessLimits())  # a limit on decisions only says when; here the answer is wanted now
     now = time.monotonic()
     said = []
     # The second step is that in which a gang is told that it still lacks pods.
@@ -183,7 +183,9 @@ async def _decided(client: Client, configuration: "Configuration", pod: Pod) -> 
         said += engine.step(moment, time.perf_counter, _WITHOUT_LIMIT)
         while engine.pending_work:
             said += engine.step(moment, time.perf_counter, _WITHOUT_LIMIT)
-    decisions = [one.decision for one in said if isinstance(one, Announce) and one.decision.workload == workload.id]
+    decisions = [
+        one.decision for one in said if isinstance(one, RecordDecision) and one.decision.workload == workload.id
+    ]
     # More pods than the gang's size are tried in two parts: the decision that places this pod is the one to tell.
     decision = next((d for d in decisions if any(seat.uid == uid for seat in d.seats)), None)
     decision = decision or next((d for d in decisions if d.verdict is not Verdict.PLACED), None)
@@ -201,7 +203,7 @@ async def _decided(client: Client, configuration: "Configuration", pod: Pod) -> 
             "gpusPerPod": member.cls.gpus,
         },
         "decision": _decision(decision, uid) if decision is not None else None,
-        "wouldTell": [one.message for one in said if isinstance(one, Tell) and one.pod.uid == uid],
+        "wouldTell": [one.message for one in said if isinstance(one, EmitEvent) and one.pod.uid == uid],
         "why": why_json(why) if why is not None else None,
         "leftOut": listed.problems,
     }

@@ -59,11 +59,11 @@ class FilterAnswer:
     reasons: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
-class _Loader(yaml.SafeLoader):
+class _SnapshotLoader(yaml.SafeLoader):
     """Leaves timestamps as they are written."""
 
 
-_Loader.yaml_implicit_resolvers = {
+_SnapshotLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -82,7 +82,7 @@ def read_snapshot(path: Path) -> Mapping[str, Any]:
     except UnicodeDecodeError as error:
         raise SnapshotError(f"{path}: not UTF-8 text: {error}; save it as UTF-8") from error
     try:
-        found = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, _Loader)
+        found = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, _SnapshotLoader)
     except RecursionError as error:
         raise SnapshotError(f"{path}: mappings or lists are nested too deeply; is a bracket left open?") from error
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:

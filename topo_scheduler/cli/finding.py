@@ -6,7 +6,7 @@ from typing import Final
 
 from topo_scheduler.api.annotations import GANG_ID, GANG_NAME, RANK, written_number
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.cli.common import USAGE, Failure
+from topo_scheduler.cli.common import USAGE, CommandFailure
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.decoding import Codec
 from topo_scheduler.kube.errors import NotFound
@@ -51,7 +51,7 @@ _TEMPLATE_HASH: Final = "pod-template-hash"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NamedObject:
     """What the command line names. ``kind`` in lower case, empty for a pod or whatever else has the name.
 
     ``namespace`` empty for all of them; ``first`` what was taken for a namespace, as it is no type.
@@ -73,7 +73,7 @@ class Wanted:
         return f"in namespace {self.namespace}" if self.namespace else "in any namespace"
 
 
-def wanted(target: str, namespace: str) -> Wanted:
+def wanted(target: str, namespace: str) -> NamedObject:
     """Read ``NAME``, ``TYPE/NAME`` or ``NAMESPACE/NAME``; a type comes first where the word is both.
 
     Raises:
@@ -81,14 +81,14 @@ def wanted(target: str, namespace: str) -> Wanted:
     """
     first, slash, rest = target.partition("/")
     if not slash:
-        return Wanted("", namespace, target)
+        return NamedObject("", namespace, target)
     if not first or not rest or "/" in rest:
-        raise Failure(f"{target!r}: write a pod's NAME, or TYPE/NAME as in job/train", USAGE)
+        raise CommandFailure(f"{target!r}: write a pod's NAME, or TYPE/NAME as in job/train", USAGE)
     kind = _TYPE_OF.get(first.lower().partition(".")[0])
-    return Wanted(kind, namespace, rest) if kind else Wanted("", first, rest, first)
+    return NamedObject(kind, namespace, rest) if kind else NamedObject("", first, rest, first)
 
 
-async def find_pod(client: Client, scheduler: str, asked: Wanted) -> Pod:
+async def find_pod(client: Client, scheduler: str, asked: NamedObject) -> Pod:
     """Return the pod of a name; else of the pods of a workload of that name the first that waits, else the first.
 
     Raises:
@@ -99,12 +99,12 @@ async def find_pod(client: Client, scheduler: str, asked: Wanted) -> Pod:
         try:
             path = PODS.path(asked.namespace, asked.name)
         except ValueError as error:
-            raise Failure(str(error)) from error
+            raise CommandFailure(str(error)) from error
         try:
             return _codec.one(await client.request("GET", path, timeout=TIMEOUT_SECONDS))
         except NotFound as error:
             if asked.kind == "pod":
-                raise Failure(f"there is no pod {asked.name} {asked.where}; {_HINT}") from error
+                raise CommandFailure(f"there is no pod {asked.name} {asked.where}; {_HINT}") from error
     pods, _ = await list_all(client, PODS, asked.namespace or None)
     found = [pod for pod in pods if asked.kind in ("", "pod") and pod.metadata.name == asked.name]
     found = found or [pod for pod in pods if _is_of(pod, asked)]
@@ -113,11 +113,11 @@ async def find_pod(client: Client, scheduler: str, asked: Wanted) -> Pod:
         has = f"{asked.described} has no pods" if asked.kind not in ("", "pod") else f"there is no {asked.described}"
         if asked.first:
             types = ", ".join(_TYPES)
-            raise Failure(f"{has} {asked.where}{beside}: {asked.first} is no type of workload ({types})")
-        raise Failure(f"{has} {asked.where}{beside}; {_HINT}")
+            raise CommandFailure(f"{has} {asked.where}{beside}: {asked.first} is no type of workload ({types})")
+        raise CommandFailure(f"{has} {asked.where}{beside}; {_HINT}")
     namespaces = sorted({pod.metadata.namespace for pod in found})
     if len(namespaces) > 1:
-        raise Failure(f"{asked.described} is in namespaces {', '.join(namespaces)}; choose one with -n", USAGE)
+        raise CommandFailure(f"{asked.described} is in namespaces {', '.join(namespaces)}; choose one with -n", USAGE)
 
     def order(pod: Pod) -> tuple[bool, bool, int, str]:
         rank = written_number(pod.metadata.annotations, RANK) or 0
@@ -140,7 +140,7 @@ def state_of(pod: Pod) -> str:
     return "gated" if pod.spec.scheduling_gates else "pending"
 
 
-def _is_of(pod: Pod, asked: Wanted) -> bool:
+def _is_of(pod: Pod, asked: NamedObject) -> bool:
     return any(name == asked.name and asked.kind in ("", kind) for kind, name in _workloads(pod))
 
 

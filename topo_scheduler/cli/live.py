@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Node, Pod
-from topo_scheduler.cli.common import Failure
+from topo_scheduler.cli.common import CommandFailure
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.listing import TIMEOUT_SECONDS
 from topo_scheduler.kube.reflector import Reflector
@@ -18,7 +18,7 @@ FIRST_LIST_SECONDS = 30.0
 """Longest wait for nodes and pods to be listed."""
 
 
-class Live:
+class LiveWorld:
     """A world that follows the cluster, and the pods that hold something of it."""
 
     def __init__(self, configuration: Configuration) -> None:
@@ -68,7 +68,7 @@ class Live:
 
 
 @asynccontextmanager
-async def following(client: Client, configuration: Configuration) -> AsyncIterator[Live]:
+async def following(client: Client, configuration: Configuration) -> AsyncIterator[LiveWorld]:
     """Follow the cluster while the context lasts.
 
     Raises:
@@ -77,7 +77,7 @@ async def following(client: Client, configuration: Configuration) -> AsyncIterat
     """
     for kind in (NODES, PODS):  # what follows would try again and again
         await client.request("GET", kind.collection(None), query={"limit": "1"}, timeout=TIMEOUT_SECONDS)
-    live = Live(configuration)
+    live = LiveWorld(configuration)
     reflectors = (
         Reflector(client, NODES, Calls(live.nodes_applied, live.nodes_deleted)),
         Reflector(client, PODS, Calls(live.pods_applied, live.pods_deleted)),
@@ -89,7 +89,7 @@ async def following(client: Client, configuration: Configuration) -> AsyncIterat
                 for reflector in reflectors:
                     await reflector.synced.wait()
         except TimeoutError:
-            raise Failure(f"nodes and pods could not be listed within {FIRST_LIST_SECONDS:g} s") from None
+            raise CommandFailure(f"nodes and pods could not be listed within {FIRST_LIST_SECONDS:g} s") from None
         yield live
     finally:
         for task in tasks:

@@ -12,7 +12,7 @@ import msgspec
 
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import ObjectMeta
-from topo_scheduler.cli.common import USAGE, Failure, say
+from topo_scheduler.cli.common import USAGE, CommandFailure, say
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import ApiError, NotFound
 from topo_scheduler.kube.resources import segment
@@ -60,13 +60,13 @@ class _Template(Base):
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
 
 
-class _Spec(Base):
+class _DeploymentSpec(Base):
     template: _Template = msgspec.field(default_factory=_Template)
 
 
 class _Deployment(Base):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    spec: _DeploymentSpec = msgspec.field(default_factory=_DeploymentSpec)
 
 
 class _Deployments(Base):
@@ -78,7 +78,7 @@ _config_map: Final = msgspec.json.Decoder(_ConfigMap)
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveConfiguration:
     """A configuration and where it comes from. ``assumed``: it could not be read, and defaults stand in for it."""
 
     configuration: "Configuration"
@@ -97,7 +97,7 @@ class _Mounted:
 
 async def live_configuration(
     client: Client, config_path: Path | None, config_map: str | None, scheduler_name: str | None = None
-) -> Live:
+) -> LiveConfiguration:
     """Return the configuration of the scheduler that runs in a cluster; warn on standard error where it is assumed.
 
     Args:
@@ -111,7 +111,7 @@ async def live_configuration(
         KubeError: no answer from the API server.
     """
     if config_path is not None and config_map:
-        raise Failure("--config and --config-map exclude each other; give one of them", USAGE)
+        raise CommandFailure("--config and --config-map exclude each other; give one of them", USAGE)
     mounted = None if config_path or config_map else await _deployed(client)
     from topo_scheduler.api.config import ConfigError
 
@@ -124,31 +124,36 @@ async def live_configuration(
             if config_path is not None
             else "\n--config FILE or --config-map NAMESPACE/NAME names another configuration"
         )
-        raise Failure(f"{error}{other}", USAGE) from error
+        raise CommandFailure(f"{error}{other}", USAGE) from error
 
 
-def _named(live: Live, scheduler_name: str | None) -> Live:
+def _named(live: LiveConfiguration, scheduler_name: str | None) -> LiveConfiguration:
     from topo_scheduler.cli.run import with_flags
 
     return replace(live, configuration=with_flags(live.configuration, {"scheduler_name": scheduler_name}))
 
 
-async def _read(client: Client, config_path: Path | None, config_map: str | None, mounted: _Mounted | None) -> Live:
+async def _read(
+    client: Client, config_path: Path | None, config_map: str | None, mounted: _Mounted | None
+) -> LiveConfiguration:
     from topo_scheduler.api.config import Configuration
     from topo_scheduler.config_files import read_configuration
 
     if config_path is not None:
-        return Live(read_configuration(config_path), str(config_path))
+        return LiveConfiguration(read_configuration(config_path), str(config_path))
     if config_map:
         namespace, slash, name = config_map.partition("/")
         if not (slash and namespace and name) or "/" in name:
-            raise Failure(f"--config-map {config_map}: write NAMESPACE/NAME", USAGE)
+            raise CommandFailure(f"--config-map {config_map}: write NAMESPACE/NAME", USAGE)
         try:
             return await _from_map(client, namespace, name)
         except ApiError as error:
-            raise Failure(f"ConfigMap {config_map} can't be read: {error.message}") from error
+            raise CommandFailure(f"ConfigMap {config_map} can't be read: {error.message}") from error
     if mounted is not None and mounted.config_map is None:
-        return _named(Live(Configuration(), f"{mounted.deployment}, which mounts no ConfigMap"), mounted.scheduler_name)
+        return _named(
+            LiveConfiguration(Configuration(), f"{mounted.deployment}, which mounts no ConfigMap"),
+            mounted.scheduler_name,
+        )
     namespace, name = mounted.config_map if mounted is not None and mounted.config_map else CONFIG_MAP
     try:
         live = await _from_map(client, namespace, name)
@@ -159,11 +164,11 @@ async def _read(client: Client, config_path: Path | None, config_map: str | None
             " --config-map NAMESPACE/NAME or --config FILE names the scheduler's own",
             err=True,
         )
-        return Live(Configuration(), "defaults", assumed=True)
+        return LiveConfiguration(Configuration(), "defaults", assumed=True)
     return _named(live, mounted.scheduler_name if mounted is not None else None)
 
 
-async def _from_map(client: Client, namespace: str, name: str) -> Live:
+async def _from_map(client: Client, namespace: str, name: str) -> LiveConfiguration:
     from topo_scheduler.api.config import ConfigError, load_configuration
 
     path = f"/api/v1/namespaces/{segment(namespace)}/configmaps/{segment(name)}"
@@ -172,7 +177,7 @@ async def _from_map(client: Client, namespace: str, name: str) -> Live:
     files = {f"{origin}: {key}": text for key, text in sorted(found.data.items()) if key.endswith((".yaml", ".yml"))}
     if not files:
         raise ConfigError(f"{origin}: no key ends in .yaml; the scheduler reads such keys only")
-    return Live(load_configuration(files), origin)
+    return LiveConfiguration(load_configuration(files), origin)
 
 
 async def _deployed(client: Client) -> _Mounted | None:
@@ -191,7 +196,7 @@ async def _deployed(client: Client) -> _Mounted | None:
         names = ", ".join(
             f"{one.deployment} mounts {'/'.join(one.config_map) if one.config_map else 'none'}" for one in found[:4]
         )
-        raise Failure(f"several schedulers run here: {names}; choose by --config-map NAMESPACE/NAME", USAGE)
+        raise CommandFailure(f"several schedulers run here: {names}; choose by --config-map NAMESPACE/NAME", USAGE)
     return found[0] if found else None
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topo_scheduler.cli.common import USAGE, Failure, say
+from topo_scheduler.cli.common import USAGE, CommandFailure, say
 
 if TYPE_CHECKING:
     from topo_scheduler.recording.replay import Report
@@ -29,7 +29,7 @@ def command(directory: Path, output: str) -> None:
     try:
         report = replay(directory)
     except RecordError as error:
-        raise Failure(str(error), USAGE) from error
+        raise CommandFailure(str(error), USAGE) from error
     if output == "json":
         click.echo(_as_json(report))
     else:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topo_scheduler.cli.common import USAGE, Failure, cluster_options, config_option, first_cause, run_async
+from topo_scheduler.cli.common import USAGE, CommandFailure, cluster_options, config_option, first_cause, run_async
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration
@@ -118,21 +118,21 @@ def command(config_path: Path | None, **flags: Any) -> None:
     try:
         configuration = with_flags(read_configuration(config_path), flags)
     except ConfigError as error:
-        raise Failure(str(error), USAGE) from error
+        raise CommandFailure(str(error), USAGE) from error
     logging = configuration.scheduler.logging
     logs.configure(logging.level, logging.format)
     try:
         run_async(_serve(configuration, config_path))
     except Misconfigured as error:
-        raise Failure(str(error), USAGE) from error
+        raise CommandFailure(str(error), USAGE) from error
     except OSError as error:
         raise _port_failure(error, configuration) from error
     except ConfigError as error:
-        raise Failure(str(error), USAGE) from error
+        raise CommandFailure(str(error), USAGE) from error
     except BaseExceptionGroup as group:
         cause = first_cause(group)
         if isinstance(cause, ConfigError):
-            raise Failure(str(cause), USAGE) from group
+            raise CommandFailure(str(cause), USAGE) from group
         if isinstance(cause, OSError):
             raise _port_failure(cause, configuration) from group
         raise
@@ -200,9 +200,11 @@ async def _serve(configuration: "Configuration", config_path: Path | None) -> No
     await serve(configuration, config_path=config_path, stop=stop)
 
 
-def _port_failure(error: OSError, configuration: "Configuration") -> Failure:
+def _port_failure(error: OSError, configuration: "Configuration") -> CommandFailure:
     serving = configuration.scheduler.metrics
     where = f"{serving.bind_address}:{serving.port}"
     if error.errno == errno.EADDRINUSE:
-        return Failure(f"{where} is in use by another process; choose another with --metrics-port, 0 takes a free one")
-    return Failure(f"cannot serve metrics and health on {where}: {error.strerror or error}")
+        return CommandFailure(
+            f"{where} is in use by another process; choose another with --metrics-port, 0 takes a free one"
+        )
+    return CommandFailure(f"cannot serve metrics and health on {where}: {error.strerror or error}")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from topo_scheduler.cli.common import USAGE, Failure, Number, cluster_options, config_option, say
+from topo_scheduler.cli.common import USAGE, CommandFailure, Number, cluster_options, config_option, say
 from topo_scheduler.cli.progress import progress
 
 if TYPE_CHECKING:
     from topo_scheduler.simulation.cases.model import ClusterCase
     from topo_scheduler.simulation.results.model import Run
-    from topo_scheduler.simulation.sweep import Lost
+    from topo_scheduler.simulation.sweep import LostTask
     from topo_scheduler.simulation.tasks import Done, Task
 
 
@@ -29,7 +29,7 @@ def _write_report(context: click.Context, _: click.Parameter, folder: Path | Non
     try:
         click.echo(write_report(folder))
     except CaseError as error:
-        raise Failure(str(error), USAGE) from error
+        raise CommandFailure(str(error), USAGE) from error
     context.exit()
 
 
@@ -105,19 +105,19 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
     from topo_scheduler.simulation.cases.reading import read_cluster, waiting_in
 
     try:
-        asked = _Asked(**given | {"workload": given["workload"] or waiting_in(given["cluster"])})
+        asked = _Options(**given | {"workload": given["workload"] or waiting_in(given["cluster"])})
         if asked.workers and asked.dask:
-            raise Failure("--workers and --dask: name one; a Dask cluster has workers of its own", USAGE)
+            raise CommandFailure("--workers and --dask: name one; a Dask cluster has workers of its own", USAGE)
         if asked.bind_latency and asked.fill is not None:
-            raise Failure("--bind-latency and --fill: no time passes in a fill; leave one out", USAGE)
+            raise CommandFailure("--bind-latency and --fill: no time passes in a fill; leave one out", USAGE)
         live = asked.cluster == LIVE
         read = read_cluster(LIVE, kubeconfig=kubeconfig, context=context) if live else asked.cluster
         with _ended_in_order():
             lost = _simulate(asked, _tasks(asked, read))
     except CaseError as error:
-        raise Failure(str(error), USAGE) from error
+        raise CommandFailure(str(error), USAGE) from error
     if lost:
-        raise Failure(f"{lost} {'run was' if lost == 1 else 'runs were'} lost; what is shown is of the others")
+        raise CommandFailure(f"{lost} {'run was' if lost == 1 else 'runs were'} lost; what is shown is of the others")
 
 
 @contextmanager
@@ -143,7 +143,7 @@ MOST_REASONS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Options:
     """What the command line asks for, by the names of its options."""
 
     cluster: str
@@ -160,7 +160,7 @@ class _Asked:
     config_path: Path | None
 
 
-def _tasks(asked: _Asked, cluster: "str | ClusterCase") -> "list[Task]":
+def _tasks(asked: _Options, cluster: "str | ClusterCase") -> "list[Task]":
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.config_files import read_configuration
     from topo_scheduler.simulation.cases.what_if import changes_of
@@ -171,7 +171,7 @@ def _tasks(asked: _Asked, cluster: "str | ClusterCase") -> "list[Task]":
     try:
         base = read_configuration(asked.config_path)
     except ConfigError as error:
-        raise Failure(str(error), USAGE) from error
+        raise CommandFailure(str(error), USAGE) from error
     numbers, policies = seeds_of(asked.seeds), read_policies(asked.policy)
     assumed = Assumed(communication=asked.communication)
     scenarios = [("", ()), *((one, changes_of(one)) for one in asked.what_if)]
@@ -187,7 +187,7 @@ def _tasks(asked: _Asked, cluster: "str | ClusterCase") -> "list[Task]":
     return tasks
 
 
-def _simulate(asked: _Asked, tasks: "Sequence[Task]") -> int:
+def _simulate(asked: _Options, tasks: "Sequence[Task]") -> int:
     """Run tasks, show and write what came of them; return how many were lost."""
     from topo_scheduler.simulation.results.writing import check_folder, lost_run, write_result
     from topo_scheduler.simulation.tasks import Done
@@ -210,7 +210,7 @@ def _simulate(asked: _Asked, tasks: "Sequence[Task]") -> int:
     return len(lost)
 
 
-def _outcomes(asked: _Asked, tasks: "Sequence[Task]") -> "Iterator[tuple[int, Done | Lost]]":
+def _outcomes(asked: _Options, tasks: "Sequence[Task]") -> "Iterator[tuple[int, Done | LostTask]]":
     """Yield the position and the outcome of each task, here one after another, in processes as they end."""
     from topo_scheduler.simulation import tasks as running
     from topo_scheduler.simulation.sweep import sweep

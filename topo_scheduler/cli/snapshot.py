@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from topo_scheduler.api.objects import Node, Pod
-from topo_scheduler.cli.common import USAGE, Failure
+from topo_scheduler.cli.common import USAGE, CommandFailure
 from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.errors import ApiError, KubeError, Misconfigured
 from topo_scheduler.kube.listing import list_all
@@ -40,12 +40,12 @@ async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterato
     try:
         client = await Client.connect(kubeconfig or None, context or None)
     except Misconfigured as error:
-        raise Failure(str(error), USAGE) from error
+        raise CommandFailure(str(error), USAGE) from error
     try:
         yield client
     except KubeError as error:
         hint = f" (server {client.server})" if not isinstance(error, ApiError) else ""
-        raise Failure(f"{error}{hint}") from error
+        raise CommandFailure(f"{error}{hint}") from error
     finally:
         await client.close()
 

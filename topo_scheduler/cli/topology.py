@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from topo_scheduler.cli.common import (
-    Failure,
+    CommandFailure,
     ShortCommand,
     as_document,
     cluster_options,
@@ -86,7 +86,7 @@ async def _show(
     for problem in render.problems(listed.problems):
         say(f"warning: {problem}", err=True)
     if not len(world.nodes):
-        raise Failure("the cluster has no nodes")
+        raise CommandFailure("the cluster has no nodes")
     root = views.tree(world, listed.pods)
     if root is not None and output in ("json", "yaml") and render.unlabelled_gpus(root):
         say(f"warning: {render.unlabelled_note(root)}", err=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from topo_scheduler.api.links import NODE
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.surveying.link_survey import LinkState, survey_links
-from topo_scheduler.scheduling.surveying.survey import Domain, survey
+from topo_scheduler.scheduling.surveying.survey import SurveyedDomain, survey
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.fabric import Path
 from topo_scheduler.state.nodes import UNKNOWN
@@ -59,7 +59,7 @@ class DomainView:
     ``switches`` the leaves on which the NICs of its nodes hang, where it is a unit of a rail-optimised fabric.
     """
 
-    domain: Domain
+    domain: SurveyedDomain
     uplink: LinkState | None = None
     domains: list["DomainView"] = field(default_factory=list)
     nodes: list[NodeView] = field(default_factory=list)

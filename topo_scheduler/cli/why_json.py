@@ -45,7 +45,7 @@ def rule_json(rule: "SizeRule | None") -> Json | None:
 
 
 def _way(way: "Way", at: float) -> Json:
-    from topo_scheduler.scheduling.explaining.ways import Kind
+    from topo_scheduler.scheduling.explaining.ways import RemedyKind
     from topo_scheduler.scheduling.explaining.ways_text import say
 
     cost = way.cost
@@ -78,7 +78,7 @@ def _way(way: "Way", at: float) -> Json:
         "value": way.value or None,
         "until": _time(way.until) if way.until else None,
         "parts": [_way(part, at) for part in way.parts],
-        "least": way.least if way.kind is Kind.FREE else None,
+        "least": way.least if way.kind is RemedyKind.FREE else None,
     }
 
 

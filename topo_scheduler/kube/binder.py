@@ -48,7 +48,7 @@ NO_DRY_RUN = "does not support dry run"
 """What the API server says of a webhook with side effects."""
 
 
-class Outcome(enum.Enum):
+class BindStatus(enum.Enum):
     """How a bind ended."""
 
     BOUND = "bound"
@@ -83,7 +83,7 @@ class BindRequest:
 class BindResult:
     """The outcome, the server's words for it, and the seconds it took."""
 
-    outcome: Outcome
+    outcome: BindStatus
     message: str = ""
     latency: float = 0.0
 
@@ -183,16 +183,16 @@ class Binder:
         for attempt in itertools.count(1):
             try:
                 pod = decode(_pod, await self._client.request("GET", path, timeout=self.timeout))
-                return BindResult(*(self._became(pod, request) or (Outcome.UNBOUND, "it was withdrawn")))
+                return BindResult(*(self._became(pod, request) or (BindStatus.UNBOUND, "it was withdrawn")))
             except NotFound as error:
-                return BindResult(Outcome.GONE, error.message)
+                return BindResult(BindStatus.GONE, error.message)
             except KubeError as error:
                 await asyncio.sleep(pause(attempt, error, FIRST_PAUSE, LONGEST_PAUSE))
         raise AssertionError("unreachable: the loop above has no end of its own")
 
     async def _settle(
         self, request: BindRequest, dry_run: bool, end: float, recheck: Callable[[], str] | None
-    ) -> tuple[Outcome, str]:
+    ) -> tuple[BindStatus, str]:
         path = PODS.path(request.namespace, request.name, "binding")
         query = {"dryRun": "All"} if dry_run else None
         body = _body(request)
@@ -202,15 +202,15 @@ class Binder:
                 await self._client.request(
                     "POST", path, body=body, query=query, timeout=self._share(end), recheck=recheck
                 )
-                return Outcome.BOUND, ""
+                return BindStatus.BOUND, ""
             except Fenced as failure:
                 return _unsettled(doubt), str(failure)
             except Withdrawn as failure:
-                return Outcome.UNKNOWN if doubt else Outcome.WITHDRAWN, str(failure)
+                return BindStatus.UNKNOWN if doubt else BindStatus.WITHDRAWN, str(failure)
             except KubeError as failure:
                 error = failure
             if isinstance(error, NotFound):
-                return Outcome.GONE, error.message
+                return BindStatus.GONE, error.message
             unanswered = isinstance(error, Unreachable) and error.sent
             doubt = doubt or (not dry_run and (unanswered or isinstance(error, ServerError)))
             if unanswered or isinstance(error, Conflict):
@@ -218,9 +218,9 @@ class Binder:
                 if found is not None:
                     return found
             elif dry_run and isinstance(error, ApiError) and NO_DRY_RUN in error.message:
-                return Outcome.UNBOUND, error.message
+                return BindStatus.UNBOUND, error.message
             elif isinstance(error, ApiError) and not passes(error):
-                return Outcome.UNKNOWN if doubt else Outcome.REJECTED, error.message
+                return BindStatus.UNKNOWN if doubt else BindStatus.REJECTED, error.message
             seconds = pause(attempt, error, FIRST_PAUSE, LONGEST_PAUSE)
             if self._clock() + seconds >= end:
                 return _unsettled(doubt), f"{NOT_SETTLED} {self.timeout:g} s: {error}"
@@ -228,32 +228,32 @@ class Binder:
             await asyncio.sleep(seconds)
         raise AssertionError("unreachable: the loop above has no end of its own")
 
-    async def _look(self, request: BindRequest, end: float) -> tuple[Outcome, str] | None:
+    async def _look(self, request: BindRequest, end: float) -> tuple[BindStatus, str] | None:
         """What became of the pod; None if it is still there to be bound, or cannot be asked for."""
         path = PODS.path(request.namespace, request.name)
         try:
             pod = decode(_pod, await self._client.request("GET", path, timeout=self._share(end)))
         except NotFound as error:
-            return Outcome.GONE, error.message
+            return BindStatus.GONE, error.message
         except KubeError as error:
             logger.debug("%s; whether the pod is bound stays open", error)
             return None
         return self._became(pod, request)
 
-    def _became(self, pod: Pod, request: BindRequest) -> tuple[Outcome, str] | None:
+    def _became(self, pod: Pod, request: BindRequest) -> tuple[BindStatus, str] | None:
         if pod.metadata.uid != request.uid:
-            return Outcome.TAKEN, "the name belongs to another pod now"
+            return BindStatus.TAKEN, "the name belongs to another pod now"
         if pod.spec.node_name:
             # The same node with other annotations is the work of another scheduler, or of an earlier leader.
             published = pod.metadata.annotations
             ours = all(published.get(key) == value for key, value in request.annotations.items())
             if pod.spec.node_name == request.node and ours:
-                return Outcome.BOUND, ""
-            return Outcome.TAKEN, f"already assigned to node {pod.spec.node_name}"
+                return BindStatus.BOUND, ""
+            return BindStatus.TAKEN, f"already assigned to node {pod.spec.node_name}"
         if pod.metadata.deletion_timestamp:
-            return Outcome.GONE, "the pod is being deleted"
+            return BindStatus.GONE, "the pod is being deleted"
         if pod.spec.scheduling_gates:
-            return Outcome.REJECTED, "the pod has scheduling gates"
+            return BindStatus.REJECTED, "the pod has scheduling gates"
         return None
 
     def _share(self, end: float) -> float:
@@ -261,8 +261,8 @@ class Binder:
         return max(0.1, min(end - self._clock(), self.timeout * 0.4))
 
 
-def _unsettled(doubt: bool) -> Outcome:
-    return Outcome.UNKNOWN if doubt else Outcome.UNBOUND
+def _unsettled(doubt: bool) -> BindStatus:
+    return BindStatus.UNKNOWN if doubt else BindStatus.UNBOUND
 
 
 def _body(request: BindRequest) -> bytes:

@@ -58,7 +58,7 @@ _status = msgspec.json.Decoder(Status)
 
 
 @dataclass(slots=True)
-class Traffic:
+class WireTraffic:
     """What went over the wire, for the metrics."""
 
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class Traffic:
 class Lines:
     """The lines of a stream, in batches: all complete lines that have arrived, at least one."""
 
-    def __init__(self, content: aiohttp.StreamReader, traffic: Traffic, request: str) -> None:
+    def __init__(self, content: aiohttp.StreamReader, traffic: WireTraffic, request: str) -> None:
         self._content = content
         self._traffic = traffic
         self._request = request
@@ -118,7 +118,7 @@ class Client:
         self._transport = transport
         # Uncompressed: next to the API server, gzip costs both sides more than the bytes it saves.
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
-        self.traffic = Traffic()
+        self.traffic = WireTraffic()
         self.outage = Outage()
         """The times without an answer from the API server, as its reflectors report them."""
         self._fence: Fence | None = None

@@ -39,7 +39,7 @@ _pod = msgspec.json.Decoder(Pod)
 _partial = msgspec.json.Decoder(PartialObject)
 
 
-class _Mark(msgspec.Struct):
+class _PodConditions(msgspec.Struct):
     """What is to be written on a pod."""
 
     namespace: str
@@ -68,10 +68,10 @@ class ConditionWriter:
         self._client = client
         self._clock = clock
         self._wall = wall
-        self._waiting: FairQueue[str, _Mark] = FairQueue(OF_NAMESPACE)
+        self._waiting: FairQueue[str, _PodConditions] = FairQueue(OF_NAMESPACE)
         """By uid of the pod: of each one mark is written at a time."""
         self._done: dict[str, tuple[int, str]] = {}  # uid: hash of the message, resourceVersion after it was written
-        self._lane: Lane[str, _Mark] = Lane(
+        self._lane: Lane[str, _PodConditions] = Lane(
             queue=self._waiting,
             do=self._write,
             busy=busy,
@@ -100,7 +100,7 @@ class ConditionWriter:
             return
         namespace = pod.metadata.namespace
         since = waits_since or self._wall() if _turns(observed) else None
-        mark = _Mark(namespace, pod.metadata.name, uid, pod.metadata.resource_version, message, since)
+        mark = _PodConditions(namespace, pod.metadata.name, uid, pod.metadata.resource_version, message, since)
         self._waiting.put(uid, namespace, self._clock(), mark)
         self._lane.wake()
 
@@ -126,7 +126,7 @@ class ConditionWriter:
         written, version = self._done.get(pod.metadata.uid, (None, ""))
         return seen or (written == hash(message) and not _after(pod.metadata.resource_version, version))
 
-    async def _write(self, mark: _Mark) -> None:
+    async def _write(self, mark: _PodConditions) -> None:
         try:
             version = await self._patch(mark)
         except KubeError as error:
@@ -140,7 +140,7 @@ class ConditionWriter:
             if not mark.forgotten:
                 self._done[mark.uid] = (hash(mark.message), version)
 
-    async def _patch(self, mark: _Mark) -> str:
+    async def _patch(self, mark: _PodConditions) -> str:
         """The pod's resourceVersion with the condition; empty if it is gone, or has a node after all."""
         path = PODS.path(mark.namespace, mark.name)
         for _ in range(CONFLICTS):
@@ -161,7 +161,7 @@ class ConditionWriter:
             mark.version = pod.metadata.resource_version
         raise conflict
 
-    def _body(self, mark: _Mark) -> bytes:
+    def _body(self, mark: _PodConditions) -> bytes:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": mark.message}
         if mark.transition is not None:
             condition["lastTransitionTime"] = timestamp(mark.transition)

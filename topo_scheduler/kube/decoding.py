@@ -47,12 +47,12 @@ _TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 Decoded: TypeAlias = T | Bad
 
 
-class _Page(Base, Generic[Item]):
+class _ListPage(Base, Generic[Item]):
     metadata: ListMeta = msgspec.field(default_factory=ListMeta)
     items: list[Item] | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class _Event(Base, Generic[Item]):
+class _WatchEvent(Base, Generic[Item]):
     type: str = ""
     object: Item | msgspec.UnsetType = msgspec.UNSET
 
@@ -63,8 +63,8 @@ class Codec(Generic[T]):
     def __init__(self, resource: Resource[T]) -> None:
         self._resource = resource
         self._object = msgspec.json.Decoder(resource.type)
-        self._page = msgspec.json.Decoder(_Page[resource.type])  # type: ignore[name-defined]
-        self._event = msgspec.json.Decoder(_Event[resource.type])  # type: ignore[name-defined]
+        self._page = msgspec.json.Decoder(_ListPage[resource.type])  # type: ignore[name-defined]
+        self._event = msgspec.json.Decoder(_WatchEvent[resource.type])  # type: ignore[name-defined]
 
     def page(self, answer: bytes) -> tuple[ListMeta, Iterator[list[Decoded[T]]]]:
         """The list's own metadata, and its objects in slices that are decoded as they are taken."""
@@ -112,7 +112,7 @@ class Codec(Generic[T]):
             raise Undecodable(f"watch of {self._resource.described}: {raw.type!r} is not a type of event")
         return raw.type, self._item(_bytes(raw.object))
 
-    def _items(self, page: _Page[Any]) -> list[Any]:
+    def _items(self, page: _ListPage[Any]) -> list[Any]:
         # An empty object decodes as an empty list does, and would delete everything.
         if page.items is msgspec.UNSET or not page.metadata.resource_version:
             raise Undecodable(f"list of {self._resource.described}: the answer is not a list")
@@ -182,7 +182,7 @@ def _bytes(raw: msgspec.Raw | msgspec.UnsetType) -> msgspec.Raw:
 
 
 _anything = msgspec.json.Decoder()
-_raw_page = msgspec.json.Decoder(_Page[msgspec.Raw])
-_raw_event = msgspec.json.Decoder(_Event[msgspec.Raw])
+_raw_page = msgspec.json.Decoder(_ListPage[msgspec.Raw])
+_raw_event = msgspec.json.Decoder(_WatchEvent[msgspec.Raw])
 _partial = msgspec.json.Decoder(PartialObject)
 _status = msgspec.json.Decoder(Status)

@@ -89,7 +89,7 @@ class _Regarding(Base):
     uid: str
 
 
-class _Event(Base, omit_defaults=False):
+class _EventBody(Base, omit_defaults=False):
     metadata: _Name
     event_time: str
     reporting_controller: str
@@ -277,7 +277,7 @@ class EventRecorder:
         namespace = regarding.namespace or "default"
         series.name = f"{regarding.name[:230].rstrip('-.')}.{next(self._numbers):x}"
         body = _encode(
-            _Event(
+            _EventBody(
                 metadata=_Name(series.name, namespace),
                 event_time=micro_time(occurrence.when),
                 reporting_controller=self._controller,

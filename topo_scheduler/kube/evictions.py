@@ -24,7 +24,7 @@ _encode = msgspec.json.Encoder().encode
 _pod = msgspec.json.Decoder(Pod)
 
 
-class EvictionOutcome(enum.Enum):
+class EvictionStatus(enum.Enum):
     """How an eviction ended."""
 
     EVICTED = "evicted"
@@ -43,7 +43,7 @@ class EvictionOutcome(enum.Enum):
 class EvictionResult:
     """The outcome, and the server's words for it."""
 
-    outcome: EvictionOutcome
+    outcome: EvictionStatus
     message: str = ""
 
 
@@ -95,15 +95,15 @@ class Evictor:
         try:
             await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes)
         except NotFound as error:
-            return EvictionResult(EvictionOutcome.GONE, error.message)
+            return EvictionResult(EvictionStatus.GONE, error.message)
         except TooManyRequests as error:
             blocked = _is_budget(error)
-            return EvictionResult(EvictionOutcome.BLOCKED if blocked else EvictionOutcome.FAILED, error.message)
+            return EvictionResult(EvictionStatus.BLOCKED if blocked else EvictionStatus.FAILED, error.message)
         except Withdrawn as error:
-            return EvictionResult(EvictionOutcome.WITHDRAWN, str(error))
+            return EvictionResult(EvictionStatus.WITHDRAWN, str(error))
         except KubeError as error:
-            return EvictionResult(EvictionOutcome.FAILED, error.message if isinstance(error, ApiError) else str(error))
-        return EvictionResult(EvictionOutcome.EVICTED)
+            return EvictionResult(EvictionStatus.FAILED, error.message if isinstance(error, ApiError) else str(error))
+        return EvictionResult(EvictionStatus.EVICTED)
 
     async def _is_another(self, namespace: str, name: str, uid: str) -> bool:
         answer = await self._client.request("GET", PODS.path(namespace, name), timeout=TIMEOUT_SECONDS)

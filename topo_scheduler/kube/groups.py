@@ -67,7 +67,7 @@ async def _has_groups(client: Client, api_version: str) -> bool:
 
 
 @dataclass(slots=True)
-class _Followed:
+class _ServedApi:
     """One API that is served."""
 
     resource: Found
@@ -83,7 +83,7 @@ class GroupDirectory:
         self._client = client
         self._facts = facts
         self._clock = clock
-        self._followed: dict[GroupApi, _Followed] = {}
+        self._followed: dict[GroupApi, _ServedApi] = {}
         self._answered = asyncio.Event()
         self._again = asyncio.Event()
 
@@ -143,7 +143,7 @@ class GroupDirectory:
         sink = _Sink(api, resource.version, self._facts, self._clock)
         reflector = Reflector(self._client, resource, sink, clock=self._clock)
         task = tasks.create_task(reflector.run(), name=f"reflect {resource.described}")
-        self._followed[api] = _Followed(resource, reflector, sink, task)
+        self._followed[api] = _ServedApi(resource, reflector, sink, task)
 
     def _leave(self, api: GroupApi) -> None:
         followed = self._followed.pop(api)

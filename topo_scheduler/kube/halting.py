@@ -34,13 +34,13 @@ class WithSpec(PartialObject):
     spec: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Spec(Base):
+class _HaltedSpec(Base):
     replicas: Any = None
     suspend: Any = None
     run_policy: Any = None
 
 
-_decoder: Final = msgspec.json.Decoder(_Spec)
+_decoder: Final = msgspec.json.Decoder(_HaltedSpec)
 
 
 def with_spec(resource: Resource[Any]) -> Resource[WithSpec] | None:

@@ -58,7 +58,7 @@ _encode = msgspec.json.Encoder().encode
 _migration = msgspec.json.Decoder(Migration)
 
 
-class _Page(msgspec.Struct):
+class _MigrationPage(msgspec.Struct):
     items: list[msgspec.Raw] | None
     metadata: ListMeta
 
@@ -82,14 +82,14 @@ class _Identity(Base):
         """Not read."""
 
 
-_page = msgspec.json.Decoder(_Page)
+_page = msgspec.json.Decoder(_MigrationPage)
 _head = msgspec.json.Decoder(_Head)
 _identity = msgspec.json.Decoder(_Identity)
 _BROKEN: Final = (msgspec.DecodeError, RecursionError)
 """What decoders raise: the second of what is nested deeper than they look."""
 
 
-class Written(enum.Enum):
+class MigrationWrite(enum.Enum):
     """How a write ended."""
 
     WRITTEN = "written"
@@ -102,10 +102,10 @@ class Written(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class WriteResult:
     """The outcome, the server's words for it, and the object as it is then where the server told it."""
 
-    outcome: Written
+    outcome: MigrationWrite
     message: str = ""
     migration: Migration | None = None
 
@@ -181,7 +181,7 @@ class MigrationWriter:
             if not token:
                 return
 
-    async def create(self, namespace: str, name: str, spec: MigrationSpec) -> Result:
+    async def create(self, namespace: str, name: str, spec: MigrationSpec) -> WriteResult:
         """Create a Migration."""
         body = {
             "apiVersion": f"{GROUP}/{VERSION}",
@@ -193,40 +193,42 @@ class MigrationWriter:
 
     async def replace_status(
         self, namespace: str, name: str, uid: str, version: str, status: MigrationStatus
-    ) -> Result:
+    ) -> WriteResult:
         """Replace the status of a Migration of this uid, if it is still at this version."""
         metadata = {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": version}
         body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
         return await self._write(namespace, "PUT", MIGRATIONS.path(namespace, name, "status"), _encode(body))
 
-    async def delete(self, namespace: str, name: str, uid: str, version: str) -> Result:
+    async def delete(self, namespace: str, name: str, uid: str, version: str) -> WriteResult:
         """Delete a Migration of this uid, if it is still at this version."""
         options = {"preconditions": {"uid": uid, "resourceVersion": version}}
         try:
             await self._send("DELETE", MIGRATIONS.path(namespace, name), _encode(options))
         except (Conflict, NotFound) as error:
-            return Result(Written.STALE, str(error))
+            return WriteResult(MigrationWrite.STALE, str(error))
         except Forbidden as error:
-            return Result(Written.FORBIDDEN, error.message)
+            return WriteResult(MigrationWrite.FORBIDDEN, error.message)
         except KubeError as error:
-            return Result(Written.FAILED, str(error))
-        return Result(Written.WRITTEN)
+            return WriteResult(MigrationWrite.FAILED, str(error))
+        return WriteResult(MigrationWrite.WRITTEN)
 
-    async def _write(self, namespace: str, method: str, path: str, body: bytes) -> Result:
+    async def _write(self, namespace: str, method: str, path: str, body: bytes) -> WriteResult:
         try:
             async with self._slots.slot(namespace):
                 found = read_migration(await self._send(method, path, body))
-            return Result(Written.WRITTEN, migration=found if isinstance(found, Migration) else None)
+            return WriteResult(MigrationWrite.WRITTEN, migration=found if isinstance(found, Migration) else None)
         except Conflict as error:
-            return Result(Written.STALE, str(error))
+            return WriteResult(MigrationWrite.STALE, str(error))
         except NotFound as error:
             # To create one fails so where the kind, or its namespace, is gone.
-            gone = Written.GONE if error.details.get("name") else Written.STALE  # else the kind is not served
-            return Result(Written.FAILED if method == "POST" else gone, str(error))
+            gone = (
+                MigrationWrite.GONE if error.details.get("name") else MigrationWrite.STALE
+            )  # else the kind is not served
+            return WriteResult(MigrationWrite.FAILED if method == "POST" else gone, str(error))
         except Forbidden as error:
-            return Result(Written.FORBIDDEN, error.message)
+            return WriteResult(MigrationWrite.FORBIDDEN, error.message)
         except KubeError as error:
-            return Result(Written.FAILED, str(error))
+            return WriteResult(MigrationWrite.FAILED, str(error))
 
     async def _send(
         self,

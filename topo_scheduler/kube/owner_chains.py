@@ -14,7 +14,7 @@ _OVER: Final = frozenset(("SuccessCriteriaMet", "Complete", "FailureTarget", "Fa
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class ChainLink:
     """A link of a chain. ``job`` is set for Jobs, whose size is part of what is asked for."""
 
     kind: str
@@ -39,7 +39,7 @@ class Owner:
         """Why its controller deletes the pods below it although it stays; empty where it does not."""
         return _stopped(self.job) if self.job is not None else self.halted
 
-    def differs(self, other: "Owner") -> bool:
+    def differs(self, other: "ChainLink") -> bool:
         """Whether something a placement may depend on has changed."""
         return (
             self.annotations != other.annotations
@@ -56,7 +56,7 @@ class Owner:
 class Chain:
     """All owners there are, nearest first. ``broken`` says why the last one's own owner is not among them."""
 
-    owners: tuple[Owner, ...] = ()
+    owners: tuple[ChainLink, ...] = ()
     broken: str = ""
     forbidden: bool = False
     """Whether it is broken for want of a permission, which deserves a Warning to the user."""
@@ -104,12 +104,12 @@ Key = tuple[str, str, str, str, str]
 """Namespace, group, kind, name and uid."""
 
 
-def owner_of(resource: Resource[Any], item: Object) -> Owner:
+def owner_of(resource: Resource[Any], item: Object) -> ChainLink:
     """The owner that an object of the API server is."""
     metadata = item.metadata
     metadata.annotations.pop(_BULKY, None)  # a copy of the whole object, kilobytes long
     slim(metadata)
-    return Owner(
+    return ChainLink(
         resource.kind,
         resource.api_version,
         metadata.namespace,
@@ -129,7 +129,7 @@ def _slimmed(job: Job) -> Job:
     return job
 
 
-def is_meant(owner: Owner, namespace: str, reference: OwnerReference) -> bool:
+def is_meant(owner: ChainLink, namespace: str, reference: OwnerReference) -> bool:
     """Whether an owner is what a reference from this namespace says, beside the uid."""
     return (
         owner.kind == reference.kind
@@ -144,14 +144,14 @@ def key_of(namespace: str, reference: OwnerReference) -> Key:
     return namespace, *named(reference), reference.uid
 
 
-def named(item: OwnerReference | Owner) -> tuple[str, str, str]:
+def named(item: OwnerReference | ChainLink) -> tuple[str, str, str]:
     """Group, kind and name."""
     return item.api_version.rpartition("/")[0], item.kind, item.name
 
 
-def changed(before: Owner | Absent, after: Owner | Absent) -> bool:
+def changed(before: ChainLink | Absent, after: ChainLink | Absent) -> bool:
     """Whether two answers for one reference differ in what a placement may depend on."""
-    if isinstance(before, Owner) and isinstance(after, Owner):
+    if isinstance(before, ChainLink) and isinstance(after, ChainLink):
         return before.differs(after)
     if isinstance(before, Absent) and isinstance(after, Absent):
         return before.gone != after.gone

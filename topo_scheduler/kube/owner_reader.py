@@ -18,7 +18,7 @@ from topo_scheduler.kube.decoding import Codec
 from topo_scheduler.kube.discovery import Discovery
 from topo_scheduler.kube.errors import Forbidden, NotFound, Undecodable, lacks_rights, passes
 from topo_scheduler.kube.halting import halted, with_spec
-from topo_scheduler.kube.owner_chains import Absent, Owner, described, group_kind, owner_of
+from topo_scheduler.kube.owner_chains import Absent, ChainLink, described, group_kind, owner_of
 from topo_scheduler.kube.resources import Object, Resource
 from topo_scheduler.kube.retrying import retried
 
@@ -52,7 +52,7 @@ class OwnerReader:
 
     async def read(
         self, namespace: str, reference: OwnerReference, *, attempts: int = ATTEMPTS, halts: bool = False
-    ) -> Owner | Absent:
+    ) -> ChainLink | Absent:
         """The owner that a reference from this namespace leads to, or why there is none.
 
         With ``halts`` it is also read whether the owner is told to run nothing.
@@ -85,7 +85,7 @@ class OwnerReader:
 
     async def _allowed(
         self, resource: Resource[Any], namespace: str, reference: OwnerReference, attempts: int
-    ) -> Owner | Absent:
+    ) -> ChainLink | Absent:
         """Get it; the first refusal by RBAC of a kind is only believed when it is repeated for a while."""
         return await retried(
             lambda: self._get(resource, namespace, reference, attempts),
@@ -96,7 +96,7 @@ class OwnerReader:
 
     async def _get(
         self, resource: Resource[Any], namespace: str, reference: OwnerReference, attempts: int
-    ) -> Owner | Absent:
+    ) -> ChainLink | Absent:
         path = resource.path(namespace, reference.name)
         codec = self._codecs.setdefault(resource, Codec(resource))
 

@@ -33,9 +33,9 @@ from topo_scheduler.kube.fair_slots import FairSlots
 from topo_scheduler.kube.owner_chains import (
     Absent,
     Chain,
+    ChainLink,
     Key,
     Missing,
-    Owner,
     changed,
     described,
     is_meant,
@@ -90,7 +90,7 @@ MOST_FETCHED = 20_000
 class _Fetched:
     namespace: str
     reference: OwnerReference
-    answer: Owner | Absent
+    answer: ChainLink | Absent
     asked: float
     used: float
     unanswered: int = 0
@@ -118,7 +118,7 @@ class OwnerDirectory:
         self._needed = needed
         self._clock = clock
         self._reader = OwnerReader(client, kinds, clock=clock)
-        self._watched: dict[str, Owner] = {}
+        self._watched: dict[str, ChainLink] = {}
         self._fetched: dict[Key, _Fetched] = {}
         """By all that a reference says: the answer for one that borrows a uid must not be that for the uid's owner."""
         self._arrivals: dict[str, asyncio.Event] = {}
@@ -143,7 +143,7 @@ class OwnerDirectory:
 
     def resolve(self, metadata: ObjectMeta) -> Chain | Missing:
         """The owners of an object, from what is known; ``Missing`` names the first that is not."""
-        owners: list[Owner] = []
+        owners: list[ChainLink] = []
         gone = deleted = unread = ""
         namespace, reference = metadata.namespace, metadata.controller
         while reference is not None:
@@ -166,18 +166,18 @@ class OwnerDirectory:
             namespace, reference = found.namespace, found.controller
         return Chain(tuple(owners), gone=gone, deleted=deleted, unread=unread)
 
-    def _find(self, namespace: str, reference: OwnerReference) -> Owner | Absent | None:
-        found: Owner | Absent | None = self._watched.get(reference.uid)
+    def _find(self, namespace: str, reference: OwnerReference) -> ChainLink | Absent | None:
+        found: ChainLink | Absent | None = self._watched.get(reference.uid)
         if found is None:
             fetched = self._fetched.get(key_of(namespace, reference))
             if fetched is None:
                 return None
             fetched.used = self._clock()
             found = fetched.answer
-            if isinstance(found, Owner) and found.halted and fetched.used - fetched.asked > HALTED_SECONDS:
+            if isinstance(found, ChainLink) and found.halted and fetched.used - fetched.asked > HALTED_SECONDS:
                 fetched.asked = -inf
                 self._outdated.set()
-        if isinstance(found, Owner) and not is_meant(found, namespace, reference):
+        if isinstance(found, ChainLink) and not is_meant(found, namespace, reference):
             return Absent(f"{described(reference)} is not what its uid belongs to")
         return found
 
@@ -189,7 +189,7 @@ class OwnerDirectory:
             await self.fetch(known.namespace, known.reference)
         return known
 
-    async def fetch(self, namespace: str, reference: OwnerReference) -> Owner | Absent:
+    async def fetch(self, namespace: str, reference: OwnerReference) -> ChainLink | Absent:
         """Ask the server for an owner and remember the answer.
 
         Many may ask for one owner at once: the server is asked by the first. Raises ``KubeError`` if there
@@ -241,7 +241,7 @@ class OwnerDirectory:
             async with self._confirmations.slot(namespace):
                 asked = self._clock()
                 answer = await self._reader.read(namespace, reference, halts=True)
-            stopped = answer.stopped if isinstance(answer, Owner) else ""
+            stopped = answer.stopped if isinstance(answer, ChainLink) else ""
             self._answered(namespace, reference, answer)
             if isinstance(answer, Absent) and answer.forbidden:
                 return answer.reason
@@ -250,7 +250,7 @@ class OwnerDirectory:
             self._confirmed[key] = asked
             return ""
 
-    def _answered(self, namespace: str, reference: OwnerReference, answer: Owner | Absent) -> None:
+    def _answered(self, namespace: str, reference: OwnerReference, answer: ChainLink | Absent) -> None:
         """Take over a newer answer for an owner that was known."""
         watched, fetched = self._watched.get(reference.uid), self._fetched.get(key_of(namespace, reference))
         if watched is not None and is_meant(watched, namespace, reference):
@@ -260,7 +260,7 @@ class OwnerDirectory:
                 now = self._clock()
                 self._fetched[key_of(namespace, reference)] = _Fetched(namespace, reference, answer, now, now)
                 self._on_change(reference.uid)
-            elif isinstance(answer, Owner) and answer.deleting and not watched.deleting:
+            elif isinstance(answer, ChainLink) and answer.deleting and not watched.deleting:
                 self._watched[reference.uid] = answer
                 self._on_change(reference.uid)
         elif fetched is not None:
@@ -269,9 +269,9 @@ class OwnerDirectory:
             if changed(before, fetched.answer):
                 self._on_change(reference.uid)
 
-    def _report_lost(self, before: Owner | Absent, now: Owner | Absent) -> None:
+    def _report_lost(self, before: ChainLink | Absent, now: ChainLink | Absent) -> None:
         """Log once a kind, until it can be read again, that owners of it can't be read any more."""
-        if not isinstance(before, Owner) or not isinstance(now, Owner):
+        if not isinstance(before, ChainLink) or not isinstance(now, ChainLink):
             return
         kind = now.api_version, now.kind
         if now.unreadable and not before.unreadable and kind not in self._lost:
@@ -335,7 +335,7 @@ class OwnerDirectory:
             for key in unneeded[: max(1, MOST_FETCHED // 10)]:
                 del self._fetched[key]
 
-    async def _arrival(self, namespace: str, reference: OwnerReference) -> Owner | Absent | None:
+    async def _arrival(self, namespace: str, reference: OwnerReference) -> ChainLink | Absent | None:
         if not self._reader.knows(reference):
             return None
         event = self._arrivals.setdefault(reference.uid, asyncio.Event())
@@ -408,18 +408,18 @@ def _links(metadata: ObjectMeta, chain: Chain) -> list[tuple[str, OwnerReference
 def _refresh_age(fetched: _Fetched, *, needed: bool) -> float:
     """Seconds after which an owner is asked for again."""
     usual = NEEDED_SECONDS if needed else REFRESH_SECONDS
-    if needed and isinstance(fetched.answer, Owner) and fetched.answer.halted:
+    if needed and isinstance(fetched.answer, ChainLink) and fetched.answer.halted:
         usual = min(usual, TICK_SECONDS)
     return min(UNANSWERED_MOST_SECONDS, usual * 2.0 ** min(fetched.unanswered, 8))
 
 
-def _after(before: Owner | Absent, answer: Owner | Absent) -> Owner | Absent:
+def _after(before: ChainLink | Absent, answer: ChainLink | Absent) -> ChainLink | Absent:
     """What is known after an answer.
 
     An owner whose kind is served no more was deleted with that. One that may not be read any more is what it was: to
     forget its annotations would make single pods of a gang.
     """
-    was_there = isinstance(before, Owner) or before.gone
+    was_there = isinstance(before, ChainLink) or before.gone
     if isinstance(answer, Absent) and answer.forbidden and was_there:
         if isinstance(before, Absent):
             return before

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
-from topo_scheduler.api.objects import Budget, Job, Node, ObjectMeta, PartialObject, Pod
+from topo_scheduler.api.objects import DisruptionBudget, Job, Node, ObjectMeta, PartialObject, Pod
 from topo_scheduler.api.storage import (
     CSIDriver,
     CSINode,
@@ -106,7 +106,7 @@ PODS = Resource("", "v1", "pods", "Pod", Pod)
 NODES = Resource("", "v1", "nodes", "Node", Node, namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", PartialObject, namespaced=False, metadata_only=True)
 POD_METADATA = Resource("", "v1", "pods", "Pod", PartialObject, metadata_only=True)
-BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", Budget)
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", DisruptionBudget)
 JOBS = Resource("batch", "v1", "jobs", "Job", Job)
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", PersistentVolumeClaim)

@@ -11,7 +11,7 @@ from topo_scheduler.kube.errors import passes, pause
 logger = logging.getLogger(__name__)
 
 
-class Backoff(tenacity.wait.wait_base):
+class RetryWait(tenacity.wait.wait_base):
     """:func:`pause` as a wait strategy of tenacity."""
 
     def __init__(self, first: float, longest: float) -> None:
@@ -49,7 +49,7 @@ def retrying(
 
     return tenacity.AsyncRetrying(
         sleep=asyncio.sleep,
-        wait=Backoff(first, longest),
+        wait=RetryWait(first, longest),
         stop=stop,
         retry=tenacity.retry_if_exception(passing),
         before_sleep=_tell,

@@ -9,7 +9,7 @@ import msgspec
 
 from topo_scheduler.api.groups import MOST_SPEC_BYTES, TOO_LONG, PodGroupObject
 from topo_scheduler.api.labels import PREFIX
-from topo_scheduler.api.objects import Budget, ObjectMeta
+from topo_scheduler.api.objects import DisruptionBudget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.api.storage import PersistentVolumeClaim
 
@@ -32,7 +32,7 @@ def slim_object(item: object) -> None:
     A budget then protects all pods of its namespace, a claim fits no volume that there is, and the pods of a PodGroup
     can't be placed.
     """
-    if isinstance(item, Budget) and _bytes(item.spec) > MOST_SPEC_BYTES:
+    if isinstance(item, DisruptionBudget) and _bytes(item.spec) > MOST_SPEC_BYTES:
         item.spec.selector = LabelSelector()
         item.status.disruptions_allowed = 0
     elif isinstance(item, PersistentVolumeClaim) and _bytes(item.spec) > MOST_SPEC_BYTES:

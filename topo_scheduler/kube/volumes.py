@@ -43,7 +43,7 @@ _claim = msgspec.json.Decoder(PersistentVolumeClaim)
 
 
 @dataclass(slots=True)
-class Written:
+class VolumeWriteResult:
     """What was written, with the resourceVersion it has since; and why the rest was not."""
 
     done: list[tuple[VolumeWrite, str]] = field(default_factory=list)
@@ -57,9 +57,9 @@ class VolumeWriter:
         self._client = client
         self._slots = FairSlots(CONCURRENCY, OF_NAMESPACE)
 
-    async def write(self, writes: Sequence[VolumeWrite]) -> Written:
+    async def write(self, writes: Sequence[VolumeWrite]) -> VolumeWriteResult:
         """Write in order, up to the first that fails."""
-        result = Written()
+        result = VolumeWriteResult()
         namespace = writes[0].claim[0] if writes else ""
         async with self._slots.slot(namespace):
             for write in writes:

@@ -13,7 +13,7 @@ Check = Callable[[], str]
 """Returns what is wrong, or an empty string."""
 
 
-class Answer(Enum):
+class ScrapeVerdict(Enum):
     """Whether a request for metrics is answered, as a status."""
 
     ALLOWED = 200
@@ -22,14 +22,14 @@ class Answer(Enum):
     UNAVAILABLE = 503
 
 
-Authorize = Callable[[str], Awaitable[Answer]]
+Authorize = Callable[[str], Awaitable[ScrapeVerdict]]
 """Says whether the bearer of a token may read metrics."""
 
 _REFUSALS: Final = {
-    Answer.UNAUTHENTICATED: "a token is needed that the API server knows: Authorization: Bearer TOKEN",
-    Answer.FORBIDDEN: "the owner of this token may not get /metrics; bind it to a ClusterRole with the verb get on"
-    " nonResourceURLs /metrics",
-    Answer.UNAVAILABLE: "the API server could not be asked about this token; try again later",
+    ScrapeVerdict.UNAUTHENTICATED: "a token is needed that the API server knows: Authorization: Bearer TOKEN",
+    ScrapeVerdict.FORBIDDEN: "the owner of this token may not get /metrics; bind it to a ClusterRole with the verb get"
+    " on nonResourceURLs /metrics",
+    ScrapeVerdict.UNAVAILABLE: "the API server could not be asked about this token; try again later",
 }
 
 
@@ -53,19 +53,19 @@ def application(
             return web.Response(status=405, text="405: Method Not Allowed", headers={"Allow": "GET, HEAD"})
         if path in checks:
             return _health(request, *checks[path])
-        allowed = await _authorized(request, authorize) if authorize is not None else Answer.ALLOWED
-        if allowed is not Answer.ALLOWED:
-            challenge = {"WWW-Authenticate": "Bearer"} if allowed is Answer.UNAUTHENTICATED else {}
+        allowed = await _authorized(request, authorize) if authorize is not None else ScrapeVerdict.ALLOWED
+        if allowed is not ScrapeVerdict.ALLOWED:
+            challenge = {"WWW-Authenticate": "Bearer"} if allowed is ScrapeVerdict.UNAUTHENTICATED else {}
             return web.Response(status=allowed.value, text=_REFUSALS[allowed] + "\n", headers=challenge)
         return web.Response(body=metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     return answer
 
 
-async def _authorized(request: web.BaseRequest, authorize: Authorize) -> Answer:
+async def _authorized(request: web.BaseRequest, authorize: Authorize) -> ScrapeVerdict:
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        return Answer.UNAUTHENTICATED
+        return ScrapeVerdict.UNAUTHENTICATED
     return await authorize(token.strip())
 
 

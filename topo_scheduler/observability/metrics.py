@@ -28,7 +28,7 @@ class DomainState:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenCounts:
     """What was written of the record and the audit log so far; nothing where they are not asked for."""
 
     record_bytes: int = 0
@@ -81,7 +81,7 @@ class Snapshot:
     api_bytes: int = 0
     events: dict[str, int] | None = None
     plugin_threads: int = 0
-    written: Written = Written()
+    written: WrittenCounts = WrittenCounts()
 
 
 class Metrics:
@@ -320,7 +320,7 @@ class _AtScrape(Collector):
         yield from _of_written(now.written)
 
 
-def _of_written(written: Written) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+def _of_written(written: WrittenCounts) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
     for name, text, value in (
         ("record_bytes", "Compressed bytes of the record.", written.record_bytes),
         ("record_calls", "Calls of the engine that were recorded.", written.record_calls),

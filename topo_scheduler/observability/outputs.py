@@ -6,8 +6,8 @@ from pathlib import Path
 from topo_scheduler.api.config import ConfigError
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.observability.audit_file import AuditFile, NotAppendable
-from topo_scheduler.observability.metrics import Written
-from topo_scheduler.observability.segment_writer import Bounds, NotWritable, SegmentWriter
+from topo_scheduler.observability.metrics import WrittenCounts
+from topo_scheduler.observability.segment_writer import NotWritable, SegmentLimits, SegmentWriter
 
 
 @dataclass(slots=True)
@@ -22,10 +22,10 @@ class Outputs:
         if self.audit is not None:
             self.audit.reopen()
 
-    def state(self) -> Written:
+    def state(self) -> WrittenCounts:
         """Return how it goes."""
         record, audit = self.record, self.audit
-        return Written(
+        return WrittenCounts(
             record_bytes=record.written if record is not None else 0,
             record_calls=record.lines if record is not None else 0,
             record_stopped=record is not None and bool(record.failed),
@@ -49,7 +49,7 @@ def open_outputs(config: SchedulerConfig) -> Outputs:
     outputs, asked = Outputs(), config.record
     try:
         if asked.directory:
-            bounds = Bounds(asked.max_bytes, asked.bytes_of_segment, asked.segment_age)
+            bounds = SegmentLimits(asked.max_bytes, asked.bytes_of_segment, asked.segment_age)
             outputs.record = SegmentWriter(Path(asked.directory), bounds)
         if config.audit_log.path:
             outputs.audit = AuditFile(config.audit_log.path)

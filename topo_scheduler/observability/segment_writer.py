@@ -36,7 +36,7 @@ class NotWritable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SegmentLimits:
     """Bytes of all segments together and of one, and the seconds after which another is begun."""
 
     directory_bytes: int
@@ -54,7 +54,7 @@ class _Begin:
 class SegmentWriter:
     """One directory, one writer. `begin` and `put` are called from one thread and never block."""
 
-    def __init__(self, directory: Path, bounds: Bounds) -> None:
+    def __init__(self, directory: Path, bounds: SegmentLimits) -> None:
         """Take the directory.
 
         Raises:

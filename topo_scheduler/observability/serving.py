@@ -65,7 +65,7 @@ class _Client:
 class _Connection(web.RequestHandler):
     """What serves a client once its handshake is over."""
 
-    def __init__(self, listener: "Listener", server: web.Server, client: _Client) -> None:
+    def __init__(self, listener: "Connections", server: web.Server, client: _Client) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -116,7 +116,7 @@ class _Connection(web.RequestHandler):
         self._client.end_after(LAST_SECONDS, self._client.abort)
 
 
-class Listener:
+class Connections:
     """Who is connected, and for how long they may be.
 
     Args:
@@ -194,7 +194,7 @@ async def serving(
     Raises:
         OSError: the port is taken.
     """
-    listener = Listener(handler, context)
+    listener = Connections(handler, context)
     sockets = await _listening(address, port)
     accepting = [asyncio.create_task(listener.accept(one)) for one in sockets]
     try:

@@ -19,16 +19,16 @@ from topo_scheduler.recording.calls import plain
 from topo_scheduler.recording.ear import Heard
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import (
-    Announce,
     Bind,
     BindOutcome,
+    EmitEvent,
     Evict,
     EvictionOutcome,
     Instruction,
     Nominate,
     PodRef,
     Preempt,
-    Tell,
+    RecordDecision,
 )
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.decision import Decision, Verdict
@@ -36,7 +36,7 @@ from topo_scheduler.state.decision import Decision, Verdict
 SCHEMA: Final = 1
 
 
-class Named(msgspec.Struct, omit_defaults=True):
+class AuditObject(msgspec.Struct, omit_defaults=True):
     """An object."""
 
     kind: str = ""
@@ -58,11 +58,11 @@ class Seated(msgspec.Struct, omit_defaults=True):
 class By(msgspec.Struct, omit_defaults=True, rename="camel"):
     """Who asked: the chain of owners, nearest first, and the ServiceAccount the pod runs as."""
 
-    owners: list[Named] = []
+    owners: list[AuditObject] = []
     service_account: str = ""
 
 
-class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
+class AuditEntry(msgspec.Struct, omit_defaults=True, kw_only=True):
     """A line. ``workload`` its name, ``id`` its identity: the uid of its owner, or its namespace and name.
 
     ``by`` who asked for it; where a pod is to give way, for the ``preemptor``.
@@ -76,7 +76,7 @@ class Entry(msgspec.Struct, omit_defaults=True, kw_only=True):
     id: str = ""
     pods: list[Seated] = []
     by: By | None = None
-    preemptor: Named | None = None
+    preemptor: AuditObject | None = None
     decision: int | None = None
     verdict: str = ""
     score: float | None = None
@@ -152,11 +152,11 @@ class Audit:
 
     def _asks(self, pod: Pod, lineage: Lineage | None) -> None:
         namespace, controller = pod.metadata.namespace, pod.metadata.controller
-        owners: list[Named] = []
+        owners: list[AuditObject] = []
         if lineage is not None:
-            owners = [Named(one.kind, one.namespace, one.name, one.uid) for one in lineage.owners]
+            owners = [AuditObject(one.kind, one.namespace, one.name, one.uid) for one in lineage.owners]
         elif controller is not None:  # those above are not known yet
-            owners = [Named(controller.kind, namespace, controller.name, controller.uid)]
+            owners = [AuditObject(controller.kind, namespace, controller.name, controller.uid)]
         key = (*(one.uid or one.name for one in owners), pod.spec.service_account_name)
         if len(self._shared) > 10_000:
             self._shared.clear()
@@ -210,7 +210,7 @@ class Audit:
 
     def _instruction(self, instruction: Instruction) -> None:
         match instruction:
-            case Announce(decision, _):
+            case RecordDecision(decision, _):
                 self._decided(decision)
             case Bind(pod):
                 self._flight[pod.uid] = instruction
@@ -221,15 +221,15 @@ class Audit:
                 self._of_pod("preempting", pod, node=node, reason=note, **self._gives_way(instruction))
             case Nominate(pod, node):
                 self._of_pod("nominated", pod, node=node)
-            case Tell(pod, _, reason, message) if reason is Reason.ROLLED_BACK:
+            case EmitEvent(pod, _, reason, message) if reason is Reason.ROLLED_BACK:
                 self._of_pod("rolled-back", pod, reason=message)
-            case Tell(pod, _, reason, message) if reason is Reason.FAILED_SCHEDULING and self._is_refused(pod):
+            case EmitEvent(pod, _, reason, message) if reason is Reason.FAILED_SCHEDULING and self._is_refused(pod):
                 self._of_pod("refused", pod, reason=message)
 
     def _gives_way(self, preempt: Preempt) -> dict[str, Any]:
         """Return for whom a pod is to give way, and who asked for that one."""
         pod = preempt.preemptor
-        return {"preemptor": Named("Pod", pod.namespace, pod.name, pod.uid), "by": self._asked.get(pod.uid)}
+        return {"preemptor": AuditObject("Pod", pod.namespace, pod.name, pod.uid), "by": self._asked.get(pod.uid)}
 
     def _is_refused(self, pod: PodRef) -> bool:
         found = self._engine.workloads.of_pod(pod.uid) if self._engine is not None else None
@@ -279,7 +279,7 @@ class Audit:
 
     def _write(self, kind: str, **fields: Any) -> None:
         now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._file.put(_ENCODER.encode(Entry(schema=SCHEMA, time=now, kind=kind, **fields)))
+        self._file.put(_ENCODER.encode(AuditEntry(schema=SCHEMA, time=now, kind=kind, **fields)))
 
 
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=plain)

@@ -16,7 +16,7 @@ from topo_scheduler.kube.sinks import Deleted
 from topo_scheduler.kube.storage import StorageSink, storage_sinks
 from topo_scheduler.recording.calls import SIGNATURES, Signature
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.extensions.extension import Guard, PluginError
+from topo_scheduler.scheduling.extensions.extension import PluginError, PluginGuard
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import Instruction
 from topo_scheduler.scheduling.intake.arrivals import Resolve
@@ -43,7 +43,7 @@ class Heard:
     raised: str = ""
 
 
-class Listener(Protocol):
+class CallListener(Protocol):
     """Who listens. It must not take long: decisions wait for it. One that raises hears nothing more."""
 
     def begins(self, engine: Engine) -> None:
@@ -65,7 +65,7 @@ class Listener(Protocol):
 class Ear:
     """Listens to one engine, for some listeners."""
 
-    def __init__(self, resolve: Resolve, epoch: float, listeners: Sequence[Listener]) -> None:
+    def __init__(self, resolve: Resolve, epoch: float, listeners: Sequence[CallListener]) -> None:
         self.epoch = epoch
         self._listeners = list(listeners)
         self.open: Heard | None = None
@@ -96,7 +96,7 @@ class Ear:
             self.open = None
             self.tell(lambda listener: listener.heard(heard))
 
-    def tell(self, what: Callable[[Listener], None]) -> None:
+    def tell(self, what: Callable[[CallListener], None]) -> None:
         """Tell each listener. Whatever one does wrong, scheduling goes on."""
         for listener in tuple(self._listeners):
             try:
@@ -110,7 +110,7 @@ class Ear:
 class OverheardGuard:
     """The guard of plugins, listened to."""
 
-    def __init__(self, inner: Guard, ear: Ear) -> None:
+    def __init__(self, inner: PluginGuard, ear: Ear) -> None:
         self.inner = inner
         self._ear = ear
 
@@ -146,7 +146,7 @@ class ObservedEngine(Engine):
         resolve: Resolve,
         extensions: Extensions | None,
         epoch: float,
-        listeners: Sequence[Listener],
+        listeners: Sequence[CallListener],
     ) -> None:
         self.ear = Ear(resolve, epoch, listeners)
         super().__init__(config, self.ear.resolve, extensions, epoch)
@@ -188,7 +188,7 @@ def new_engine(
     resolve: Resolve,
     extensions: Extensions | None,
     epoch: float,
-    listeners: Sequence[Listener] = (),
+    listeners: Sequence[CallListener] = (),
 ) -> Engine:
     """Return an engine; one that is listened to where anybody listens."""
     if not listeners:

@@ -48,7 +48,7 @@ class Header(msgspec.Struct, kw_only=True):
     plugins: list[PluginNote] = []
 
 
-class Line(msgspec.Struct, omit_defaults=True):
+class RecordLine(msgspec.Struct, omit_defaults=True):
     """A call.
 
     ``lineages`` those that ``owners`` names for the first time in this segment, ``owners`` what was answered for pods
@@ -87,7 +87,7 @@ class _Chain(msgspec.Struct, omit_defaults=True):
 
 _CHAIN: Final = msgspec.json.Decoder(_Chain)
 header_decoder: Final = decoder_of(Header)
-line_decoder: Final[msgspec.json.Decoder[Line]] = msgspec.json.Decoder(Line)
+line_decoder: Final[msgspec.json.Decoder[RecordLine]] = msgspec.json.Decoder(RecordLine)
 
 
 def encode_lineage(lineage: Lineage) -> bytes:

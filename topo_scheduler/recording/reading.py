@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from topo_scheduler.observability.segments import RecordError, SegmentFile, SegmentReader, segments_of
-from topo_scheduler.recording.lines import FORMAT, SCHEMA, Header, Line, Start, header_decoder, line_decoder
+from topo_scheduler.recording.lines import FORMAT, SCHEMA, Header, RecordLine, Start, header_decoder, line_decoder
 
 _START = msgspec.json.Decoder(Start)
 
@@ -21,7 +21,7 @@ class Segment:
     reader: SegmentReader
     _lines: Iterator[bytes]
 
-    def calls(self) -> Iterator[Line]:
+    def calls(self) -> Iterator[RecordLine]:
         """Yield the calls in order.
 
         Raises:

@@ -13,7 +13,7 @@ from topo_scheduler.observability.segment_writer import SegmentWriter
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import encode_arguments, encoder
 from topo_scheduler.recording.ear import Heard, ObservedEngine
-from topo_scheduler.recording.lines import CHECKPOINT, CONTINUED, TERM, Header, Line, encode_lineage
+from topo_scheduler.recording.lines import CHECKPOINT, CONTINUED, TERM, Header, RecordLine, encode_lineage
 from topo_scheduler.recording.stand_ins import encode_answer, notes_of
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.intake.understand import Lineage
@@ -57,7 +57,7 @@ class Recorder:
         """Hand over the line of a call."""
         if self.writer.failed:
             return
-        line = Line(heard.name, msgspec.Raw(self._arguments), clock=heard.clock, raised=heard.raised)
+        line = RecordLine(heard.name, msgspec.Raw(self._arguments), clock=heard.clock, raised=heard.raised)
         if heard.owners:
             line.owners = [self._number(lineage, line.lineages) for _, lineage in heard.owners]
         if heard.answers:
@@ -79,7 +79,7 @@ class Recorder:
     def ends(self) -> None:
         """The term is over: say so, or it would look as if it had been killed."""
         if self._engine is not None and not self.writer.failed:
-            self.writer.put(encoder.encode(Line(end=True)))
+            self.writer.put(encoder.encode(RecordLine(end=True)))
             self._engine = None
 
     # ------------------------------------------------------------ inside

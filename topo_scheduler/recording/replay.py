@@ -15,7 +15,7 @@ from topo_scheduler.observability.segments import RecordError, read_checkpoint
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import SIGNATURES, STORAGE_CALLS, call, decode_arguments
 from topo_scheduler.recording.difference import first_difference
-from topo_scheduler.recording.lines import CHECKPOINT, TERM, Header, Line, decode_lineage
+from topo_scheduler.recording.lines import CHECKPOINT, TERM, Header, RecordLine, decode_lineage
 from topo_scheduler.recording.reading import Segment, damaged, read_segments
 from topo_scheduler.recording.recorder import encode_out
 from topo_scheduler.recording.stand_ins import decode_answer, extensions_of
@@ -76,7 +76,7 @@ class _Answers:
         self._plugins: Iterator[msgspec.Raw] = iter(())
         self._clock: Iterator[float] = iter(())
 
-    def take(self, line: Line) -> None:
+    def take(self, line: RecordLine) -> None:
         """From here on answer from this line."""
         self.lineages += [decode_lineage(raw) for raw in line.lineages]
         self._owners, self._plugins, self._clock = iter(line.owners), iter(line.answers), iter(line.clock)
@@ -142,7 +142,7 @@ class _Run:
         """Forget what was numbered in the last one."""
         self._answers.lineages.clear()
 
-    def repeat(self, line: Line, arguments: list[Any]) -> tuple[str, str, str, str] | None:
+    def repeat(self, line: RecordLine, arguments: list[Any]) -> tuple[str, str, str, str] | None:
         """Make a call; return workload, field, recorded and replayed value of the first difference."""
         self._answers.take(line)
         raised, out = "", []

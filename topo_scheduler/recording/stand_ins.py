@@ -27,7 +27,7 @@ class PluginNote(msgspec.Struct, omit_defaults=True):
     size_rule: bool = False
 
 
-class Answer(msgspec.Struct, omit_defaults=True):
+class PluginAnswer(msgspec.Struct, omit_defaults=True):
     """An array of ``type`` in ``data``, a ``demand``, nothing, or a ``failure``: plugin, point, reason, why."""
 
     type: str = ""
@@ -91,16 +91,16 @@ def encode_answer(answer: object) -> bytes:
     """Return an answer, or the PluginError in place of one, as JSON."""
     if isinstance(answer, PluginError):
         why = str(answer).removeprefix(_PREFIX.format(answer.plugin, answer.point))
-        return encoder.encode(Answer(failure=(answer.plugin, answer.point, answer.reason, why)))
+        return encoder.encode(PluginAnswer(failure=(answer.plugin, answer.point, answer.reason, why)))
     if isinstance(answer, np.ndarray):
-        return encoder.encode(Answer(str(answer.dtype), answer.tobytes()))
+        return encoder.encode(PluginAnswer(str(answer.dtype), answer.tobytes()))
     assert answer is None or isinstance(answer, Demand)
-    return encoder.encode(Answer(demand=answer))
+    return encoder.encode(PluginAnswer(demand=answer))
 
 
 def decode_answer(raw: msgspec.Raw) -> object:
     """Return what `encode_answer` was given."""
-    answer = msgspec.json.decode(raw, type=Answer)
+    answer = msgspec.json.decode(raw, type=PluginAnswer)
     if answer.failure is not None:
         return PluginError(*answer.failure)
     if answer.type:

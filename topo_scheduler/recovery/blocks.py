@@ -14,12 +14,12 @@ import numpy as np
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
 from topo_scheduler.recovery.by_choice import free_nodes, have_seats, largest_block, together
-from topo_scheduler.recovery.ground import Ground
+from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction
 from topo_scheduler.recovery.looking import Look, Looking
 from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import may_move, restarts
-from topo_scheduler.recovery.seating import Leaver, leaver
+from topo_scheduler.recovery.seating import MovingPod, leaver
 from topo_scheduler.recovery.tracked import stamp
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.resources import GPU
@@ -37,14 +37,14 @@ class _Clearing:
     """Pods whose move gives a leaf a block of so many GPUs. ``leaf`` its number in the order of the fabric."""
 
     leaf: int
-    leavers: tuple[Leaver, ...]
+    leavers: tuple[MovingPod, ...]
     block: int
 
 
 class Blocks:
     """Nodes that might be set free."""
 
-    def __init__(self, ground: Ground, clock: Callable[[], float]) -> None:
+    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
         """``clock`` seconds, tells how long a step takes: see `looking`."""
         self.ground = ground
         self._looking = Looking(ground.engine.world, clock)
@@ -127,7 +127,7 @@ class Blocks:
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist()
         block = int(free[rows].sum())
         usable = [row for row in rows if nodes.ready[row] and not nodes.unschedulable[row] and not free[row]]
-        leavers: list[Leaver] = []
+        leavers: list[MovingPod] = []
         for row in sorted(usable, key=lambda row: (len(world.ledger.on_node(nodes.names[row])), row)):
             if block > largest or len(leavers) > most:
                 break
@@ -136,15 +136,15 @@ class Blocks:
                 block += int(nodes.allocatable[row, GPU])
         return _Clearing(leaf, tuple(leavers), block) if block > largest and len(leavers) <= most else None
 
-    def _too_soon(self, leavers: Sequence[Leaver]) -> bool:
+    def _too_soon(self, leavers: Sequence[MovingPod]) -> bool:
         """Whether so many pods can't be moved now, or one of these."""
         moved, limits, wall = self.ground.moved, self.ground.spec.limits, self.ground.epoch + self._now
         return bool(moved.lacking(len(leavers), "", limits, wall) or moved.resting(leavers, limits, wall))
 
-    def _movable(self, node: str) -> list[Leaver] | None:
+    def _movable(self, node: str) -> list[MovingPod] | None:
         """Return the pods with GPUs of a node; None where there are none, or one of them may not move."""
         engine = self.ground.engine
-        found: list[Leaver] = []
+        found: list[MovingPod] = []
         for uid in sorted(engine.world.ledger.on_node(node)):
             entry, one = engine.world.ledger.get(uid), leaver(engine, uid)
             if entry is None or not entry.amount(GPU):

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.recovery.seating import (
-    Leaver,
+    MovingPod,
     as_candidate,
     asked_again,
     count_promised,
@@ -37,9 +37,9 @@ LOOKED_AT: Final = 512
 """Pods, or workloads, that are looked at in one part."""
 
 
-def together(leavers: Iterable[Leaver]) -> list[list[Leaver]]:
+def together(leavers: Iterable[MovingPod]) -> list[list[MovingPod]]:
     """Return pods by the workloads that move as one, those that ask for most GPUs first."""
-    groups: dict[str, list[Leaver]] = {}
+    groups: dict[str, list[MovingPod]] = {}
     for one in leavers:
         groups.setdefault(one.workload.id, []).append(one)
     return sorted(groups.values(), key=lambda some: (-max(one.entry.amount(GPU) for one in some), some[0].workload.id))
@@ -49,7 +49,7 @@ def gang_seats(
     engine: Engine,
     workload: Workload,
     members: Sequence[Member],
-    others: Sequence[Leaver],
+    others: Sequence[MovingPod],
     avoided: Collection[str],
     migration: str,
     now: float,
@@ -86,7 +86,7 @@ def gang_seats(
     return _names(engine, place_members(groups, placement)) if _all_seated(engine, trial, others) else {}
 
 
-def have_seats(engine: Engine, leavers: Sequence[Leaver], avoided: Collection[str], now: float) -> bool:
+def have_seats(engine: Engine, leavers: Sequence[MovingPod], avoided: Collection[str], now: float) -> bool:
     """Return whether all of some pods have a place elsewhere. ``avoided`` nodes that are no target."""
     trial = Trial(engine.planner, engine.world.layout, now, neighbours=True)
     trial.remove(as_candidate(one) for one in leavers)
@@ -95,7 +95,7 @@ def have_seats(engine: Engine, leavers: Sequence[Leaver], avoided: Collection[st
     return _all_seated(engine, trial, leavers)
 
 
-def _all_seated(engine: Engine, trial: Trial, leavers: Sequence[Leaver]) -> bool:
+def _all_seated(engine: Engine, trial: Trial, leavers: Sequence[MovingPod]) -> bool:
     """Whether all have a place, none of them on a node that one of them leaves."""
     shut(engine, trial, {one.entry.node for one in leavers})
     return all(place_group(engine, trial, group) is not None for group in together(leavers))
@@ -145,7 +145,7 @@ def leaves_of(engine: Engine, nodes: Iterable[str]) -> int:
     return len({engine.world.leaf_of(node) for node in nodes})
 
 
-def fewer_leaves(engine: Engine, leavers: Sequence[Leaver], targets: Mapping[str, str]) -> bool:
+def fewer_leaves(engine: Engine, leavers: Sequence[MovingPod], targets: Mapping[str, str]) -> bool:
     """Return whether a gang lies in fewer leaves once some of its members are where they are to go."""
     members = leavers[0].workload.members.values()
     now = [member.node for member in members if member.node]
@@ -153,7 +153,9 @@ def fewer_leaves(engine: Engine, leavers: Sequence[Leaver], targets: Mapping[str
     return leaves_of(engine, then) < leaves_of(engine, now)
 
 
-def seats_of_whole(engine: Engine, members: Sequence[Leaver], avoided: Collection[str], now: float) -> dict[str, str]:
+def seats_of_whole(
+    engine: Engine, members: Sequence[MovingPod], avoided: Collection[str], now: float
+) -> dict[str, str]:
     """Return a node for each member of a gang as if it were placed now, by uid; empty without room.
 
     Of members that are alike those stay that run on nodes where one is to be.
@@ -206,7 +208,7 @@ def largest_block(engine: Engine, free: Int64) -> int:
     return int(np.add.reduceat(free[layout.order], layout.offsets[:-1]).max())
 
 
-def block_after(engine: Engine, leavers: Sequence[Leaver], targets: Mapping[str, str]) -> int:
+def block_after(engine: Engine, leavers: Sequence[MovingPod], targets: Mapping[str, str]) -> int:
     """Return the largest block of free nodes once pods have gone where they are to go."""
     world, free = engine.world, free_nodes(engine)
     nodes, held = world.nodes, world.held()[:, GPU].copy()

@@ -5,15 +5,15 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Cause, Migration, OtherPod, Phase
 from topo_scheduler.recovery.by_choice import block_after, fewer_leaves, free_nodes, largest_block
-from topo_scheduler.recovery.ground import Ground
-from topo_scheduler.recovery.seating import Leaver, leaver
+from topo_scheduler.recovery.ground import MigrationContext
+from topo_scheduler.recovery.seating import MovingPod, leaver
 from topo_scheduler.recovery.tracked import Tracked
 
 ALONE: Final = 30.0
 """Seconds in which all that must move as well must have seats."""
 
 
-def all_have_seats(ground: Ground, migration: Migration) -> bool:
+def all_have_seats(ground: MigrationContext, migration: Migration) -> bool:
     """Return whether those who must move as well have seats or are gone, and it is still waited for them."""
     if not migration.cause.by_choice:
         return True
@@ -27,7 +27,7 @@ def all_have_seats(ground: Ground, migration: Migration) -> bool:
     return all(one.uid in seated or ground.engine.world.ledger.get(one.uid) is None for one in status.others)
 
 
-def _moving(ground: Ground) -> dict[str, str]:
+def _moving(ground: MigrationContext) -> dict[str, str]:
     """Return the nodes of seats that are held for moves by choice, by the uid of the pod."""
     return {
         move.uid: move.to
@@ -38,7 +38,9 @@ def _moving(ground: Ground) -> dict[str, str]:
     }
 
 
-def useless(ground: Ground, migration: Migration, leavers: Sequence[Leaver], targets: Mapping[str, str]) -> str:
+def useless(
+    ground: MigrationContext, migration: Migration, leavers: Sequence[MovingPod], targets: Mapping[str, str]
+) -> str:
     """Return why a move by choice need not be, now that it is known where pods would go; empty where it is of use."""
     if not migration.cause.by_choice or migration.spec.makes_room_for:
         return ""
@@ -57,11 +59,11 @@ def useless(ground: Ground, migration: Migration, leavers: Sequence[Leaver], tar
     return "" if grows else "no larger block of free nodes would come of it"
 
 
-def _others(ground: Ground, named: Sequence[OtherPod]) -> list[Leaver]:
+def _others(ground: MigrationContext, named: Sequence[OtherPod]) -> list[MovingPod]:
     return [one for other in named if (one := leaver(ground.engine, other.uid)) is not None]
 
 
-def kept_free(ground: Ground, migration: Migration) -> set[str]:
+def kept_free(ground: MigrationContext, migration: Migration) -> set[str]:
     """Return the nodes that a move which makes a block of free nodes must leave free, or is to set free."""
     if migration.cause is not Cause.DEFRAGMENTATION or migration.spec.makes_room_for:
         return set()
@@ -71,7 +73,7 @@ def kept_free(ground: Ground, migration: Migration) -> set[str]:
     return left | {name for name, row in nodes.row_of.items() if free[row]}
 
 
-def no_use_now(ground: Ground, known: Tracked, now: float) -> tuple[str, str] | None:
+def no_use_now(ground: MigrationContext, known: Tracked, now: float) -> tuple[str, str] | None:
     """Return reason and text of why nobody more should be evicted for a move by choice; None where it is of use.
 
     From a node that has failed meanwhile they go in any case, as long as they have seats; what fails makes new ones.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from topo_scheduler.recovery.seating import Leaver, as_candidate, find_seats
+from topo_scheduler.recovery.seating import MovingPod, as_candidate, find_seats
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate
@@ -20,7 +20,7 @@ Worth = tuple[tuple[int, ...], float, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class RelocationRequest:
     """What a Migration asks for.
 
     ``avoided`` nodes that are no target; ``prepare`` what makes a copy of the state show the room it may use;
@@ -28,10 +28,10 @@ class Claim:
     """
 
     key: str
-    leavers: tuple[Leaver, ...]
+    leavers: tuple[MovingPod, ...]
     avoided: frozenset[str]
     prepare: Callable[[Trial], None]
-    rest: tuple[Leaver, ...] = ()
+    rest: tuple[MovingPod, ...] = ()
     moves_others: bool = False
 
     @property
@@ -40,13 +40,13 @@ class Claim:
         return self.leavers[0].workload.priority
 
     @property
-    def whole(self) -> "Claim":
+    def whole(self) -> "RelocationRequest":
         """Return the same for all of the gang."""
         return replace(self, leavers=(*self.leavers, *self.rest), rest=())
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SeatGrant:
     """What a Migration gets: a node for each pod by uid, none where there are no seats.
 
     ``others`` leave first, for the nodes ``to`` by uid; ``whole``: all of the gang moves. ``cost`` of either, in
@@ -54,18 +54,18 @@ class Share:
     """
 
     seats: Mapping[str, str] = field(default_factory=dict)
-    others: tuple[Leaver, ...] = ()
+    others: tuple[MovingPod, ...] = ()
     to: Mapping[str, str] = field(default_factory=dict)
     cost: float = 0.0
     whole: bool = False
 
 
-Shares = Mapping[str, Share]
+Shares = Mapping[str, SeatGrant]
 """By the key of the Migration."""
-NOTHING = Share()
+NOTHING = SeatGrant()
 
 
-def worth_of(engine: Engine, claims: Sequence[Claim], shares: Shares) -> Worth:
+def worth_of(engine: Engine, claims: Sequence[RelocationRequest], shares: Shares) -> Worth:
     """Return how good it is what all get: the less the better."""
     lack = lacking(claims, [claim.key for claim in claims if shares[claim.key].seats])
     cost = sum(shares[claim.key].cost for claim in claims)
@@ -73,14 +73,14 @@ def worth_of(engine: Engine, claims: Sequence[Claim], shares: Shares) -> Worth:
     return lack, cost, far
 
 
-def lacking(claims: Sequence[Claim], seated: Iterable[str]) -> tuple[int, ...]:
+def lacking(claims: Sequence[RelocationRequest], seated: Iterable[str]) -> tuple[int, ...]:
     """Return how many pods have no seats, by priority, the highest first."""
     levels, there = sorted({claim.priority for claim in claims}, reverse=True), set(seated)
     without = [claim for claim in claims if claim.key not in there]
     return tuple(sum(len(one.leavers) for one in without if one.priority == level) for level in levels)
 
 
-def distance(engine: Engine, claim: Claim, seats: Mapping[str, str]) -> int:
+def distance(engine: Engine, claim: RelocationRequest, seats: Mapping[str, str]) -> int:
     """Return how many levels lie between seats and the nearest leaf of the gang, summed; 0 where it is nowhere else."""
     going = {one.member.uid for one in claim.leavers}
     gang, world = claim.leavers[0].workload, engine.world
@@ -111,8 +111,8 @@ class Copies:
 
     def seats(
         self,
-        claim: Claim,
-        shares: Iterable[tuple[Claim, Share]],
+        claim: RelocationRequest,
+        shares: Iterable[tuple[RelocationRequest, SeatGrant]],
         gone: Sequence[Candidate] = (),
         shut: frozenset[str] = frozenset(),
     ) -> Mapping[str, str]:
@@ -130,7 +130,10 @@ class Copies:
         return self._known[key]
 
     def beside(
-        self, claim: Claim, shares: Iterable[tuple[Claim, Share]], gone: Sequence[Candidate] = ()
+        self,
+        claim: RelocationRequest,
+        shares: Iterable[tuple[RelocationRequest, SeatGrant]],
+        gone: Sequence[Candidate] = (),
     ) -> Callable[[Trial], None]:
         """Return what makes a copy show the room beside what others get."""
         came, left = placed(self.engine, shares)
@@ -142,7 +145,7 @@ class Copies:
 
         return prepare
 
-    def still(self, claim: Claim, share: Share, leaving: Sequence[Leaver]) -> bool:
+    def still(self, claim: RelocationRequest, share: SeatGrant, leaving: Sequence[MovingPod]) -> bool:
         """Return whether seats are still good, on the nodes that were found, once those are gone who leave first.
 
         ``leaving`` whoever leaves, for others as well.
@@ -166,12 +169,12 @@ class Copies:
         return bool(find_seats(engine, claim.leavers, claim.avoided, claim.key, self.now, prepare))
 
 
-def _is_there(engine: Engine, one: Leaver) -> bool:
+def _is_there(engine: Engine, one: MovingPod) -> bool:
     entry = engine.world.ledger.get(one.member.uid)
     return entry is not None and entry.row == one.entry.row
 
 
-def can_be(engine: Engine, shares: Sequence[tuple[Claim, Share]]) -> bool:
+def can_be(engine: Engine, shares: Sequence[tuple[RelocationRequest, SeatGrant]]) -> bool:
     """Return whether no node would hold more than it has: one may have a seat that others leave for another."""
     came, left = placed(engine, shares)
     left += [as_candidate(one) for claim, share in shares if share.whole for one in claim.rest]
@@ -188,7 +191,9 @@ def can_be(engine: Engine, shares: Sequence[tuple[Claim, Share]]) -> bool:
     )
 
 
-def placed(engine: Engine, shares: Iterable[tuple[Claim, Share]]) -> tuple[list[Candidate], list[Candidate]]:
+def placed(
+    engine: Engine, shares: Iterable[tuple[RelocationRequest, SeatGrant]]
+) -> tuple[list[Candidate], list[Candidate]]:
     """Return who comes, where it will be, and who leaves first, where it is: by what some Migrations get."""
     row_of = engine.world.nodes.row_of
     came: list[Candidate] = []

@@ -10,12 +10,12 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
 from topo_scheduler.recovery.by_choice import gang_seats, look_for_unread
-from topo_scheduler.recovery.ground import Ground
+from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods
 from topo_scheduler.recovery.looking import Look, Looking
 from topo_scheduler.recovery.naming import name_of
 from topo_scheduler.recovery.reading import may_move
-from topo_scheduler.recovery.seating import Leaver, leaver
+from topo_scheduler.recovery.seating import MovingPod, leaver
 from topo_scheduler.recovery.tracked import stamp
 from topo_scheduler.scheduling.moving.plan import MovePlan
 from topo_scheduler.scheduling.queueing.standing import lacking, least_of, order_of
@@ -30,7 +30,7 @@ AGAIN: Final = 300.0
 class Defragmenting:
     """Gangs for which room is to be made."""
 
-    def __init__(self, ground: Ground, clock: Callable[[], float]) -> None:
+    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
         """``clock`` seconds, tells how long a step takes: see `looking`."""
         self.ground = ground
         self._looking = Looking(ground.engine.world, clock)
@@ -105,7 +105,7 @@ class Defragmenting:
         ground.intended[create.key] = tuple(named)
         return create
 
-    def _under_way(self, members: list[Member], others: list[Leaver]) -> bool:
+    def _under_way(self, members: list[Member], others: list[MovingPod]) -> bool:
         """Whether a Migration holds seats for these members, or moves one of these pods, or is about to."""
         uids = {one.uid for one in members} | {one.member.uid for one in others}
         if any(other.uid in uids for named in self.ground.intended.values() for other in named):

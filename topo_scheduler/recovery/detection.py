@@ -13,7 +13,7 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Cause
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.health import NodeHealth, Problem, problem_of
+from topo_scheduler.recovery.health import NodeHealth, NodeProblem, problem_of
 
 MOST_DOUBLINGS: Final = 6
 GATHER: Final = 0.25
@@ -25,7 +25,7 @@ Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class DomainFailure:
     """Nodes that failed together. ``text`` a sentence, ``nodes`` in order of name, ``since`` in seconds."""
 
     cause: Cause
@@ -35,7 +35,7 @@ class Failure:
 
 
 @dataclass(slots=True)
-class _Node:
+class _WatchedNode:
     """A node. ``domains`` outermost first, as they were when its problem began, and while it has none as they are.
 
     ``since`` when its problem began; ``told`` which were confirmed since it was well, or was dead or not.
@@ -43,7 +43,7 @@ class _Node:
 
     health: NodeHealth
     domains: tuple[Path, ...] = ()
-    problem: Problem | None = None
+    problem: NodeProblem | None = None
     since: float = 0.0
     told: set[Cause] = field(default_factory=set)
 
@@ -76,7 +76,7 @@ class _Down:
 
 
 @dataclass(slots=True)
-class _Record:
+class _FailureRecord:
     """Failures that are not forgotten. ``until`` the end of the quarantine."""
 
     times: int = 0
@@ -89,11 +89,11 @@ class Detection:
 
     spec: RecoverySpec
     domains_of: Callable[[str], Sequence[Path]]
-    _nodes: dict[str, _Node] = field(default_factory=dict)
-    _failing: dict[str, _Node] = field(default_factory=dict)
+    _nodes: dict[str, _WatchedNode] = field(default_factory=dict)
+    _failing: dict[str, _WatchedNode] = field(default_factory=dict)
     _gone: dict[str, _Deleted] = field(default_factory=dict)
-    _records: dict[str, _Record] = field(default_factory=dict)
-    _by_pods: dict[str, Problem] = field(default_factory=dict)
+    _records: dict[str, _FailureRecord] = field(default_factory=dict)
+    _by_pods: dict[str, NodeProblem] = field(default_factory=dict)
     """What is wrong with nodes by their pods."""
     held: str = ""
     """Why nothing is begun at the moment; empty when there is no such reason."""
@@ -107,7 +107,7 @@ class Detection:
             self.gone(health.name, known.health.uid, now)
             known = None
         if known is None:
-            known = self._nodes[health.name] = _Node(health)
+            known = self._nodes[health.name] = _WatchedNode(health)
             self._gone.pop(health.name, None)
         known.health = health
         self._locate(known)
@@ -124,7 +124,7 @@ class Detection:
         self._gone[name] = _Deleted(now, known.domains, told=known.dead and not known.fresh)
         self._failing.pop(name, None)
 
-    def pods_tell(self, problems: Mapping[str, Problem], now: float) -> None:
+    def pods_tell(self, problems: Mapping[str, NodeProblem], now: float) -> None:
         """Take over what is wrong with nodes by their pods, by name."""
         before, self._by_pods = self._by_pods, dict(problems)
         for name in sorted(before.keys() | problems.keys()):
@@ -139,7 +139,7 @@ class Detection:
 
     # ------------------------------------------------------------ what failed
 
-    def due(self, now: float) -> list[Failure]:
+    def due(self, now: float) -> list[DomainFailure]:
         """Return what has failed for long enough by now, each failure once."""
         ripe = [name for name, node in self._failing.items() if self._ripe(node, now)]
         gone = self._deleted(now)
@@ -149,7 +149,7 @@ class Detection:
         self.held = self._cut_off(now)
         if self.held:
             return []
-        failures: list[Failure] = []
+        failures: list[DomainFailure] = []
         left = dict.fromkeys([*sorted(ripe), *sorted(gone)])
         several = len(self._failing) + len(self._gone) > 1
         down, sizes = (self._down(), self._sizes()) if several else ({}, {})
@@ -173,10 +173,10 @@ class Detection:
         waits = [node.since + self.spec.debounce for node in self._failing.values() if node.fresh]
         return min((*waits, *(at + GATHER for at in untold)), default=None)
 
-    def problem(self, name: str) -> Problem | None:
+    def problem(self, name: str) -> NodeProblem | None:
         """Return what is wrong with a node now; one that is not there was deleted."""
         known = self._nodes.get(name)
-        return known.problem if known is not None else Problem(Cause.DELETED, "was deleted")
+        return known.problem if known is not None else NodeProblem(Cause.DELETED, "was deleted")
 
     def names(self) -> set[str]:
         """Return the nodes that are known."""
@@ -204,12 +204,12 @@ class Detection:
         known = self._nodes.get(name)
         return known is not None and known.dead and self.lasts(name, now)
 
-    def reported(self, name: str, now: float) -> Failure | None:
+    def reported(self, name: str, now: float) -> DomainFailure | None:
         """Return the failure of a node that lasts and was reported before; None where it is well, or yet to be."""
         if name in self._gone or name in self._failing:
             known = self._nodes.get(name)
             return None if known is not None and known.fresh else self._single(name)
-        return None if name in self._nodes else Failure(Cause.DELETED, f"node {name} was deleted", (name,), now)
+        return None if name in self._nodes else DomainFailure(Cause.DELETED, f"node {name} was deleted", (name,), now)
 
     def health(self, name: str) -> NodeHealth | None:
         """Return what is known of a node."""
@@ -224,12 +224,12 @@ class Detection:
 
     # ------------------------------------------------------------ inside
 
-    def _locate(self, node: _Node) -> None:
+    def _locate(self, node: _WatchedNode) -> None:
         """Remember where a node without a problem is: later it may have no labels, or be gone."""
         if node.problem is None:
             node.domains = tuple(self.domains_of(node.health.name)) or node.domains
 
-    def _judge(self, node: _Node, now: float) -> None:
+    def _judge(self, node: _WatchedNode, now: float) -> None:
         name = node.health.name
         before, node.problem = node.problem, problem_of(node.health, self.spec) or self._by_pods.get(name)
         if node.problem is None:
@@ -245,7 +245,7 @@ class Detection:
             # thing may come and go while another lasts.
             self._failing[name] = node
 
-    def _ripe(self, node: _Node, now: float) -> bool:
+    def _ripe(self, node: _WatchedNode, now: float) -> bool:
         return node.fresh and node.since + self.spec.debounce <= now
 
     def _deleted(self, now: float) -> list[str]:
@@ -264,7 +264,7 @@ class Detection:
         node.told.add(node.problem.cause)
         if node.problem.cause is Cause.SCALE_DOWN:
             return  # nothing is wrong with it, if it stays after all
-        record = self._records.setdefault(name, _Record())
+        record = self._records.setdefault(name, _FailureRecord())
         record.times += 1
         record.until = now + self.spec.quarantine * 2 ** min(MOST_DOUBLINGS, record.times - 1)
 
@@ -275,14 +275,14 @@ class Detection:
             return ""
         return f"{dead} of {total} nodes are not ready: nothing is moved while that is so, as this side may be cut off"
 
-    def _single(self, name: str) -> Failure:
+    def _single(self, name: str) -> DomainFailure:
         if name in self._gone:
-            return Failure(Cause.DELETED, f"node {name} was deleted", (name,), self._gone[name].at)
+            return DomainFailure(Cause.DELETED, f"node {name} was deleted", (name,), self._gone[name].at)
         node = self._failing[name]
         assert node.problem is not None
-        return Failure(node.problem.cause, f"node {name} {node.problem.text}", (name,), node.since)
+        return DomainFailure(node.problem.cause, f"node {name} {node.problem.text}", (name,), node.since)
 
-    def _as_domain(self, name: str, down: Mapping[Path, _Down], sizes: Mapping[Path, int]) -> Failure | None:
+    def _as_domain(self, name: str, down: Mapping[Path, _Down], sizes: Mapping[Path, int]) -> DomainFailure | None:
         """Return the failure of the outermost domain of a node of which most nodes failed; None where there is none.
 
         ``sizes`` how many nodes each domain has, or had.
@@ -298,7 +298,7 @@ class Detection:
                 state = "not ready" if not gone else "gone" if gone == count else "gone or not ready"
                 text = f"{'/'.join(path)} failed: {count} of its {size} nodes are {state}"
                 since = min(self._since(one) for one in inside.fresh)
-                return Failure(Cause.DOMAIN, text, tuple(sorted(inside.fresh)), since)
+                return DomainFailure(Cause.DOMAIN, text, tuple(sorted(inside.fresh)), since)
         return None
 
     def _since(self, name: str) -> float:

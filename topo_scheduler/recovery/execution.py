@@ -7,7 +7,7 @@ import msgspec
 from topo_scheduler.api.migrations import Migration, Move, Phase
 from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.recovery.choosing import no_use_now
-from topo_scheduler.recovery.ground import Ground
+from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import EvictPod
 from topo_scheduler.recovery.seating import seat_of
 from topo_scheduler.recovery.spares import how_it_ended, why_no_seats
@@ -19,7 +19,7 @@ from topo_scheduler.state.workloads import Member, Stage
 class Execution:
     """The last phases."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: MigrationContext) -> None:
         self._ground = ground
 
     # ------------------------------------------------------------ evicting

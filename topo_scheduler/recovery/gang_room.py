@@ -14,11 +14,11 @@ import msgspec
 
 from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Move, OtherPod, Phase
 from topo_scheduler.recovery.by_choice import gang_seats, together, unread
-from topo_scheduler.recovery.ground import Ground
+from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.naming import makes_room_for, name_for
 from topo_scheduler.recovery.reading import may_move, rest_of_gang, restarts
-from topo_scheduler.recovery.seating import Leaver, leaver, move_of, vacant, who
+from topo_scheduler.recovery.seating import MovingPod, leaver, move_of, vacant, who
 from topo_scheduler.recovery.tracked import Condition, Tracked
 from topo_scheduler.scheduling.queueing.standing import lacking
 from topo_scheduler.state.workloads import Member, Stage, Workload
@@ -40,7 +40,7 @@ class _Others:
 class GangRoom:
     """Migrations with the reason ``PendingGang``."""
 
-    def __init__(self, ground: Ground) -> None:
+    def __init__(self, ground: MigrationContext) -> None:
         self._ground = ground
         self._first: dict[str, float] = {}
         """When a Migration whose gang is not known was seen first, by its uid; minus infinity where it was known."""
@@ -153,7 +153,7 @@ class GangRoom:
             return "the others did not leave in time"
         return ""
 
-    def _create(self, migration: Migration, some: Sequence[Leaver]) -> None:
+    def _create(self, migration: Migration, some: Sequence[MovingPod]) -> None:
         namespace = some[0].workload.namespace
         spec = MigrationSpec(
             cause=makes_room_for(migration.key, self._ground.engine.world.reader(namespace)),
@@ -235,7 +235,7 @@ class GangRoom:
         members: Sequence[Member],
         named: Sequence[OtherPod],
         now: float,
-    ) -> list[Leaver] | None:
+    ) -> list[MovingPod] | None:
         """Return the others that are still there; None while they are being read, or where it ended as useless."""
         others = self._leavers(known, named)
         if others is None:
@@ -249,7 +249,7 @@ class GangRoom:
             return None
         return others
 
-    def _leavers(self, known: Tracked, named: Sequence[OtherPod]) -> list[Leaver] | None:
+    def _leavers(self, known: Tracked, named: Sequence[OtherPod]) -> list[MovingPod] | None:
         """Return the others that are still there; None while they are being read."""
         engine = self._ground.engine
         uids = [other.uid for other in named if engine.world.ledger.get(other.uid) is not None]
@@ -258,7 +258,7 @@ class GangRoom:
             return None
         return [one for uid in uids if (one := leaver(engine, uid)) is not None]
 
-    def _wrong(self, known: Tracked, workload: Workload, others: Sequence[Leaver]) -> tuple[str, str] | None:
+    def _wrong(self, known: Tracked, workload: Workload, others: Sequence[MovingPod]) -> tuple[str, str] | None:
         """Return reason and text of why others can't be moved for a gang."""
         taken, leave = self._ground.others(known), {one.member.uid for one in others}
         for one in others:
@@ -274,7 +274,7 @@ class GangRoom:
         return None
 
     def _seats(
-        self, known: Tracked, workload: Workload, members: Sequence[Member], others: Sequence[Leaver], now: float
+        self, known: Tracked, workload: Workload, members: Sequence[Member], others: Sequence[MovingPod], now: float
     ) -> dict[str, str]:
         avoided = self._ground.detection.avoided(now)
         return dict(gang_seats(self._ground.engine, workload, members, others, avoided, known.migration.key, now))

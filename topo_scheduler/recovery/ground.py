@@ -9,9 +9,9 @@ from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.detection import Detection
 from topo_scheduler.recovery.finished import Finished
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods, TellMigration
-from topo_scheduler.recovery.limits import Limits
+from topo_scheduler.recovery.limits import MigrationLimits
 from topo_scheduler.recovery.moved import Moved
-from topo_scheduler.recovery.seating import Leaver, leaver, seat_of
+from topo_scheduler.recovery.seating import MovingPod, leaver, seat_of
 from topo_scheduler.recovery.tracked import Condition, Tracked, changed_status, spent, write
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
@@ -24,7 +24,7 @@ LEARNING: Final = "learning"
 """State of one for which pods are being read."""
 
 
-class Ground:
+class MigrationContext:
     """All Migrations that are not over, by namespace and name, and what they are looked at with."""
 
     def __init__(self, engine: Engine, detection: Detection, spec: RecoverySpec, epoch: float) -> None:
@@ -33,7 +33,7 @@ class Ground:
         self.detection = detection
         self.spec = spec
         self.epoch = epoch
-        self.limits = Limits()
+        self.limits = MigrationLimits()
         self.moved = Moved()
         self.finished = Finished()
         self.tracked: dict[str, Tracked] = {}
@@ -76,7 +76,7 @@ class Ground:
 
     # ------------------------------------------------------------ inside
 
-    def leavers(self, migration: Migration) -> list[Leaver]:
+    def leavers(self, migration: Migration) -> list[MovingPod]:
         """Return the pods of a Migration that are still there, and of which anything is known."""
         found = (leaver(self.engine, move.uid) for move in migration.status.moves)
         return [one for one in found if one is not None]
@@ -141,7 +141,7 @@ class Ground:
         """Whether Migrations are under way that make room for one."""
         return any(one.migration.spec.makes_room_for == migration.key for one in self.tracked.values())
 
-    def holds_back(self, migration: Migration, leavers: Sequence[Leaver], now: float) -> Condition | None:
+    def holds_back(self, migration: Migration, leavers: Sequence[MovingPod], now: float) -> Condition | None:
         """Return why a Migration must not begin now, as a condition. ``leavers`` pods that are moved by it."""
         cause, spec, wall = migration.cause, self.spec, self.epoch + now
         by_choice = cause.by_choice and not migration.spec.makes_room_for

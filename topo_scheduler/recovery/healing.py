@@ -6,10 +6,10 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
 from topo_scheduler.recovery.barrier import failure_of
-from topo_scheduler.recovery.detection import Failure
+from topo_scheduler.recovery.detection import DomainFailure
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods, Warn, WriteOutcome
 from topo_scheduler.recovery.naming import name_for
-from topo_scheduler.recovery.seating import Leaver, leaver
+from topo_scheduler.recovery.seating import MovingPod, leaver
 from topo_scheduler.recovery.tracked import stamp
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
@@ -22,7 +22,7 @@ BELIEVED: Final = 4
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _MigrationToCreate:
     """A Migration that is to be created. ``until`` when that may be tried again; ``taken`` whether its name was."""
 
     instruction: CreateMigration
@@ -44,14 +44,14 @@ class Healing:
     epoch: float
     moves_pod: Callable[[str], bool]
     fresh_name: Callable[[str, str], str]
-    _failures: list[Failure] = field(default_factory=list)
-    _binding: list[Failure] = field(default_factory=list)
+    _failures: list[DomainFailure] = field(default_factory=list)
+    _binding: list[DomainFailure] = field(default_factory=list)
     """Failures of nodes onto which pods are still being bound."""
     _awaited: set[str] = field(default_factory=set)
     _learned: set[str] = field(default_factory=set)
-    _wanted: dict[tuple[str, str], _Wanted] = field(default_factory=dict)
+    _wanted: dict[tuple[str, str], _MigrationToCreate] = field(default_factory=dict)
 
-    def failed(self, failures: Sequence[Failure]) -> None:
+    def failed(self, failures: Sequence[DomainFailure]) -> None:
         """Nodes failed."""
         self._failures += failures
 
@@ -108,7 +108,7 @@ class Healing:
 
     # ------------------------------------------------------------ inside
 
-    def _rename(self, wanted: _Wanted) -> None:
+    def _rename(self, wanted: _MigrationToCreate) -> None:
         """Give a Migration another name where someone else's has it; drop it where that one moves its pods."""
         one = wanted.instruction
         del self._wanted[one.namespace, one.name]
@@ -140,7 +140,7 @@ class Healing:
         """Make Migrations of all failures there are."""
         failures, self._failures = self._failures, []
         self._learned.clear()
-        by_workload: dict[tuple[str, str], list[tuple[Failure, Leaver]]] = {}
+        by_workload: dict[tuple[str, str], list[tuple[DomainFailure, MovingPod]]] = {}
         wanted = {pod.uid for one in self._wanted.values() for pod in one.instruction.spec.pods}
         out: list[Instruction] = []
         for failure in failures:
@@ -163,10 +163,10 @@ class Healing:
             except Exception as error:
                 out += failure_of(f"{found[0][1].workload.controller} in {namespace} on a failed node", error)
                 continue
-            self._wanted.setdefault((namespace, name), _Wanted(CreateMigration(namespace, name, spec)))
+            self._wanted.setdefault((namespace, name), _MigrationToCreate(CreateMigration(namespace, name, spec)))
         return out
 
-    def _spec(self, found: Sequence[tuple[Failure, Leaver]]) -> MigrationSpec:
+    def _spec(self, found: Sequence[tuple[DomainFailure, MovingPod]]) -> MigrationSpec:
         pods = sorted({one.member.uid: one.member.name for _, one in found}.items(), key=lambda item: item[1])
         return MigrationSpec(
             cause="; ".join(dict.fromkeys(failure.text for failure, _ in found)),
@@ -176,7 +176,7 @@ class Healing:
         )
 
 
-def _moves(one: Leaver, cause: Cause) -> bool:
+def _moves(one: MovingPod, cause: Cause) -> bool:
     """Return whether a pod on a failed node is moved: one that comes back, and may go for this cause."""
     occupant = one.entry.occupant
     fixed = occupant is None or occupant.fixed

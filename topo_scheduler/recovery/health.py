@@ -34,7 +34,7 @@ class NodeHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class NodeProblem:
     """What is wrong with a node. ``text`` continues "node x"."""
 
     cause: Cause
@@ -73,27 +73,27 @@ def read_health(node: Mapping[str, Any], spec: RecoverySpec, gpu_resources: tupl
     )
 
 
-def problem_of(health: NodeHealth, spec: RecoverySpec) -> Problem | None:
+def problem_of(health: NodeHealth, spec: RecoverySpec) -> NodeProblem | None:
     """Return what is wrong with a node; the worst, where it is several things."""
     because = f" ({health.reason})" if health.reason else ""
     if health.ready == "Unknown":
-        return Problem(Cause.UNREACHABLE, f"is unreachable{because}")
+        return NodeProblem(Cause.UNREACHABLE, f"is unreachable{because}")
     if health.ready == "False":
-        return Problem(Cause.NOT_READY, f"is not ready{because}")
+        return NodeProblem(Cause.NOT_READY, f"is not ready{because}")
     if health.out_of_service:
-        return Problem(Cause.NOT_READY, f"has the taint {OUT_OF_SERVICE}")
+        return NodeProblem(Cause.NOT_READY, f"has the taint {OUT_OF_SERVICE}")
     if health.conditions:
-        return Problem(Cause.CONDITION, f"has the condition {', '.join(health.conditions)}")
+        return NodeProblem(Cause.CONDITION, f"has the condition {', '.join(health.conditions)}")
     if health.missing:
         lost = ", ".join(f"{count} of {resource}" for resource, count in health.missing)
-        return Problem(Cause.GPUS, f"offers less than it has: {lost} missing")
+        return NodeProblem(Cause.GPUS, f"offers less than it has: {lost} missing")
     if health.links:
-        return Problem(Cause.LINKS, f"has degraded links: {health.links}")
+        return NodeProblem(Cause.LINKS, f"has degraded links: {health.links}")
     named = [taint for taint in health.taints if taint in spec.maintenance_taints]
     if health.cordoned and named:
-        return Problem(Cause.MAINTENANCE, f"is cordoned with the taint {named[0]}")
+        return NodeProblem(Cause.MAINTENANCE, f"is cordoned with the taint {named[0]}")
     if leaving := [taint for taint in health.taints if taint in spec.scale_down_taints]:
-        return Problem(Cause.SCALE_DOWN, f"is to be removed: it has the taint {leaving[0]}")
+        return NodeProblem(Cause.SCALE_DOWN, f"is to be removed: it has the taint {leaving[0]}")
     return None
 
 

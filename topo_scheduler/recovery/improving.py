@@ -12,13 +12,13 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
 from topo_scheduler.recovery.by_choice import LOOKED_AT, leaves_of, look_for_unread, seats_of_whole
-from topo_scheduler.recovery.ground import Ground
+from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods
 from topo_scheduler.recovery.looking import Look, Looking
 from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import may_move
 from topo_scheduler.recovery.room import cost_of
-from topo_scheduler.recovery.seating import Leaver, leaver
+from topo_scheduler.recovery.seating import MovingPod, leaver
 from topo_scheduler.recovery.tracked import stamp
 from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Stage, Workload
@@ -34,7 +34,7 @@ MOST_TRIED: Final = 4
 class Improving:
     """Gangs that might lie in fewer leaves."""
 
-    def __init__(self, ground: Ground, clock: Callable[[], float]) -> None:
+    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
         """``clock`` seconds, tells how long a step takes: see `looking`."""
         self.ground = ground
         self._looking = Looking(ground.engine.world, clock)
@@ -133,7 +133,7 @@ class Improving:
         ground.intended[create.key] = ()
         return create
 
-    def _worth_it(self, members: list[Leaver], now: float) -> bool:
+    def _worth_it(self, members: list[MovingPod], now: float) -> bool:
         """Whether a gang gains more by running faster than its pods lose by being moved, in GPU-seconds."""
         ends, spec = self.ground.engine.reserving.ends, self.ground.spec.improvement
         left = min((ends.of(one.member.uid, one.entry, now) - now for one in members), default=inf)

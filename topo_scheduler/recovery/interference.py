@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration
-from topo_scheduler.recovery.detection import Detection, Failure
+from topo_scheduler.recovery.detection import Detection, DomainFailure
 from topo_scheduler.scheduling.engine import Engine
 
 FIRST_PAUSE_SECONDS: Final = 10.0
@@ -45,7 +45,7 @@ class Interference:
             one.waits = True
         return nodes
 
-    def due(self, now: float) -> list[Failure]:
+    def due(self, now: float) -> list[DomainFailure]:
         """Return the failures whose pods need a Migration again."""
         self._lost = {key: one for key, one in self._lost.items() if self._needed(key[1])}
         nodes: dict[str, None] = {}

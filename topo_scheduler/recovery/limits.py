@@ -11,7 +11,7 @@ from topo_scheduler.api.recovery import RecoveryLimits
 HOUR: Final = 3600.0
 
 
-class Limits:
+class MigrationLimits:
     """Migrations that hold seats, and when each began; read from the objects, so that a restart forgets nothing."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ from topo_scheduler.recovery.barrier import STEP_OPERATIONS, failure_of
 from topo_scheduler.recovery.detection import Detection
 from topo_scheduler.recovery.execution import Execution
 from topo_scheduler.recovery.gang_room import GangRoom
-from topo_scheduler.recovery.ground import LEARNING, Ground
+from topo_scheduler.recovery.ground import LEARNING, MigrationContext
 from topo_scheduler.recovery.instructions import Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.interference import Interference
 from topo_scheduler.recovery.migration_memory import MigrationMemory
@@ -50,7 +50,7 @@ class Migrations:
         self, engine: Engine, detection: Detection, spec: RecoverySpec, epoch: float, clock: Callable[[], float]
     ) -> None:
         """``clock`` seconds, tells how long a step takes: see `searching`."""
-        self.ground = self._ground = Ground(engine, detection, spec, epoch)
+        self.ground = self._ground = MigrationContext(engine, detection, spec, epoch)
         self._planning = Planning(self._ground, clock)
         self._execution = Execution(self._ground)
         self._gang_room = GangRoom(self._ground)

@@ -6,7 +6,7 @@ from typing import Final
 from topo_scheduler.api.migrations import Cause, Migration, Move, Phase
 from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.recovery import RecoveryLimits
-from topo_scheduler.recovery.seating import Leaver
+from topo_scheduler.recovery.seating import MovingPod
 
 HOUR: Final = 3600.0
 LEAST: Final = 64
@@ -16,7 +16,7 @@ Key = tuple[str, str]
 """Namespace, and the gang or the controller of pods alone."""
 
 
-def key_of(one: Leaver) -> Key:
+def key_of(one: MovingPod) -> Key:
     """Return what a pod is moved as."""
     return one.workload.namespace, one.workload.id if one.workload.gang else one.workload.controller
 
@@ -79,7 +79,7 @@ class Moved:
         text = f"{lately} pods moved by choice within the last hour, {pods} would"
         return f"{text}: limits.movesPerHour is {limits.moves_per_hour}"
 
-    def resting(self, pods: Iterable[Leaver], limits: RecoveryLimits, wall: float) -> str:
+    def resting(self, pods: Iterable[MovingPod], limits: RecoveryLimits, wall: float) -> str:
         """Return which pod's workload was moved so lately that it is left alone, or an empty string."""
         self._forget(limits, wall)
         found = next((one.member.key for one in pods if key_of(one) in self._last), "")

@@ -15,7 +15,7 @@ from typing import Any, Final
 from topo_scheduler.api.migrations import MOST_OWNERS, Migration, MigrationOwner
 from topo_scheduler.api.objects import ObjectMeta, OwnerReference, Pod
 from topo_scheduler.kube.errors import KubeError
-from topo_scheduler.kube.owner_chains import Chain, Owner
+from topo_scheduler.kube.owner_chains import Chain, ChainLink
 from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -34,7 +34,7 @@ Start = Callable[[Coroutine[Any, Any, None], str], None]
 
 
 @dataclass(slots=True)
-class _Followed:
+class _MovedOwner:
     uid: str
     tops: dict[str, ObjectMeta | None] = field(default_factory=dict)
     """What stands below a topmost owner, by the controller it was read for; None where there is none, or not yet."""
@@ -69,7 +69,7 @@ class MovedOwners:
         self._read = read
         self._start = start
         self._changed = changed
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, _MovedOwner] = {}
         self._uids: frozenset[str] = frozenset()
         self._read_since: dict[str, None] = {}
         """Migrations of which an owner was read since `take_read`."""
@@ -85,7 +85,7 @@ class MovedOwners:
                 del self._followed[key]
                 self._note()
         for key, migration in there.items():
-            known = self._followed.setdefault(key, _Followed(migration.metadata.uid))
+            known = self._followed.setdefault(key, _MovedOwner(migration.metadata.uid))
             for owner in migration.status.owners:
                 if owner.uid not in known.tops and known.room() and not known.follows(owner.uid):
                     self._follow(key, owner.uid, partial(self._recorded, migration.metadata, owner))
@@ -132,7 +132,7 @@ class MovedOwners:
         known.reading.add(read)
         self._start(self._find(key, known, name, find, read), f"owner of {name} in Migration {key}")
 
-    async def _find(self, key: str, known: _Followed, name: str, find: Find, read: asyncio.Event) -> None:
+    async def _find(self, key: str, known: _MovedOwner, name: str, find: Find, read: asyncio.Event) -> None:
         """Find out what stands below a topmost owner, and follow that."""
         try:
             below = await find()
@@ -169,7 +169,7 @@ class MovedOwners:
         self._uids = frozenset(uid for known in self._followed.values() for uid in known.owners())
 
 
-def _recordable(known: _Followed) -> list[MigrationOwner]:
+def _recordable(known: _MovedOwner) -> list[MigrationOwner]:
     read = known.owners().values()
     owners = [MigrationOwner(owner.api_version, owner.kind, owner.name, owner.uid) for owner in read]
     return [owner for owner in owners if owner.fits]
@@ -191,6 +191,6 @@ def _below_topmost(pod: ObjectMeta, chain: Chain) -> ObjectMeta:
     return below[-1] if below[-1].controller is not None and chain.deleted else below[-2] if len(below) > 1 else pod
 
 
-def _metadata(owner: Owner) -> ObjectMeta:
+def _metadata(owner: ChainLink) -> ObjectMeta:
     references = [] if owner.controller is None else [owner.controller]
     return ObjectMeta(name=owner.name, namespace=owner.namespace, uid=owner.uid, owner_references=references)

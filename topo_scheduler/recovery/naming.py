@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from topo_scheduler.api.words import few_for
-from topo_scheduler.recovery.seating import Leaver
+from topo_scheduler.recovery.seating import MovingPod
 from topo_scheduler.state.workloads import Workload
 
 _NAME: Final = re.compile(r"[^a-z0-9-]+")
 
 
-def name_for(pods: Sequence[Leaver], occasion: str = "") -> str:
+def name_for(pods: Sequence[MovingPod], occasion: str = "") -> str:
     """Return the name of the Migration of these pods. ``occasion`` tells it from others of the same pods."""
     uids = {one.member.uid for one in pods}
     return name_of(pods[0].workload, [*sorted(uids), *filter(None, [occasion])])

@@ -7,8 +7,8 @@ from typing import Final
 from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.recovery.choosing import ALONE, all_have_seats, kept_free, useless
-from topo_scheduler.recovery.claims import Claim
-from topo_scheduler.recovery.ground import LEARNING, Ground
+from topo_scheduler.recovery.claims import RelocationRequest
+from topo_scheduler.recovery.ground import LEARNING, MigrationContext
 from topo_scheduler.recovery.reading import (
     Refused,
     Unlearned,
@@ -20,7 +20,7 @@ from topo_scheduler.recovery.reading import (
 )
 from topo_scheduler.recovery.room import helpers_of, neighbours_unread, restart_cost
 from topo_scheduler.recovery.searching import NEXT, Searching
-from topo_scheduler.recovery.seating import Leaver, find_seats, moves_of, vacant, who
+from topo_scheduler.recovery.seating import MovingPod, find_seats, moves_of, vacant, who
 from topo_scheduler.recovery.spares import (
     may_give_way,
     may_use_spares,
@@ -29,7 +29,7 @@ from topo_scheduler.recovery.spares import (
     take_back,
     why_no_seats,
 )
-from topo_scheduler.recovery.together import Together, Turn
+from topo_scheduler.recovery.together import PlanningTurn, Together
 from topo_scheduler.recovery.tracked import Condition, Tracked, with_targets
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -56,7 +56,7 @@ class _Looked:
     whole: bool = False
 
 
-def _free_of(turn: Turn, leavers: Sequence[Leaver]) -> dict[str, str]:
+def _free_of(turn: PlanningTurn, leavers: Sequence[MovingPod]) -> dict[str, str]:
     """Return the seats that one gets without others' moving, nor members of its gang that need not."""
     share = turn.share
     free = share is not None and not share.others and share.seats.keys() == {one.member.uid for one in leavers}
@@ -66,7 +66,7 @@ def _free_of(turn: Turn, leavers: Sequence[Leaver]) -> dict[str, str]:
 class Planning:
     """The first phases."""
 
-    def __init__(self, ground: Ground, clock: Callable[[], float]) -> None:
+    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
         self._ground = ground
         self._searching = Searching(ground, clock)
         self._together = Together(ground, clock, self._claim)
@@ -124,7 +124,7 @@ class Planning:
         else:
             self._hold(known, leavers, now)
 
-    def _hold(self, known: Tracked, leavers: Sequence[Leaver], now: float) -> None:
+    def _hold(self, known: Tracked, leavers: Sequence[MovingPod], now: float) -> None:
         """Hold seats for the pods that leave, if there are any; what has no use ends."""
         migration = known.migration
         heals = may_use_spares(self._ground, migration, now)
@@ -169,7 +169,7 @@ class Planning:
         self._ground.moved.begin(migration, len(moves), self._ground.epoch + now)
         self._ground.write(known, now, Phase.RESERVING, moves, held)
 
-    def _make_room(self, known: Tracked, leavers: Sequence[Leaver], state: object, now: float) -> _Looked | None:
+    def _make_room(self, known: Tracked, leavers: Sequence[MovingPod], state: object, now: float) -> _Looked | None:
         """Return seats that others must leave first, or have the whole gang move; None while it is searched.
 
         Whatever is cheaper: see `room`.
@@ -197,7 +197,7 @@ class Planning:
         return self._ask_others(known, leavers, room.seats, room.others, state, now)
 
     def _planned_room(
-        self, known: Tracked, leavers: Sequence[Leaver], state: object, turn: Turn | None, now: float
+        self, known: Tracked, leavers: Sequence[MovingPod], state: object, turn: PlanningTurn | None, now: float
     ) -> _Looked | None:
         """Return what was planned for several at once, if it was; else what is found for this one alone."""
         if turn is None or turn.share is None or not turn.final:
@@ -212,7 +212,7 @@ class Planning:
         return self._ask_others(known, leavers, share.seats, share.others, state, now)
 
     def _restart(
-        self, known: Tracked, whole: Sequence[Leaver], targets: Mapping[str, str], state: object, now: float
+        self, known: Tracked, whole: Sequence[MovingPod], targets: Mapping[str, str], state: object, now: float
     ) -> _Looked:
         """Have all of a gang move."""
         moves = with_targets(moves_of(self._ground.engine, whole), targets)
@@ -224,9 +224,9 @@ class Planning:
     def _ask_others(
         self,
         known: Tracked,
-        leavers: Sequence[Leaver],
+        leavers: Sequence[MovingPod],
         seats: Mapping[str, str],
-        others: Sequence[Leaver],
+        others: Sequence[MovingPod],
         state: object,
         now: float,
     ) -> _Looked:
@@ -293,14 +293,14 @@ class Planning:
         enough = enough or may_use_spares(self._ground, migration, now)
         return enough and not migration.spec.makes_room_for
 
-    def _may_restart(self, migration: Migration, leavers: Sequence[Leaver]) -> list[Leaver]:
+    def _may_restart(self, migration: Migration, leavers: Sequence[MovingPod]) -> list[MovingPod]:
         """Return the rest of a gang, if all of it may start again elsewhere."""
         rest = rest_of_gang(self._ground.engine, leavers)
         return rest if migration.cause.of_node and all(may_move(one) for one in rest) else []
 
-    def _claim(self, migration: Migration, leavers: Sequence[Leaver], now: float) -> Claim:
+    def _claim(self, migration: Migration, leavers: Sequence[MovingPod], now: float) -> RelocationRequest:
         """Return what a Migration asks for."""
-        return Claim(
+        return RelocationRequest(
             migration.key,
             tuple(leavers),
             frozenset(self._avoided(migration, leavers, now)),
@@ -309,21 +309,21 @@ class Planning:
             self._moves_others(migration, now),
         )
 
-    def _seats(self, known: Tracked, leavers: Sequence[Leaver], now: float) -> dict[str, str]:
+    def _seats(self, known: Tracked, leavers: Sequence[MovingPod], now: float) -> dict[str, str]:
         migration = known.migration
         avoided, prepare = self._avoided(migration, leavers, now), opening(self._ground, migration, now)
         return dict(find_seats(self._ground.engine, leavers, avoided, migration.key, now, prepare))
 
-    def _avoided(self, migration: Migration, leavers: Sequence[Leaver], now: float) -> set[str]:
+    def _avoided(self, migration: Migration, leavers: Sequence[MovingPod], now: float) -> set[str]:
         """Return the nodes that are no target."""
         named = (one for one in leavers if migration.names(one.member.name, one.member.uid))
         avoided = self._ground.detection.avoided(now) | {one.entry.node for one in named}
         return avoided | avoided_nodes(self._ground.engine, migration.spec.avoid) | kept_free(self._ground, migration)
 
-    def _searches(self, leavers: Sequence[Leaver]) -> Condition:
+    def _searches(self, leavers: Sequence[MovingPod]) -> Condition:
         text = f"nothing is free for {len(leavers)} pods where the rules allow them; who else might move is searched"
         return Condition("Reserved", status=False, reason="Searching", message=text)
 
-    def _no_room(self, leavers: Sequence[Leaver]) -> Condition:
+    def _no_room(self, leavers: Sequence[MovingPod]) -> Condition:
         text = f"no room for {len(leavers)} pods where the rules allow them; it is looked for again when room comes"
         return Condition("Reserved", status=False, reason="NoRoom", message=text)

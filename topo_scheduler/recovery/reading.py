@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.words import quoted
-from topo_scheduler.recovery.seating import Leaver, leaver
+from topo_scheduler.recovery.seating import MovingPod, leaver
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -31,7 +31,9 @@ class Unlearned(Exception):
         return [pod.uid for pod in self.pods]
 
 
-def read_pods(engine: Engine, migration: Migration, learned: Collection[str], taken: Mapping[str, str]) -> list[Leaver]:
+def read_pods(
+    engine: Engine, migration: Migration, learned: Collection[str], taken: Mapping[str, str]
+) -> list[MovingPod]:
     """Return the pods a Migration names.
 
     Args:
@@ -54,7 +56,7 @@ def read_pods(engine: Engine, migration: Migration, learned: Collection[str], ta
     uids = _uids(engine, migration)
     if not uids:
         raise Refused(Phase.CANCELLED, "NothingToMove", "the pods are gone already")
-    found: list[Leaver] = []
+    found: list[MovingPod] = []
     unlearned: list[PodRef] = []
     for uid, name in uids.items():
         if uid in taken:
@@ -77,7 +79,7 @@ def read_pods(engine: Engine, migration: Migration, learned: Collection[str], ta
     return found
 
 
-def _rest_of_gang(engine: Engine, found: Sequence[Leaver], learned: Collection[str]) -> list[Leaver]:
+def _rest_of_gang(engine: Engine, found: Sequence[MovingPod], learned: Collection[str]) -> list[MovingPod]:
     """Return the other bound members of a gang that can't go on with a new one."""
     if not restarts(found[0]):
         return []
@@ -91,26 +93,26 @@ def _rest_of_gang(engine: Engine, found: Sequence[Leaver], learned: Collection[s
     return rest
 
 
-def restarts(one: Leaver) -> bool:
+def restarts(one: MovingPod) -> bool:
     """Whether all of a pod's gang must start again when it goes."""
     return one.workload.gang and one.workload.request.on_failure == OnFailure.RESTART_GANG
 
 
-def rest_of_gang(engine: Engine, found: Sequence[Leaver]) -> list[Leaver]:
+def rest_of_gang(engine: Engine, found: Sequence[MovingPod]) -> list[MovingPod]:
     """Return the bound members of a gang beside these; none where they are no gang."""
     gang, named = found[0].workload, {one.member.uid for one in found}
     members = (member for member in gang.members.values() if gang.gang and member.uid not in named)
     return [one for member in members if (one := leaver(engine, member.uid)) is not None]
 
 
-def may_move(one: Leaver) -> bool:
+def may_move(one: MovingPod) -> bool:
     """Whether enough is known of a pod to move it, and it comes back."""
     occupant = one.entry.occupant
     fixed = occupant is None or occupant.fixed or occupant.terminating
     return one.member.controlled and bool(one.member.cls.amounts) and not fixed and one.workload.request.movable
 
 
-def policy_of(leavers: Sequence[Leaver], migration: Migration) -> str:
+def policy_of(leavers: Sequence[MovingPod], migration: Migration) -> str:
     """Return what becomes of the places of pods: `OnFailure`. Who asks for a move does not ask to shrink."""
     gang = leavers[0].workload
     wanted = gang.request.on_failure if gang.gang else OnFailure.REPLACE
@@ -118,7 +120,7 @@ def policy_of(leavers: Sequence[Leaver], migration: Migration) -> str:
     return OnFailure.REPLACE if wanted == OnFailure.SHRINK and not lost else wanted
 
 
-def check_comes_back(one: Leaver) -> None:
+def check_comes_back(one: MovingPod) -> None:
     """See that somebody would make a pod again, elsewhere.
 
     Raises:
@@ -131,7 +133,7 @@ def check_comes_back(one: Leaver) -> None:
         raise Refused(Phase.FAILED, "Fixed", f"pod {name} belongs to its node: it stays")
 
 
-def _check(one: Leaver, migration: Migration) -> None:
+def _check(one: MovingPod, migration: Migration) -> None:
     name = one.member.name
     check_comes_back(one)
     if one.member.withdrawn:

@@ -19,14 +19,14 @@ from typing import Final
 from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.naming import makes_room_for, name_for
-from topo_scheduler.recovery.seating import Groups, Leaver, asked_again, leaver, place_members, trial_without
+from topo_scheduler.recovery.seating import Groups, MovingPod, asked_again, leaver, place_members, trial_without
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.moving.machine import GoneError
 from topo_scheduler.scheduling.moving.plan import as_candidates, by_domain, makes_room, seat_again
 from topo_scheduler.scheduling.parts import whole
-from topo_scheduler.scheduling.placing.ask import Ask, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, WHOLE, Candidates
 from topo_scheduler.state.resources import GPU
@@ -46,36 +46,36 @@ Key = tuple[int, float, int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Relocation:
     """A node for each pod that leaves, by uid; and who moves before, ``to`` which nodes, by uid as well."""
 
     seats: dict[str, str]
-    others: tuple[Leaver, ...]
+    others: tuple[MovingPod, ...]
     cost: float
     to: dict[str, str]
 
 
-def cost_of(one: Leaver, wall: float) -> float:
+def cost_of(one: MovingPod, wall: float) -> float:
     """Return what it costs to move a pod, in GPU-seconds. ``wall`` seconds since the epoch."""
     occupant, interval = one.entry.occupant, one.workload.request.checkpoint_interval
     ran = max(0.0, wall - occupant.started) if occupant is not None else 0.0
     return max(1, one.entry.amount(GPU)) * (RESTART + (min(ran, interval) if interval else ran))
 
 
-def restart_cost(survivors: Sequence[Leaver]) -> float:
+def restart_cost(survivors: Sequence[MovingPod]) -> float:
     """Return what it costs to move the members of a gang that is broken already: what they ran is lost either way."""
     return sum(max(1, one.entry.amount(GPU)) * RESTART for one in survivors)
 
 
 def find_room(
     engine: Engine,
-    leavers: Sequence[Leaver],
+    leavers: Sequence[MovingPod],
     avoided: Collection[str],
     taken: Collection[str],
     migration: str,
     now: float,
     wall: float,
-) -> Room | None:
+) -> Relocation | None:
     """Return the cheapest moves that make room for members of a gang, at once; None where none are found.
 
     The arguments are those of `look_for_room`.
@@ -86,14 +86,14 @@ def find_room(
 
 def look_for_room(
     engine: Engine,
-    leavers: Sequence[Leaver],
+    leavers: Sequence[MovingPod],
     avoided: Collection[str],
     taken: Collection[str],
     migration: str,
     now: float,
     wall: float,
     prepare: Callable[[Trial], None] = lambda _: None,
-) -> Iterator[Room | None]:
+) -> Iterator[Relocation | None]:
     """Look for the cheapest moves that make room for members of a gang: yield None after each part, and what is found.
 
     Args:
@@ -128,13 +128,13 @@ def look_for_room(
 
 def looked_again(
     engine: Engine,
-    leavers: Sequence[Leaver],
+    leavers: Sequence[MovingPod],
     avoided: Collection[str],
     migration: str,
     now: float,
     wall: float,
-    room: Room,
-) -> Room | None:
+    room: Relocation,
+) -> Relocation | None:
     """Return the same moves as things are now, None where they make no room any more; as `look_for_room` otherwise."""
     candidates = engine.moving.movable(leavers[0].workload)
     number = {pod.occupant.uid: at for at, pod in enumerate(candidates.pods)}
@@ -160,15 +160,15 @@ def _room(
     candidates: Candidates,
     chosen: Sequence[int],
     wall: float,
-) -> Room:
+) -> Relocation:
     names, (placement, rows) = engine.world.nodes.names, found
     others = leavers_of(engine, candidates, chosen)
     seats = {uid: names[row] for uid, row in place_members(groups, placement).items()}
     to = {candidates.pods[number].occupant.uid: names[row] for number, row in zip(chosen, rows, strict=True)}
-    return Room(seats, others, key_of(others, wall)[1], to)
+    return Relocation(seats, others, key_of(others, wall)[1], to)
 
 
-def neighbours_unread(engine: Engine, leavers: Sequence[Leaver]) -> list[PodRef]:
+def neighbours_unread(engine: Engine, leavers: Sequence[MovingPod]) -> list[PodRef]:
     """Return pods in the leaves of a gang that an earlier process placed: whether they may move is not known yet."""
     world, gang = engine.world, leavers[0].workload
     homes = {*(one.entry.node for one in leavers), *(member.node for member in gang.members.values())}
@@ -188,7 +188,7 @@ def neighbours_unread(engine: Engine, leavers: Sequence[Leaver]) -> list[PodRef]
 
 
 def _tried(
-    engine: Engine, trial: Trial, ask: Ask, candidates: Candidates, chosen: Sequence[int]
+    engine: Engine, trial: Trial, ask: PlacementQuery, candidates: Candidates, chosen: Sequence[int]
 ) -> tuple[Placement, list[int]] | None:
     """Return the place of the gang if a set of pods went, and each of them has one then, with the rows of those."""
     pods = [candidates.pods[number] for number in chosen]
@@ -214,7 +214,7 @@ def _tried(
 def _sets(
     engine: Engine,
     trial: Trial,
-    ask: Ask,
+    ask: PlacementQuery,
     candidates: Candidates,
     avoided: Collection[str],
     taken: Collection[str],
@@ -265,13 +265,13 @@ def units_of(candidates: Candidates) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(units))
 
 
-def leavers_of(engine: Engine, candidates: Candidates, chosen: Sequence[int]) -> tuple[Leaver, ...]:
+def leavers_of(engine: Engine, candidates: Candidates, chosen: Sequence[int]) -> tuple[MovingPod, ...]:
     """Return candidates as pods that leave."""
     found = (leaver(engine, candidates.pods[number].occupant.uid) for number in chosen)
     return tuple(one for one in found if one is not None)
 
 
-def key_of(others: Sequence[Leaver], wall: float) -> Key:
+def key_of(others: Sequence[MovingPod], wall: float) -> Key:
     """Return what sets are ordered by: highest priority, cost, size, names. ``wall`` seconds since the epoch."""
     priority = max((one.entry.occupant.priority for one in others if one.entry.occupant is not None), default=0)
     return priority, sum(cost_of(one, wall) for one in others), len(others), tuple(sorted(o.member.key for o in others))
@@ -279,7 +279,7 @@ def key_of(others: Sequence[Leaver], wall: float) -> Key:
 
 def helpers_of(
     migration: Migration,
-    others: Sequence[Leaver],
+    others: Sequence[MovingPod],
     fresh_name: Callable[[str, str], str],
     reader: Callable[[str], str],
 ) -> list[CreateMigration]:
@@ -291,7 +291,7 @@ def helpers_of(
         fresh_name: gives a name that no Migration of a namespace has had, from a proposal.
         reader: gives the reader of what is written in a namespace; see `few_for`.
     """
-    by_workload: dict[str, list[Leaver]] = {}
+    by_workload: dict[str, list[MovingPod]] = {}
     for one in others:
         by_workload.setdefault(one.workload.id, []).append(one)
     out = []

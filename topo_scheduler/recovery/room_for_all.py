@@ -20,11 +20,21 @@ from itertools import groupby, product
 from math import inf
 from typing import Final
 
-from topo_scheduler.recovery.claims import NOTHING, Claim, Copies, Share, Shares, can_be, lacking, placed, worth_of
+from topo_scheduler.recovery.claims import (
+    NOTHING,
+    Copies,
+    RelocationRequest,
+    SeatGrant,
+    Shares,
+    can_be,
+    lacking,
+    placed,
+    worth_of,
+)
 from topo_scheduler.recovery.room import EXACT as EXACT_MOVES
 from topo_scheduler.recovery.room import (
     Key,
-    Room,
+    Relocation,
     cost_of,
     every_set,
     key_of,
@@ -52,11 +62,11 @@ MOST_IN_GROUPS: Final = 2000
 MOST_ASKED: Final = 5000
 """Times the planner is asked for seats for those that are planned together."""
 
-MaybeParts = Generator[None, None, dict[str, Share] | None]
+MaybeParts = Generator[None, None, dict[str, SeatGrant] | None]
 """Yields after each part of the work."""
-Beside = Sequence[tuple[Claim, Share]]
+Beside = Sequence[tuple[RelocationRequest, SeatGrant]]
 """What other Migrations get."""
-Ways = Sequence[Claim | None]
+Ways = Sequence[RelocationRequest | None]
 """Who is to have seats, as it is or whole, of each Migration; None for one that waits."""
 
 
@@ -76,7 +86,7 @@ class _Movable:
     sets: tuple[tuple[Key, tuple[int, ...]], ...]
 
 
-def room_for_all(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others) -> MaybeParts:
+def room_for_all(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, others: Others) -> MaybeParts:
     """Return what each gets if others may move; None where that is for each to find out by itself.
 
     Args:
@@ -97,7 +107,7 @@ def room_for_all(copies: Copies, claims: Sequence[Claim], free: Shares, others: 
         return None
 
 
-def _movable(copies: Copies, claims: Sequence[Claim], others: Others, beside: Beside) -> _Movable | None:
+def _movable(copies: Copies, claims: Sequence[RelocationRequest], others: Others, beside: Beside) -> _Movable | None:
     """Return who might move for any of these; None where nobody may, or too many to try all sets."""
     engine = copies.engine
     asks = [claim for claim in claims if claim.moves_others]
@@ -119,7 +129,7 @@ def _movable(copies: Copies, claims: Sequence[Claim], others: Others, beside: Be
     return _Movable(candidates, ((key_of((), others.wall), ()), *sorted(keyed)))
 
 
-def _own(claims: Iterable[Claim]) -> set[str]:
+def _own(claims: Iterable[RelocationRequest]) -> set[str]:
     """Return the pods of the workloads that ask."""
     return {uid for claim in claims for uid in claim.leavers[0].workload.members}
 
@@ -127,7 +137,7 @@ def _own(claims: Iterable[Claim]) -> set[str]:
 # ---------------------------------------------------------------- all together
 
 
-def _in_groups(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others) -> MaybeParts:
+def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, others: Others) -> MaybeParts:
     """Return what each gets if more and more of them are planned together, the others staying with what they have."""
     end = copies.asked + MOST_IN_GROUPS
     first = yield from one_by_one(copies, claims, free, others, end)
@@ -135,7 +145,7 @@ def _in_groups(copies: Copies, claims: Sequence[Claim], free: Shares, others: Ot
         return None
     shares = first
 
-    def lacks(claim: Claim) -> bool:
+    def lacks(claim: RelocationRequest) -> bool:
         return not shares[claim.key].seats or shares[claim.key].cost > 0.0
 
     for claim in claims:
@@ -152,7 +162,9 @@ def _in_groups(copies: Copies, claims: Sequence[Claim], free: Shares, others: Ot
     return shares
 
 
-def _together(copies: Copies, claims: Sequence[Claim], known: Shares, others: Others, beside: Beside) -> Parts:
+def _together(
+    copies: Copies, claims: Sequence[RelocationRequest], known: Shares, others: Others, beside: Beside
+) -> Parts:
     """Return what each gets, at best, ``beside`` what others do. ``known`` what it would get otherwise."""
     movable = _movable(copies, claims, others, beside)
     shares = {claim.key: known[claim.key] for claim in claims}
@@ -173,21 +185,27 @@ def _together(copies: Copies, claims: Sequence[Claim], known: Shares, others: Ot
     return shares
 
 
-def _lacking(claims: Sequence[Claim], ways: Ways) -> tuple[int, ...]:
+def _lacking(claims: Sequence[RelocationRequest], ways: Ways) -> tuple[int, ...]:
     return lacking(claims, [way.key for way in ways if way is not None])
 
 
-def _restarts(claims: Sequence[Claim], ways: Ways) -> float:
+def _restarts(claims: Sequence[RelocationRequest], ways: Ways) -> float:
     return sum(restart_cost(claim.rest) for claim, way in zip(claims, ways, strict=True) if _is_whole(claim, way))
 
 
-def _is_whole(claim: Claim, way: Claim | None) -> bool:
+def _is_whole(claim: RelocationRequest, way: RelocationRequest | None) -> bool:
     return way is not None and len(way.leavers) > len(claim.leavers)
 
 
 def _cheapest(
-    copies: Copies, claims: Sequence[Claim], ways: Ways, movable: _Movable, wall: float, beside: Beside, end: int
-) -> Generator[None, None, dict[str, Share] | None]:
+    copies: Copies,
+    claims: Sequence[RelocationRequest],
+    ways: Ways,
+    movable: _Movable,
+    wall: float,
+    beside: Beside,
+    end: int,
+) -> Generator[None, None, dict[str, SeatGrant] | None]:
     """Return what each gets by the first set of others that makes room; None where none does."""
     near = [way for claim, way in zip(claims, ways, strict=True) if way is not None and not _is_whole(claim, way)]
     helped = [claim for claim in near if claim.moves_others]
@@ -224,8 +242,8 @@ class _Leaving:
     def __init__(
         self,
         copies: Copies,
-        wanted: Sequence[Claim],
-        helped: Sequence[Claim],
+        wanted: Sequence[RelocationRequest],
+        helped: Sequence[RelocationRequest],
         beside: Beside,
         candidates: Candidates,
         chosen: Sequence[int],
@@ -247,7 +265,7 @@ class _Leaving:
         asks = min(self._helped, key=lambda claim: claim.priority)
         avoided = frozenset[str]().union(*(claim.avoided for claim in self._wanted))
         trial = trial_without(engine, asks.leavers, avoided, asks.key, self._copies.now, neighbours=True)
-        seated = [(claim, Share(seats[claim.key])) for claim in self._wanted]
+        seated = [(claim, SeatGrant(seats[claim.key])) for claim in self._wanted]
         came, left = placed(engine, [*self._beside, *seated])
         trial.remove([*left, *pods])
         trial.restore(came)
@@ -282,27 +300,27 @@ class _Leaving:
 
 
 def _shares(
-    copies: Copies, claims: Sequence[Claim], ways: Ways, seats: Seats, leaving: _Leaving, wall: float
-) -> dict[str, Share]:
+    copies: Copies, claims: Sequence[RelocationRequest], ways: Ways, seats: Seats, leaving: _Leaving, wall: float
+) -> dict[str, SeatGrant]:
     shares = dict.fromkeys((claim.key for claim in claims), NOTHING)
     for claim, way in zip(claims, ways, strict=True):
         if way is None:
             continue
         if _is_whole(claim, way):
-            shares[claim.key] = Share(seats[claim.key], cost=restart_cost(claim.rest), whole=True)
+            shares[claim.key] = SeatGrant(seats[claim.key], cost=restart_cost(claim.rest), whole=True)
             continue
         numbers = [number for number, key in leaving.for_whom.items() if key == claim.key]
         others = leavers_of(copies.engine, leaving.candidates, numbers)
         to = {leaving.candidates.pods[number].occupant.uid: leaving.to[number] for number in numbers}
-        shares[claim.key] = Share(seats[claim.key], others, to, sum(cost_of(one, wall) for one in others))
+        shares[claim.key] = SeatGrant(seats[claim.key], others, to, sum(cost_of(one, wall) for one in others))
     return shares
 
 
 # ---------------------------------------------------------------- one after the other
 
 
-def _in_turn(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others) -> MaybeParts:
-    rivals: list[tuple[Claim, Claim]] = []
+def _in_turn(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, others: Others) -> MaybeParts:
+    rivals: list[tuple[RelocationRequest, RelocationRequest]] = []
     for claim in claims:
         if not free[claim.key].seats:
             found = yield from rivals_of(copies, claims, free, claim)
@@ -319,8 +337,8 @@ def _in_turn(copies: Copies, claims: Sequence[Claim], free: Shares, others: Othe
             continue
         rest = [(one, free[one.key]) for one in claims if one is not claim and one is not rival]
         seats = copies.seats(claim, rest)
-        swapped = {**free, claim.key: Share(seats)}
-        swapped[rival.key] = Share(copies.seats(rival, [*rest, (claim, swapped[claim.key])]))
+        swapped = {**free, claim.key: SeatGrant(seats)}
+        swapped[rival.key] = SeatGrant(copies.seats(rival, [*rest, (claim, swapped[claim.key])]))
         yield
         shares = yield from one_by_one(copies, claims, swapped, others, end)
         if shares is None:
@@ -331,7 +349,9 @@ def _in_turn(copies: Copies, claims: Sequence[Claim], free: Shares, others: Othe
     return best
 
 
-def one_by_one(copies: Copies, claims: Sequence[Claim], free: Shares, others: Others, end: float = inf) -> MaybeParts:
+def one_by_one(
+    copies: Copies, claims: Sequence[RelocationRequest], free: Shares, others: Others, end: float = inf
+) -> MaybeParts:
     """Return what each gets if those without seats look for room one after the other, beside what all others get.
 
     None where so much would have to be tried that ``copies.asked`` comes to ``end``.
@@ -350,16 +370,20 @@ def one_by_one(copies: Copies, claims: Sequence[Claim], free: Shares, others: Ot
             seats = copies.seats(claim.whole, beside)
             yield
             if seats:
-                shares[claim.key] = Share(seats, cost=restart_cost(claim.rest), whole=True)
+                shares[claim.key] = SeatGrant(seats, cost=restart_cost(claim.rest), whole=True)
                 continue
         if room is not None:
-            shares[claim.key] = Share(room.seats, room.others, room.to, room.cost)
+            shares[claim.key] = SeatGrant(room.seats, room.others, room.to, room.cost)
     return shares
 
 
 def _room(
-    copies: Copies, claim: Claim, beside: Sequence[tuple[Claim, Share]], others: Others, end: float
-) -> Generator[None, None, Room | None]:
+    copies: Copies,
+    claim: RelocationRequest,
+    beside: Sequence[tuple[RelocationRequest, SeatGrant]],
+    others: Others,
+    end: float,
+) -> Generator[None, None, Relocation | None]:
     moving = {one.member.uid for _, share in beside for one in share.others}
     failed = _own([one for one, _ in beside])
     came, left = placed(copies.engine, beside)

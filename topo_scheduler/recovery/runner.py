@@ -19,9 +19,9 @@ from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.client import Client, decode
 from topo_scheduler.kube.errors import KubeError, NotFound
 from topo_scheduler.kube.events import EventRecorder, ObjectReference
-from topo_scheduler.kube.evictions import EvictionOutcome, Evictor
+from topo_scheduler.kube.evictions import EvictionStatus, Evictor
 from topo_scheduler.kube.fair_slots import FairSlots
-from topo_scheduler.kube.migrations import MigrationWriter, Unreadable, Written
+from topo_scheduler.kube.migrations import MigrationWrite, MigrationWriter, Unreadable
 from topo_scheduler.kube.owners import OwnerDirectory
 from topo_scheduler.kube.podstatus import PodStatusWriter
 from topo_scheduler.kube.resources import PODS
@@ -77,11 +77,11 @@ IN_FLIGHT: Final = 16
 IN_FLIGHT_OF_NAMESPACE: Final = 6
 """Evictions and reads of pods at once, in all and of one namespace, whose webhooks may not answer."""
 _OUTCOMES: Final = {
-    Written.WRITTEN: WriteOutcome.WRITTEN,
-    Written.STALE: WriteOutcome.STALE,
-    Written.GONE: WriteOutcome.GONE,
-    Written.FORBIDDEN: WriteOutcome.FORBIDDEN,
-    Written.FAILED: WriteOutcome.FAILED,
+    MigrationWrite.WRITTEN: WriteOutcome.WRITTEN,
+    MigrationWrite.STALE: WriteOutcome.STALE,
+    MigrationWrite.GONE: WriteOutcome.GONE,
+    MigrationWrite.FORBIDDEN: WriteOutcome.FORBIDDEN,
+    MigrationWrite.FAILED: WriteOutcome.FAILED,
 }
 _pod = msgspec.json.Decoder(Pod)
 
@@ -471,11 +471,11 @@ class RecoveryRunner:
             grace = 0 if evict.force else None
             result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, grace=grace, recheck=recheck)
         self._metrics.recovery_evictions.labels(result.outcome.value).inc()
-        goes = result.outcome in (EvictionOutcome.EVICTED, EvictionOutcome.GONE)
+        goes = result.outcome in (EvictionStatus.EVICTED, EvictionStatus.GONE)
         level = logging.INFO if goes else logging.WARNING
         log.log(level, "moving %s/%s: %s %s", pod.namespace, pod.name, result.outcome.value, result.message)
         self._evicted(evict, goes=goes, reason=_why_not(result.outcome, result.message), message=result.message)
-        if evict.force and result.outcome is EvictionOutcome.EVICTED:
+        if evict.force and result.outcome is EvictionStatus.EVICTED:
             # Only now: a webhook on statuses may not answer, and must not hold up the Migration.
             await self._statuses.mark_failed(pod.namespace, pod.name, pod.uid)
 
@@ -521,11 +521,11 @@ class RecoveryRunner:
         return found if found.metadata.uid == pod.uid else None
 
 
-def _why_not(outcome: EvictionOutcome, message: str) -> str:
-    if outcome is EvictionOutcome.WITHDRAWN:
+def _why_not(outcome: EvictionStatus, message: str) -> str:
+    if outcome is EvictionStatus.WITHDRAWN:
         return "OwnerNotConfirmed"
-    if outcome is EvictionOutcome.BLOCKED:
+    if outcome is EvictionStatus.BLOCKED:
         return "DisruptionBudget"
-    if outcome is EvictionOutcome.FAILED:
+    if outcome is EvictionStatus.FAILED:
         return "Forbidden" if "cannot create resource" in message else "EvictionFailed"
     return ""

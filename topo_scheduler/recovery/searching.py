@@ -9,9 +9,9 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Phase
-from topo_scheduler.recovery.ground import Ground
-from topo_scheduler.recovery.room import Room, look_for_room, looked_again
-from topo_scheduler.recovery.seating import Leaver
+from topo_scheduler.recovery.ground import MigrationContext
+from topo_scheduler.recovery.room import Relocation, look_for_room, looked_again
+from topo_scheduler.recovery.seating import MovingPod
 from topo_scheduler.recovery.tracked import Tracked
 from topo_scheduler.scheduling.parts import Parts
 
@@ -28,9 +28,9 @@ LEAST_PAUSE: Final = 1.0
 
 
 @dataclass(slots=True)
-class _Search:
+class _SlicedSearch:
     key: str
-    parts: Parts[Room]
+    parts: Parts[Relocation]
     state: object
     asked: float
     spent: float = 0.0
@@ -41,7 +41,7 @@ class _Search:
 class Searched:
     """How a search ended: what was found, if anything; else ``state`` on which it looked, and when to look again."""
 
-    room: Room | None
+    room: Relocation | None
     state: object
     again: float
 
@@ -49,10 +49,10 @@ class Searched:
 class Searching:
     """One search at a time. ``clock`` tells how long a step has searched; if it stands still, all is done in one."""
 
-    def __init__(self, ground: Ground, clock: Callable[[], float]) -> None:
+    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
         self._ground = ground
         self._clock = clock
-        self._search: _Search | None = None
+        self._search: _SlicedSearch | None = None
         self._stepped = -inf
 
     def drop(self, known: Tracked) -> None:
@@ -61,7 +61,7 @@ class Searching:
             self._search = None
 
     def step(
-        self, known: Tracked, leavers: Sequence[Leaver], avoided: frozenset[str], state: object, now: float
+        self, known: Tracked, leavers: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
     ) -> Searched | None:
         """Search for a Migration, on from where it was; None while that is not done.
 
@@ -91,7 +91,7 @@ class Searching:
         return Searched(room, search.state, now + max(LEAST_PAUSE, PAUSE * search.spent))
 
     def _mine(
-        self, known: Tracked, leavers: Sequence[Leaver], avoided: frozenset[str], state: object, now: float
+        self, known: Tracked, leavers: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
     ) -> bool:
         """Return whether the search is that of a Migration; it is begun where there is none."""
         ground, key, search = self._ground, known.migration.key, self._search
@@ -102,8 +102,8 @@ class Searching:
                 return False
             search = None
         if search is None or search.parts.stale:
-            parts: Parts[Room] = Parts(ground.engine.world)
+            parts: Parts[Relocation] = Parts(ground.engine.world)
             taken = set(ground.others(known))
             parts.begin(look_for_room(ground.engine, leavers, avoided, taken, key, now, ground.epoch + now))
-            self._search = _Search(key, parts, state, now)
+            self._search = _SlicedSearch(key, parts, state, now)
         return True

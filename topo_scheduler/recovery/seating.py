@@ -16,13 +16,13 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
-from topo_scheduler.scheduling.placing.ask import Ask, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat, requests_of
 from topo_scheduler.scheduling.rules.neighbours import looks_around
 from topo_scheduler.state.classes import Cap, PodClass
-from topo_scheduler.state.ledger import Entry
+from topo_scheduler.state.ledger import LedgerEntry
 from topo_scheduler.state.occupants import Occupant
 from topo_scheduler.state.resources import Amounts
 from topo_scheduler.state.workloads import Member, Stage, Workload
@@ -33,28 +33,28 @@ _NOBODY: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True
 
 
 @dataclass(frozen=True, slots=True)
-class Leaver:
+class MovingPod:
     """A pod that is to move, and what it holds."""
 
     workload: Workload
     member: Member
-    entry: Entry
+    entry: LedgerEntry
 
 
-def leaver(engine: Engine, uid: str) -> Leaver | None:
+def leaver(engine: Engine, uid: str) -> MovingPod | None:
     """Return a bound pod of ours; None for any other."""
     found, entry = engine.workloads.of_pod(uid), engine.world.ledger.get(uid)
     if found is None or entry is None or found[1].stage is not Stage.BOUND:
         return None
-    return Leaver(found[0], found[1], entry)
+    return MovingPod(found[0], found[1], entry)
 
 
-def who(leavers: Sequence[Leaver]) -> str:
+def who(leavers: Sequence[MovingPod]) -> str:
     """Return the names of some pods, for people."""
     return few_of([one.member.key for one in leavers])
 
 
-def moves_of(engine: Engine, leavers: Sequence[Leaver]) -> list[Move]:
+def moves_of(engine: Engine, leavers: Sequence[MovingPod]) -> list[Move]:
     """Return what a Migration keeps of pods that are to move, without targets; in order of rank and name."""
     ordered = sorted(leavers, key=lambda one: (one.member.index is None, one.member.index or 0, one.member.name))
     return [move_of(engine, one.workload, one.member, one.entry.amounts, from_=one.entry.node) for one in ordered]
@@ -96,7 +96,7 @@ def seat_of(migration: str, namespace: str, move: Move) -> ReservedSeat:
 
 def find_seats(
     engine: Engine,
-    leavers: Sequence[Leaver],
+    leavers: Sequence[MovingPod],
     avoided: Collection[str],
     migration: str,
     now: float,
@@ -124,7 +124,7 @@ def find_seats(
     return found
 
 
-def _together(leavers: Sequence[Leaver]) -> list[list[Leaver]]:
+def _together(leavers: Sequence[MovingPod]) -> list[list[MovingPod]]:
     """Members of a gang are placed together, others each for itself."""
     if leavers and leavers[0].workload.gang:
         return [list(leavers)]
@@ -133,7 +133,7 @@ def _together(leavers: Sequence[Leaver]) -> list[list[Leaver]]:
 
 def trial_without(
     engine: Engine,
-    leavers: Sequence[Leaver],
+    leavers: Sequence[MovingPod],
     avoided: Collection[str],
     migration: str,
     now: float,
@@ -165,7 +165,7 @@ def shut(engine: Engine, trial: Trial, names: Collection[str]) -> None:
     nodes.charge_all(rows, np.maximum(nodes.allocatable[rows] - nodes.requested[rows], 0))
 
 
-def place_group(engine: Engine, trial: Trial, group: Sequence[Leaver]) -> list[int] | None:
+def place_group(engine: Engine, trial: Trial, group: Sequence[MovingPod]) -> list[int] | None:
     """Return the row of each of some pods that are placed together, and let them be there; None without room."""
     try:
         groups, ask = asked_again(engine, group)
@@ -180,7 +180,7 @@ def place_group(engine: Engine, trial: Trial, group: Sequence[Leaver]) -> list[i
     return rows
 
 
-def asked_again(engine: Engine, group: Sequence[Leaver]) -> tuple[Groups, Ask]:
+def asked_again(engine: Engine, group: Sequence[MovingPod]) -> tuple[Groups, PlacementQuery]:
     """Return what is asked for pods of one workload once they are gone, and them by class."""
     workload, members = group[0].workload, [one.member for one in group]
     groups, _, _ = engine.attempts.groups(workload, members)
@@ -216,7 +216,7 @@ def _in_exchange(
 
 def ask_without(
     engine: Engine, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], members: Sequence[Member]
-) -> Ask:
+) -> PlacementQuery:
     """Return what is asked for members of a workload once they are gone."""
     ask = engine.attempts.ask(workload, groups, (), engine.world.layout)
     gone = {member.uid for member in members}
@@ -229,7 +229,7 @@ def ask_without(
     return replace(ask, running=sorted(rows))
 
 
-def as_candidate(one: Leaver) -> Candidate:
+def as_candidate(one: MovingPod) -> Candidate:
     """Return a pod as trials know pods."""
     occupant = one.entry.occupant or replace(_NOBODY, uid=one.member.uid)
     return Candidate(occupant, one.entry.row, one.entry.amounts, one.entry.profile, 0, NO_GANG, -1)

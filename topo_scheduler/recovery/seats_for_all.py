@@ -14,7 +14,16 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import combinations
 from typing import Final
 
-from topo_scheduler.recovery.claims import NOTHING, Claim, Copies, Share, Shares, distance, lacking, worth_of
+from topo_scheduler.recovery.claims import (
+    NOTHING,
+    Copies,
+    RelocationRequest,
+    SeatGrant,
+    Shares,
+    distance,
+    lacking,
+    worth_of,
+)
 from topo_scheduler.scheduling.preemption.victims import Candidate
 
 EXACT: Final = 4
@@ -22,14 +31,14 @@ EXACT: Final = 4
 MOST_ASKED: Final = 100
 """Times the planner is asked for seats for one set of Migrations, of one copy of the state."""
 
-Parts = Generator[None, None, dict[str, Share]]
+Parts = Generator[None, None, dict[str, SeatGrant]]
 """Yields after each part of the work."""
 Seats = Mapping[str, Mapping[str, str]]
 """A node for each pod, by the key of the Migration and uid."""
 Accepts = Callable[[Seats], Generator[None, None, bool]]
 
 
-def free_seats(copies: Copies, claims: Sequence[Claim]) -> Parts:
+def free_seats(copies: Copies, claims: Sequence[RelocationRequest]) -> Parts:
     """Return what each gets without others' moving. ``claims`` in the order in which they would take seats."""
     shares = yield from in_order(copies, claims)
     short = yield from _short(copies, claims, shares)
@@ -47,19 +56,19 @@ def free_seats(copies: Copies, claims: Sequence[Claim]) -> Parts:
     return shares
 
 
-def in_order(copies: Copies, claims: Sequence[Claim]) -> Parts:
+def in_order(copies: Copies, claims: Sequence[RelocationRequest]) -> Parts:
     """Return what each gets if it takes the best that those before have left."""
-    shares: dict[str, Share] = {}
+    shares: dict[str, SeatGrant] = {}
     for at, claim in enumerate(claims):
         seats = copies.seats(claim, [(other, shares[other.key]) for other in claims[:at]])
-        shares[claim.key] = Share(seats) if seats else NOTHING
+        shares[claim.key] = SeatGrant(seats) if seats else NOTHING
         yield
     return shares
 
 
 def rivals_of(
-    copies: Copies, claims: Sequence[Claim], shares: Shares, one: Claim
-) -> Generator[None, None, list[Claim]]:
+    copies: Copies, claims: Sequence[RelocationRequest], shares: Shares, one: RelocationRequest
+) -> Generator[None, None, list[RelocationRequest]]:
     """Return the Migrations without whose seats one would have seats, or nearer ones; yields after each part."""
     own, found = shares[one.key].seats, []
     for rival in claims:
@@ -73,7 +82,9 @@ def rivals_of(
     return found
 
 
-def _short(copies: Copies, claims: Sequence[Claim], shares: Shares) -> Generator[None, None, list[Claim]]:
+def _short(
+    copies: Copies, claims: Sequence[RelocationRequest], shares: Shares
+) -> Generator[None, None, list[RelocationRequest]]:
     """Return those who would have seats if they were alone, or nearer ones."""
     found = []
     for claim in claims:
@@ -88,15 +99,17 @@ def _short(copies: Copies, claims: Sequence[Claim], shares: Shares) -> Generator
     return found
 
 
-def _best(copies: Copies, claims: Sequence[Claim], beside: Sequence[tuple[Claim, Share]]) -> Parts:
+def _best(
+    copies: Copies, claims: Sequence[RelocationRequest], beside: Sequence[tuple[RelocationRequest, SeatGrant]]
+) -> Parts:
     for some in _subsets(claims):
         found = yield from place_all(copies, some, beside)
         if found is not None:
-            return {claim.key: Share(found[claim.key]) if claim.key in found else NOTHING for claim in claims}
+            return {claim.key: SeatGrant(found[claim.key]) if claim.key in found else NOTHING for claim in claims}
     return {claim.key: NOTHING for claim in claims}
 
 
-def _subsets(claims: Sequence[Claim]) -> list[tuple[Claim, ...]]:
+def _subsets(claims: Sequence[RelocationRequest]) -> list[tuple[RelocationRequest, ...]]:
     """Return sets, those that leave the fewest pods without seats first, and then the first of them."""
     every = [some for size in range(len(claims), -1, -1) for some in combinations(claims, size)]
     return sorted(every, key=lambda some: lacking(claims, {claim.key for claim in some}))
@@ -109,8 +122,8 @@ def _always(_: Seats) -> Generator[None, None, bool]:
 
 def place_all(
     copies: Copies,
-    claims: Sequence[Claim],
-    beside: Sequence[tuple[Claim, Share]],
+    claims: Sequence[RelocationRequest],
+    beside: Sequence[tuple[RelocationRequest, SeatGrant]],
     gone: Sequence[Candidate] = (),
     accepts: Accepts | None = None,
 ) -> Generator[None, None, Seats | None]:
@@ -142,7 +155,7 @@ def place_all(
                 best[:] = [(far, dict(chosen))]
             return
         claim = claims[at]
-        there = [*beside, *((other, Share(chosen[other.key])) for other in claims[:at])]
+        there = [*beside, *((other, SeatGrant(chosen[other.key])) for other in claims[:at])]
         looked: set[tuple[str, ...]] = set()
         shut = [frozenset[str]()]
         known = set(shut)

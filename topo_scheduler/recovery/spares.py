@@ -12,11 +12,11 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Phase
-from topo_scheduler.recovery.ground import Ground
+from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import Refused, check_comes_back
-from topo_scheduler.recovery.seating import Leaver, find_seats, leaver, moves_of, who
+from topo_scheduler.recovery.seating import MovingPod, find_seats, leaver, moves_of, who
 from topo_scheduler.recovery.tracked import Condition, Tracked
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
@@ -44,7 +44,7 @@ FAILED: Final = frozenset(
 """Causes for which nodes are kept. Who asks for a move, or makes room for others, gets none."""
 
 
-def may_use_spares(ground: Ground, migration: Migration, now: float) -> bool:
+def may_use_spares(ground: MigrationContext, migration: Migration, now: float) -> bool:
     """Return whether pods of a Migration may go to nodes that are kept: it heals, by now if not from the start."""
     if migration.cause in FAILED and ground.warranted(migration):
         return True
@@ -53,7 +53,7 @@ def may_use_spares(ground: Ground, migration: Migration, now: float) -> bool:
 
 
 def opening(
-    ground: Ground, migration: Migration, now: float, gone: Sequence[Candidate] = ()
+    ground: MigrationContext, migration: Migration, now: float, gone: Sequence[Candidate] = ()
 ) -> Callable[[Trial], None]:
     """Return what makes a copy of the state show room as a Migration may use it, once some pods are gone."""
     opens = may_use_spares(ground, migration, now)
@@ -70,9 +70,9 @@ def opening(
 
 
 def take_back(
-    ground: Ground,
+    ground: MigrationContext,
     known: Tracked,
-    leavers: Sequence[Leaver],
+    leavers: Sequence[MovingPod],
     avoided: Collection[str],
     found: Mapping[str, str],
     now: float,
@@ -120,7 +120,7 @@ def take_back(
     return None
 
 
-def homes_of(engine: Engine, leavers: Sequence[Leaver]) -> set[tuple[str, ...]]:
+def homes_of(engine: Engine, leavers: Sequence[MovingPod]) -> set[tuple[str, ...]]:
     """Return the leaves of the members of a gang that stay where they are."""
     gang, going = leavers[0].workload, {one.member.uid for one in leavers}
     stay = (member for member in gang.members.values() if member.stage is not Stage.PENDING and member.uid not in going)
@@ -133,9 +133,9 @@ def strangers(engine: Engine, seats: Mapping[str, str], homes: Collection[tuple[
 
 
 def _seats(
-    ground: Ground,
+    ground: MigrationContext,
     migration: Migration,
-    leavers: Sequence[Leaver],
+    leavers: Sequence[MovingPod],
     avoided: Collection[str],
     gone: Sequence[Candidate],
     now: float,
@@ -144,7 +144,7 @@ def _seats(
     return dict(find_seats(ground.engine, leavers, avoided, migration.key, now, prepare))
 
 
-def _candidates(engine: Engine, leavers: Sequence[Leaver], now: float, wall: float) -> Candidates:
+def _candidates(engine: Engine, leavers: Sequence[MovingPod], now: float, wall: float) -> Candidates:
     """Return who may give way: whoever may borrow, and is of lower priority."""
     bound = min(engine.spares.spec.lend_below_priority, leavers[0].workload.priority)
     budgets = engine.preempting.budgets
@@ -182,7 +182,7 @@ def _needed(
     engine: Engine,
     candidates: Candidates,
     chosen: Sequence[int],
-    leavers: Sequence[Leaver],
+    leavers: Sequence[MovingPod],
     seats: Mapping[str, str],
 ) -> list[int]:
     """Return whom of the chosen it takes, by what pods hold of resources."""
@@ -208,14 +208,16 @@ def _needed(
     return [number for number in chosen if number not in kept and candidates.pods[number].row in wanted]
 
 
-def _asked_already(ground: Ground, migration: Migration) -> set[str]:
+def _asked_already(ground: MigrationContext, migration: Migration) -> set[str]:
     """Return the pods that were asked to leave for a Migration before, as it was planned by a process that ended."""
     theirs = (one.migration for one in ground.tracked.values() if one.migration.gives_way)
     return {pod.uid for one in theirs if one.spec.makes_room_for == migration.key for pod in one.spec.pods}
 
 
-def _asked_to_leave(ground: Ground, migration: Migration, others: Sequence[Leaver]) -> list[CreateMigration]:
-    by_workload: dict[str, list[Leaver]] = {}
+def _asked_to_leave(
+    ground: MigrationContext, migration: Migration, others: Sequence[MovingPod]
+) -> list[CreateMigration]:
+    by_workload: dict[str, list[MovingPod]] = {}
     for one in others:
         by_workload.setdefault(one.workload.id, []).append(one)
     out = []
@@ -235,7 +237,7 @@ def _asked_to_leave(ground: Ground, migration: Migration, others: Sequence[Leave
 # ---------------------------------------------------------------- those who give way
 
 
-def plan_giving_way(ground: Ground, known: Tracked, now: float) -> None:
+def plan_giving_way(ground: MigrationContext, known: Tracked, now: float) -> None:
     """Plan a Migration of pods that leave what was lent to them."""
     migration = known.migration
     world = ground.engine.world
@@ -259,7 +261,7 @@ def plan_giving_way(ground: Ground, known: Tracked, now: float) -> None:
     ground.write(known, now, Phase.PLANNED, moves, reserved, message=cause, policy=GIVE_WAY)
 
 
-def _check_borrowed(ground: Ground, migration: Migration, leavers: Sequence[Leaver]) -> None:
+def _check_borrowed(ground: MigrationContext, migration: Migration, leavers: Sequence[MovingPod]) -> None:
     """See that pods may be asked to leave: anybody can write a Migration.
 
     Raises:
@@ -276,7 +278,7 @@ def _check_borrowed(ground: Ground, migration: Migration, leavers: Sequence[Leav
             raise Refused(Phase.FAILED, "NotLent", text)
 
 
-def may_give_way(ground: Ground, known: Tracked, now: float) -> bool:
+def may_give_way(ground: MigrationContext, known: Tracked, now: float) -> bool:
     """Return whether pods may leave what was lent to them, as others hold seats there; end what has no use."""
     waits = ground.tracked[known.migration.spec.makes_room_for].migration
     if waits.phase is None or not waits.phase.running:

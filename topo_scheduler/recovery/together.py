@@ -14,14 +14,14 @@ from typing import Final
 from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.objects import ObjectMeta
-from topo_scheduler.recovery.claims import Claim, Copies, Share
-from topo_scheduler.recovery.ground import Ground
+from topo_scheduler.recovery.claims import Copies, RelocationRequest, SeatGrant
+from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.reading import Refused, Unlearned, policy_of, read_pods
 from topo_scheduler.recovery.room import neighbours_unread
 from topo_scheduler.recovery.room_for_all import MaybeParts, Others, room_for_all
 from topo_scheduler.recovery.searching import LEAST_PAUSE, PAUSE, SLICE
-from topo_scheduler.recovery.seating import Leaver
+from topo_scheduler.recovery.seating import MovingPod
 from topo_scheduler.recovery.seats_for_all import EXACT, free_seats
 from topo_scheduler.recovery.seats_for_all import Parts as Steps
 from topo_scheduler.recovery.tracked import Tracked
@@ -36,52 +36,52 @@ LONGEST: Final = 5.0
 SOON: Final = 0.1
 """Seconds in which one comes for seats that is planned with the others."""
 
-Asks = Callable[[Migration, Sequence[Leaver], float], Claim]
+Asks = Callable[[Migration, Sequence[MovingPod], float], RelocationRequest]
 """What a Migration asks for, for these pods, at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class PlanningTurn:
     """What one gets that comes to begin; None while that is being planned.
 
     ``final``: whether others that might move were looked at, so that there is nothing more to look for until ``again``
     seconds.
     """
 
-    share: Share | None
+    share: SeatGrant | None
     final: bool = False
     again: float = 0.0
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What each gets that has not come for it yet, as of a ``state``; ``final`` and ``again`` as in `Turn`.
+    """What each gets that has not come for it yet, as of a ``state``; ``final`` and ``again`` as in `PlanningTurn`.
 
     ``for_now``: who might move could not be looked at yet; ``leaving`` all who leave first; ``until`` when those wait
     who are not in it, in seconds, so that the others come first.
     """
 
-    shares: dict[str, Share]
+    shares: dict[str, SeatGrant]
     state: object
     final: bool
     again: float
     for_now: bool
-    leaving: tuple[Leaver, ...]
+    leaving: tuple[MovingPod, ...]
     until: float = -inf
 
 
 @dataclass(slots=True)
-class _Search:
+class _JointSearch:
     """What is being planned, since ``begun`` for the first time; ``free`` seats once these are known, at ``since``.
 
     ``unread`` pods that must be read then; after that all is planned anew.
     """
 
-    claims: Mapping[str, Claim]
-    parts: Parts[dict[str, Share]]
+    claims: Mapping[str, RelocationRequest]
+    parts: Parts[dict[str, SeatGrant]]
     state: object
     begun: float
-    free: dict[str, Share] | None = None
+    free: dict[str, SeatGrant] | None = None
     since: float = 0.0
     spent: float = 0.0
     unread: frozenset[str] = frozenset()
@@ -90,19 +90,19 @@ class _Search:
 class Together:
     """The plan for all who wait. ``asks`` what a Migration asks for."""
 
-    def __init__(self, ground: Ground, clock: Callable[[], float], asks: Asks) -> None:
+    def __init__(self, ground: MigrationContext, clock: Callable[[], float], asks: Asks) -> None:
         self._ground = ground
         self._clock = clock
         self._asks = asks
         self._plan: _Plan | None = None
-        self._search: _Search | None = None
+        self._search: _JointSearch | None = None
         self._failed: set[str] = set()
         """Who found its seats no good when it came to them."""
         self._stepped = self._room_again = -inf
         self._alone = -inf
         """When it was seen last that each takes what it finds."""
 
-    def turn(self, known: Tracked, leavers: Sequence[Leaver], state: object, now: float) -> Turn | None:
+    def turn(self, known: Tracked, leavers: Sequence[MovingPod], state: object, now: float) -> PlanningTurn | None:
         """Return what one gets; None where it takes what it finds.
 
         Args:
@@ -120,7 +120,7 @@ class Together:
         if self._alone == now:
             return None
         if self._plan is not None and now < self._plan.until:
-            return Turn(None)
+            return PlanningTurn(None)
         search = self._search
         read = search is not None and search.unread and search.unread <= known.learned
         if search is None or search.parts.stale or read or key not in search.claims:
@@ -130,7 +130,7 @@ class Together:
             if len(claims) < 2 or now - begun > LONGEST:
                 self._search, self._alone = None, now
                 return None
-            search = _Search(claims, Parts(self._ground.engine.world), state, begun)
+            search = _JointSearch(claims, Parts(self._ground.engine.world), state, begun)
             self._plan, self._search = None, search
             search.parts.begin(_found(free_seats(Copies(self._ground.engine, now), list(claims.values()))))
         self._step(search, known, now)
@@ -138,7 +138,7 @@ class Together:
 
     # ------------------------------------------------------------ what is planned
 
-    def _planned(self, claim: Claim, state: object, now: float) -> Turn | None:
+    def _planned(self, claim: RelocationRequest, state: object, now: float) -> PlanningTurn | None:
         """Return what was planned for one, if that is good still."""
         plan = self._plan
         share = plan.shares.get(claim.key) if plan is not None else None
@@ -146,12 +146,12 @@ class Together:
             return None
         if not share.seats:
             stays = plan.state == state and not (plan.for_now and self._others_may_move)
-            return Turn(share, plan.final, plan.again) if stays else None
+            return PlanningTurn(share, plan.final, plan.again) if stays else None
         if self._good(claim, share, now):
             self._failed.discard(claim.key)
             if not (share.whole and claim.rest):  # it comes once more, with all of the gang
                 del plan.shares[claim.key]
-            return Turn(share, plan.final, plan.again)
+            return PlanningTurn(share, plan.final, plan.again)
         self._plan = None
         if claim.key in self._failed:
             self._failed.discard(claim.key)
@@ -160,7 +160,7 @@ class Together:
             self._failed.add(claim.key)
         return None
 
-    def _good(self, claim: Claim, share: Share, now: float) -> bool:
+    def _good(self, claim: RelocationRequest, share: SeatGrant, now: float) -> bool:
         asked = claim.whole if share.whole else claim
         if share.seats.keys() != {one.member.uid for one in asked.leavers}:
             return False
@@ -173,7 +173,7 @@ class Together:
         engine = self._ground.engine
         return engine.preempting.ready and not engine.spares.lent()
 
-    def _meanwhile(self, claim: Claim, state: object, now: float) -> Turn | None:
+    def _meanwhile(self, claim: RelocationRequest, state: object, now: float) -> PlanningTurn | None:
         """Return what one gets while the search goes on: its free seats, if all have waited for others long enough.
 
         Who has none goes on waiting, and takes what it finds once the search has taken too long.
@@ -184,15 +184,15 @@ class Together:
             if there:
                 self._plan = _Plan(there, search.state, False, now, for_now=True, leaving=(), until=now + SOON)
                 self._search = None
-                return self._planned(claim, state, now) or Turn(None)
+                return self._planned(claim, state, now) or PlanningTurn(None)
         if search is not None and now - search.begun > LONGEST:
             self._search, self._alone = None, now
             return None
-        return Turn(None)
+        return PlanningTurn(None)
 
     # ------------------------------------------------------------ the search
 
-    def _step(self, search: _Search, known: Tracked, now: float) -> None:
+    def _step(self, search: _JointSearch, known: Tracked, now: float) -> None:
         """Search on, once in a step."""
         if self._stepped == now:
             return
@@ -211,7 +211,7 @@ class Together:
                 break
         search.spent += self._clock() - began
 
-    def _take(self, search: _Search, shares: dict[str, Share], known: Tracked, now: float) -> None:
+    def _take(self, search: _JointSearch, shares: dict[str, SeatGrant], known: Tracked, now: float) -> None:
         """Take over what was found: that is the plan, or it is looked for room for those who have no seats."""
         lacking = [claim for claim in search.claims.values() if not shares[claim.key].seats]
         helped = [claim for claim in lacking if claim.rest or claim.moves_others]
@@ -235,7 +235,7 @@ class Together:
         self._plan = _Plan(shares, search.state, final, again, for_now=not final and not may, leaving=leaving)
         self._search = None
 
-    def _look_for_room(self, search: _Search, now: float) -> None:
+    def _look_for_room(self, search: _JointSearch, now: float) -> None:
         ground, claims = self._ground, list(search.claims.values())
         moved = (known.migration for known in ground.tracked.values() if known.migration.key not in search.claims)
         taken = frozenset(move.uid for one in moved for move in one.status.moves)
@@ -245,7 +245,7 @@ class Together:
 
     # ------------------------------------------------------------ who waits
 
-    def _claims(self, known: Tracked, state: object, now: float) -> dict[str, Claim]:
+    def _claims(self, known: Tracked, state: object, now: float) -> dict[str, RelocationRequest]:
         """Return what all ask for who wait, in their order; nothing where there are too many."""
         ground = self._ground
         waiting = [one for one in ground.tracked.values() if one is known or self._waits(one, state, now)]
@@ -270,7 +270,7 @@ class Together:
             return False
         return self._joins(migration) and not self._ground.engine.preempting.replacements.knows(migration.key)
 
-    def _claim(self, one: Tracked, now: float) -> Claim | None:
+    def _claim(self, one: Tracked, now: float) -> RelocationRequest | None:
         ground, migration = self._ground, one.migration
         if migration.phase is Phase.PLANNED:
             leavers = ground.leavers(migration)
@@ -293,12 +293,12 @@ def _as_tracked(create: CreateMigration) -> Tracked:
     return Tracked(Migration(metadata=meta, spec=create.spec))
 
 
-def _or_free(steps: MaybeParts, free: dict[str, Share]) -> Steps:
+def _or_free(steps: MaybeParts, free: dict[str, SeatGrant]) -> Steps:
     found = yield from steps
     return free if found is None else found
 
 
-def _found(steps: Steps) -> Iterator[dict[str, Share] | None]:
+def _found(steps: Steps) -> Iterator[dict[str, SeatGrant] | None]:
     """Yield None after each part of the work, and what comes of it."""
     while True:
         try:

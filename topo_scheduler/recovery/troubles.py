@@ -19,7 +19,7 @@ from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.recovery import PodFailuresSpec
 from topo_scheduler.api.words import few_of
-from topo_scheduler.recovery.health import Problem
+from topo_scheduler.recovery.health import NodeProblem
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS
 
 CRASHES: Final = "CrashLoopBackOff"
@@ -71,7 +71,7 @@ class PodTroubles:
         self._well: dict[str, tuple[str, str]] = {}
         """Pods that run and never had to be started again: workload and node."""
         self._well_on: dict[str, Counter[str]] = {}
-        self._found: dict[str, Problem] = {}
+        self._found: dict[str, NodeProblem] = {}
         self._stale = False
 
     def configure(self, spec: PodFailuresSpec) -> None:
@@ -138,7 +138,7 @@ class PodTroubles:
 
     # ------------------------------------------------------------ what follows
 
-    def problems(self, now: float) -> dict[str, Problem]:
+    def problems(self, now: float) -> dict[str, NodeProblem]:
         """Return what is wrong with nodes by what happened to pods there, by name of the node."""
         over = [uid for uid, one in self._troubles.items() if one.at + self._spec.window <= now]
         for uid in over:
@@ -154,7 +154,7 @@ class PodTroubles:
             return None
         return min((one.at + self._spec.window for one in self._troubles.values()), default=None)
 
-    def _judged(self) -> Iterator[tuple[str, Problem]]:
+    def _judged(self) -> Iterator[tuple[str, NodeProblem]]:
         nodes_of: dict[str, set[str]] = {}
         for one in self._troubles.values():
             nodes_of.setdefault(one.workload, set()).add(one.node)
@@ -172,12 +172,12 @@ class PodTroubles:
     def _runs_elsewhere(self, one: _Trouble) -> bool:
         return any(node != one.node for node in self._well_on.get(one.workload, ()))
 
-    def _problem(self, found: Collection[_Trouble], refused: Collection[_Trouble]) -> Problem:
+    def _problem(self, found: Collection[_Trouble], refused: Collection[_Trouble]) -> NodeProblem:
         crashing = [one for one in found if not one.refused]
         within = f"within {format_duration(self._spec.window)}"
         if len({one.workload for one in refused}) >= len({one.workload for one in crashing}):
-            return Problem(Cause.REFUSED, f"refused {len(refused)} pods {within}: {_named(refused)}")
-        return Problem(Cause.CRASHING, f"has {len(crashing)} pods that crash there only: {_named(crashing)}")
+            return NodeProblem(Cause.REFUSED, f"refused {len(refused)} pods {within}: {_named(refused)}")
+        return NodeProblem(Cause.CRASHING, f"has {len(crashing)} pods that crash there only: {_named(crashing)}")
 
 
 def workload_of(pod: Pod) -> str:

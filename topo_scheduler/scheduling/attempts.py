@@ -10,7 +10,7 @@ from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_re
 from topo_scheduler.scheduling.explaining.why_there import why_there
 from topo_scheduler.scheduling.extensions.extension import Demand
 from topo_scheduler.scheduling.intake.ranks import give_ranks
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Limits, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.bandwidth import traffic_of
 from topo_scheduler.scheduling.placing.gpu_choice import choose_gpus
 from topo_scheduler.scheduling.placing.in_seats import place_in_seats
@@ -49,7 +49,7 @@ class Known:
     room_helps: bool
 
 
-class Wanted:
+class AttemptKey:
     """All that a decision depends on beside the state of the cluster: one object for all that ask alike."""
 
     __slots__ = ()
@@ -71,10 +71,10 @@ class Attempts:
         self.spares: Spares | None = None
         """Which nodes are kept free for recovery, and from whom."""
         self._decisions = 0
-        self.refused: tuple[Wanted, Known] | None = None
+        self.refused: tuple[AttemptKey, Known] | None = None
         """What the last decision, if it found no place, was made for and came to."""
-        self._asked: dict[object, Wanted] = {}
-        self._failures: dict[tuple[tuple[Hashable, ...], Wanted], Known] = {}
+        self._asked: dict[object, AttemptKey] = {}
+        self._failures: dict[tuple[tuple[Hashable, ...], AttemptKey], Known] = {}
         self._domains: dict[tuple[int, tuple[str, ...], str], tuple[tuple[int, int] | None, str]] = {}
 
     def decide(
@@ -122,13 +122,15 @@ class Attempts:
             if isinstance(outcome, Placement):
                 wrong = check(around, layout, ask, outcome, self._limits(ask))
                 if wrong:
-                    outcome = Failure(f"internal fault, please report it: the placement found was not valid: {wrong}")
+                    outcome = PlacementFailure(
+                        f"internal fault, please report it: the placement found was not valid: {wrong}"
+                    )
                 else:
                     try:
                         volumes = self._volumes(groups, outcome)
                         return self._placed(workload, groups, ask, outcome, layout, volumes, told)
                     except ClaimError as error:
-                        outcome = Failure(str(error), outcome.rule)
+                        outcome = PlacementFailure(str(error), outcome.rule)
             known = self._explain(ask, outcome, layout, stamp)
             if len(self._failures) > 4096:
                 self._failures.clear()
@@ -140,7 +142,7 @@ class Attempts:
         text = " ".join(filter(None, ("" if never else known.sentence, lack)))
         return msgspec.structs.replace(decision, sentence=text, room_helps=known.room_helps and not never)
 
-    def known(self, kept: tuple[Hashable, ...], demand: Wanted, stamp: Stamp) -> Known | None:
+    def known(self, kept: tuple[Hashable, ...], demand: AttemptKey, stamp: Stamp) -> Known | None:
         """Return the failure that a demand comes to as things are; None where it must be tried."""
         known = self._failures.get((kept, demand))
         return known if known is not None and known.stamp == stamp else None
@@ -200,7 +202,7 @@ class Attempts:
         groups: Sequence[tuple[PodClass, list[Member]]],
         siblings: Sequence[int],
         layout: Layout,
-    ) -> Ask:
+    ) -> PlacementQuery:
         """Return what the planner is asked for some members of a workload, on the fabric as it sees that."""
         layout = seen_fabric(workload, layout)
         request = workload.request
@@ -211,7 +213,7 @@ class Attempts:
         counts = [(cls, len(members)) for cls, members in groups]
         tied = workload.gang and is_tied(counts)
         within, level, because = required_level(workload, layout)
-        return Ask(
+        return PlacementQuery(
             groups=counts,
             gang=workload.gang,
             strategy=request.strategy,
@@ -233,7 +235,7 @@ class Attempts:
 
     def ask_by_now(
         self, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], layout: Layout, now: float
-    ) -> Ask:
+    ) -> PlacementQuery:
         """Return the same for a workload without room that waits: its level as ``relax-after`` has loosened it.
 
         Raises:
@@ -249,7 +251,7 @@ class Attempts:
         self,
         workload: Workload,
         groups: Sequence[tuple[PodClass, list[Member]]],
-        ask: Ask,
+        ask: PlacementQuery,
         layout: Layout,
         now: float,
     ) -> Decision | None:
@@ -273,19 +275,19 @@ class Attempts:
         self._asked.clear()
         self._failures.clear()
 
-    def _demand(self, asked: object) -> Wanted:
+    def _demand(self, asked: object) -> AttemptKey:
         found = self._asked.get(asked)
         if found is None:
             if len(self._asked) > 4096:
                 self._asked.clear()
-            found = self._asked[asked] = Wanted()
+            found = self._asked[asked] = AttemptKey()
         return found
 
     def _next(self) -> int:
         self._decisions += 1
         return self._decisions
 
-    def _limits(self, ask: Ask) -> Limits:
+    def _limits(self, ask: PlacementQuery) -> SizeRuleLimits:
         return self.planner.limits_for(ask)
 
     def _demands(
@@ -299,7 +301,7 @@ class Attempts:
         total = len(members) + running
         return tuple(rule.demand for rule in rules if rule.matches(workload.namespace, labels, total))
 
-    def _explain(self, ask: Ask, failure: Failure, layout: Layout, stamp: Stamp) -> Known:
+    def _explain(self, ask: PlacementQuery, failure: PlacementFailure, layout: Layout, stamp: Stamp) -> Known:
         if not self.explains:
             return Known(stamp, failure.sentence, {}, (), failure.rule is not None)
         domains: tuple[tuple[tuple[str, ...], str], ...] = ()
@@ -339,7 +341,7 @@ class Attempts:
         self,
         workload: Workload,
         groups: Sequence[tuple[PodClass, list[Member]]],
-        ask: Ask,
+        ask: PlacementQuery,
         placement: Placement,
         layout: Layout,
         volumes: Mapping[str, tuple[VolumeChoice, ...]],

@@ -16,7 +16,7 @@ from typing import Final
 
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.words import clipped
-from topo_scheduler.scheduling.instructions import Complain, CountFailure, Instruction
+from topo_scheduler.scheduling.instructions import CountFailure, Instruction, LogWarning
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 
@@ -169,7 +169,7 @@ def guard(what: str, out: list[Instruction], phase: Activity = Activity.OBJECT) 
 def failure_of(what: str, error: Exception, phase: Activity) -> list[Instruction]:
     """Return what logs and counts a failure."""
     return [
-        Complain(f"{what}: failed during {phase}, everything else goes on: {described(error)}"),
+        LogWarning(f"{what}: failed during {phase}, everything else goes on: {described(error)}"),
         CountFailure(phase.value, kind_of(error)),
     ]
 

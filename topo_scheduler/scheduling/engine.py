@@ -11,21 +11,21 @@ from typing import Final
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.api.objects import Budget, Node, PartialObject, Pod
+from topo_scheduler.api.objects import DisruptionBudget, Node, PartialObject, Pod
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, Barrier, failure_of, guard, limited
 from topo_scheduler.scheduling.binding.contested import Contested
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
-from topo_scheduler.scheduling.explaining.why import Why
+from topo_scheduler.scheduling.explaining.why import Explainer
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import (
-    Announce,
     BindOutcome,
-    Complain,
     EvictionOutcome,
     Instruction,
+    LogWarning,
     PodRef,
+    RecordDecision,
 )
 from topo_scheduler.scheduling.intake.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.intake.pending import Told
@@ -115,7 +115,7 @@ class Engine:
         """What the attempt under way does, for what is said where it fails."""
         self._spent = 0
         """Operations of the last attempt."""
-        self.why = Why(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
+        self.why = Explainer(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
         self._rechecks = Rechecks(
             self.world, self.attempts, self._aside, self.preempting, self.reserving, self.moving, self.why
         )
@@ -130,7 +130,7 @@ class Engine:
             self._rechecks,
             self.outcomes.half,
         )
-        self._out: list[Instruction] = [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
+        self._out: list[Instruction] = [LogWarning(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._fabric_warnings = FabricWarnings(config)
         self._unread_nodes: Unread[Node] = Unread()
         """Nodes that raised; nothing is placed there until they are read."""
@@ -149,7 +149,7 @@ class Engine:
         self.extensions.guard.pardon()
         self.outcomes.held_back.pardon()
         self.planner.policy = policy_of(config, self.extensions)
-        self._out += [Complain(wrong) for wrong in unknown_scores(config, self.extensions)]
+        self._out += [LogWarning(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._fabric_warnings = FabricWarnings(self.config)
         self.world.links.configure(config.topology.spec.links)
         permitted = config.topology.spec.gpus_by_annotation.namespaces
@@ -171,7 +171,7 @@ class Engine:
         for node in nodes:
             name = node.metadata.name
             try:
-                self._out += [Complain(problem) for problem in self.world.put_node(node, now)]
+                self._out += [LogWarning(problem) for problem in self.world.put_node(node, now)]
             except Exception as error:
                 # Half of it may be taken over: nothing is placed there until it can be read.
                 self._out += failure_of(f"node {name}", error, Activity.OBJECT)
@@ -203,7 +203,7 @@ class Engine:
         self.world.around.drop_namespace(name)
         self.arrivals.leaving.namespace_deleted(name)
 
-    def budgets_applied(self, budgets: Iterable[Budget]) -> None:
+    def budgets_applied(self, budgets: Iterable[DisruptionBudget]) -> None:
         """Take over disruption budgets that appeared or changed."""
         for budget in budgets:
             meta = budget.metadata
@@ -401,10 +401,10 @@ class Engine:
             self.outcomes.half.begin()
         self.waking.settle(now)
         self.waking.wake(now)
-        self._out += [Complain(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_fabric())]
+        self._out += [LogWarning(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_fabric())]
         if self._fabric_warnings.watches and len(self.world.nodes):
             wrong = self._fabric_warnings.look(self.world.layout, self.world.nodes)
-            self._out += [Complain(problem) for problem in wrong]
+            self._out += [LogWarning(problem) for problem in wrong]
         self.arrivals.deciding = True
         started = clock()
         while not self.contested.pauses(now, self.outcomes.decided_since) and (id_ := self.queue.pop(now)) is not None:
@@ -565,7 +565,7 @@ class Engine:
             self._out += self._aside.plugin_failed(workload, pending, error, now)
             return False
         workload.plugin_failures = 0
-        self._out.append(Announce(decision, clock() - before))
+        self._out.append(RecordDecision(decision, clock() - before))
         if decision.verdict is Verdict.PLACED:
             self._phase = Activity.PLACEMENT
             self.attempts.remember(workload, decision)

@@ -36,7 +36,7 @@ class Bind:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearse:
+class DryRunBind:
     """Write a Binding with `dryRun=All`: whether it would be taken. Its end is told to `Engine.rehearsed`."""
 
     bind: Bind
@@ -51,7 +51,7 @@ class PrepareVolumes:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class EmitEvent:
     """Write an event on a pod."""
 
     pod: PodRef
@@ -137,7 +137,7 @@ class Preempt:
 
 
 @dataclass(frozen=True, slots=True)
-class Announce:
+class RecordDecision:
     """A decision was made: log it, count it."""
 
     decision: Decision
@@ -145,7 +145,7 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
-class Complain:
+class LogWarning:
     """Something in the cluster can't be used as it is: log it, name the object."""
 
     message: str
@@ -161,9 +161,9 @@ class CountFailure:
 
 Instruction = (
     Bind
-    | Rehearse
+    | DryRunBind
     | PrepareVolumes
-    | Tell
+    | EmitEvent
     | MarkUnschedulable
     | MarkGroup
     | Evict
@@ -172,8 +172,8 @@ Instruction = (
     | MarkComplete
     | Nominate
     | Preempt
-    | Announce
-    | Complain
+    | RecordDecision
+    | LogWarning
     | CountFailure
 )
 

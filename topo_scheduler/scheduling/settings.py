@@ -9,10 +9,10 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.waiting import RepairSpec
 from topo_scheduler.scheduling.extensions.registry import Extensions
-from topo_scheduler.scheduling.placing.ask import Limits
+from topo_scheduler.scheduling.placing.ask import SizeRuleLimits
 from topo_scheduler.scheduling.placing.policy import Policy, configured_rules
 from topo_scheduler.scheduling.placing.small_pods import configured_kinds, scoring_of
-from topo_scheduler.scheduling.queueing.turns import Fairness
+from topo_scheduler.scheduling.queueing.turns import FairnessLimits
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64, NodeTable
@@ -25,7 +25,9 @@ def policy_of(config: Configuration, extensions: Extensions) -> Policy:
     constraints = spec.topology_constraints
     return Policy(
         np.array(spec.scoring_weights.milli(), np.int64),
-        Limits(constraints.enforcement, constraints.max_nodes_per_leaf or 0, constraints.max_gpus_per_leaf or 0),
+        SizeRuleLimits(
+            constraints.enforcement, constraints.max_nodes_per_leaf or 0, constraints.max_gpus_per_leaf or 0
+        ),
         np.array(spec.scoring_weights.added_milli({s.name: s.weight for s in extensions.added_scores}), np.int64),
         configured_rules(spec.placement_rules),
         spec.max_nodes_to_score or 0,
@@ -34,10 +36,10 @@ def policy_of(config: Configuration, extensions: Extensions) -> Policy:
     )
 
 
-def fairness_of(config: Configuration) -> Fairness:
+def fairness_of(config: Configuration) -> FairnessLimits:
     """Return from the configuration whose turn it is."""
     fairness = config.topology.spec.fairness
-    return Fairness(fairness.overdue_after, fairness.decisions_per_second, fairness.decision_burst)
+    return FairnessLimits(fairness.overdue_after, fairness.decisions_per_second, fairness.decision_burst)
 
 
 def repair_of(config: Configuration) -> RepairSpec:

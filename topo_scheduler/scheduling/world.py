@@ -16,16 +16,16 @@ from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS, Penalties
 from topo_scheduler.scheduling.extensions.registry import Extensions
-from topo_scheduler.scheduling.intake.claims import Claims
+from topo_scheduler.scheduling.intake.claims import GpuClaims
 from topo_scheduler.scheduling.rules.domains import NamedDomains
-from topo_scheduler.scheduling.rules.neighbours import Surroundings
+from topo_scheduler.scheduling.rules.neighbours import FilterContext
 from topo_scheduler.state.accounts import Accounts
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.fabric import Fabric, Layout, Path
 from topo_scheduler.state.groups import Groups
 from topo_scheduler.state.history import History
-from topo_scheduler.state.ledger import Entry, Ledger
+from topo_scheduler.state.ledger import Ledger, LedgerEntry
 from topo_scheduler.state.links import Links
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeLabels, NodeTable
 from topo_scheduler.state.occupants import occupant_of
@@ -46,12 +46,12 @@ class World:
         self.residents = Residents()
         self.domains = NamedDomains(self.nodes, self.fabric)
         self.links = Links(self.nodes)
-        self.around = Surroundings(self.nodes, self.residents, domains=self.domains, links=self.links)
+        self.around = FilterContext(self.nodes, self.residents, domains=self.domains, links=self.links)
         if extensions is not None:
             self.around.extensions = extensions
         for key in self.around.extensions.node_labels:
             self.nodes.label_column(key)  # kept up to date from here on
-        self.claims = Claims(config.scheduler_name, self.nodes, self.resources)
+        self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources)
         self._offers = 0
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.residents, self.accounts)
@@ -207,14 +207,14 @@ class World:
         kind = kind_of(amounts, written_models(pod.metadata.annotations))
         self.around.kinds.put(pod.metadata.uid, kind)
 
-    def release(self, uid: str) -> Entry | None:
+    def release(self, uid: str) -> LedgerEntry | None:
         """Forget a pod that is gone, or no longer to be placed, and give back what it held."""
         self.around.kinds.drop(uid)
         self.claims.forget(uid)
         self.promises.ended(uid)
         return self.take_back(uid)
 
-    def take_back(self, uid: str) -> Entry | None:
+    def take_back(self, uid: str) -> LedgerEntry | None:
         """Give back what a pod held, which may be pending again."""
         if self.links.drop(uid):
             self.improvements += 1
@@ -224,7 +224,7 @@ class World:
             self._rules_changed |= entry.daemon
         return entry
 
-    def ended(self, pod: Pod, entry: Entry | None, cls: PodClass | None, now: float, members: int = 0) -> None:
+    def ended(self, pod: Pod, entry: LedgerEntry | None, cls: PodClass | None, now: float, members: int = 0) -> None:
         """Record how a pod of ours ended, and how long it ran.
 
         ``cls`` its class, where this process decided on it; ``members`` the size of its gang, where that is known.

@@ -9,7 +9,7 @@ from typing import Any, Final
 import yaml
 
 from topo_scheduler.api.process import API_VERSION, LeaderElection
-from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Event, Store
+from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store, StoreEvent
 from topo_scheduler.simulation.cluster import ClusterDescription
 from topo_scheduler.simulation.controllers import controllers
 from topo_scheduler.simulation.kubelet import Kubelet
@@ -123,7 +123,7 @@ async def until(store: Store, holds: Callable[[], bool], seconds: float) -> bool
     """Wait until something holds that depends on the store alone; return whether it came to that in time."""
     changed = asyncio.Event()
 
-    def notice(table: str, event: Event) -> None:
+    def notice(table: str, event: StoreEvent) -> None:
         changed.set()
 
     store.observe(notice)

@@ -17,15 +17,15 @@ from topo_scheduler.simulation.cases.transforms import fill
 from topo_scheduler.simulation.virtual.objects import Owners
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.resources import ResourceTable
-from topo_scheduler.state.typical import Kind, Popular, kind_of, popular
+from topo_scheduler.state.typical import PodKind, Popular, kind_of, popular
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CaseDemand:
     """What the workloads of a case ask for: thousandths of GPUs of each, and how many pods of each kind there are."""
 
     milli: tuple[int, ...]
-    kinds: Mapping[Kind, int]
+    kinds: Mapping[PodKind, int]
 
     @property
     def typical(self) -> Popular:
@@ -33,9 +33,9 @@ class Asked:
         return popular(self.kinds)
 
 
-def asked_of(workload: WorkloadCase) -> Asked:
+def asked_of(workload: WorkloadCase) -> CaseDemand:
     """Return what workloads ask for, as the scheduler understands them."""
-    resources, milli, kinds = ResourceTable(GPU_RESOURCES), [], Counter[Kind]()
+    resources, milli, kinds = ResourceTable(GPU_RESOURCES), [], Counter[PodKind]()
     known: dict[object, PodClass] = {}
     for arrival in workload.arrivals:
         owners = Owners()
@@ -50,10 +50,10 @@ def asked_of(workload: WorkloadCase) -> Asked:
             total += 1000 * cls.gpus + cls.share
             kinds[kind_of(dict(cls.amounts), cls.models)] += 1
         milli.append(total)
-    return Asked(tuple(milli), kinds)
+    return CaseDemand(tuple(milli), kinds)
 
 
-def filled(workload: WorkloadCase, asked: Asked, capacity: int, share: float, seed: int) -> list[Arrival]:
+def filled(workload: WorkloadCase, asked: CaseDemand, capacity: int, share: float, seed: int) -> list[Arrival]:
     """Return the workloads in a shuffled order, then some of them again, until so much is asked.
 
     Args:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from .apiserver import APIError, DeleteOptions, Event, Key, Record, Store
+from .apiserver import APIError, DeleteOptions, Key, ObjectVersion, Store, StoreEvent
 from .apiserver.objects import (
     Json,
     changed,
@@ -54,7 +54,7 @@ class _Pod:
 
 
 @dataclass(slots=True)
-class _Node:
+class _KubeletNode:
     """What was bound to a node, what of it was admitted, and what that adds up to."""
 
     keys: dict[Key, None] = field(default_factory=dict)
@@ -85,12 +85,12 @@ class Kubelet(Tending[Key]):
         self.stop_seconds = stop_seconds
         self.refuse = refuse
         super().__init__(store, "kubelet", ("nodes", "pods"))
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, _KubeletNode] = {}
         self._addresses = 0
 
     # Life
 
-    def _notice(self, table: str, event: Event) -> None:
+    def _notice(self, table: str, event: StoreEvent) -> None:
         """Remember whose turn it is: nothing is written within somebody else's write."""
         if table == "nodes" and event.before is None:
             self._enqueue(Key("", event.key.name))
@@ -150,8 +150,8 @@ class Kubelet(Tending[Key]):
         self._store.modify("nodes", name, "", said, subresource="status")
         self._store.modify("nodes", name, "", lambda node: tainted(node, timestamp(moment)))
 
-    def _node(self, name: str) -> _Node:
-        return self._nodes.setdefault(name, _Node())
+    def _node(self, name: str) -> _KubeletNode:
+        return self._nodes.setdefault(name, _KubeletNode())
 
     def _enqueue_all(self, keys: Iterable[Key]) -> None:
         for key in keys:
@@ -180,7 +180,7 @@ class Kubelet(Tending[Key]):
         else:
             self._advance(record, pod)
 
-    def _admit(self, record: Record, state: _Node) -> None:
+    def _admit(self, record: ObjectVersion, state: _KubeletNode) -> None:
         """Take a pod in, or turn it away. One that runs already was taken in before this kubelet came."""
         node = self._store.find("nodes", spec(record.obj)["nodeName"])
         if node is None:
@@ -202,7 +202,7 @@ class Kubelet(Tending[Key]):
             pod.end = self._end_of(record, (self._store.clock() - since).total_seconds())
         self._advance(record, pod)
 
-    def _advance(self, record: Record, pod: _Pod) -> None:
+    def _advance(self, record: ObjectVersion, pod: _Pod) -> None:
         """Start a pod, keep it ready, end it: whichever is due."""
         now = self._now()
         if status(record.obj).get("phase") != "Running":
@@ -219,7 +219,7 @@ class Kubelet(Tending[Key]):
         elif pod.end is not None:
             self._come_back(record.key, pod.end)
 
-    def _wind_down(self, record: Record, pod: _Pod | None) -> None:
+    def _wind_down(self, record: ObjectVersion, pod: _Pod | None) -> None:
         """End a pod that is to be deleted, as failed: it was told to end. One that never ran just goes."""
         if pod is None or status(record.obj).get("phase") != "Running":
             self._confirm(record)
@@ -233,7 +233,7 @@ class Kubelet(Tending[Key]):
         else:
             self._write(record, **self._ended(record.obj, _SIGTERM))
 
-    def _confirm(self, record: Record) -> None:
+    def _confirm(self, record: ObjectVersion) -> None:
         """Tell the API server that nothing is left of a pod; finalizers of others may keep the object."""
         try:
             self._store.delete("pods", *record.key.address, DeleteOptions(grace=0, uid=record["metadata"]["uid"]))
@@ -241,7 +241,7 @@ class Kubelet(Tending[Key]):
             if error.code not in (404, 409):
                 raise
 
-    def _end_of(self, record: Record, ran: float = 0.0) -> float | None:
+    def _end_of(self, record: ObjectVersion, ran: float = 0.0) -> float | None:
         """When a pod that has run for so long will have run long enough."""
         own = (record["metadata"].get("annotations") or {}).get(RUN_SECONDS)
         of_job = (controller_of(record.obj) or {}).get("kind") == "Job"
@@ -250,7 +250,7 @@ class Kubelet(Tending[Key]):
 
     # What a pod reports
 
-    def _write(self, record: Record, **fields: object) -> None:
+    def _write(self, record: ObjectVersion, **fields: object) -> None:
         self._store.modify(
             "pods", *record.key.address, lambda obj: changed(obj, "status", **fields), subresource="status"
         )
@@ -307,11 +307,11 @@ class Kubelet(Tending[Key]):
             timer.cancel()
         self._timers[key] = asyncio.get_running_loop().call_at(moment, self._enqueue, key)
 
-    def _give_back(self, node: _Node, record: Record) -> None:
+    def _give_back(self, node: _KubeletNode, record: ObjectVersion) -> None:
         if (pod := node.pods.pop(record["metadata"]["uid"], None)) is not None:
             add(node.used, pod.asked, -1)
 
-    def _forget(self, record: Record) -> None:
+    def _forget(self, record: ObjectVersion) -> None:
         if timer := self._timers.pop(record.key, None):
             timer.cancel()
         if name := spec(record.obj).get("nodeName"):

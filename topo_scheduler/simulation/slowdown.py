@@ -22,7 +22,7 @@ from topo_scheduler.api.links import NODE, Link
 from topo_scheduler.api.objects import Node
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import MAX_BANDWIDTH_MBITS
-from topo_scheduler.simulation.virtual.history import BEFORE, History, Stay
+from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory, Stay
 from topo_scheduler.state.fabric import Fabric
 from topo_scheduler.state.nodes import UNKNOWN, NodeLabels, NodeTable
 from topo_scheduler.state.resources import ResourceTable
@@ -141,7 +141,7 @@ def _assume_uplinks(wiring: Wiring, known: Sequence[int], carried: list[float], 
 # ---------------------------------------------------------------- gangs and their rings
 
 
-def slowdowns(history: History, network: Network, assumed: Assumed) -> list[Slow]:
+def slowdowns(history: RunHistory, network: Network, assumed: Assumed) -> list[Slow]:
     """Return what the network cost each gang that ran whole, in order of arrival; none of a fill, which has no times.
 
     The times of the run stay as they are: a gang that is slowed down does not stay longer.
@@ -157,7 +157,7 @@ def slowdowns(history: History, network: Network, assumed: Assumed) -> list[Slow
     return [Slow(job, seconds[job], stretched[job] / seconds[job]) for job in sorted(seconds)]
 
 
-def _rings(history: History, network: Network) -> Iterator[_Ring]:
+def _rings(history: RunHistory, network: Network) -> Iterator[_Ring]:
     """Yield the times in which gangs ran whole, each as long as its pods stayed where they were."""
     stays: dict[int, list[Stay]] = defaultdict(list)
     for stay in history.stays:

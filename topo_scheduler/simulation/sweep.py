@@ -26,7 +26,7 @@ _DEATHS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostTask:
     """A task that was given up, and why."""
 
     task: Task
@@ -45,7 +45,7 @@ class Parcel:
     cases: bytes
 
 
-def sweep(tasks: Sequence[Task], *, workers: int = 0, address: str = "") -> Iterator[tuple[int, Done | Lost]]:
+def sweep(tasks: Sequence[Task], *, workers: int = 0, address: str = "") -> Iterator[tuple[int, Done | LostTask]]:
     """Carry out tasks, and yield the position and the outcome of each as it ends.
 
     Args:
@@ -95,15 +95,15 @@ def _opened(cases: bytes) -> tuple[ClusterCase, WorkloadCase]:
     return found
 
 
-def _outcome(task: Task, future: Any) -> Done | Lost:
+def _outcome(task: Task, future: Any) -> Done | LostTask:
     from distributed import CancelledError, KilledWorker
 
     try:
         done: Done = future.result()
     except KilledWorker as error:
-        return Lost(task, f"{1 + error.allowed_failures} workers died of it, most likely for want of memory")
+        return LostTask(task, f"{1 + error.allowed_failures} workers died of it, most likely for want of memory")
     except CancelledError:
-        return Lost(task, "the scheduler of Dask went away, or gave it up; see that it runs, and simulate again")
+        return LostTask(task, "the scheduler of Dask went away, or gave it up; see that it runs, and simulate again")
     except ModuleNotFoundError as error:
         raise CaseError(
             f"--dask: a worker can't import {error.name}; install topo-scheduler {__version__} there"

@@ -10,9 +10,9 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.reading import check_sizes, read_cluster, read_workload
 from topo_scheduler.simulation.cases.what_if import what_if
-from topo_scheduler.simulation.fill import Asked, asked_of, filled
+from topo_scheduler.simulation.fill import CaseDemand, asked_of, filled
 from topo_scheduler.simulation.policies.names import (
-    Policy,
+    SimulatedPolicy,
     configuration_of,
     engine_of,
     tell_typical,
@@ -23,9 +23,9 @@ from topo_scheduler.simulation.results import figures
 from topo_scheduler.simulation.results.model import Run, Slowdown
 from topo_scheduler.simulation.results.placements import encode, file_of
 from topo_scheduler.simulation.slowdown import Assumed, network_of, slowdowns
-from topo_scheduler.simulation.virtual.history import History
+from topo_scheduler.simulation.virtual.history import RunHistory
 from topo_scheduler.simulation.virtual.objects import EPOCH, Owners
-from topo_scheduler.simulation.virtual.runner import Runner
+from topo_scheduler.simulation.virtual.runner import VirtualRunner
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Task:
     them, empty for the cases as they are.
     """
 
-    policy: Policy
+    policy: SimulatedPolicy
     seed: int
     cluster: str | ClusterCase
     workload: str | WorkloadCase
@@ -90,7 +90,7 @@ def check_files(tasks: Iterable[Task]) -> None:
             raise CaseError(f"{what}: two runs would be written to one file; keep one, or rename its file")
 
 
-def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: None) -> History:
+def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: None) -> RunHistory:
     """Return what happens in a task; raises as `run`."""
     cluster, workload = cases_of(task)
     if not cluster.nodes:
@@ -105,7 +105,7 @@ def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: No
     gc.disable()  # the objects of a run live as long as it: looking for garbage among them costs a third of the time
     try:
         group_seen = (lambda group: group) if knows else understood_group
-        runner = Runner(
+        runner = VirtualRunner(
             engine, owners, cluster, levels=levels, annotations=seen, group_seen=group_seen, latency=task.latency
         )
         asked = _asked(task)
@@ -120,7 +120,7 @@ def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: No
             gc.enable()
 
 
-def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: History, wall: float) -> Run:
+def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: RunHistory, wall: float) -> Run:
     spans = figures.spans(history)
     slow = _slowdown(task, cluster, history)
     last = max((one.arrived for one in history.outcomes), default=0.0)
@@ -156,7 +156,7 @@ def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: 
     )
 
 
-def _slowdown(task: Task, cluster: ClusterCase, history: History) -> dict[str, Slowdown]:
+def _slowdown(task: Task, cluster: ClusterCase, history: RunHistory) -> dict[str, Slowdown]:
     if history.order:
         return {}
     # The fabric is the same for all policies, whatever each is configured with.
@@ -178,7 +178,7 @@ def cases_of(task: Task) -> tuple[ClusterCase, WorkloadCase]:
     return _changed(task.changes, cluster, task.workload)
 
 
-def _asked(task: Task) -> Asked:
+def _asked(task: Task) -> CaseDemand:
     if isinstance(task.workload, str) and isinstance(task.cluster, str):
         return _asked_of_specs(task.cluster, task.workload, task.seed, task.changes)
     return asked_of(cases_of(task)[1])
@@ -214,5 +214,5 @@ def _cases_of_specs(
 
 
 @lru_cache(maxsize=2)
-def _asked_of_specs(cluster: str, workload: str, seed: int, changes: tuple[str, ...]) -> Asked:
+def _asked_of_specs(cluster: str, workload: str, seed: int, changes: tuple[str, ...]) -> CaseDemand:
     return asked_of(_cases_of_specs(cluster, workload, seed, changes)[1])

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable
 from typing import Generic, Self, TypeVar
 
-from topo_scheduler.simulation.apiserver import Event, Store
+from topo_scheduler.simulation.apiserver import Store, StoreEvent
 
 Turn = TypeVar("Turn", bound=Hashable)
 
@@ -33,7 +33,7 @@ class Tending(ABC, Generic[Turn]):
         for kind in {kind.table: kind for kind in self._store.kinds}.values():
             if not self._tables or kind.table in self._tables:
                 for record in self._store.list(kind):
-                    self._notice(kind.table, Event(None, record, record.revision))
+                    self._notice(kind.table, StoreEvent(None, record, record.revision))
         self._task = asyncio.create_task(self._run(), name=self._name)
 
     async def stop(self) -> None:
@@ -59,7 +59,7 @@ class Tending(ABC, Generic[Turn]):
         self._wake.set()
 
     @abstractmethod
-    def _notice(self, table: str, event: Event) -> None:
+    def _notice(self, table: str, event: StoreEvent) -> None:
         """Remember whose turn it is: nothing is written within somebody else's write."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from topo_scheduler.api.labels import ACCELERATOR_LEVELS
-from topo_scheduler.api.process import Fabric as FabricConfig
+from topo_scheduler.api.process import FabricSettings as FabricConfig
 from topo_scheduler.state.natural import natural_key
 from topo_scheduler.state.nodes import Int64
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from topo_scheduler.api.objects import Budget
+from topo_scheduler.api.objects import DisruptionBudget
 from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.selectors import (
     NOTHING,
@@ -21,7 +21,7 @@ from topo_scheduler.state.selectors import (
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class DisruptionLimit:
     """A PodDisruptionBudget. ``allowed`` pods it can lose now."""
 
     namespace: str
@@ -45,13 +45,13 @@ MOST_GUARDS: Final = 2
 class _Namespace:
     """The budgets of one namespace by name, and their names by what each pod that they select has."""
 
-    guards: dict[str, Guard] = field(default_factory=dict)
+    guards: dict[str, DisruptionLimit] = field(default_factory=dict)
     by_place: dict[Place, dict[str, None]] = field(default_factory=dict)
     firsts: dict[Place, Sequence[str]] = field(default_factory=dict)
     """Of a place, the first names."""
     found: WeakKeyDictionary[Profile, Sequence[str]] = field(default_factory=WeakKeyDictionary)
 
-    def put(self, guard: Guard) -> None:
+    def put(self, guard: DisruptionLimit) -> None:
         """Add a budget, in place of one of its name."""
         known = self.guards.get(guard.name)
         if known is None or known.selector != guard.selector:
@@ -72,7 +72,7 @@ class _Namespace:
             if not self.by_place[place]:
                 del self.by_place[place]
 
-    def guarding(self, profile: Profile) -> Sequence[Guard]:
+    def guarding(self, profile: Profile) -> Sequence[DisruptionLimit]:
         """Return budgets of a pod, `MOST_GUARDS` at most; where too many may be its, the first of these."""
         found = self.found.get(profile)
         if found is None:
@@ -105,7 +105,7 @@ class Budgets:
         """Counts what could let a pod go that could not go before."""
         self._by_namespace: dict[str, _Namespace] = {}
 
-    def put(self, budget: Budget) -> str:
+    def put(self, budget: DisruptionBudget) -> str:
         """Take over a budget; return what is wrong with it, or an empty string."""
         meta, status = budget.metadata, budget.status
         problem = ""
@@ -119,7 +119,7 @@ class Budgets:
             )
         # As in the Eviction API, a budget whose last change was not looked at yet allows nothing.
         stale = status.observed_generation < meta.generation
-        guard = Guard(meta.namespace, meta.name, selector, 0 if stale else max(0, status.disruptions_allowed))
+        guard = DisruptionLimit(meta.namespace, meta.name, selector, 0 if stale else max(0, status.disruptions_allowed))
         here = self._by_namespace.setdefault(meta.namespace, _Namespace())
         known = here.guards.get(meta.name)
         if known != guard:
@@ -136,7 +136,7 @@ class Budgets:
             if not here.guards:
                 del self._by_namespace[namespace]
 
-    def guarding(self, profile: Profile) -> Sequence[Guard]:
+    def guarding(self, profile: Profile) -> Sequence[DisruptionLimit]:
         """Return the budgets that guard pods of a profile, in order of name, two at most.
 
         Of pods with more than `MOST_TRIED` budgets that may be theirs, two of these: they are not evicted for others.

@@ -9,7 +9,7 @@ from topo_scheduler.api.objects import Pod, Toleration
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
 from topo_scheduler.state.constraints import Constraints, Wishes
-from topo_scheduler.state.residents import Term
+from topo_scheduler.state.residents import CountedTerm
 from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, Amounts, amount_in
 
 NO_LIMIT: Final = 1 << 62
@@ -53,9 +53,9 @@ class PodClass:
     models: tuple[str, ...] = ()
     bandwidth: int = 0
     constraints: Constraints | None = None
-    repelled: frozenset[Term] = frozenset()
+    repelled: frozenset[CountedTerm] = frozenset()
     wishes: Wishes | None = None
-    attracted: frozenset[tuple[int, Term]] = frozenset()
+    attracted: frozenset[tuple[int, CountedTerm]] = frozenset()
     shunned: frozenset[str] = frozenset()
     caps: tuple[Cap, ...] = ()
     ordinary: bool = False

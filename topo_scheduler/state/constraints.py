@@ -7,7 +7,7 @@ from typing import Final
 from topo_scheduler.api.objects import Container, Pod, Volume
 from topo_scheduler.api.selectors import PodAffinity, PodAffinityTerm
 from topo_scheduler.state.pod_caps import MOST_HOST_PORTS, read_volumes, readable_labels, term_excess
-from topo_scheduler.state.residents import ANY_ADDRESS, Claim, Disk, Port, Profile, Residents, Term
+from topo_scheduler.state.residents import ANY_ADDRESS, CountedTerm, Disk, PodVolumeClaim, Port, Profile, Residents
 from topo_scheduler.state.selectors import Selector, SelectorError, compile_selector
 
 HARD_WEIGHT: Final = 1
@@ -46,11 +46,11 @@ class Constraints:
 
     namespace: str
     ports: tuple[Port, ...] = ()
-    affinity: tuple[Term, ...] = ()
+    affinity: tuple[CountedTerm, ...] = ()
     self_affine: bool = False
-    anti_affinity: tuple[Term, ...] = ()
+    anti_affinity: tuple[CountedTerm, ...] = ()
     spread: tuple[Spread, ...] = ()
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[PodVolumeClaim, ...] = ()
     disks: tuple[Disk, ...] = ()
     features: frozenset[str] = frozenset()
     apart: frozenset[str] = frozenset()
@@ -98,7 +98,7 @@ class Wishes:
     """
 
     namespace: str
-    near: tuple[tuple[int, Term], ...] = ()
+    near: tuple[tuple[int, CountedTerm], ...] = ()
     spread: tuple[Spread, ...] = ()
     images: tuple[str, ...] = ()
 
@@ -162,7 +162,7 @@ def constraints_of(pod: Pod) -> Constraints | None:
     return None if found == Constraints(namespace) else found
 
 
-def _means(term: Term, namespace: str) -> bool:
+def _means(term: CountedTerm, namespace: str) -> bool:
     """Whether a term means pods of a namespace whatever labels that has.
 
     As in kube-scheduler, a selector that is content with no labels at all means every namespace.
@@ -170,7 +170,7 @@ def _means(term: Term, namespace: str) -> bool:
     return namespace in term.namespaces or term.namespace_selector.matches({})
 
 
-def _may_mean(term: Term, namespace: str) -> bool:
+def _may_mean(term: CountedTerm, namespace: str) -> bool:
     """Whether a term may mean pods of a namespace; what labels the namespace has is not known here."""
     return namespace in term.namespaces or not term.namespace_selector.nothing
 
@@ -183,7 +183,7 @@ def _looks_at_nobody(pod: Pod) -> bool:
     return not spec.host_network and not any(one.ports or one.restart_policy_rules for one in spec.containers)
 
 
-def _preferred(pod: Pod) -> Iterator[tuple[int, Term]]:
+def _preferred(pod: Pod) -> Iterator[tuple[int, CountedTerm]]:
     affinity = pod.spec.affinity
     for field, terms, sign in (
         ("podAffinity", affinity.pod_affinity if affinity else None, 1),
@@ -208,8 +208,8 @@ def profile_of(residents: Residents, pod: Pod) -> Profile:
         meta = pod.metadata
         labels = readable_labels(meta.labels)
         return residents.profile(meta.namespace, labels, terminating=meta.deletion_timestamp is not None)
-    repels: tuple[Term, ...] = ()
-    attracts: tuple[tuple[int, Term], ...] = ()
+    repels: tuple[CountedTerm, ...] = ()
+    attracts: tuple[tuple[int, CountedTerm], ...] = ()
     if affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity) and not term_excess(pod):
         try:
             repels = _terms(affinity.pod_anti_affinity, pod.metadata.namespace, "podAntiAffinity")
@@ -242,13 +242,13 @@ def ports_of(pod: Pod) -> tuple[Port, ...]:
     )
 
 
-def claims_of(pod: Pod, volumes: Iterable[Volume] | None = None) -> Iterator[Claim]:
+def claims_of(pod: Pod, volumes: Iterable[Volume] | None = None) -> Iterator[PodVolumeClaim]:
     """Yield the claims a pod, or some of its volumes, use, those made for generic ephemeral volumes included."""
     for volume in pod.spec.volumes if volumes is None else volumes:
         if volume.persistent_volume_claim is not None:
-            yield Claim(volume.persistent_volume_claim.claim_name)
+            yield PodVolumeClaim(volume.persistent_volume_claim.claim_name)
         elif volume.ephemeral is not None:
-            yield Claim(f"{pod.metadata.name}-{volume.name}", pod.metadata.uid)
+            yield PodVolumeClaim(f"{pod.metadata.name}-{volume.name}", pod.metadata.uid)
 
 
 def disks_of(pod: Pod) -> tuple[Disk, ...]:
@@ -272,7 +272,7 @@ def _disk(volume: Volume) -> Disk | None:
     return None
 
 
-def _terms(affinity: PodAffinity | None, namespace: str, field: str) -> tuple[Term, ...]:
+def _terms(affinity: PodAffinity | None, namespace: str, field: str) -> tuple[CountedTerm, ...]:
     if affinity is None:
         return ()
     terms = []
@@ -284,10 +284,10 @@ def _terms(affinity: PodAffinity | None, namespace: str, field: str) -> tuple[Te
     return tuple(terms)
 
 
-def _term(term: PodAffinityTerm, namespace: str) -> Term:
+def _term(term: PodAffinityTerm, namespace: str) -> CountedTerm:
     # Without namespaces and selector the pod's own is meant.
     named = term.namespaces or ([namespace] if term.namespace_selector is None else [])
-    return Term(
+    return CountedTerm(
         compile_selector(term.label_selector),
         frozenset(named),
         term.topology_key,

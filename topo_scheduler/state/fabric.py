@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from topo_scheduler.api.labels import LEVELS, UNLABELLED, network_families, zone_family
-from topo_scheduler.api.process import Fabric as FabricConfig
+from topo_scheduler.api.process import FabricSettings as FabricConfig
 from topo_scheduler.state.accelerators import Accelerators, AcceleratorTree
 from topo_scheduler.state.contradictions import Contradictions, Told
 from topo_scheduler.state.natural import NaturalKey, natural_key

@@ -18,7 +18,7 @@ _FORGOTTEN: Final = _ONE // 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
+class _DecayedOutcomes:
     good: int
     bad: int
     step: int
@@ -33,7 +33,7 @@ class History:
 
     def __init__(self, half_life: float = HALF_LIFE) -> None:
         self._step = half_life / _STEPS
-        self._records: dict[Path, _Record] = {}
+        self._records: dict[Path, _DecayedOutcomes] = {}
         self.gangs = UsualGangs()
 
     def note(self, leaf: Path, now: float, *, good: bool) -> None:
@@ -42,8 +42,8 @@ class History:
         if record is None:
             if good:
                 return  # without failures the record is neutral: nothing to keep
-            record = _Record(0, 0, int(now // self._step))
-        self._records[leaf] = _Record(record.good + _ONE * good, record.bad + _ONE * (not good), record.step)
+            record = _DecayedOutcomes(0, 0, int(now // self._step))
+        self._records[leaf] = _DecayedOutcomes(record.good + _ONE * good, record.bad + _ONE * (not good), record.step)
 
     def score(self, leaf: Path, now: float) -> int:
         """Return thousandths: 1000 when nothing bad is known, less the more of the recent outcomes were bad."""
@@ -56,7 +56,7 @@ class History:
         """Return the leaves with anything but a neutral record."""
         return tuple(self._records)
 
-    def _faded(self, leaf: Path, now: float) -> _Record | None:
+    def _faded(self, leaf: Path, now: float) -> _DecayedOutcomes | None:
         record = self._records.get(leaf)
         if record is None:
             return None
@@ -65,7 +65,7 @@ class History:
             halvings, rest = divmod(passed, _STEPS)
             good = (record.good * _FADE[rest] >> 20) >> halvings
             bad = (record.bad * _FADE[rest] >> 20) >> halvings
-            record = _Record(good, bad, record.step + passed)
+            record = _DecayedOutcomes(good, bad, record.step + passed)
         if record.bad < _FORGOTTEN:
             del self._records[leaf]
             return None

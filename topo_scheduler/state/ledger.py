@@ -20,7 +20,7 @@ from topo_scheduler.state.resources import GPU, GPU_SHARE, Amounts, amount_in
 
 
 @dataclass(slots=True)
-class Entry:
+class LedgerEntry:
     """What one pod holds. ``row`` is -1 while its node is not known, ``occupant`` None while it is not seen bound.
 
     ``devices`` indexes of the GPUs it holds, as recorded on its Binding; empty where nothing is recorded.
@@ -47,7 +47,7 @@ class Ledger:
         self._nodes = nodes
         self._accounts = accounts if accounts is not None else Accounts(nodes)
         self._residents = residents if residents is not None else Residents()
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, LedgerEntry] = {}
         self._by_node: dict[str, set[str]] = {}
         self.assumed = 0
         """Entries assumed and not yet confirmed."""
@@ -63,11 +63,11 @@ class Ledger:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, uid: str) -> Entry | None:
+    def get(self, uid: str) -> LedgerEntry | None:
         """Return a pod's entry."""
         return self._entries.get(uid)
 
-    def items(self) -> Iterator[tuple[str, Entry]]:
+    def items(self) -> Iterator[tuple[str, LedgerEntry]]:
         """Iterate over uid and entry."""
         return iter(self._entries.items())
 
@@ -86,7 +86,7 @@ class Ledger:
         """Hold room for a pod that is about to be bound."""
         if uid in self._entries:
             raise ValueError(f"pod {uid} already has an entry")
-        self._add(uid, Entry(node, -1, amounts, True, False, profile, devices=devices))
+        self._add(uid, LedgerEntry(node, -1, amounts, True, False, profile, devices=devices))
 
     def confirm(
         self,
@@ -115,7 +115,7 @@ class Ledger:
             return False
         if known is not None:
             self.release(uid)
-        self._add(uid, Entry(node, -1, amounts, False, daemon, profile, devices=devices))
+        self._add(uid, LedgerEntry(node, -1, amounts, False, daemon, profile, devices=devices))
         return True
 
     def occupy(self, occupant: Occupant) -> bool:
@@ -129,7 +129,7 @@ class Ledger:
         self._count(occupant, 1)
         return True
 
-    def release(self, uid: str) -> Entry | None:
+    def release(self, uid: str) -> LedgerEntry | None:
         """Give back what a pod held."""
         entry = self._entries.pop(uid, None)
         if entry is None:
@@ -162,7 +162,7 @@ class Ledger:
             self._look(self._entries[uid], -1)
             self._entries[uid].row = -1
 
-    def _add(self, uid: str, entry: Entry) -> None:
+    def _add(self, uid: str, entry: LedgerEntry) -> None:
         self.changes += 1
         self._entries[uid] = entry
         self.sizes[entry.amount(GPU)] += 1
@@ -178,7 +178,7 @@ class Ledger:
             if not self.priorities[occupant.priority]:
                 del self.priorities[occupant.priority]
 
-    def _charge(self, entry: Entry, row: int) -> None:
+    def _charge(self, entry: LedgerEntry, row: int) -> None:
         if entry.row >= 0:
             return
         entry.row = row
@@ -200,11 +200,11 @@ class Ledger:
         nodes.requested[row, GPU] += changed
         nodes.capacity_changes.append(row)
 
-    def _recount(self, entry: Entry) -> None:
+    def _recount(self, entry: LedgerEntry) -> None:
         if self._nodes.devices.concerns(entry.row, entry.amount(GPU_SHARE)):
             self.count_devices(entry.row)
 
-    def _look(self, entry: Entry, change: int) -> None:
+    def _look(self, entry: LedgerEntry, change: int) -> None:
         if entry.row >= 0 and entry.profile is not None:
             self._residents.change(entry.row, entry.profile, change)
             self._accounts.change(entry.row, entry.profile.namespace, entry.amounts, change)

@@ -75,7 +75,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class LinkShortage:
     """A link that would have to carry more than it can: Mbit/s it carries, has ``left`` and would need for a gang."""
 
     link: int
@@ -335,7 +335,7 @@ class Links:
         left[self._capacities.mbits == UNKNOWN] = UNLIMITED
         return left
 
-    def shortages(self, gang: GangKey, rows: Iterable[int], bandwidth: int) -> list[Shortage]:
+    def shortages(self, gang: GangKey, rows: Iterable[int], bandwidth: int) -> list[LinkShortage]:
         """Return the links that can't carry a gang with further members on some rows, in order of their numbers.
 
         Links of which it would take no more than it has are not among them, however much others have taken.
@@ -348,7 +348,7 @@ class Links:
         capacity = self._capacities.mbits[links]
         left = capacity - self._reserved[links] + own
         short = np.flatnonzero((capacity != UNKNOWN) & (needed > left) & (needed > own))
-        return [Shortage(int(links[at]), int(capacity[at]), int(left[at]), int(needed[at])) for at in short]
+        return [LinkShortage(int(links[at]), int(capacity[at]), int(left[at]), int(needed[at])) for at in short]
 
     @property
     def problems(self) -> Sequence[str]:

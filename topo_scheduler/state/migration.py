@@ -20,7 +20,7 @@ BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 
 
 @dataclass(frozen=True, slots=True)
-class Plugin:
+class InTreePlugin:
     """An in-tree plugin, the driver that took its place, and that driver's label for zones."""
 
     name: str
@@ -28,8 +28,8 @@ class Plugin:
     topology_key: str
 
 
-GCE: Final = Plugin("kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "topology.gke.io/zone")
-AWS: Final = Plugin("kubernetes.io/aws-ebs", "ebs.csi.aws.com", "topology.ebs.csi.aws.com/zone")
+GCE: Final = InTreePlugin("kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "topology.gke.io/zone")
+AWS: Final = InTreePlugin("kubernetes.io/aws-ebs", "ebs.csi.aws.com", "topology.ebs.csi.aws.com/zone")
 PROVISIONERS: Final[Mapping[str, str]] = {
     GCE.name: GCE.driver,
     AWS.name: AWS.driver,
@@ -42,7 +42,7 @@ PROVISIONERS: Final[Mapping[str, str]] = {
 """The driver that provisions in the name of an in-tree plugin, empty where it is not counted."""
 
 
-def plugin_of(volume: PersistentVolume) -> Plugin | None:
+def plugin_of(volume: PersistentVolume) -> InTreePlugin | None:
     """Return the plugin of an in-tree volume."""
     if volume.spec.gce_persistent_disk is not None:
         return GCE
@@ -83,7 +83,7 @@ def _aws_handle(name: str) -> str:
     return name.rpartition("/")[2] if name.startswith("aws://") else name
 
 
-def translated_terms(volume: PersistentVolume, plugin: Plugin) -> tuple[NodeSelectorTerm, ...] | None:
+def translated_terms(volume: PersistentVolume, plugin: InTreePlugin) -> tuple[NodeSelectorTerm, ...] | None:
     """Return the node affinity of an in-tree volume on nodes whose driver serves it, None for any node.
 
     Raises:

@@ -10,7 +10,7 @@ from topo_scheduler.api.annotations import EXPECTED_DURATION
 from topo_scheduler.api.durations import MOST_SECONDS, DurationError, parse_duration
 from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.state.runs import Run, run_of
+from topo_scheduler.state.runs import RunKey, run_of
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 GRACE: Final = 30.0
@@ -46,7 +46,7 @@ class Occupant:
     """Whether its kubelet said when it started; before that ``started`` is when it was created."""
     service: bool = False
     """Whether it is started again whenever it ends (``restartPolicy: Always``)."""
-    run: Run | None = None
+    run: RunKey | None = None
     """What it is a run of."""
     scheduler: str = ""
     """Who placed it."""

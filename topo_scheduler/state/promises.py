@@ -22,7 +22,7 @@ MOST_NAMESPACES: Final = 1024
 
 
 @dataclass(slots=True)
-class _Record:
+class _OverrunRecord:
     """What is left of a namespace's record as of ``at`` (seconds): pods that overran, and weights of pods, in GPUs."""
 
     kept: float = 0.0
@@ -50,7 +50,7 @@ class Promises:
         """How often a namespace was believed no longer, or again."""
         self._due: dict[str, tuple[float, str, float]] = {}
         self._heap: list[tuple[float, str]] = []
-        self._records: dict[str, _Record] = {}
+        self._records: dict[str, _OverrunRecord] = {}
         self._doubted: set[str] = set()
         self._now = 0.0
 
@@ -93,7 +93,7 @@ class Promises:
         return namespace not in self._doubted
 
     def _note(self, namespace: str, *, kept: float = 0.0, overran: float = 0.0, overruns: float = 0.0) -> None:
-        record = self._records.setdefault(namespace, _Record(at=self._now))
+        record = self._records.setdefault(namespace, _OverrunRecord(at=self._now))
         record.fade(self._now)
         record.kept += kept
         record.overran += overran

@@ -63,7 +63,7 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PodVolumeClaim:
     """A PersistentVolumeClaim a pod uses; ``owner`` the uid it must belong to where it is a generic ephemeral one."""
 
     name: str
@@ -71,7 +71,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class CountedTerm:
     """Pods of some namespaces that a selector matches, counted by the domains of one node label."""
 
     selector: Selector
@@ -87,7 +87,7 @@ class Term:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Term, self._asked()
+        return CountedTerm, self._asked()
 
     def _asked(self) -> tuple[Selector, frozenset[str], str, Selector]:
         return self.selector, self.namespaces, self.topology_key, self.namespace_selector
@@ -110,10 +110,10 @@ class Profile:
     labels: Mapping[str, str]
     terminating: bool
     ports: tuple[Port, ...]
-    repels: tuple[Term, ...]
-    claims: tuple[Claim, ...]
+    repels: tuple[CountedTerm, ...]
+    claims: tuple[PodVolumeClaim, ...]
     disks: tuple[Disk, ...]
-    attracts: tuple[tuple[int, Term], ...] = ()
+    attracts: tuple[tuple[int, CountedTerm], ...] = ()
     matched: dict[int, bool] = field(default_factory=dict)
     """By number of a tally, whether it is counted there."""
 
@@ -193,16 +193,16 @@ class Residents:
     def __init__(self) -> None:
         self.special: dict[int, dict[Profile, int]] = {}
         """By row, the profiles with ports, disks or claims, and how many pods have them."""
-        self.repelling: dict[Term, dict[int, int]] = {}
+        self.repelling: dict[CountedTerm, dict[int, int]] = {}
         """Required anti-affinity of residents: by term, the rows of who has it, and how many. What stands for several
         terms is there, too."""
-        self._own: set[Term] | None = None
+        self._own: set[CountedTerm] | None = None
         """In a copy, the terms whose rows are its own: those of others are copied before they change."""
-        self.attracting: dict[tuple[int, Term], dict[int, int]] = {}
+        self.attracting: dict[tuple[int, CountedTerm], dict[int, int]] = {}
         """What draws others to residents, or away: by weight and term, the rows of who has it, and how many."""
-        self.repelling_index: TermIndex[Term] = TermIndex()
-        self.attracting_index: TermIndex[tuple[int, Term]] = TermIndex()
-        self._stand_ins: dict[str, dict[str, Term]] = {}
+        self.repelling_index: TermIndex[CountedTerm] = TermIndex()
+        self.attracting_index: TermIndex[tuple[int, CountedTerm]] = TermIndex()
+        self._stand_ins: dict[str, dict[str, CountedTerm]] = {}
         """What stands for all anti-affinity of a namespace's pods that may mean other namespaces, by topology key.
 
         Where more terms may mean a pod than are compared, none of them must be overlooked.
@@ -210,7 +210,7 @@ class Residents:
         self.claimed: dict[tuple[str, str], int] = {}
         """How many residents name each claim, by namespace and name."""
         self._profiles: WeakValueDictionary[tuple[object, ...], Profile] = WeakValueDictionary()
-        self._repels: dict[tuple[Term, ...], tuple[Term, ...]] = {}
+        self._repels: dict[tuple[CountedTerm, ...], tuple[CountedTerm, ...]] = {}
         """Equal anti-affinity as one object, so that pods whose labels alone tell them apart are quickly compared."""
         self._here: dict[str, dict[int, dict[Profile, int]]] = {}
         self._log: list[Change] = []
@@ -225,7 +225,7 @@ class Residents:
         """How often the terms that may mean a pod became others."""
         return self.repelling_index.changes + self.attracting_index.changes
 
-    def repelling_candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Term]:
+    def repelling_candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[CountedTerm]:
         """Yield the anti-affinity of residents that may mean pods like this. Each is to be compared.
 
         Of another namespace's residents with very many such terms one term a topology key is yielded, which means all
@@ -234,7 +234,7 @@ class Residents:
         """
         return self.repelling_index.candidates(namespace, labels, self._standing_for)
 
-    def _standing_for(self, holder: str) -> Iterable[Term]:
+    def _standing_for(self, holder: str) -> Iterable[CountedTerm]:
         return islice(self._stand_ins.get(holder, {}).values(), MOST_ABROAD)
 
     @property
@@ -249,10 +249,10 @@ class Residents:
         *,
         terminating: bool = False,
         ports: tuple[Port, ...] = (),
-        repels: tuple[Term, ...] = (),
-        claims: tuple[Claim, ...] = (),
+        repels: tuple[CountedTerm, ...] = (),
+        claims: tuple[PodVolumeClaim, ...] = (),
         disks: tuple[Disk, ...] = (),
-        attracts: tuple[tuple[int, Term], ...] = (),
+        attracts: tuple[tuple[int, CountedTerm], ...] = (),
     ) -> Profile:
         """Return the profile of pods like this."""
         key = (namespace, tuple(sorted(labels.items())), terminating, ports, repels, claims, disks, attracts)
@@ -352,7 +352,7 @@ class Residents:
             del self._log[:KEEP]
             self._base += KEEP
 
-    def _count_repelling(self, term: Term, row: int, change: int) -> None:
+    def _count_repelling(self, term: CountedTerm, row: int, change: int) -> None:
         if self._own is not None and term not in self._own:
             self._own.add(term)
             self.repelling[term] = dict(self.repelling.get(term, ()))
@@ -363,7 +363,7 @@ class Residents:
         term = here.get(topology_key)
         if term is None:
             # No namespace has such a name, so no pod has this term itself.
-            term = here[topology_key] = Term(EVERYTHING, frozenset((f"{holder}/",)), topology_key, EVERYTHING)
+            term = here[topology_key] = CountedTerm(EVERYTHING, frozenset((f"{holder}/",)), topology_key, EVERYTHING)
         self._count_repelling(term, row, change)
         if term not in self.repelling:
             del here[topology_key]
@@ -396,5 +396,5 @@ def _count(index: dict[Outer, dict[Inner, int]], outer: Outer, inner: Inner, cha
             del index[outer]
 
 
-def _index(index: TermIndex[Outer], entry: Outer, term: Term, profile: Profile, change: int) -> None:
+def _index(index: TermIndex[Outer], entry: Outer, term: CountedTerm, profile: Profile, change: int) -> None:
     index.change(entry, profile.namespace, term.namespaces, (term.selector, term.namespace_selector), change)

@@ -34,7 +34,7 @@ _GENERATED: Final = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5})
 """Numbers, and the five characters that ``generateName`` adds: Kubernetes chooses them so that they form no words."""
 
 
-class Run(NamedTuple):
+class RunKey(NamedTuple):
     """What a pod is a run of. ``images`` of its containers, in order of the alphabet; empty where none is told."""
 
     namespace: str
@@ -53,7 +53,7 @@ class Likeness(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CompletedRun:
     """A run that succeeded: ``of`` what tells it from others, ``at`` when it ended and how many ``seconds`` it took."""
 
     of: str
@@ -61,7 +61,7 @@ class Ended:
     seconds: float
 
 
-def run_of(pod: Pod) -> Run:
+def run_of(pod: Pod) -> RunKey:
     """Return what a pod is a run of: its controller, else itself, by the name without what was generated of it.
 
     So are the Jobs of one CronJob, and pods that are submitted again under ``name-1``, ``name-2``.
@@ -72,7 +72,7 @@ def run_of(pod: Pod) -> Run:
     images = ",".join(sorted({one.image for one in pod.spec.containers if one.image}))
     if len(images) > IMAGES_CHARACTERS:
         images = hashlib.sha256(images.encode()).hexdigest()
-    return Run(meta.namespace, kind, _chosen(name), sys.intern(images))
+    return RunKey(meta.namespace, kind, _chosen(name), sys.intern(images))
 
 
 @lru_cache(maxsize=4096)
@@ -81,7 +81,7 @@ def _chosen(name: str) -> str:
     return _GENERATED.sub("", name) or name
 
 
-def likeness_of(run: Run, members: int, gpus: int) -> Likeness | None:
+def likeness_of(run: RunKey, members: int, gpus: int) -> Likeness | None:
     """Return which pods a pod is like; None where it is not known how large its gang is (0), or what it runs."""
     return Likeness(run.namespace, run.images, members, gpus) if members and run.images else None
 
@@ -94,7 +94,7 @@ def told_size(pod: Pod) -> int:
     return written_number(annotations, GANG_SIZE) or 0
 
 
-def ended_of(pod: Pod, seen: float | None) -> Ended | None:
+def ended_of(pod: Pod, seen: float | None) -> CompletedRun | None:
     """Return the run that a pod was; None where it did not succeed, or it is not told how long it took.
 
     Args:
@@ -114,7 +114,9 @@ def ended_of(pod: Pod, seen: float | None) -> Ended | None:
     if at is None:
         return None
     seconds = at - began
-    return Ended(pod.metadata.annotations.get(GANG_ID) or pod.metadata.uid, at, seconds) if seconds >= 0 else None
+    return (
+        CompletedRun(pod.metadata.annotations.get(GANG_ID) or pod.metadata.uid, at, seconds) if seconds >= 0 else None
+    )
 
 
 class Runs:
@@ -127,8 +129,8 @@ class Runs:
     """
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[Hashable, tuple[Ended, ...]] = OrderedDict()
-        self._alike: OrderedDict[Hashable, tuple[Ended, ...]] = OrderedDict()
+        self._runs: OrderedDict[Hashable, tuple[CompletedRun, ...]] = OrderedDict()
+        self._alike: OrderedDict[Hashable, tuple[CompletedRun, ...]] = OrderedDict()
         self.changes = 0
         self._usual: dict[tuple[Likeness, float], float] = {}
         """What was worked out since the last run that is new."""
@@ -136,7 +138,7 @@ class Runs:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def note(self, run: Run, ended: Ended, likeness: Likeness | None = None) -> None:
+    def note(self, run: RunKey, ended: CompletedRun, likeness: Likeness | None = None) -> None:
         """Remember a run. One that is known already counts once, with the longer of the times that are told."""
         known = _remember(self._runs, run[:3], ended, REMEMBERED)
         if likeness is not None:
@@ -145,7 +147,7 @@ class Runs:
             self.changes += 1
             self._usual.clear()
 
-    def longest(self, run: Run) -> float:
+    def longest(self, run: RunKey) -> float:
         """Return how long the next run of a workload is expected to take; infinite where nothing is known."""
         return max((one.seconds for one in self._runs.get(run[:3], ())), default=inf)
 
@@ -163,17 +165,19 @@ class Runs:
         return found
 
 
-def _overlap(one: Ended, other: Ended) -> bool:
+def _overlap(one: CompletedRun, other: CompletedRun) -> bool:
     """Whether two runs were at the same time: pods of one gang, and not a gang that was submitted again."""
     return one.at - one.seconds <= other.at and other.at - other.seconds <= one.at
 
 
-def _remember(where: OrderedDict[Hashable, tuple[Ended, ...]], key: Hashable, ended: Ended, most: int) -> bool:
+def _remember(
+    where: OrderedDict[Hashable, tuple[CompletedRun, ...]], key: Hashable, ended: CompletedRun, most: int
+) -> bool:
     """Put a run into a record; return whether that says anything else now."""
     before = where.get(key, ())
     same = next((one for one in before if one.of == ended.of and _overlap(one, ended)), None)
     if same is not None:
-        ended = Ended(ended.of, max(same.at, ended.at), max(same.seconds, ended.seconds))
+        ended = CompletedRun(ended.of, max(same.at, ended.at), max(same.seconds, ended.seconds))
     others = [one for one in before if one is not same]
     after = tuple(sorted([*others, ended], key=lambda one: (one.at, one.of))[-most:])
     if after == before:

@@ -25,7 +25,7 @@ MOST_KINDS: Final = 128
 MILLIONTHS: Final = 1_000_000
 
 
-class Kind(NamedTuple):
+class PodKind(NamedTuple):
     """What tells typical pods apart: milli-CPU, whole GPUs, thousandths of one GPU, GPU models (empty for any)."""
 
     cpu: int
@@ -34,25 +34,25 @@ class Kind(NamedTuple):
     models: tuple[str, ...] = ()
 
 
-def kind_of(amounts: Mapping[int, int], models: Iterable[str] = ()) -> Kind:
+def kind_of(amounts: Mapping[int, int], models: Iterable[str] = ()) -> PodKind:
     """Return the kind of a pod that asks for these amounts, by resource column."""
     gpus, share = amounts.get(GPU, 0), amounts.get(GPU_SHARE, 0)
-    return Kind(amounts.get(CPU, 0), gpus, share, tuple(sorted(models)) if gpus or share else ())
+    return PodKind(amounts.get(CPU, 0), gpus, share, tuple(sorted(models)) if gpus or share else ())
 
 
-class Kinds:
+class PodKinds:
     """How many pods of each kind there are."""
 
     def __init__(self) -> None:
-        self.counts: Counter[Kind] = Counter()
+        self.counts: Counter[PodKind] = Counter()
         self.changes = 0
         """Pods that came or went, so far."""
-        self._of: dict[str, Kind] = {}
+        self._of: dict[str, PodKind] = {}
 
     def __len__(self) -> int:
         return len(self._of)
 
-    def put(self, uid: str, kind: Kind) -> None:
+    def put(self, uid: str, kind: PodKind) -> None:
         """Count a pod that appeared or changed."""
         if self._of.get(uid) == kind:
             return
@@ -72,14 +72,14 @@ class Kinds:
             del self.counts[kind]
 
 
-Popular = tuple[tuple[Kind, int], ...]
+Popular = tuple[tuple[PodKind, int], ...]
 """Kinds and their popularity in millionths of the pods that they stand for, the most popular first."""
 
 
-def popular(counts: Mapping[Kind, int]) -> Popular:
+def popular(counts: Mapping[PodKind, int]) -> Popular:
     """Return the most popular kinds that together cover 95 % of the pods; of equal ones the smaller first."""
     total = sum(counts.values())
-    found: list[tuple[Kind, int]] = []
+    found: list[tuple[PodKind, int]] = []
     covered = 0
     for kind, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:MOST_KINDS]:
         if covered * 1000 >= COVERED * total:
@@ -89,7 +89,7 @@ def popular(counts: Mapping[Kind, int]) -> Popular:
     return in_millionths(found)
 
 
-def in_millionths(kinds: Sequence[tuple[Kind, int]]) -> Popular:
+def in_millionths(kinds: Sequence[tuple[PodKind, int]]) -> Popular:
     """Return kinds with their share of the sum of all weights."""
     total = sum(weight for _, weight in kinds)
     return tuple((kind, weight * MILLIONTHS // total) for kind, weight in kinds)

@@ -10,7 +10,7 @@ from topo_scheduler.api.annotations import PlacementRequest
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.groups import Disruption, PodGroup
 from topo_scheduler.state.residents import Profile
-from topo_scheduler.state.runs import Run
+from topo_scheduler.state.runs import RunKey
 
 MOST_CLASSES: Final = 64
 """Classes of pods in one gang: the searches for gangs of different pods are bounded, and find little beyond that."""
@@ -71,7 +71,7 @@ class Member:
     """The same by deadlines alone, which others enforce."""
     ends_by: float = inf
     """When its Job is ended by ``activeDeadlineSeconds``, in seconds since the epoch."""
-    run: Run | None = None
+    run: RunKey | None = None
     """What it is a run of."""
     labels: Mapping[str, str] | None = None
     """Its labels, where its PodGroup has subgroups that are told by them."""
@@ -127,7 +127,7 @@ NO_SUBGROUPS: Final = Subgroups()
 
 
 @dataclass(slots=True)
-class Shortage:
+class MemberShortage:
     """What the members of a gang were told of the pods that must yet appear.
 
     ``text`` that all of them are to be told from ``due`` on, in seconds, empty where they were; ``heard`` uids of
@@ -186,7 +186,7 @@ class Workload:
     """Whether a bind of the last decision failed."""
     set_aside: SetAside = NOT_SET_ASIDE
     """What its waiting members are, as of when it was set aside: whatever changes them makes it active."""
-    shortage: Shortage | None = None
+    shortage: MemberShortage | None = None
     lacking_since: float | None = None
     """Since when it lacks pods without its members having been told, in seconds."""
     plugin_failures: int = 0

@@ -39,7 +39,7 @@ LOST: Final = 5.0
 
 
 @dataclass(slots=True)
-class _Node:
+class _ContestedNode:
     """A node that others use, until when. ``asked`` by the largest pod that came lately, until when that counts.
 
     ``kept`` what is charged to the node of this ``uid``.
@@ -62,7 +62,7 @@ class Contested:
         self._looked = 0.0
         self._scheduler_name = scheduler_name
         self._world = world
-        self._nodes: dict[str, _Node] = {}
+        self._nodes: dict[str, _ContestedNode] = {}
         """In the order in which they were heard of."""
         self._waiting: dict[str, float] = {}
         """Pods of others that wait, and until when they are expected to be bound; in order of time."""
@@ -110,7 +110,7 @@ class Contested:
 
     def _heard_of(self, pod: Pod, now: float) -> None:
         name = pod.spec.node_name
-        node = self._nodes.pop(name, None) or _Node(now)
+        node = self._nodes.pop(name, None) or _ContestedNode(now)
         self._nodes[name] = node
         node.until = now + USED
         if pod.status.phase == "Pending" and self._world.ledger.get(pod.metadata.uid) is None:
@@ -220,18 +220,18 @@ class Contested:
 
     # ------------------------------------------------------------ inside
 
-    def _wanted(self, node: _Node, now: float) -> Amounts:
+    def _wanted(self, node: _ContestedNode, now: float) -> Amounts:
         asked = node.asked if node.recent > now else self._usual
         return tuple((column, self.config.pods * amount) for column, amount in asked)
 
-    def _keep(self, name: str, node: _Node, now: float) -> None:
+    def _keep(self, name: str, node: _ContestedNode, now: float) -> None:
         row = self._world.nodes.row_of.get(name)
         uid = self._world.nodes.uids[row] if row is not None else ""
         if row is not None and node.uid != uid:
             node.uid, node.kept = uid, self._wanted(node, now)
             self._world.keep(row, node.kept)
 
-    def _give_back(self, name: str, node: _Node, *, improve: bool = False) -> None:
+    def _give_back(self, name: str, node: _ContestedNode, *, improve: bool = False) -> None:
         row = self._world.nodes.row_of.get(name)
         # Of a node that was deleted meanwhile nothing is left to give back.
         if row is not None and node.uid == self._world.nodes.uids[row]:

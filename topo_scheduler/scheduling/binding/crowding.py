@@ -2,7 +2,7 @@
 
 from topo_scheduler.scheduling.extensions.extension import Nodes
 from topo_scheduler.scheduling.rules.filters import UNSCHEDULABLE_TAINT, tolerated
-from topo_scheduler.scheduling.rules.neighbours import Surroundings, by_domain, by_row, condition_of
+from topo_scheduler.scheduling.rules.neighbours import FilterContext, by_domain, by_row, condition_of
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.residents import Profile
 
@@ -19,7 +19,7 @@ def closed_to(nodes: Nodes, cls: PodClass, row: int) -> str:
     return ""
 
 
-def crowded_out(around: Surroundings, cls: PodClass, profile: Profile, row: int) -> str:
+def crowded_out(around: FilterContext, cls: PodClass, profile: Profile, row: int) -> str:
     """Return why a pod that counts as running on a row excludes, or is excluded by, somebody else; empty if nobody.
 
     Affinity and spread are looked at when deciding only, as in Kubernetes.

@@ -16,7 +16,7 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.instructions import Evict, Instruction, MarkComplete, Recall, Tell, reference
+from topo_scheduler.scheduling.instructions import EmitEvent, Evict, Instruction, MarkComplete, Recall, reference
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.queueing.standing import half_bound
@@ -53,7 +53,7 @@ class HalfGangs:
         self._seats: dict[str, str] = {}
         """Workload of each member whose node is kept, by uid."""
         self.nominations = Nominations(world)
-        self._later: dict[str, deque[Evict | Tell | Recall]] = {}
+        self._later: dict[str, deque[Evict | EmitEvent | Recall]] = {}
         """What rollbacks ask for and is not handed out yet, by id of the gang; gangs take turns."""
         self._next_part = 0.0
 
@@ -142,7 +142,7 @@ class HalfGangs:
             if member.uid not in waiting:
                 later += self._evict(member, text, said)
         pending = workload.at(Stage.PENDING)
-        later += [Tell(reference(one), True, Reason.FAILED_SCHEDULING, text) for one in pending]
+        later += [EmitEvent(reference(one), True, Reason.FAILED_SCHEDULING, text) for one in pending]
         return [member.uid for member in withdrawn]
 
     def part(self, now: float) -> list[Instruction]:
@@ -181,7 +181,7 @@ class HalfGangs:
             workload.half_bound_since = max(now, workload.not_before) - ROLL_BACK_AFTER_SECONDS
             self._clocks[workload.id] = None
         text = f"gang {workload.name} could not be completed, and this member can't be evicted yet: {message}"
-        return [Tell(reference(member), True, Reason.ROLLED_BACK, text)]
+        return [EmitEvent(reference(member), True, Reason.ROLLED_BACK, text)]
 
     def ended(self, uid: str) -> None:
         """Note that a bind has ended, or that its pod is gone."""
@@ -259,9 +259,9 @@ class HalfGangs:
         idle = [idle_since(uid) for uid in assumed if uid not in self._hanging]
         return max([since + ROLL_BACK_AFTER_SECONDS, *(at + IDLE_SECONDS for at in idle)])
 
-    def _evict(self, member: Member, text: str, said: str) -> list[Evict | Tell | Recall]:
+    def _evict(self, member: Member, text: str, said: str) -> list[Evict | EmitEvent | Recall]:
         member.evicted = True
-        return [Evict(reference(member), text), Tell(reference(member), True, Reason.ROLLED_BACK, said)]
+        return [Evict(reference(member), text), EmitEvent(reference(member), True, Reason.ROLLED_BACK, said)]
 
     def _let_go(self) -> None:
         for uid, id_ in list(self._seats.items()):

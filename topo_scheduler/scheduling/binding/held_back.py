@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.api.words import clipped
-from topo_scheduler.scheduling.instructions import Bind, Instruction, Rehearse
+from topo_scheduler.scheduling.instructions import Bind, DryRunBind, Instruction
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import Seat
@@ -146,7 +146,7 @@ class HeldBack:
         rehearsal = _Rehearsal({seat.uid: seat for seat in seats}, by_uid, dict.fromkeys(tried.values()))
         for uid in by_uid:
             self._rehearsals[uid] = rehearsal
-        return [Rehearse(by_uid[uid]) for uid in tried.values()]
+        return [DryRunBind(by_uid[uid]) for uid in tried.values()]
 
     def answered(self, uid: str, refused: str) -> None:
         """Take over how a rehearsal ended: why it was refused, empty when it was not."""

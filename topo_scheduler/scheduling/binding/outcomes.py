@@ -40,10 +40,10 @@ from topo_scheduler.scheduling.binding.volume_binding import VolumeBinding
 from topo_scheduler.scheduling.instructions import (
     Bind,
     BindOutcome,
-    Complain,
+    EmitEvent,
     Instruction,
+    LogWarning,
     MarkGroup,
-    Tell,
     Withdraw,
     reference,
 )
@@ -233,7 +233,7 @@ class Outcomes:
             self._hasten(workload, now)
             marks = self.note_complete(workload, member)
             text = f"Successfully assigned {member.key} to {member.node}{sent.why}"
-            return [*marks, Tell(reference(member), False, Reason.SCHEDULED, text), *late]
+            return [*marks, EmitEvent(reference(member), False, Reason.SCHEDULED, text), *late]
         if withdrawn and outcome is BindOutcome.WITHDRAWN:
             self._take_back(workload, member)  # why was told with the rollback
             workload.failing = True
@@ -331,13 +331,13 @@ class Outcomes:
             f"node {pod.spec.node_name} has less {', '.join(over)} than its pods ask for since {pod.key}"
             f" (scheduler {pod.spec.scheduler_name}) was bound to it"
         )
-        out: list[Instruction] = [Complain(text)]
+        out: list[Instruction] = [LogWarning(text)]
         for uid in sorted(self._world.ledger.on_node(pod.spec.node_name)):
             found = self._workloads.of_pod(uid)
             if found is not None and found[1].stage is not Stage.PENDING:
                 own = self._world.reader(found[1].namespace) in ("", pod.metadata.namespace)
                 told = text if own else text.replace(pod.key, "a pod of another namespace", 1)
-                out.append(Tell(reference(found[1]), True, Reason.OVERSUBSCRIBED, told))
+                out.append(EmitEvent(reference(found[1]), True, Reason.OVERSUBSCRIBED, told))
         return out
 
     # ------------------------------------------------------------ inside
@@ -378,7 +378,7 @@ class Outcomes:
             return []
         if message in ("", STOPPED, member.withdrawn):
             return []  # what holds it back is told with its next attempt
-        return [Tell(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
+        return [EmitEvent(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
 
     def _roll_back(self, workload: Workload, now: float) -> None:
         for uid in filter(self._is_handed_out, self.half.roll_back(workload, now)):

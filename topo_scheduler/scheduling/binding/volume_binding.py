@@ -14,8 +14,8 @@ from typing import Final
 
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.instructions import Bind, Instruction, PrepareVolumes, Tell
-from topo_scheduler.scheduling.rules.neighbours import Surroundings
+from topo_scheduler.scheduling.instructions import Bind, EmitEvent, Instruction, PrepareVolumes
+from topo_scheduler.scheduling.rules.neighbours import FilterContext
 from topo_scheduler.scheduling.rules.volume_choice import unfit, writes_for
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Seat
@@ -36,7 +36,7 @@ TELL_AFTER: Final = 5.0
 
 
 @dataclass(slots=True)
-class _Group:
+class _DecidedPods:
     """Pods of one decision. ``binds`` in the order of the decision; ``waiting`` those that lack volumes."""
 
     binds: dict[str, Bind]
@@ -45,7 +45,7 @@ class _Group:
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _WaitingVolumes:
     choices: tuple[VolumeChoice, ...]
     since: float
     until: float
@@ -57,12 +57,12 @@ class _Waiting:
 class VolumeBinding:
     """Pods that have a node and wait for their volumes."""
 
-    def __init__(self, around: Surroundings, timeout: float) -> None:
+    def __init__(self, around: FilterContext, timeout: float) -> None:
         self._around = around
         self._timeout = timeout
-        self._groups: dict[str, _Group] = {}
-        self._waiting: dict[str, _Waiting] = {}
-        self._complete: list[_Group] = []
+        self._groups: dict[str, _DecidedPods] = {}
+        self._waiting: dict[str, _WaitingVolumes] = {}
+        self._complete: list[_DecidedPods] = []
         self._known: dict[str | ClaimKey, str] = {}
         """The resourceVersion since which the API server knows what was chosen: of a volume by name, of a claim."""
         self._seen = -1
@@ -74,13 +74,13 @@ class VolumeBinding:
         """Hold the volumes of a decision; return its binds where none are needed, else what is to be written first."""
         if not any(seat.volumes for seat in seats):
             return list(binds)
-        group = _Group({bind.pod.uid: bind for bind in binds}, {seat.uid: None for seat in seats if seat.volumes})
+        group = _DecidedPods({bind.pod.uid: bind for bind in binds}, {seat.uid: None for seat in seats if seat.volumes})
         out: list[Instruction] = []
         for seat, bind in zip(seats, binds, strict=True):
             self._groups[seat.uid] = group
             if seat.volumes:
                 writes = self._begin(seat)
-                self._waiting[seat.uid] = _Waiting(seat.volumes, now, now + self._timeout, bool(writes))
+                self._waiting[seat.uid] = _WaitingVolumes(seat.volumes, now, now + self._timeout, bool(writes))
                 if writes:
                     out.append(PrepareVolumes(bind.pod, writes))
         self._seen = -1
@@ -208,11 +208,11 @@ class VolumeBinding:
                 found.setdefault(other, f"pod {pod.namespace}/{pod.name} of its gang: {why}")
         return list(found.items())
 
-    def _tell(self, bind: Bind, one: _Waiting) -> Tell:
+    def _tell(self, bind: Bind, one: _WaitingVolumes) -> EmitEvent:
         text = f"waiting for volumes on node {bind.node}: persistentvolumeclaims not bound yet: {_names(one)}"
-        return Tell(bind.pod, False, Reason.WAITING_FOR_VOLUMES, text)
+        return EmitEvent(bind.pod, False, Reason.WAITING_FOR_VOLUMES, text)
 
-    def _ready(self, one: _Waiting, node: str, now: float) -> bool:
+    def _ready(self, one: _WaitingVolumes, node: str, now: float) -> bool:
         if one.problem:
             raise ClaimError(one.problem)
         if one.writing:
@@ -266,5 +266,5 @@ class VolumeBinding:
         return not (version.isdecimal() and known.isdecimal()) or int(version) >= int(known)
 
 
-def _names(one: _Waiting) -> str:
+def _names(one: _WaitingVolumes) -> str:
     return ", ".join(choice.claim[1] for choice in one.choices)

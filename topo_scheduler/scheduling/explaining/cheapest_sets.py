@@ -51,7 +51,7 @@ def sets_by_cost(costs: Sequence[Cost]) -> Iterator[tuple[Cost, tuple[int, ...]]
             heapq.heappush(heap, (other, (*chosen[:-1], last + 1)))
 
 
-class Place:
+class GangRegion:
     """A region of which the whole gang would need room, and the units that hold some of it, the cheapest first."""
 
     def __init__(
@@ -179,7 +179,7 @@ def _least_of(offers: Sequence[tuple[int, Fraction]], lacking: int) -> int:
     return ceil(cost)
 
 
-def places_for(scene: Scene, rule: SizeRule, running: Running) -> Generator[None, None, list[Place]]:
+def places_for(scene: Scene, rule: SizeRule, running: Running) -> Generator[None, None, list[GangRegion]]:
     """Return the regions of which one must get room, each with the units that may end there: the cheapest first."""
     planner, ask = scene.what_if.planner, scene.ask
     boards = [
@@ -194,7 +194,7 @@ def places_for(scene: Scene, rule: SizeRule, running: Running) -> Generator[None
     places = []
     for region in regions:
         lack = _gpus_lacking(scene, boards, region)
-        place = Place(boards, ask.segment if whole else 1, region, running, elsewhere=around, lack=lack)
+        place = GangRegion(boards, ask.segment if whole else 1, region, running, elsewhere=around, lack=lack)
         yield
         if place.units and place.possible:
             yield from place.work_out_bound()

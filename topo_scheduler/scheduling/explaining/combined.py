@@ -17,7 +17,7 @@ import numpy as np
 from topo_scheduler.scheduling.explaining.ending import AT_ONCE, place_without
 from topo_scheduler.scheduling.explaining.pods_that_end import pods_that_end
 from topo_scheduler.scheduling.explaining.running import Running
-from topo_scheduler.scheduling.explaining.ways import Cost, Kind, Scene, Way
+from topo_scheduler.scheduling.explaining.ways import RemedyCost, RemedyKind, Scene, Way
 from topo_scheduler.scheduling.explaining.ways_out import (
     fewer_demands,
     fewer_members,
@@ -66,7 +66,7 @@ def _combinations(scene: Scene, running: Running) -> Iterator[None]:
         with scene.what_if.back(rows) if rows else nullcontext():
             other = _scene(scene, *_applied(scene, first))
             yield
-            if first.kind is Kind.RETURN:
+            if first.kind is RemedyKind.RETURN:
                 yield from other_levels(other)
             yield from fewer_demands(other)
             yield from fewer_members(other)
@@ -74,7 +74,7 @@ def _combinations(scene: Scene, running: Running) -> Iterator[None]:
         kinds = {tuple(part.kind for part in way.parts) for way in found.values()}
         for second in other.found:
             # The least change of its kind is enough.
-            if first.kind is Kind.DROP or (first.kind, second.kind) not in kinds:
+            if first.kind is RemedyKind.DROP or (first.kind, second.kind) not in kinds:
                 yield from _keep(scene, running, first, second, found)
     smaller = yield from _size_for_all(scene, running)
     if smaller is not None:
@@ -94,15 +94,15 @@ def _first_changes(scene: Scene) -> list[Way]:
     for rows, value in ((cordoned, "uncordon"), ([*cordoned, *away] if away else [], "repair")):
         if rows:
             names = tuple(sorted(nodes.names[row] for row in rows))
-            found.append(Way(Kind.RETURN, Cost(nodes=len(names)), nodes=names, value=value))
+            found.append(Way(RemedyKind.RETURN, RemedyCost(nodes=len(names)), nodes=names, value=value))
     before = scene.ask.within or layout.depth
     for demand, value, _ in level_offers(scene):
         level = value.partition(",")[0]
         depth = layout.levels.index(level) + 1 if level in layout.levels else 0 if level == "none" else before - 1
-        cost = Cost(levels=max(1, before - depth), demands=value.count(","))
-        found.append(Way(Kind.RELAX, cost, demand=demand, value=value))
+        cost = RemedyCost(levels=max(1, before - depth), demands=value.count(","))
+        found.append(Way(RemedyKind.RELAX, cost, demand=demand, value=value))
     demands = demands_of(nodes, scene.workload, scene.members)
-    return [*found, *(Way(Kind.DROP, Cost(demands=1), demand=one.name, value=one.value) for one in demands)]
+    return [*found, *(Way(RemedyKind.DROP, RemedyCost(demands=1), demand=one.name, value=one.value) for one in demands)]
 
 
 def _size_for_all(scene: Scene, running: Running) -> Generator[None, None, Way | None]:
@@ -127,23 +127,23 @@ def _size_for_all(scene: Scene, running: Running) -> Generator[None, None, Way |
 
 def _keep(scene: Scene, running: Running, first: Way, second: Way, found: dict[frozenset[Way], Way]) -> Iterator[None]:
     """Note two changes if they hold together, of nodes that come back no more than are needed."""
-    if first.kind is Kind.RETURN:
+    if first.kind is RemedyKind.RETURN:
         used = yield from _seated(scene, running, (first, second))
         fewer = tuple(sorted(used & set(first.nodes)))
         if used and len(fewer) < len(first.nodes):
             nodes = scene.what_if.planner.nodes
             ready = all(nodes.ready[nodes.row_of[name]] for name in fewer)
             needed = replace(
-                first, nodes=fewer, cost=Cost(nodes=len(fewer)), value="uncordon" if ready else first.value
+                first, nodes=fewer, cost=RemedyCost(nodes=len(fewer)), value="uncordon" if ready else first.value
             )
             if fewer and (yield from _seated(scene, running, (needed, second))):
                 first = needed
-    if second.kind is Kind.RELAX:
+    if second.kind is RemedyKind.RELAX:
         second = replace(second, nodes=(), level="")
     parts = yield from _without_a_demand_too_many(scene, running, (first, second))
     if (yield from _seated(scene, running, parts)):
-        way = Way(Kind.COMBINE, parts[0].cost + parts[1].cost, parts=parts)
-        found.setdefault(frozenset(replace(part, cost=Cost(), nodes=()) for part in parts), way)
+        way = Way(RemedyKind.COMBINE, parts[0].cost + parts[1].cost, parts=parts)
+        found.setdefault(frozenset(replace(part, cost=RemedyCost(), nodes=()) for part in parts), way)
 
 
 def _without_a_demand_too_many(
@@ -154,7 +154,7 @@ def _without_a_demand_too_many(
     The second change was found with all of the first: with fewer nodes back the size rule may ask for less.
     """
     for at, part in enumerate(parts):
-        if part.kind is not Kind.RELAX or not part.cost.demands:
+        if part.kind is not RemedyKind.RELAX or not part.cost.demands:
             continue
         for demand, value, _ in level_offers(scene):
             if "," in value:
@@ -186,19 +186,19 @@ def _scene(scene: Scene, workload: Workload, members: list[Member]) -> Scene:
 
 def _rows(scene: Scene, way: Way) -> list[int]:
     row_of = scene.what_if.planner.nodes.row_of
-    return [row_of[name] for name in way.nodes] if way.kind is Kind.RETURN else []
+    return [row_of[name] for name in way.nodes] if way.kind is RemedyKind.RETURN else []
 
 
 def _applied(scene: Scene, way: Way) -> tuple[Workload, list[Member]]:
     """Return the workload and its members as one change makes them; what it does to nodes and others is not in it."""
     match way.kind:
-        case Kind.RELAX:
+        case RemedyKind.RELAX:
             wanted = (way.demand, way.value)
             return next(one for *offer, one in level_offers(scene) if tuple(offer) == wanted), scene.members
-        case Kind.DROP:
+        case RemedyKind.DROP:
             demands = demands_of(scene.what_if.planner.nodes, scene.workload, scene.members)
             return without(scene, next(one for one in demands if (one.name, one.value) == (way.demand, way.value)))
-        case Kind.REDUCE:
+        case RemedyKind.REDUCE:
             return reduced(scene, way.size - (scene.ask.total - scene.ask.members))
         case _:
             return scene.workload, scene.members

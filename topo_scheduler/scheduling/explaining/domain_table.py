@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.segments import in_one_piece
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits
@@ -18,7 +18,7 @@ from topo_scheduler.state.resources import GPU
 
 
 @dataclass(frozen=True, slots=True)
-class DomainReason:
+class DomainVerdict:
     """One domain. ``free_gpus`` of nodes that are ready and schedulable; ``room`` members that it takes, leaf by leaf.
 
     Of a gang on nodes of one GPU model they are those of the model with most room, as the decision counts them. Of a
@@ -35,7 +35,7 @@ class DomainReason:
     reasons: Mapping[str, int]
 
 
-def domain_table(planner: Planner, ask: Ask, layout: Layout) -> tuple[DomainReason, ...]:
+def domain_table(planner: Planner, ask: PlacementQuery, layout: Layout) -> tuple[DomainVerdict, ...]:
     """Return every domain, the outermost level first, for the most demanding class of the ask."""
     if not len(layout.order):
         return ()
@@ -56,7 +56,7 @@ def domain_table(planner: Planner, ask: Ask, layout: Layout) -> tuple[DomainReas
         left[:] = False
     if left.any():
         masks[NodeReason.DOMAIN] = left.astype(np.int64)
-    found: list[DomainReason] = []
+    found: list[DomainVerdict] = []
     for depth in range(1, layout.depth + 1):
         starts = layout.domains[depth][:-1]
         at = layout.offsets[starts]
@@ -65,7 +65,7 @@ def domain_table(planner: Planner, ask: Ask, layout: Layout) -> tuple[DomainReas
         sizes = np.diff(np.append(at, len(order))).tolist()
         by_reason = {reason: np.add.reduceat(mask, at).tolist() for reason, mask in masks.items()}
         found += [
-            DomainReason(
+            DomainVerdict(
                 level=layout.levels[depth - 1],
                 path=layout.domain_path(depth, index),
                 nodes=sizes[index],
@@ -78,7 +78,7 @@ def domain_table(planner: Planner, ask: Ask, layout: Layout) -> tuple[DomainReas
     return tuple(found)
 
 
-def _rooms(planner: Planner, ask: Ask, layout: Layout) -> list[Int64]:
+def _rooms(planner: Planner, ask: PlacementQuery, layout: Layout) -> list[Int64]:
     """Return for each level, the outermost first, the members that its domains take (int64[domains])."""
     segments = layout.domains[layout.depth]
     in_pieces = ask.segment > 1 and not in_one_piece(ask, layout)

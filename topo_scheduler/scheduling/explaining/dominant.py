@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.words import few_of, plural
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.size_rule import in_words, leaf_fits, named_at
 from topo_scheduler.scheduling.placing.views import ClassView
@@ -39,7 +39,7 @@ class Block:
     bound: bool
 
 
-def shortage(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> str:
+def shortage(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> str:
     """Return why members of one class have no place, without a full stop; empty where this can't be said so."""
     if len(ask.groups) != 1 or not len(layout.order):
         return ""
@@ -59,7 +59,7 @@ def shortage(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> str:
     return _in_pieces(planner, ask, layout, rule, block, fitting) if 0 < block.members < ask.members else ""
 
 
-def largest_block(planner: Planner, view: ClassView, ask: Ask, layout: Layout, rule: SizeRule) -> Block:
+def largest_block(planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Block:
     """Return the domain of the rule that holds most members now, in as many leaves as the rule allows."""
     fits = leaf_fits(view, layout, planner.limits_for(ask))
     if ask.within > 0:
@@ -101,7 +101,7 @@ def _free_gpus(planner: Planner) -> tuple[Int64, Int64]:
     return np.where(usable, free, 0), np.where(nodes.exists & ~usable, free, 0)
 
 
-def _few_gpus(planner: Planner, ask: Ask, fitting: int) -> str:
+def _few_gpus(planner: Planner, ask: PlacementQuery, fitting: int) -> str:
     """Return what to say where GPUs are too few: at all, on nodes the pods may use, or on single nodes."""
     cls = ask.groups[0][0]
     needed = ask.members * cls.gpus
@@ -119,7 +119,7 @@ def _few_gpus(planner: Planner, ask: Ask, fitting: int) -> str:
     return ""
 
 
-def _closed(planner: Planner, ask: Ask, free: Int64) -> tuple[int, str]:
+def _closed(planner: Planner, ask: PlacementQuery, free: Int64) -> tuple[int, str]:
     """Return the free GPUs of nodes that filters keep the pods from, and the filter that takes most of them."""
     view = planner.views.get(ask.groups[0][0])
     rows = np.flatnonzero((free > 0) & ~view.open).astype(np.int64)
@@ -137,7 +137,7 @@ def _closed(planner: Planner, ask: Ask, free: Int64) -> tuple[int, str]:
     return closed, told if most == closed else f"nodes they may not use, {most} of these on {told}"
 
 
-def _few_of_a_model(planner: Planner, ask: Ask, views: list[ClassView], fitting: int) -> str:
+def _few_of_a_model(planner: Planner, ask: PlacementQuery, views: list[ClassView], fitting: int) -> str:
     view = max(views, key=lambda one: int(one.fit.sum()))
     most = int(view.fit.sum())
     if most >= ask.members:
@@ -147,7 +147,9 @@ def _few_of_a_model(planner: Planner, ask: Ask, views: list[ClassView], fitting:
     return f"{_have(planner, each, fitting)}, but of one GPU model at most {most * each}: {model}"
 
 
-def _in_pieces(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule, block: Block, fitting: int) -> str:
+def _in_pieces(
+    planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule, block: Block, fitting: int
+) -> str:
     gpus = ask.groups[0][0].gpus
     each = gpus or 1
     have = _have(planner, gpus, fitting) if gpus else f"There is room for {fitting} pods"

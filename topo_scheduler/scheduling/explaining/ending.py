@@ -4,7 +4,7 @@ from collections.abc import Generator, Sequence
 from typing import Final
 
 from topo_scheduler.scheduling.explaining.running import Running, Unit
-from topo_scheduler.scheduling.explaining.ways import Cost, Ended, Kind, Scene, Way
+from topo_scheduler.scheduling.explaining.ways import EndingPods, RemedyCost, RemedyKind, Scene, Way
 from topo_scheduler.state.decision import Decision
 
 AT_ONCE: Final = 250
@@ -46,7 +46,7 @@ def wait_for(scene: Scene, running: Running, units: Sequence[int]) -> Generator[
     ended = tuple(_ended(running.units[n]) for n in units)
     until = max(one.ends for one in ended)
     seconds = max(0, round(until - scene.wall))
-    scene.found.append(Way(Kind.WAIT, Cost(seconds=seconds), ended=ended, until=until))
+    scene.found.append(Way(RemedyKind.WAIT, RemedyCost(seconds=seconds), ended=ended, until=until))
     return True
 
 
@@ -55,11 +55,11 @@ def offer_to_end(scene: Scene, running: Running, numbers: Sequence[int], *, leas
     units = [running.units[n] for n in sorted(numbers)]
     names = scene.what_if.planner.nodes.names
     nodes = tuple(sorted({names[pod.row] for unit in units for pod in unit.pods}))
-    cost = Cost(pods=sum(unit.cost[0] for unit in units), gpus=sum(unit.cost[1] for unit in units))
+    cost = RemedyCost(pods=sum(unit.cost[0] for unit in units), gpus=sum(unit.cost[1] for unit in units))
     ended = tuple(_ended(unit) for unit in units)
-    scene.found.append(Way(Kind.FREE, cost, ended=ended, nodes=nodes, least=least))
+    scene.found.append(Way(RemedyKind.FREE, cost, ended=ended, nodes=nodes, least=least))
 
 
-def _ended(unit: Unit) -> Ended:
+def _ended(unit: Unit) -> EndingPods:
     pods = tuple(sorted(pod.occupant.key for pod in unit.pods))
-    return Ended(unit.name, unit.gang, pods, unit.gpus, unit.ends)
+    return EndingPods(unit.name, unit.gang, pods, unit.gpus, unit.ends)

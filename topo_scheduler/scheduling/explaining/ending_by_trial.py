@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.explaining.cheapest_sets import Place, places_for
+from topo_scheduler.scheduling.explaining.cheapest_sets import GangRegion, places_for
 from topo_scheduler.scheduling.explaining.ending import fits_without, offer_to_end, place_without, wait_for
 from topo_scheduler.scheduling.explaining.running import Running
 from topo_scheduler.scheduling.explaining.ways import Scene
@@ -44,7 +44,7 @@ def by_trial(scene: Scene, rule: SizeRule, running: Running) -> Iterator[None]:
     """Wait until pods end of which that is known, or end some, by asking the planner a bounded number of times."""
     yield from _until_they_end(scene, running)
     places = yield from places_for(scene, rule, running)
-    search = _Search(scene, running)
+    search = _EndingSearch(scene, running)
     yield from search.run(places)
     if search.units:
         offer_to_end(scene, running, search.units, least=search.certain)
@@ -81,7 +81,7 @@ def _ended_by(running: Running, units: Units, moment: float) -> list[int]:
     return [n for n in units if running.units[n].ends <= moment]
 
 
-class _Search:
+class _EndingSearch:
     """The cheapest units without which a workload has a place, over all places where it may be."""
 
     def __init__(self, scene: Scene, running: Running) -> None:
@@ -98,7 +98,7 @@ class _Search:
         self.certain = True
         """Whether no cheaper ones were overlooked."""
 
-    def run(self, places: Sequence[Place]) -> Iterator[None]:
+    def run(self, places: Sequence[GangRegion]) -> Iterator[None]:
         """Look in all places that may be cheaper than what was found in those before."""
         useful = sorted({unit for place in places for unit in place.units})
         if not useful or not (self._wants_others or (yield from fits_without(self._scene, self._running, useful))):
@@ -115,7 +115,7 @@ class _Search:
     def _exhausted(self) -> bool:
         return self._scene.what_if.asked - self._asked_before >= MOST_TRIALS
 
-    def _look_in(self, place: Place) -> Iterator[None]:
+    def _look_in(self, place: GangRegion) -> Iterator[None]:
         if len(place.units) > EVERY_SET:
             yield from self._by_halves(place)
             if place.bound >= self._cost or not (self.units or self._wants_others):
@@ -126,7 +126,7 @@ class _Search:
                 return
         yield from self._by_sets(place)
 
-    def _by_sets(self, place: Place) -> Iterator[None]:
+    def _by_sets(self, place: GangRegion) -> Iterator[None]:
         """Try every set of units that is cheaper than what was found, the cheapest first."""
         for cost, units in place.sets():
             if cost >= self._cost:
@@ -144,7 +144,7 @@ class _Search:
                 self.units, self._cost = units, cost
                 return
 
-    def _by_halves(self, place: Place) -> Iterator[None]:
+    def _by_halves(self, place: GangRegion) -> Iterator[None]:
         """Of the units on nodes where the gang would go let as many stay as can; what remains is not the least."""
         scene, running = self._scene, self._running
         decision = yield from place_without(scene, running, place.units)

@@ -8,7 +8,7 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.words import plural
 from topo_scheduler.scheduling.explaining.dominant import BLOCK, shortage
 from topo_scheduler.scheduling.explaining.segment_shortage import segment_shortage
-from topo_scheduler.scheduling.placing.ask import Ask, Failure
+from topo_scheduler.scheduling.placing.ask import PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.second_tree import moved
 from topo_scheduler.scheduling.placing.segments import in_one_piece, seen_by
@@ -25,7 +25,7 @@ MOST_DOMAINS: Final = 16
 """Domains whose reason is kept, those that come closest first."""
 
 
-def node_reasons(planner: Planner, ask: Ask, layout: Layout) -> dict[str, int]:
+def node_reasons(planner: Planner, ask: PlacementQuery, layout: Layout) -> dict[str, int]:
     """Return how many nodes each reason rejects, for the most demanding class of the ask.
 
     A node counts for the first filter that rejects it, as kube-scheduler counts it: for every resource it lacks where
@@ -47,7 +47,9 @@ def node_reasons(planner: Planner, ask: Ask, layout: Layout) -> dict[str, int]:
     return counts
 
 
-def domain_reasons(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> tuple[tuple[Path, str], ...]:
+def domain_reasons(
+    planner: Planner, ask: PlacementQuery, layout: Layout, failure: PlacementFailure
+) -> tuple[tuple[Path, str], ...]:
     """Return for the domains of the rule of a failure that come closest why they lost."""
     rule = failure.rule
     if failure.elsewhere is not None:
@@ -69,7 +71,7 @@ def domain_reasons(planner: Planner, ask: Ask, layout: Layout, failure: Failure)
     )
 
 
-def sentence(planner: Planner, ask: Ask, layout: Layout, failure: Failure) -> str:
+def sentence(planner: Planner, ask: PlacementQuery, layout: Layout, failure: PlacementFailure) -> str:
     """Return the reason in one sentence."""
     rule = failure.rule
     if failure.sentence:
@@ -116,7 +118,7 @@ def _depth(layout: Layout, rule: SizeRule) -> int:
     return layout.depth if rule.leaves == 1 else rule.depth
 
 
-def _held(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> Int64:
+def _held(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Int64:
     """Members each domain of the rule holds now in as many leaves as the rule allows (int64[domains])."""
     if is_tied(ask.groups):
         return most_held(planner, ask, layout, _depth(layout, rule), rule.leaves)
@@ -127,7 +129,7 @@ def _held(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> Int64:
     return best if best is not None else np.zeros(0, np.int64)
 
 
-def _held_by(planner: Planner, view: ClassView, ask: Ask, layout: Layout, rule: SizeRule) -> Int64:
+def _held_by(planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Int64:
     fits = leaf_fits(view, layout, planner.limits_for(ask), segment=ask.segment) * ask.segment
     offsets = layout.domains[_depth(layout, rule)]
     # The fullest leaves of each domain first, as many of them as the rule allows.

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.explaining.running import Running
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.preemption.regions import Bool, Region, regions_for
@@ -48,7 +48,7 @@ class Board:
     """One class on the nodes of one view, with everything that runs there."""
 
     def __init__(
-        self, planner: Planner, view: ClassView, ask: Ask, layout: Layout, rule: SizeRule, running: Running
+        self, planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout, rule: SizeRule, running: Running
     ) -> None:
         nodes = planner.nodes
         self.running = running
@@ -201,7 +201,7 @@ class Board:
         self, region: Region, rows: Sequence[int], now: Int64, cheapest: tuple[int, int] | None
     ) -> Generator[None, None, set[int]]:
         """Return units whose end makes room on some rows; none where they cost far more than the cheapest so far."""
-        ground = _Ground(self, region, rows, now)
+        ground = _FreedRows(self, region, rows, now)
         chosen: set[int] = set()
         heap: list[tuple[float, float, int, int, int, tuple[int, ...]]] = []
         version: dict[int, int] = {}
@@ -284,7 +284,7 @@ class Board:
         return [(gain, units) for gain, (_, units) in best.items()]
 
 
-class _Ground:
+class _FreedRows:
     """What is free on the rows of a region while some units end there. ``rows`` those that count."""
 
     def __init__(self, board: Board, region: Region, rows: Sequence[int], now: Int64) -> None:

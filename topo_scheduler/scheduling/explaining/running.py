@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate
-from topo_scheduler.state.ledger import Entry
+from topo_scheduler.state.ledger import LedgerEntry
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Workloads
@@ -66,11 +66,11 @@ _Found = tuple[Candidate, str, str, bool, float]
 
 
 def running_pods(
-    entries: Sequence[tuple[str, Entry]],
+    entries: Sequence[tuple[str, LedgerEntry]],
     columns: int,
     workloads: Workloads,
     spared: str,
-    ends: Callable[[str, Entry], float],
+    ends: Callable[[str, LedgerEntry], float],
 ) -> Iterator[Running | None]:
     """Collect what runs, but for the members of one workload and what never ends (DaemonSets, static pods).
 
@@ -129,7 +129,7 @@ def running_pods(
 
 
 def _collected(
-    uid: str, entry: Entry, workloads: Workloads, spared: str, ends: Callable[[str, Entry], float]
+    uid: str, entry: LedgerEntry, workloads: Workloads, spared: str, ends: Callable[[str, LedgerEntry], float]
 ) -> _Found | None:
     occupant = entry.occupant
     if occupant is None or occupant.fixed or entry.row < 0:

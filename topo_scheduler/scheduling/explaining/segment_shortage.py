@@ -10,10 +10,10 @@ import numpy as np
 from topo_scheduler.api.words import few_of, plural
 from topo_scheduler.scheduling.explaining.dominant import names_of
 from topo_scheduler.scheduling.placing import packing
-from topo_scheduler.scheduling.placing.ask import Ask
-from topo_scheduler.scheduling.placing.kinds import Kinds, kinds_of
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.kinds import SegmentShapes, kinds_of
 from topo_scheduler.scheduling.placing.mixed import variants
-from topo_scheduler.scheduling.placing.packing import Budget, Frontier, Room, TooMuch
+from topo_scheduler.scheduling.placing.packing import Frontier, LeafRoom, TooMuch, VectorBudget
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.segment_packing import SegmentPacker
 from topo_scheduler.scheduling.placing.size_rule import in_words, leaf_fits, named_at
@@ -40,7 +40,7 @@ class Fitting:
         return sum(count for _, count in self.held)
 
 
-def segment_shortage(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> str:
+def segment_shortage(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> str:
     """Return why segments have no place, without a full stop; empty where this can't be said so.
 
     Args:
@@ -70,7 +70,7 @@ def _where(layout: Layout, rule: SizeRule) -> str:
     return f"in {rule.leaves} {plural(layout.levels[-1])}" + (f" under one {rule.domain}" if rule.depth else "")
 
 
-def _alike(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> Fitting | None:
+def _alike(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Fitting | None:
     best: Fitting | None = None
     named = named_at(layout, ask.within) if ask.within > 0 else 1
     for view in planner.views_for(ask):
@@ -87,7 +87,7 @@ def _alike(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> Fittin
     return best
 
 
-def _parts(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> Fitting | None:
+def _parts(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Fitting | None:
     """The same for segments of several kinds, where they are few enough to be counted."""
     numbers = {number for part in ask.segments.parts for number in part} - {-1}
     kinds = kinds_of(ask, numbers)
@@ -115,18 +115,18 @@ def _parts(planner: Planner, ask: Ask, layout: Layout, rule: SizeRule) -> Fittin
 
 
 def _in_domain(
-    leaves: Sequence[Frontier], first: int, most: int, kinds: Kinds, budget: Budget
+    leaves: Sequence[Frontier], first: int, most: int, kinds: SegmentShapes, budget: VectorBudget
 ) -> list[tuple[int, int]]:
     """Return the leaves of a domain, in so many of which most segments fit, and how many are in each."""
     order = sorted(range(len(leaves)), key=lambda at: (-_most(leaves[at]), at))[:most]
     order = [at for at in order if _most(leaves[at])]
     chosen = tuple(leaves[at] for at in order)
     together = max(_sum(chosen, kinds, budget), key=lambda counts: (sum(counts), counts))
-    seats = packing.seat(Room(tuple(order), chosen), together, budget)
+    seats = packing.seat(LeafRoom(tuple(order), chosen), together, budget)
     return sorted(((first + at, sum(counts)) for at, counts in seats), key=lambda one: (-one[1], one[0]))
 
 
-def _sum(leaves: Sequence[Frontier], kinds: Kinds, budget: Budget) -> Frontier:
+def _sum(leaves: Sequence[Frontier], kinds: SegmentShapes, budget: VectorBudget) -> Frontier:
     found: Frontier = (tuple(0 for _ in kinds.counts),)
     for one in leaves:
         found = packing.add(found, one, kinds.counts, budget)

@@ -4,13 +4,13 @@ from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 
 from topo_scheduler.scheduling.explaining.what_if import WhatIf
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.workloads import Member, Workload
 
 
-class Kind(StrEnum):
+class RemedyKind(StrEnum):
     """What is to be done."""
 
     WAIT = "wait"
@@ -23,7 +23,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Cost:
+class RemedyCost:
     """What a way out takes; the first part that differs decides."""
 
     pods: int = 0
@@ -34,13 +34,13 @@ class Cost:
     nodes: int = 0
     seconds: int = 0
 
-    def __add__(self, other: "Cost") -> "Cost":
+    def __add__(self, other: "RemedyCost") -> "RemedyCost":
         """Return what both take together."""
-        return Cost(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+        return RemedyCost(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndingPods:
     """Pods that end together: a gang whole, or one pod. ``name`` with its namespace, ``ends`` as far as is known."""
 
     name: str
@@ -60,9 +60,9 @@ class Way:
     certain that no cheaper set of pods to end would do.
     """
 
-    kind: Kind
-    cost: Cost
-    ended: tuple[Ended, ...] = ()
+    kind: RemedyKind
+    cost: RemedyCost
+    ended: tuple[EndingPods, ...] = ()
     nodes: tuple[str, ...] = ()
     size: int = 0
     level: str = ""
@@ -80,7 +80,7 @@ class Scene:
     what_if: WhatIf
     workload: Workload
     members: list[Member]
-    ask: Ask
+    ask: PlacementQuery
     rule: SizeRule | None
     wall: float
     found: list[Way] = field(default_factory=list)

@@ -16,9 +16,9 @@ import numpy as np
 from topo_scheduler.api.annotations import PLACEMENT, REQUIRED_LEVEL, Enforcement
 from topo_scheduler.scheduling.explaining.pods_that_end import pods_that_end
 from topo_scheduler.scheduling.explaining.running import Running
-from topo_scheduler.scheduling.explaining.ways import Cost, Kind, Scene, Way
+from topo_scheduler.scheduling.explaining.ways import RemedyCost, RemedyKind, Scene, Way
 from topo_scheduler.scheduling.placing.tied import is_tied
-from topo_scheduler.scheduling.rules.demands import Demand, demands_of
+from topo_scheduler.scheduling.rules.demands import DroppableDemand, demands_of
 from topo_scheduler.state.crossing import depth_in
 from topo_scheduler.state.workloads import Member, Workload
 
@@ -103,10 +103,10 @@ def other_levels(scene: Scene) -> Iterator[None]:
         yield
         if decision is None or decision.quality is None:
             continue
-        cost = Cost(levels=max(1, decision.quality.levels - _levels_of(scene)), demands=demands)
+        cost = RemedyCost(levels=max(1, decision.quality.levels - _levels_of(scene)), demands=demands)
         if best is None or cost < best.cost:
             nodes = tuple(sorted({seat.node for seat in decision.seats}))
-            best = Way(Kind.RELAX, cost, nodes=nodes, level=decision.quality.level, demand=demand, value=value)
+            best = Way(RemedyKind.RELAX, cost, nodes=nodes, level=decision.quality.level, demand=demand, value=value)
     if best is not None:
         scene.found.append(best)
 
@@ -126,10 +126,12 @@ def fewer_demands(scene: Scene) -> Iterator[None]:
         yield
         if decision is not None:
             nodes = tuple(sorted({seat.node for seat in decision.seats}))
-            scene.found.append(Way(Kind.DROP, Cost(demands=1), nodes=nodes, demand=demand.name, value=demand.value))
+            scene.found.append(
+                Way(RemedyKind.DROP, RemedyCost(demands=1), nodes=nodes, demand=demand.name, value=demand.value)
+            )
 
 
-def without(scene: Scene, demand: Demand) -> tuple[Workload, list[Member]]:
+def without(scene: Scene, demand: DroppableDemand) -> tuple[Workload, list[Member]]:
     """Return the workload and its members with one demand less."""
     members = [replace(member, cls=demand.drop(member.cls)) for member in scene.members]
     request = replace(scene.workload.request, gpu_model_mixed=demand.mixes or scene.workload.request.gpu_model_mixed)
@@ -152,7 +154,7 @@ def fewer_members(scene: Scene) -> Iterator[None]:
         yield
         if fits:
             given_up = len(scene.members) - size
-            scene.found.append(Way(Kind.REDUCE, Cost(members=given_up), size=size + seated))
+            scene.found.append(Way(RemedyKind.REDUCE, RemedyCost(members=given_up), size=size + seated))
             return
 
 
@@ -194,7 +196,7 @@ def _nodes_back(scene: Scene) -> Iterator[None]:
         if needed:
             names = tuple(sorted(nodes.names[row] for row in needed))
             told = "uncordon" if all(nodes.ready[row] for row in needed) else value
-            scene.found.append(Way(Kind.RETURN, Cost(nodes=len(names)), nodes=names, value=told))
+            scene.found.append(Way(RemedyKind.RETURN, RemedyCost(nodes=len(names)), nodes=names, value=told))
             return
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from topo_scheduler.api.words import few_of
-from topo_scheduler.scheduling.explaining.ways import Ended, Kind, Way
+from topo_scheduler.scheduling.explaining.ways import EndingPods, RemedyKind, Way
 
 NOTE_BYTES: Final = 1024
 """The API's limit for the message of an event."""
@@ -20,25 +20,27 @@ def say(way: Way, wall: float, reader: str = "") -> str:
     ``wall`` the time now, in seconds since the epoch; ``reader`` see `few_for`: whose names may be told.
     """
     match way.kind:
-        case Kind.WAIT:
+        case RemedyKind.WAIT:
             ended = _ended(way, reader)
             return f"wait until about {moment(way.until, wall)}, when {ended} {_verb(way, reader)}"
-        case Kind.RETURN:
+        case RemedyKind.RETURN:
             verb = "uncordon" if way.value == "uncordon" else "bring back"
             return f"{verb} {_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
-        case Kind.COMBINE:
+        case RemedyKind.COMBINE:
             parts = way.parts
-            return " and ".join(_reduce(one) if one.kind is Kind.REDUCE else say(one, wall, reader) for one in parts)
-        case Kind.RELAX if not way.level:
+            return " and ".join(
+                _reduce(one) if one.kind is RemedyKind.REDUCE else say(one, wall, reader) for one in parts
+            )
+        case RemedyKind.RELAX if not way.level:
             return f"set {way.demand} to {way.value}"
-        case Kind.RELAX:
+        case RemedyKind.RELAX:
             where = "on one node" if way.level == "node" else f"under one {way.level}"
             return f"set {way.demand} to {way.value}: it fits {where if way.level != 'cluster' else 'in the cluster'}"
-        case Kind.DROP:
+        case RemedyKind.DROP:
             return _drop(way)
-        case Kind.REDUCE:
+        case RemedyKind.REDUCE:
             return _reduce(way) if _sensible(way) else _fits(way)
-        case Kind.FREE:
+        case RemedyKind.FREE:
             who = _ended(way, reader)
             on = f"{_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
             more = "" if way.least else " (a smaller set may be enough)"
@@ -48,7 +50,7 @@ def say(way: Way, wall: float, reader: str = "") -> str:
 def say_all(ways: Sequence[Way], wall: float, room: int = NOTE_BYTES, reader: str = "") -> str:
     """Return as many ways as there is room for, in bytes, the cheapest first; empty where there is none for any."""
     text, told = _INTRO, 0
-    small = next((way for way in ways if way.kind is Kind.REDUCE and not _sensible(way)), None)
+    small = next((way for way in ways if way.kind is RemedyKind.REDUCE and not _sensible(way)), None)
     rest = f" {_fits(small)}." if small is not None else ""
     room -= len(rest.encode())
     for number, way in enumerate((way for way in ways if _sensible(way)), 1):
@@ -63,7 +65,7 @@ def _sensible(way: Way) -> bool:
     """Whether a person may want it: a gang of which less than half is left is another job."""
     if way.parts:
         return all(_sensible(part) for part in way.parts)
-    return way.kind is not Kind.REDUCE or way.size >= way.cost.members
+    return way.kind is not RemedyKind.REDUCE or way.size >= way.cost.members
 
 
 def _reduce(way: Way) -> str:
@@ -108,7 +110,7 @@ def _ended(way: Way, reader: str) -> str:
     return f"{few_of(own, NAMES)} and {hidden}" if own else hidden
 
 
-def _who(one: Ended) -> str:
+def _who(one: EndingPods) -> str:
     return f"gang {one.name} ({_count(len(one.pods), 'pod')})" if one.gang else f"pod {one.name}"
 
 

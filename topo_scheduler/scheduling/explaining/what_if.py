@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.queueing.sharing import Sharing
@@ -49,7 +49,7 @@ class WhatIf(Trial):
         self._attempts = Attempts(self.planner, sharing)
         self._attempts.spares = spares
 
-    def ask(self, workload: Workload, members: Sequence[Member]) -> Ask:
+    def ask(self, workload: Workload, members: Sequence[Member]) -> PlacementQuery:
         """Return what the planner is asked for some members of a workload, its level as it has loosened by now.
 
         Raises:
@@ -58,7 +58,7 @@ class WhatIf(Trial):
         groups, _, _ = self._attempts.groups(workload, members)
         return self._attempts.ask_by_now(workload, groups, self.layout, self.now)
 
-    def seen_by(self, ask: Ask) -> Layout:
+    def seen_by(self, ask: PlacementQuery) -> Layout:
         """Return the fabric on which an ask is meant."""
         return crossed(self.layout, ask.woven)
 

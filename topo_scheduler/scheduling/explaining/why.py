@@ -17,7 +17,7 @@ from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import FAULT as AN_EXCEPTION
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of, kind_of
 from topo_scheduler.scheduling.explaining.combined import ways_out
-from topo_scheduler.scheduling.explaining.domain_table import DomainReason, domain_table
+from topo_scheduler.scheduling.explaining.domain_table import DomainVerdict, domain_table
 from topo_scheduler.scheduling.explaining.dominant import shortage
 from topo_scheduler.scheduling.explaining.running import Running, running_pods
 from topo_scheduler.scheduling.explaining.ways import Scene, Way
@@ -25,16 +25,16 @@ from topo_scheduler.scheduling.explaining.ways_text import NOTE_BYTES, say_all
 from topo_scheduler.scheduling.explaining.what_if import WhatIf
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
-    Complain,
     CountFailure,
+    EmitEvent,
     Instruction,
+    LogWarning,
     MarkUnschedulable,
-    Tell,
     reference,
 )
 from topo_scheduler.scheduling.intake.pending import worded
 from topo_scheduler.scheduling.parts import PART_OPERATIONS
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.levels import wish_of
 from topo_scheduler.scheduling.placing.second_tree import seen_fabric
 from topo_scheduler.scheduling.placing.tied import is_tied
@@ -84,7 +84,7 @@ class Explanation:
     rule: SizeRule | None
     nodes: int
     reasons: Mapping[str, int]
-    domains: tuple[DomainReason, ...]
+    domains: tuple[DomainVerdict, ...]
     ways: tuple[Way, ...]
     at: float
     seconds: float = 0.0
@@ -125,7 +125,7 @@ class _Work:
     spent: float = 0.0
 
 
-class Why:
+class Explainer:
     """Who waits to be explained, and what is being explained."""
 
     def __init__(
@@ -295,7 +295,7 @@ class Why:
             if kind_of(error) != AN_EXCEPTION:
                 return failure_of(f"workload {work.id}", error, Activity.EXPLANATION)
             return [
-                Complain(f"{work.id}: {FAULT}: {described(error)}"),
+                LogWarning(f"{work.id}: {FAULT}: {described(error)}"),
                 CountFailure(Activity.EXPLANATION.value, kind_of(error)),
             ]
         work.spent += clock() - began
@@ -406,12 +406,12 @@ class Why:
         case.told, case.told_at = text, now
         out: list[Instruction] = []
         for member in workload.at(Stage.PENDING):
-            out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
+            out.append(EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text))
             out.append(MarkUnschedulable(reference(member), text, member.enqueued))
         return out
 
 
-def reason_of(what_if: WhatIf, ask: Ask, decision: Decision, rule: SizeRule | None) -> str:
+def reason_of(what_if: WhatIf, ask: PlacementQuery, decision: Decision, rule: SizeRule | None) -> str:
     """Return the dominant reason: of what the decision says the first sentence, of a pod alone what is free."""
     if decision.sentence:
         return decision.sentence
@@ -422,7 +422,7 @@ def reason_of(what_if: WhatIf, ask: Ask, decision: Decision, rule: SizeRule | No
     return decision.message
 
 
-def _key(workload: Workload, ask: Ask, steps: int) -> object:
+def _key(workload: Workload, ask: PlacementQuery, steps: int) -> object:
     """Return what tells a workload from others that ask for something else; ``steps``: how often its level loosened."""
     wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands, ask.preferred)
     whose = (workload.namespace, workload.priority, workload.level, workload.tiers, workload.group is None)

@@ -377,7 +377,7 @@ Factory = Callable[[Mapping[str, Any]], Plugin]
 """What an entry point names: made with the arguments of the configuration. May raise ValueError for bad ones."""
 
 
-class Guard(Protocol):
+class PluginGuard(Protocol):
     """Calls what is not ours, so that it can do no harm."""
 
     def call(self, plugin: str, point: str, work: Callable[[], T]) -> T:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from topo_scheduler.api.annotations import Strategy as StrategyName
+from topo_scheduler.api.annotations import PlacementStrategy as StrategyName
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.small_pods import OFF
 from topo_scheduler.scheduling.extensions.direct import Direct
@@ -22,12 +22,12 @@ from topo_scheduler.scheduling.extensions.extension import (
     Demand,
     Filter,
     Gang,
-    Guard,
     LeafSeats,
     Leaves,
     Nodes,
     Plugin,
     PluginError,
+    PluginGuard,
     Request,
     Score,
     Strategy,
@@ -49,8 +49,8 @@ BUILT_IN: Final = Plugin("topo-scheduler", filters=FILTERS, scores=SCORES, alone
 class Extensions:
     """Everything registered, in order."""
 
-    def __init__(self, guard: Guard | None = None) -> None:
-        self.guard: Guard = guard or Direct()
+    def __init__(self, guard: PluginGuard | None = None) -> None:
+        self.guard: PluginGuard = guard or Direct()
         self.plugins: list[Plugin] = []
         self.filters: list[Filter] = []
         self.scores: list[Score] = []

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.annotations import Strategy as Name
+from topo_scheduler.api.annotations import PlacementStrategy as Name
 from topo_scheduler.scheduling.extensions.extension import LeafSeats, Prefers, Strategy
 from topo_scheduler.state.nodes import Int64
 

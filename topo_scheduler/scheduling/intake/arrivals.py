@@ -14,12 +14,12 @@ from topo_scheduler.api.annotations import (
 )
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.api.process import PendingPods as Limits
+from topo_scheduler.api.process import PendingPodsSettings as Limits
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed
-from topo_scheduler.scheduling.instructions import BindOutcome, Complain, Instruction, PodRef, Tell, reference
+from topo_scheduler.scheduling.instructions import BindOutcome, EmitEvent, Instruction, LogWarning, PodRef, reference
 from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
 from topo_scheduler.scheduling.intake.leaving import Leaving
 from topo_scheduler.scheduling.intake.outside import ENTERING_PODS, OutsidePods, said_outside
@@ -33,7 +33,7 @@ from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
-from topo_scheduler.state.ledger import Entry
+from topo_scheduler.state.ledger import LedgerEntry
 from topo_scheduler.state.trimming import trimmed
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
 
@@ -379,7 +379,7 @@ class Arrivals:
         if self.outside.put(pod):
             ref = PodRef(namespace, pod.metadata.name, uid)
             said = said_outside(namespace, self._pods.count(namespace), self._pods.limits)
-            self._out.append(Tell(ref, True, Reason.FAILED_SCHEDULING, said))
+            self._out.append(EmitEvent(ref, True, Reason.FAILED_SCHEDULING, said))
         return True
 
     def _let_in(self, now: float) -> None:
@@ -416,7 +416,7 @@ class Arrivals:
 
     def _bound(self, pod: Pod, now: float) -> None:
         changed, problems = self._world.bound(pod)
-        self._out += [Complain(problem) for problem in problems]
+        self._out += [LogWarning(problem) for problem in problems]
         self._pods.drop(pod.metadata.uid)
         self._rereading.drop(pod.metadata.uid)
         self.outside.drop(pod.metadata.uid)
@@ -475,7 +475,7 @@ class Arrivals:
         except Exception as error:
             self._out += failure_of(f"pod {pod.key}", error, Activity.UNDERSTANDING)
 
-    def _learn(self, pod: Pod, found: tuple[Workload, Member] | None, entry: Entry, now: float) -> None:
+    def _learn(self, pod: Pod, found: tuple[Workload, Member] | None, entry: LedgerEntry, now: float) -> None:
         lineage = self._resolve(pod)
         if lineage is None:
             return
@@ -533,7 +533,7 @@ class Arrivals:
             warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, told)]
         for reason, message in warnings:
             if self._told.is_new(member.uid, reason, message):
-                self._out.append(Tell(reference(member), True, reason, message))
+                self._out.append(EmitEvent(reference(member), True, reason, message))
 
     def placed(self, decision: Decision) -> None:
         """Note where the pods of a decision will run."""

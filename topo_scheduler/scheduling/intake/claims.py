@@ -11,7 +11,7 @@ from topo_scheduler.api.annotations import CHARGED_FRACTION, CHARGED_GPUS, GPU_I
 from topo_scheduler.api.fractions import written_indexes, written_share
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.sharing import matches
-from topo_scheduler.state.ledger import Entry
+from topo_scheduler.state.ledger import LedgerEntry
 from topo_scheduler.state.nodes import NodeTable
 from topo_scheduler.state.requests import pod_amounts
 from topo_scheduler.state.resources import GPU, GPU_SHARE, KnownResources, NoColumnError, ResourceTable
@@ -19,7 +19,7 @@ from topo_scheduler.state.resources import GPU, GPU_SHARE, KnownResources, NoCol
 _BY_ANNOTATION = (GPU, GPU_SHARE)
 
 
-class Claims:
+class GpuClaims:
     """What bound pods hold. ``permitted`` names or patterns of namespaces that may have GPUs by annotation only."""
 
     def __init__(self, scheduler_name: str, nodes: NodeTable, resources: ResourceTable) -> None:
@@ -43,7 +43,7 @@ class Claims:
         """Return whether this scheduler may have placed a bound pod: it bears the scheduler's name."""
         return pod.spec.scheduler_name == self._scheduler_name
 
-    def amounts(self, pod: Pod, known: Entry | None = None) -> dict[int, int]:
+    def amounts(self, pod: Pod, known: LedgerEntry | None = None) -> dict[int, int]:
         """Return what a bound pod holds, GPUs that no limit of it names included.
 
         Args:
@@ -73,7 +73,7 @@ class Claims:
                 amounts[column] = self._at_most(pod.spec.node_name, column, amount)
         return amounts
 
-    def devices(self, pod: Pod, amounts: dict[int, int], known: Entry | None = None) -> tuple[int, ...]:
+    def devices(self, pod: Pod, amounts: dict[int, int], known: LedgerEntry | None = None) -> tuple[int, ...]:
         """Return the indexes of the GPUs a bound pod holds, given its amounts: as many as it holds, or none."""
         if not self.may_be_ours(pod):
             return ()

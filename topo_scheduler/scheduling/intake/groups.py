@@ -50,7 +50,7 @@ _KEYS: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class GroupClaim:
     """What one rule says of a pod's gang.
 
     ``said`` who says so, for messages; ``size`` members at once, None while that is not known; ``named`` whether
@@ -71,7 +71,7 @@ class Claim:
     too_large: str = ""
     problem: str = ""
 
-    def contradicts(self, other: "Claim") -> bool:
+    def contradicts(self, other: "GroupClaim") -> bool:
         """Whether both can't be followed."""
         if self.size is not None and other.size is not None and self.size != other.size:
             return True
@@ -82,7 +82,7 @@ class Claim:
 class Grouping:
     """The claim that holds, None for a pod without any, and what to warn of."""
 
-    claim: Claim | None = None
+    claim: GroupClaim | None = None
     warnings: list[tuple[Reason, str]] = field(default_factory=list)
     doubt: str = ""
     """Why it is not known which gang a pod belongs to, though it names one."""
@@ -162,34 +162,34 @@ def _names_any(pod: Pod) -> bool:
 # ---------------------------------------------------------------- rules
 
 
-def _ours(pod: Pod, job: Job | None, request: PlacementRequest, others: bool) -> Claim | None:
+def _ours(pod: Pod, job: Job | None, request: PlacementRequest, others: bool) -> GroupClaim | None:
     """Our annotations; the size may be that of the Job."""
     namespace, controller = pod.metadata.namespace, pod.metadata.controller
     if request.gang_name:
         said, name = f"annotation {GANG_NAME}", request.gang_name
         size = request.gang_size or job_size(job)
         if size is None:
-            return Claim(said, problem=f"it names the gang {name} but no gang-size; add {GANG_SIZE}")
-        return Claim(said, f"{namespace}/{name}", name, size, named=True)
+            return GroupClaim(said, problem=f"it names the gang {name} but no gang-size; add {GANG_SIZE}")
+        return GroupClaim(said, f"{namespace}/{name}", name, size, named=True)
     if request.gang_size is None:
         return None
     said = f"annotation {GANG_SIZE}"
     if (jobset := pod.metadata.labels.get(JOBSET_NAME)) and request.gang_size_kind not in _BELOW_JOBSET:
-        return Claim(said, f"{namespace}/jobsets.jobset.x-k8s.io/{jobset}", jobset, request.gang_size)
+        return GroupClaim(said, f"{namespace}/jobsets.jobset.x-k8s.io/{jobset}", jobset, request.gang_size)
     if controller is not None:
         size = min(request.gang_size, left_of(job))
-        return Claim(said, controller_id(pod, controller), controller.name, size, too_large=_too_large(size, job))
+        return GroupClaim(said, controller_id(pod, controller), controller.name, size, too_large=_too_large(size, job))
     if others:
         # Whoever named a group another way told whose size this is.
         return None
     if request.gang_size > 1:
-        return Claim(said, problem=f"it has a gang-size but neither a controller nor a gang-name; add {GANG_NAME}")
-    return Claim(said)
+        return GroupClaim(said, problem=f"it has a gang-size but neither a controller nor a gang-name; add {GANG_NAME}")
+    return GroupClaim(said)
 
 
 def _outside(
     pod: Pod, groups: Groups, since: float, unknown: list[str], bound: Callable[[str], bool]
-) -> Iterator[Claim]:
+) -> Iterator[GroupClaim]:
     """What others than we say: PodGroups, sizes on the pod, labels of controllers."""
     for key, where in names_of(pod):
         claim = _pod_group(key, where, groups, since)
@@ -201,7 +201,7 @@ def _outside(
                 f"{where} names {key.said}, which this API server does not serve any more; install its"
                 f" CustomResourceDefinition again, or remove {where}"
             )
-            yield Claim(key.said, key.id, key.name, None, named=True, awaits=awaits)
+            yield GroupClaim(key.said, key.id, key.name, None, named=True, awaits=awaits)
         elif not sized:
             unknown.append(
                 f"{where} names {key.said}, which this API server does not serve; install its"
@@ -220,24 +220,24 @@ def _outside(
         yield _sized(pod, LWS_NAME, f"{owner}-{group}", LWS_SIZE, api="leaderworkersets.leaderworkerset.x-k8s.io")
 
 
-def _pod_group(key: GroupKey, where: str, groups: Groups, since: float) -> Claim | None:
+def _pod_group(key: GroupKey, where: str, groups: Groups, since: float) -> GroupClaim | None:
     """The PodGroup a pod names; None where its API is not served."""
     native = key.api is GroupApi.NATIVE
     serving = groups.serving(key.api, since)
     if serving is Serving.ABSENT:
         problem = f"{where} names {key.said}, which this API server does not serve; serve it, or name no group"
-        return Claim(key.said, problem=problem) if native else None
+        return GroupClaim(key.said, problem=problem) if native else None
     if _NAME.fullmatch(key.name) is None:
         problem = (
             f"{where}: {quoted(key.name)} is not the name of a PodGroup; a pod can only join one of its own namespace"
         )
-        return Claim(key.said, problem=problem)
+        return GroupClaim(key.said, problem=problem)
     if serving is Serving.UNKNOWN:
         awaits = f"PodGroups of {key.api} are not listed yet"
-        return Claim(key.said, key.id, key.name, None, named=True, awaits=awaits)
+        return GroupClaim(key.said, key.id, key.name, None, named=True, awaits=awaits)
     group = groups.get(key)
     if group is None:
-        return Claim(key.said, key.id, key.name, None, named=True, awaits=f"{key.said} does not exist")
+        return GroupClaim(key.said, key.id, key.name, None, named=True, awaits=f"{key.said} does not exist")
     level = groups.levels.get(group.level_key, "") if group.level_key else ""
     problem = group.problem
     if group.level_key and not level:
@@ -247,24 +247,24 @@ def _pod_group(key: GroupKey, where: str, groups: Groups, since: float) -> Claim
             f" the keys that do: {some}"
         )
     gang = group.gang and (group.minimum > 1 or bool(level or group.tiers))
-    return Claim(key.said, key.id, key.name, group.minimum, True, gang, group, level, problem=problem)
+    return GroupClaim(key.said, key.id, key.name, group.minimum, True, gang, group, level, problem=problem)
 
 
-def _sized(pod: Pod, name_key: str, name: str, size_key: str, api: str = "") -> Claim:
+def _sized(pod: Pod, name_key: str, name: str, size_key: str, api: str = "") -> GroupClaim:
     """A group whose size stands on the pod."""
     text = _value(pod, size_key)
     said = f"{name_key} {name}"
     if re.fullmatch(r"[0-9]{1,6}", text) is None or not 1 <= int(text) <= MAX_GANG:
         problem = f"{size_key}: {quoted(text)} is not a whole number from 1 to {MAX_GANG}"
-        return Claim(said, problem=problem)
+        return GroupClaim(said, problem=problem)
     id_ = f"{pod.metadata.namespace}/{api or name_key.replace('/', '.')}/{name}"
-    return Claim(said, id_, name, int(text), named=not api)
+    return GroupClaim(said, id_, name, int(text), named=not api)
 
 
-def _job_rule(pod: Pod, job: Job | None) -> Iterator[Claim]:
+def _job_rule(pod: Pod, job: Job | None) -> Iterator[GroupClaim]:
     controller, size = pod.metadata.controller, job_size(job)
     if controller is not None and size is not None:
-        yield Claim(f"Job {controller.name}", controller_id(pod, controller), controller.name, size)
+        yield GroupClaim(f"Job {controller.name}", controller_id(pod, controller), controller.name, size)
 
 
 def controller_id(pod: Pod, controller: OwnerReference) -> str:
@@ -318,9 +318,9 @@ def _ignored(texts: Sequence[str], so: str) -> list[tuple[Reason, str]]:
     return [(Reason.GROUP_IGNORED, f"{text}: {so}") for text in texts]
 
 
-def _conflict(words: str, other: Claim) -> tuple[Reason, str]:
+def _conflict(words: str, other: GroupClaim) -> tuple[Reason, str]:
     return Reason.GROUP_CONFLICT, f"{words} holds; {_words(other)} says otherwise and is not followed"
 
 
-def _words(claim: Claim) -> str:
+def _words(claim: GroupClaim) -> str:
     return claim.said if claim.size is None else f"{claim.said} (size {claim.size})"

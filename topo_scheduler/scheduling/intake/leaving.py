@@ -11,7 +11,7 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.instructions import Instruction, PodRef, Tell
+from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, PodRef
 
 REPORTED_AFTER_SECONDS: Final = 30.0
 """Most are deleted within seconds: an event for each of them would help nobody."""
@@ -84,7 +84,7 @@ class Leaving:
                     f"not scheduled: {left.why}. So this pod is about to be deleted; to keep it, remove its"
                     " ownerReferences"
                 )
-                out.append(Tell(left.pod, True, Reason.OWNER_DELETED, text))
+                out.append(EmitEvent(left.pod, True, Reason.OWNER_DELETED, text))
         return out
 
     def next_due(self) -> float | None:

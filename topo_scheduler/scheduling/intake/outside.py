@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.api.process import PendingPods
+from topo_scheduler.api.process import PendingPodsSettings
 
 ENTERING_PODS: Final = 200
 """Pods that come in together, so that decisions on others go on in between."""
@@ -82,7 +82,7 @@ class OutsidePods:
         return taken
 
 
-def said_outside(namespace: str, count: int, limits: PendingPods) -> str:
+def said_outside(namespace: str, count: int, limits: PendingPodsSettings) -> str:
     """Return what is said of a pod that stays outside. ``count`` pods of its namespace are read."""
     return (
         f"namespace {namespace} has {count} pending pods already, and the scheduler reads no more of it now"

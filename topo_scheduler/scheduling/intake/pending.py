@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.api.process import PendingPods as Limits
+from topo_scheduler.api.process import PendingPodsSettings as Limits
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.state.trimming import memory_bytes
 

@@ -19,14 +19,14 @@ from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.moving.plan import MovePlan, plan_moves, unbroken
 from topo_scheduler.scheduling.parts import More, Parts, always, whole
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.levels import wish_of
 from topo_scheduler.scheduling.placing.segments import has_segments
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.preemption.victims import PART, Candidate, Candidates, collecting
 from topo_scheduler.scheduling.queueing.standing import least_of
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.budgets import Guard
+from topo_scheduler.state.budgets import DisruptionLimit
 from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.occupants import Occupant
 from topo_scheduler.state.residents import Profile
@@ -48,7 +48,7 @@ class GoneError(Exception):
 
 
 @dataclass(slots=True)
-class _Wanted:
+class _PendingGang:
     """A gang that waits. ``text`` why, as it was told; ``plan`` found last, ``sentence`` as it was told."""
 
     since: float
@@ -71,10 +71,10 @@ class Moving:
         self._attempts = attempts
         self._preempting = preempting
         self._spec = spec
-        self._wanted: dict[str, _Wanted] = {}
+        self._wanted: dict[str, _PendingGang] = {}
         self._not_before = -inf
         self._parts: Parts[tuple[Workload, str]] = Parts(world)
-        self._looking: _Wanted | None = None
+        self._looking: _PendingGang | None = None
         self._now = 0.0
 
     def configure(self, spec: RepairSpec) -> None:
@@ -95,7 +95,7 @@ class Moving:
         if not workload.gang or not room_helps or workload.doubt:
             self._wanted.pop(workload.id, None)
             return ""
-        known = self._wanted.setdefault(workload.id, _Wanted(since, text))
+        known = self._wanted.setdefault(workload.id, _PendingGang(since, text))
         known.since, known.text = since, text
         return known.sentence
 
@@ -171,11 +171,11 @@ class Moving:
                 return True
         return False
 
-    def _begins(self, one: _Wanted) -> float:
+    def _begins(self, one: _PendingGang) -> float:
         """Return when a look for a gang may begin at the earliest."""
         return max(one.since + self._spec.after, one.backoff.until)
 
-    def _told_anew(self, workload: Workload, one: _Wanted) -> Iterator[tuple[Workload, str] | None]:
+    def _told_anew(self, workload: Workload, one: _PendingGang) -> Iterator[tuple[Workload, str] | None]:
         """Look for moves for a gang; yields after each part of the work, and the gang if others are found."""
         plan, looked, state = yield from self._look(workload, self._now, self._spec.most_moves)
         self._not_before = self._now + max(LOOK_AGAIN, PACE * looked)
@@ -211,7 +211,7 @@ class Moving:
         """Return the pods that may move for the sake of a workload, GPU-time left out."""
         return whole(self._candidates(workload))
 
-    def again(self, pods: Sequence[Candidate]) -> Ask:
+    def again(self, pods: Sequence[Candidate]) -> PlacementQuery:
         """Return what is asked for pods of one workload once they are gone."""
         return self._again(pods)
 
@@ -287,7 +287,7 @@ class Moving:
 
     def _candidates(self, workload: Workload) -> Generator[None, None, Candidates]:
         budgets = self._preempting.budgets
-        found: list[tuple[Occupant, int, Amounts, Profile | None, Guard | None]] = []
+        found: list[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]] = []
         for number, (uid, entry) in enumerate(list(self._world.ledger.items())):
             if number % PART == PART - 1:
                 yield
@@ -322,7 +322,7 @@ class Moving:
             return -1
         return sum(member.stage is not Stage.PENDING for member in workload.members.values())
 
-    def _again(self, pods: Sequence[Candidate]) -> Ask:
+    def _again(self, pods: Sequence[Candidate]) -> PlacementQuery:
         """Return what is asked for pods of one workload once they are gone."""
         found = [one for pod in pods if (one := self._workloads.of_pod(pod.occupant.uid)) is not None]
         if len(found) < len(pods):

@@ -19,12 +19,12 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Ask, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.clearing import Clearing
 from topo_scheduler.scheduling.preemption.reprieve import by_trial
 from topo_scheduler.scheduling.preemption.trial import Trial
-from topo_scheduler.scheduling.preemption.victims import NO_GANG, SHUT, WHOLE, Candidate, Candidates, Gang
+from topo_scheduler.scheduling.preemption.victims import NO_GANG, SHUT, WHOLE, Candidate, Candidates, VictimGang
 from topo_scheduler.scheduling.rules.neighbours import looks_around
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.fabric import Layout
@@ -44,12 +44,12 @@ SEATED_AT_ONCE: Final = 8
 MOST_REGIONS: Final = 48
 """Domains that are looked at, those that lack room for fewest members first."""
 
-Again = Callable[[Sequence[Candidate]], Ask]
+Again = Callable[[Sequence[Candidate]], PlacementQuery]
 """Returns what is asked for pods of one workload that are to be placed again, without those rows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class PlannedMove:
     """A pod that would go from one row to another."""
 
     pod: Candidate
@@ -61,7 +61,7 @@ class MovePlan:
     """Where the workload goes once the pods have moved."""
 
     placement: Placement
-    moves: tuple[Move, ...]
+    moves: tuple[PlannedMove, ...]
 
 
 def unbroken(candidates: Candidates, running: Callable[[str], int]) -> Candidates:
@@ -69,7 +69,7 @@ def unbroken(candidates: Candidates, running: Callable[[str], int]) -> Candidate
 
     ``running`` how many members of a gang run, by its id.
     """
-    gangs: list[Gang] = []
+    gangs: list[VictimGang] = []
     for gang in candidates.gangs:
         whole = len(gang.members) == running(gang.id)
         # One that is below its minimum already can spare nobody.
@@ -82,7 +82,7 @@ def unbroken(candidates: Candidates, running: Callable[[str], int]) -> Candidate
 
 def plan_moves(
     planner: Planner,
-    ask: Ask,
+    ask: PlacementQuery,
     layout: Layout,
     candidates: Candidates,
     again: Again,
@@ -136,7 +136,7 @@ def plan_moves(
             finally:
                 trial.remove(there)
             if rows is not None:
-                moves = (Move(pod, row) for pod, row in zip(pods, rows, strict=True) if row != pod.row)
+                moves = (PlannedMove(pod, row) for pod, row in zip(pods, rows, strict=True) if row != pod.row)
                 return MovePlan(placement, tuple(moves))
         finally:
             trial.restore(pods)
@@ -146,7 +146,7 @@ def plan_moves(
 # ---------------------------------------------------------------- sets
 
 
-def _enough(planner: Planner, ask: Ask) -> bool:
+def _enough(planner: Planner, ask: PlacementQuery) -> bool:
     """Whether so many GPUs are free at all: who moves takes as many elsewhere."""
     nodes = planner.nodes
     usable = nodes.exists & nodes.ready & ~nodes.unschedulable
@@ -155,7 +155,7 @@ def _enough(planner: Planner, ask: Ask) -> bool:
 
 
 def _every_set(
-    trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, most: int
+    trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates, most: int
 ) -> Iterator[Sequence[int] | None]:
     """Yield sets, and None after each part of the work."""
     room = makes_room(trial, ask, layout, candidates)
@@ -167,7 +167,9 @@ def _every_set(
                 yield chosen
 
 
-def makes_room(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates) -> Callable[[Sequence[int]], bool]:
+def makes_room(
+    trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates
+) -> Callable[[Sequence[int]], bool]:
     """Return a quick test that every set passes which makes room."""
     if len(ask.groups) > 1 or any(looks_around(cls) for cls, _ in ask.groups):
         return lambda _: True
@@ -186,7 +188,7 @@ def makes_room(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates) -
 
 
 def by_domain(
-    trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, most: int
+    trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates, most: int
 ) -> Iterator[Sequence[int] | None]:
     """Yield sets, and None after each part of the work."""
     level = max(candidates.levels)
@@ -215,7 +217,9 @@ def by_domain(
 _NOBODY: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
 
 
-def as_candidates(ask: Ask, placement: Placement, profiles: Sequence[Sequence[Profile | None]]) -> list[Candidate]:
+def as_candidates(
+    ask: PlacementQuery, placement: Placement, profiles: Sequence[Sequence[Profile | None]]
+) -> list[Candidate]:
     """Return the members of the workload as if they ran."""
     seen = profiles or [[None] * count for _, count in ask.groups]
     return [

@@ -4,12 +4,12 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.annotations import Strategy
+from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.small_pods import FGD
 from topo_scheduler.scheduling.extensions.gradient import kernels
-from topo_scheduler.scheduling.placing.ask import Ask, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.leaf_facts import load_of_leaves
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.decision import ScoreParts, SizeRule
@@ -20,14 +20,16 @@ from topo_scheduler.state.resources import GPU
 _NOTHING: Final[Int64] = np.empty(0, np.int64)
 
 
-def plan_alone(site: Site, ask: Ask, view: ClassView, layout: Layout, rule: SizeRule) -> Placement | None:
+def plan_alone(
+    site: PlanningContext, ask: PlacementQuery, view: ClassView, layout: Layout, rule: SizeRule
+) -> Placement | None:
     """Return the best place for a pod alone, None where it is to be placed as a gang of one, or has no room.
 
     Raises:
         PluginError: the score is a plugin's, and failed.
     """
     score = site.extensions.alone.get(site.policy.alone)
-    if score is None or ask.gang or ask.running or ask.strategy != Strategy.BALANCED or ask.within:
+    if score is None or ask.gang or ask.running or ask.strategy != PlacementStrategy.BALANCED or ask.within:
         return None
     if not (view.cls.gpus or view.cls.share) and not _only_with_gpus(site.nodes, view):
         return None
@@ -55,7 +57,7 @@ def plan_alone(site: Site, ask: Ask, view: ClassView, layout: Layout, rule: Size
     return Placement([[int(row)]], [leaf], rule, parts, int(np.count_nonzero(view.fit)))
 
 
-def shares_in_mixed_gang(ask: Ask) -> str:
+def shares_in_mixed_gang(ask: PlacementQuery) -> str:
     """Return what is wrong with a gang that asks for shares of GPUs, or an empty string."""
     if not ask.gang or not any(cls.share for cls, _ in ask.groups):
         return ""
@@ -67,7 +69,7 @@ def shares_in_mixed_gang(ask: Ask) -> str:
     )
 
 
-def _free_gpus(site: Site, layout: Layout) -> Int64:
+def _free_gpus(site: PlanningContext, layout: Layout) -> Int64:
     """Return the GPUs that are free in each leaf (int64[leaves]): the fewest first, so that whole leaves stay whole."""
     gpus = site.totals(GPU, layout)
     return gpus.capacity - gpus.used

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.annotations import Enforcement, Strategy
+from topo_scheduler.api.annotations import Enforcement, PlacementStrategy
 from topo_scheduler.scheduling.extensions.extension import Demand
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.classes import PodClass
@@ -17,7 +17,7 @@ from topo_scheduler.state.residents import Profile
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SizeRuleLimits:
     """The configured size rule. 0 means no limit."""
 
     enforcement: Enforcement = Enforcement.REQUIRED
@@ -39,11 +39,11 @@ class Limits:
         return f" within {told}" if told else ""
 
 
-NO_LIMITS: Final = Limits()
+NO_LIMITS: Final = SizeRuleLimits()
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class SpreadLimits:
     """How far a gang may spread beside the size rule.
 
     ``leaves`` at most, 0 for any number; ``depth`` of the domain that they must share at least, 0 for the whole fabric.
@@ -53,7 +53,7 @@ class Bounds:
     depth: int = 0
 
 
-ANYWHERE: Final = Bounds()
+ANYWHERE: Final = SpreadLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ NO_SEGMENTS: Final = Segments()
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
+class GangTraffic:
     """What a gang sends over the links of the fabric.
 
     ``bandwidth`` Mbit/s asked on each of its nodes. ``open`` bool[rows]: where its members may go for the sake of
@@ -95,7 +95,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PlacementQuery:
     """Members of one workload to be placed together.
 
     ``groups`` pod class and number of members, most demanding first. ``running`` rows of members that run already,
@@ -110,7 +110,7 @@ class Ask:
 
     groups: Sequence[tuple[PodClass, int]]
     gang: bool
-    strategy: str = Strategy.BALANCED
+    strategy: str = PlacementStrategy.BALANCED
     enforcement: Enforcement = Enforcement.REQUIRED
     latency: bool = False
     mixed_models: bool = False
@@ -121,10 +121,10 @@ class Ask:
     within: int = 0
     level: str = ""
     demands: tuple[Demand, ...] = ()
-    bounds: Bounds = ANYWHERE
+    bounds: SpreadLimits = ANYWHERE
     segments: Segments = NO_SEGMENTS
     because: str = "its PodGroup"
-    traffic: Traffic | None = None
+    traffic: GangTraffic | None = None
     woven: tuple[str, ...] = ()
     members: int = field(init=False, compare=False)
     """How many are to be placed now."""
@@ -181,13 +181,13 @@ class Placement:
     score: ScoreParts
     candidates: int
     seated: Sequence[tuple[int, int]] = ()
-    bounds: Bounds = ANYWHERE
+    bounds: SpreadLimits = ANYWHERE
     shared: tuple[str, ...] = ()
     domains: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PlacementFailure:
     """Why there is none. ``best`` what comes closest: members that fit in the best domain now, and its name.
 
     ``elsewhere`` the rule as it is on the fabric with these levels woven in, where it was looked for on that.

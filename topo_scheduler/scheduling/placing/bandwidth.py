@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement, Traffic
+from topo_scheduler.scheduling.placing.ask import GangTraffic, Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.second_tree import domains_apart
 from topo_scheduler.scheduling.placing.within_links import TRIES, room_now, row_sets
 from topo_scheduler.scheduling.rules.filters import Bool
@@ -22,15 +22,15 @@ from topo_scheduler.scheduling.rules.neighbours import settled_links
 from topo_scheduler.state.crossing import depth_in
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout, Path
-from topo_scheduler.state.links import Links, Shortage
+from topo_scheduler.state.links import Links, LinkShortage
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.wiring import readable
 from topo_scheduler.state.workloads import Member, Workload
 
 if TYPE_CHECKING:
-    from topo_scheduler.scheduling.placing.site import Site
+    from topo_scheduler.scheduling.placing.site import PlanningContext
 
-Plan = Callable[[Ask, Layout, float], Placement | Failure]
+Plan = Callable[[PlacementQuery, Layout, float], Placement | PlacementFailure]
 
 
 def bandwidth_of(workload: Workload, members: Iterable[Member]) -> int:
@@ -38,13 +38,15 @@ def bandwidth_of(workload: Workload, members: Iterable[Member]) -> int:
     return max((member.cls.bandwidth for member in members), default=0) if workload.gang else 0
 
 
-def traffic_of(workload: Workload, members: Iterable[Member]) -> Traffic | None:
+def traffic_of(workload: Workload, members: Iterable[Member]) -> GangTraffic | None:
     """Return what members that are placed together send, None where they ask for no bandwidth."""
     bandwidth = bandwidth_of(workload, members)
-    return Traffic((workload.namespace, workload.id), bandwidth) if bandwidth else None
+    return GangTraffic((workload.namespace, workload.id), bandwidth) if bandwidth else None
 
 
-def plan_within_links(plan: Plan, site: "Site", ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+def plan_within_links(
+    plan: Plan, site: "PlanningContext", ask: PlacementQuery, layout: Layout, now: float
+) -> Placement | PlacementFailure:
     """Find a place that links can carry.
 
     Args:
@@ -59,7 +61,7 @@ def plan_within_links(plan: Plan, site: "Site", ask: Ask, layout: Layout, now: f
     """
     links = settled_links(site.around, layout)
     outcome = plan(ask, layout, now)
-    if isinstance(outcome, Failure):
+    if isinstance(outcome, PlacementFailure):
         return outcome if outcome.rule is not None else _never(plan, ask, layout, now) or outcome
     short = _short(links, ask, outcome)
     if not short:
@@ -68,10 +70,10 @@ def plan_within_links(plan: Plan, site: "Site", ask: Ask, layout: Layout, now: f
         found = plan(_on(ask, rows), layout, now)
         if isinstance(found, Placement) and not _short(links, ask, found):
             return found
-    return Failure(_sentence(links, short), outcome.rule, _domains(links, short))
+    return PlacementFailure(_sentence(links, short), outcome.rule, _domains(links, short))
 
 
-def check_links(links: Links, ask: Ask, placement: Placement) -> str:
+def check_links(links: Links, ask: PlacementQuery, placement: Placement) -> str:
     """Return which link a placement would take beyond what it carries, or an empty string."""
     if ask.traffic is None:
         return ""
@@ -79,18 +81,20 @@ def check_links(links: Links, ask: Ask, placement: Placement) -> str:
     return _shortage(links, short[0]) if short else ""
 
 
-def _short(links: Links, ask: Ask, placement: Placement) -> list[Shortage]:
+def _short(links: Links, ask: PlacementQuery, placement: Placement) -> list[LinkShortage]:
     assert ask.traffic is not None
     rows = (row for group in placement.rows for row in group)
     return links.shortages(ask.traffic.gang, rows, ask.traffic.bandwidth)
 
 
-def _on(ask: Ask, rows: Bool | None) -> Ask:
+def _on(ask: PlacementQuery, rows: Bool | None) -> PlacementQuery:
     assert ask.traffic is not None
     return replace(ask, traffic=replace(ask.traffic, open=rows))
 
 
-def _row_sets(site: "Site", links: Links, ask: Ask, layout: Layout, rule: SizeRule) -> Iterator[Bool]:
+def _row_sets(
+    site: "PlanningContext", links: Links, ask: PlacementQuery, layout: Layout, rule: SizeRule
+) -> Iterator[Bool]:
     """Yield sets of rows in which to look: where networks of nodes will do, then where uplinks will, then one node."""
     assert ask.traffic is not None
     room = room_now(links, ask.traffic)
@@ -111,7 +115,7 @@ def _row_sets(site: "Site", links: Links, ask: Ask, layout: Layout, rule: SizeRu
                 yield chosen
 
 
-def _fits(site: "Site", ask: Ask) -> Iterator[Int64]:
+def _fits(site: "PlanningContext", ask: PlacementQuery) -> Iterator[Int64]:
     """Yield how many members each row takes, once a GPU model that the gang may keep to (int64[rows])."""
     if len(ask.groups) == 1:
         for view in site.views_for(ask):
@@ -123,23 +127,23 @@ def _fits(site: "Site", ask: Ask) -> Iterator[Int64]:
 # ---------------------------------------------------------------- in words
 
 
-def _never(plan: Plan, ask: Ask, layout: Layout, now: float) -> Failure | None:
+def _never(plan: Plan, ask: PlacementQuery, layout: Layout, now: float) -> PlacementFailure | None:
     """Return the reason of a gang that links could not even carry by itself, None where they are not the cause."""
     assert ask.traffic is not None
     if plan(replace(ask, traffic=None), layout, now).rule is None:
         return None
-    return Failure(
+    return PlacementFailure(
         f"no domain could hold the gang's {ask.total} pods even if it were empty and carry"
         f" {readable(ask.traffic.bandwidth)} Gbit/s a node over its uplinks; ask for less"
     )
 
 
-def _sentence(links: Links, short: Sequence[Shortage]) -> str:
+def _sentence(links: Links, short: Sequence[LinkShortage]) -> str:
     worst = max(short, key=lambda one: (one.needed - one.left, -one.link))
     return f"there is room for the gang, but not the bandwidth: {_shortage(links, worst)}"
 
 
-def _shortage(links: Links, short: Shortage) -> str:
+def _shortage(links: Links, short: LinkShortage) -> str:
     return (
         f"{_link(links, short.link)} has {readable(max(0, short.left))} of {readable(short.capacity)} Gbit/s left,"
         f" {readable(short.needed)} needed"
@@ -153,7 +157,7 @@ def _link(links: Links, link: int) -> str:
     return f"uplink of {'/'.join(links.wiring.layout.domain_path(depth, index))}"
 
 
-def _domains(links: Links, short: Sequence[Shortage]) -> tuple[tuple[Path, str], ...]:
+def _domains(links: Links, short: Sequence[LinkShortage]) -> tuple[tuple[Path, str], ...]:
     """Return by domain which of its links is short."""
     found: dict[Path, str] = {}
     layout = links.wiring.layout

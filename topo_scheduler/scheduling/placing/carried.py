@@ -10,27 +10,27 @@ from itertools import islice
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.packer import Found
-from topo_scheduler.scheduling.placing.site import Site
-from topo_scheduler.scheduling.placing.within_links import TRIES, Room, room_ever, row_sets
+from topo_scheduler.scheduling.placing.site import PlanningContext
+from topo_scheduler.scheduling.placing.within_links import TRIES, LinkRoom, room_ever, row_sets
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.rules.neighbours import settled_links
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 
-Find = Callable[[Ask, int | None], Found | None]
+Find = Callable[[PlacementQuery, int | None], Found | None]
 """Finds a place on the empty cluster for an ask: at one level only, where that is given."""
 
 
-def links_key(site: Site, ask: Ask, layout: Layout) -> object:
+def links_key(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> object:
     """Return what a size rule depends on beside nodes, for use in the keys of caches."""
     if ask.traffic is None:
         return None
     return ask.traffic.bandwidth, settled_links(site.around, layout.inner or layout).capacity_changes
 
 
-def carried(site: Site, ask: Ask, layout: Layout, find: Find, fit: Int64) -> Found | None:
+def carried(site: PlanningContext, ask: PlacementQuery, layout: Layout, find: Find, fit: Int64) -> Found | None:
     """Return the deepest level, the fewest leaves found of it, and a place there that links, all free, can carry.
 
     Args:
@@ -60,7 +60,7 @@ def carried(site: Site, ask: Ask, layout: Layout, find: Find, fit: Int64) -> Fou
     return None
 
 
-def _carries(room: Room, found: Found) -> bool:
+def _carries(room: LinkRoom, found: Found) -> bool:
     """Return whether links with nothing else on them serve the nodes of a placement."""
     rows = np.unique(np.fromiter(_rows(found[2]), np.int64))
     below = np.bincount(room.wiring.of_row[rows].ravel(), minlength=len(room.below))
@@ -71,6 +71,6 @@ def _rows(groups: Iterable[Iterable[int]]) -> Iterable[int]:
     return (row for group in groups for row in group)
 
 
-def _on(ask: Ask, rows: Bool | None) -> Ask:
+def _on(ask: PlacementQuery, rows: Bool | None) -> PlacementQuery:
     assert ask.traffic is not None
     return replace(ask, traffic=replace(ask.traffic, open=rows))

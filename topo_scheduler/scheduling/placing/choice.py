@@ -13,8 +13,8 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.fit import fewest_leaves
 from topo_scheduler.kernels.windows import choose_sets, narrowest_windows
-from topo_scheduler.scheduling.placing.ask import Ask
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.size_rule import named_at, spread_needed
 from topo_scheduler.scheduling.placing.stranding import least_stranding
 from topo_scheduler.scheduling.placing.views import ClassView
@@ -30,7 +30,7 @@ MOST_LOOKS: Final = 65_536
 """Sets of leaves looked at at most, whether they hold the gang or not."""
 
 
-class Ground(msgspec.Struct, frozen=True):
+class CandidateNodes(msgspec.Struct, frozen=True):
     """Nodes to look at. ``fit`` int64[rows] members a node takes, ``fits`` int64[leaves] units a leaf takes.
 
     ``modest`` 0 for the nodes that the class likes best, 1 for all; ``unlabelled`` 1 where those without a full path
@@ -58,7 +58,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 def best_window(
-    site: Site, views: Sequence[ClassView], ask: Ask, layout: Layout, rule: SizeRule, now: float
+    site: PlanningContext, views: Sequence[ClassView], ask: PlacementQuery, layout: Layout, rule: SizeRule, now: float
 ) -> Window | None:
     """Return the best window of all views, None where none holds the workload."""
     best = _liked_best(site, views, ask)
@@ -71,7 +71,14 @@ def best_window(
 
 
 def _best_of(
-    site: Site, number: int, view: ClassView, best: Bool | None, ask: Ask, layout: Layout, rule: SizeRule, now: float
+    site: PlanningContext,
+    number: int,
+    view: ClassView,
+    best: Bool | None,
+    ask: PlacementQuery,
+    layout: Layout,
+    rule: SizeRule,
+    now: float,
 ) -> Window | None:
     """Return the best window on the nodes of one view: on those the class likes best, or on all of them."""
     named = named_at(layout, ask.within) if ask.within else 1
@@ -83,14 +90,16 @@ def _best_of(
     # Alone, a pod goes where it likes to be, wherever that hangs.
     for alike in [liked] if ask.gang else [[one] for one in liked]:
         for unlabelled, counted in ((0, layout.aligned), (1, 1)):
-            tried = [Ground(number, view, fit, fits * counted, modest, unlabelled) for modest, fit, fits in alike]
+            tried = [
+                CandidateNodes(number, view, fit, fits * counted, modest, unlabelled) for modest, fit, fits in alike
+            ]
             windows = [found for ground in tried if (found := _window(site, ground, ask, layout, rule, now))]
             if windows:
                 return min(windows, key=lambda window: window.order)
     return None
 
 
-def _apart(ask: Ask, layout: Layout, fits: Int64) -> Int64:
+def _apart(ask: PlacementQuery, layout: Layout, fits: Int64) -> Int64:
     """Keep to the leaves with the fewest siblings of a pod that is placed alone."""
     if ask.gang or not ask.siblings or not (open_ := fits >= ask.members).any():
         return fits
@@ -99,7 +108,9 @@ def _apart(ask: Ask, layout: Layout, fits: Int64) -> Int64:
     return np.where(siblings == siblings[open_].min(), fits, 0)
 
 
-def _window(site: Site, ground: Ground, ask: Ask, layout: Layout, rule: SizeRule, now: float) -> Window | None:
+def _window(
+    site: PlanningContext, ground: CandidateNodes, ask: PlacementQuery, layout: Layout, rule: SizeRule, now: float
+) -> Window | None:
     fits = _apart(ask, layout, ground.fits)
     depth, leaves = rule.depth, rule.leaves
     if ground.unlabelled:
@@ -127,7 +138,7 @@ def _window(site: Site, ground: Ground, ask: Ask, layout: Layout, rule: SizeRule
     return Window(place, ground.view, chosen, ground.fit, fits, score, count)
 
 
-def _fewest(fits: Int64, layout: Layout, depth: int, leaves: int, ask: Ask) -> int:
+def _fewest(fits: Int64, layout: Layout, depth: int, leaves: int, ask: PlacementQuery) -> int:
     """Return in how few leaves of one domain the gang fits now, if that is fewer."""
     needed = np.zeros(len(layout.domains[depth]) - 1, np.int64)
     fewest_leaves(fits, layout.domains[depth], ask.units, needed)
@@ -150,7 +161,7 @@ def _sets(fits: Int64, first: Int64, last: Int64, count: int, leaves: int, units
     return sets, sizes, int(other_sets(fits, count, width, units, MOST_LOOKS, sets, sizes))
 
 
-def _scored(site: Site, layout: Layout, first: Int64, last: Int64, count: int) -> int:
+def _scored(site: PlanningContext, layout: Layout, first: Int64, last: Int64, count: int) -> int:
     """Return how many of the first windows are to be scored."""
     if not site.policy.most_scored:
         return count
@@ -159,7 +170,13 @@ def _scored(site: Site, layout: Layout, first: Int64, last: Int64, count: int) -
 
 
 def _best_set(
-    site: Site, ground: Ground, ask: Ask, layout: Layout, sets: Sets, fits: Int64, now: float
+    site: PlanningContext,
+    ground: CandidateNodes,
+    ask: PlacementQuery,
+    layout: Layout,
+    sets: Sets,
+    fits: Int64,
+    now: float,
 ) -> tuple[int, Weighed]:
     """Return the best of some sets of leaves: by their score, then by what they leave for others."""
     view = ground.view
@@ -186,7 +203,7 @@ def _best_set(
     return best, weighed
 
 
-def _liked_best(site: Site, views: Sequence[ClassView], ask: Ask) -> Bool | None:
+def _liked_best(site: PlanningContext, views: Sequence[ClassView], ask: PlacementQuery) -> Bool | None:
     """Return where the class likes best to be of all nodes that have room (bool[rows]), whatever their GPU model.
 
     None where it does not mind, or none has room.

@@ -12,8 +12,8 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Ask
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.stranding import MOST_COMPARED, stranded
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.placing.weighing import Sets, Weighed, weigh
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Search(Generic[T]):
+class EqualSearch(Generic[T]):
     """What was found, and how to look for it elsewhere.
 
     ``depth`` of the level and ``rule`` that was asked; ``view`` of the class that asks for most and ``fit`` int64[rows]
@@ -53,7 +53,7 @@ class Search(Generic[T]):
 
 
 def best_of_equals(
-    site: Site, ask: Ask, layout: Layout, search: Search[T], found: T, now: float
+    site: PlanningContext, ask: PlacementQuery, layout: Layout, search: EqualSearch[T], found: T, now: float
 ) -> tuple[T, ScoreParts, int]:
     """Return the best place among those of one level and number of leaves, its score, and how many were compared.
 
@@ -86,12 +86,14 @@ def best_of_equals(
     return found, weighed.score(listed.index(mine)), len(listed)
 
 
-def _order(leaves: Sequence[int], parts: Sequence[int], ask: Ask) -> tuple[int, int, int]:
+def _order(leaves: Sequence[int], parts: Sequence[int], ask: PlacementQuery) -> tuple[int, int, int]:
     *_, score, load = parts
     return leaves[-1] - leaves[0], load if ask.latency else 0, -score
 
 
-def _listed(site: Site, ask: Ask, layout: Layout, search: Search[T], mine: tuple[int, ...]) -> list[tuple[int, ...]]:
+def _listed(
+    site: PlanningContext, ask: PlacementQuery, layout: Layout, search: EqualSearch[T], mine: tuple[int, ...]
+) -> list[tuple[int, ...]]:
     """Return sets of as many leaves that may hold the gang and are no wider, that which was found among them."""
     most = SETS_ON_FEW if search.few or len(mine) == 1 else SETS
     sets = list(islice(_sets(layout, search, mine), most))
@@ -107,7 +109,7 @@ def _listed(site: Site, ask: Ask, layout: Layout, search: Search[T], mine: tuple
     return sets if mine in sets else [*sets, mine]
 
 
-def _sets(layout: Layout, search: Search[T], mine: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+def _sets(layout: Layout, search: EqualSearch[T], mine: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """Yield sets of leaves in the order of the fabric; of labelled ones only where those that were found are."""
     usable = search.held.max(axis=0)
     if layout.aligned[list(mine)].all():
@@ -122,7 +124,7 @@ def _sets(layout: Layout, search: Search[T], mine: tuple[int, ...]) -> Iterator[
 
 
 def _held(
-    search: Search[T], listed: Sequence[tuple[int, ...]], numbers: Sequence[int], mine: tuple[int, ...], found: T
+    search: EqualSearch[T], listed: Sequence[tuple[int, ...]], numbers: Sequence[int], mine: tuple[int, ...], found: T
 ) -> Iterator[tuple[int, T]]:
     for number in numbers:
         place = found if listed[number] == mine else search.hold(listed[number])
@@ -131,10 +133,10 @@ def _held(
 
 
 def _least_stranding(
-    site: Site,
-    ask: Ask,
+    site: PlanningContext,
+    ask: PlacementQuery,
     layout: Layout,
-    search: Search[T],
+    search: EqualSearch[T],
     weighed: Weighed,
     listed: Sequence[tuple[int, ...]],
     asked: int,

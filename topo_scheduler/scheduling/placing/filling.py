@@ -5,8 +5,8 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Ask
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
@@ -20,7 +20,14 @@ class Filler:
     """The nodes as one gang sees them, on one view of each of its classes."""
 
     def __init__(
-        self, site: Site, views: Sequence[ClassView], ask: Ask, layout: Layout, used: Int64, *, empty: bool
+        self,
+        site: PlanningContext,
+        views: Sequence[ClassView],
+        ask: PlacementQuery,
+        layout: Layout,
+        used: Int64,
+        *,
+        empty: bool,
     ) -> None:
         """``used`` int64[rows, resources] is taken; ``empty``: nodes that are closed at the moment count as well."""
         nodes = site.nodes

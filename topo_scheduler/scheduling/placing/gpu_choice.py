@@ -6,13 +6,13 @@ import numpy as np
 
 from topo_scheduler.api.small_pods import FGD, FRAGMENTATION
 from topo_scheduler.scheduling.extensions.gradient import scored
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.devices import WHOLE
 from topo_scheduler.state.nodes import Int64
 
 
-def choose_gpus(site: Site, placed: Sequence[tuple[PodClass, int]]) -> list[tuple[int, ...]]:
+def choose_gpus(site: PlanningContext, placed: Sequence[tuple[PodClass, int]]) -> list[tuple[int, ...]]:
     """Return the indexes of the GPUs of each of some pods that were placed together; none where they are a number only.
 
     Whole GPUs are the lowest that are free. A share that is placed alone gets the GPU by which its node was scored;
@@ -41,7 +41,7 @@ def choose_gpus(site: Site, placed: Sequence[tuple[PodClass, int]]) -> list[tupl
     return chosen
 
 
-def _scored(site: Site, cls: PodClass, row: int) -> int:
+def _scored(site: PlanningContext, cls: PodClass, row: int) -> int:
     if site.policy.baseline is not None:
         return site.policy.baseline.choose_share(site, cls, row)
     if site.policy.alone not in (FRAGMENTATION, FGD):

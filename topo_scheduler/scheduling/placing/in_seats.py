@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from topo_scheduler.scheduling.placing.ask import Ask, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.repair import repair_score
 from topo_scheduler.scheduling.placing.second_tree import network_leaves_of
@@ -15,7 +15,7 @@ from topo_scheduler.state.workloads import Member
 
 def place_in_seats(
     planner: Planner,
-    ask: Ask,
+    ask: PlacementQuery,
     members: Sequence[Sequence[Member]],
     rows: Mapping[str, int],
     layout: Layout,

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Ask
-from topo_scheduler.scheduling.placing.packing import Budget, Frontier, Vector, maximal
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.packing import Frontier, Vector, VectorBudget, maximal
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.operation_budget import charge, charge_rows
 
@@ -26,7 +26,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
+class SegmentShapes:
     """Segments to be placed, by kind, the most demanding kind first.
 
     ``vectors`` members of each group in a segment of each kind; ``segments`` of each kind, in order of rank, as the
@@ -52,10 +52,10 @@ class Kinds:
         return tuple(sum(n * each for n, each in zip(counts, column, strict=True)) for column in columns)
 
 
-class Bounds:
+class SegmentBounds:
     """What leaves hold at most of segments, of which there must be some, as far as members of each class alone tell."""
 
-    def __init__(self, kinds: Kinds) -> None:
+    def __init__(self, kinds: SegmentShapes) -> None:
         self._vectors = np.array(kinds.vectors, np.int64)
         self._groups = np.flatnonzero(self._vectors.any(axis=0))
         some = self._vectors[:, self._groups]
@@ -75,7 +75,7 @@ class Bounds:
         return np.stack([*kinds, *(fits[self._groups] // self._least[:, None])])
 
 
-def kinds_of(ask: Ask, parts: Iterable[int] | None = None) -> Kinds:
+def kinds_of(ask: PlacementQuery, parts: Iterable[int] | None = None) -> SegmentShapes:
     """Return the kinds of an ask's segments; of some of them only, where given."""
     wanted = None if parts is None else set(parts)
     members: dict[tuple[int, int, int], list[Place]] = {}
@@ -92,10 +92,10 @@ def kinds_of(ask: Ask, parts: Iterable[int] | None = None) -> Kinds:
         vector = tuple(sum(group == at for at, _ in places) for group in range(len(ask.groups)))
         by_vector.setdefault(vector, []).append(tuple(places))
     order = sorted(by_vector, reverse=True)
-    return Kinds(tuple(order), tuple(tuple(by_vector[vector]) for vector in order))
+    return SegmentShapes(tuple(order), tuple(tuple(by_vector[vector]) for vector in order))
 
 
-def in_kinds(frontier: Frontier, kinds: Kinds, budget: Budget) -> Frontier:
+def in_kinds(frontier: Frontier, kinds: SegmentShapes, budget: VectorBudget) -> Frontier:
     """Return in segments of each kind what a place holds in members of each class.
 
     Raises:
@@ -123,7 +123,7 @@ def in_kinds(frontier: Frontier, kinds: Kinds, budget: Budget) -> Frontier:
 class Dealing:
     """Hands segments to places in order, so that those that follow each other are near each other."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: PlacementQuery) -> None:
         self.rows: list[list[int]] = [[-1] * count for _, count in ask.groups]
         """Row of each member of each group."""
 
@@ -133,7 +133,7 @@ class Dealing:
         for group, position in sorted(places):
             self.rows[group][position] = next(rows[group])
 
-    def deal_kinds(self, kinds: Kinds, dealt: Iterable[tuple[Vector, Sequence[Sequence[int]]]]) -> None:
+    def deal_kinds(self, kinds: SegmentShapes, dealt: Iterable[tuple[Vector, Sequence[Sequence[int]]]]) -> None:
         """Seat segments: for each place in order of the fabric so many of each kind, and the rows of each group."""
         queues = [iter(some) for some in kinds.segments]
         for counts, there in dealt:

@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.kernels.fit import fit_leaves
-from topo_scheduler.scheduling.placing.ask import Limits
+from topo_scheduler.scheduling.placing.ask import SizeRuleLimits
 from topo_scheduler.state.changes import ChangeLog
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
@@ -17,7 +17,7 @@ FEW: Final = 4
 class LeafCounts:
     """Members by leaf (int64[leaves]) of one class, within the limits that a gang has in one leaf."""
 
-    def __init__(self, gpus: int, limits: Limits) -> None:
+    def __init__(self, gpus: int, limits: SizeRuleLimits) -> None:
         """``gpus`` of one member."""
         self._nodes = limits.max_nodes_per_leaf
         self._most = limits.members_per_leaf(gpus)

@@ -4,9 +4,9 @@ import numpy as np
 
 from topo_scheduler.scheduling.extensions.extension import Leaves, Request
 from topo_scheduler.scheduling.placing import node_scores
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.link_load import link_load
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.totals import LeafTotals
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.rules.neighbours import settled_links
@@ -16,8 +16,8 @@ from topo_scheduler.state.nodes import Int64
 
 
 def leaf_facts(
-    site: Site,
-    ask: Ask,
+    site: PlanningContext,
+    ask: PlacementQuery,
     view: ClassView,
     fit: Int64,
     layout: Layout,
@@ -48,7 +48,7 @@ def leaf_facts(
     return facts
 
 
-def _record(site: Site, layout: Layout, now: float) -> Int64:
+def _record(site: PlanningContext, layout: Layout, now: float) -> Int64:
     if layout.plain is not None and layout.inner is None:
         # What went well or badly in a leaf holds for each part of it.
         return np.ascontiguousarray(_record(site, layout.plain, now)[network_leaves(layout)])
@@ -63,7 +63,7 @@ def _record(site: Site, layout: Layout, now: float) -> Int64:
     return record
 
 
-def load_of_leaves(site: Site, layout: Layout, totals: LeafTotals, across: int | None) -> Int64:
+def load_of_leaves(site: PlanningContext, layout: Layout, totals: LeafTotals, across: int | None) -> Int64:
     """Return the load of the links of each leaf; where nothing is known of them, the share in use (int64[leaves])."""
     share: Int64 = 1000 * totals.used // np.maximum(totals.capacity, 1)
     if layout.inner is not None:

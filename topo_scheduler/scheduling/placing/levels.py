@@ -10,7 +10,7 @@ from typing import Final
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.durations import format_duration
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.second_tree import brought_back, cut_no_more, joined, moved, seen_fabric
 from topo_scheduler.state.crossing import crossed
@@ -79,8 +79,8 @@ def next_loosening(workload: Workload, members: Sequence[Member], layout: Layout
 
 
 def plan_by_levels(
-    planner: Planner, ask: Ask, layout: Layout, now: float, wish: Wish
-) -> tuple[Ask, Placement | Failure, str]:
+    planner: Planner, ask: PlacementQuery, layout: Layout, now: float, wish: Wish
+) -> tuple[PlacementQuery, Placement | PlacementFailure, str]:
     """Return the ask that was met, or came furthest; how it ended; and what is to be said of its level.
 
     The first two are meant on the fabric that has woven in what the ask says.
@@ -108,15 +108,15 @@ def plan_by_levels(
     there = crossed(layout, (name for name in layout.woven if name in (*layout.levels[:depth], ask.segments.level)))
     inside = moved(looser, layout, there)
     outcome = brought_back(planner.plan(inside, there, now), inside, there, layout)
-    if isinstance(outcome, Failure) and outcome.rule is not None:
+    if isinstance(outcome, PlacementFailure) and outcome.rule is not None:
         where = f"no {level} has" if depth else "the cluster does not have"
         outcome = replace(outcome, sentence=f"{where} room for {ask.members} pods now; {told}")
-    elif isinstance(outcome, Failure):
+    elif isinstance(outcome, PlacementFailure):
         outcome = replace(outcome, sentence=f"{outcome.sentence}; {told}")
     return looser, outcome, told
 
 
-def as_loosened(planner: Planner, ask: Ask, layout: Layout, now: float, wish: Wish) -> Ask:
+def as_loosened(planner: Planner, ask: PlacementQuery, layout: Layout, now: float, wish: Wish) -> PlacementQuery:
     """Return what is asked by now of a gang that has no room: its level as ``relax-after`` has loosened it.
 
     Raises:
@@ -128,7 +128,7 @@ def as_loosened(planner: Planner, ask: Ask, layout: Layout, now: float, wish: Wi
     return _looser(ask, layout, base, wish)[0] if base > 0 else ask
 
 
-def _looser(ask: Ask, layout: Layout, base: int, wish: Wish) -> tuple[Ask, Layout]:
+def _looser(ask: PlacementQuery, layout: Layout, base: int, wish: Wish) -> tuple[PlacementQuery, Layout]:
     """Return what is asked once the level is loosened, and the fabric on which it is meant."""
     depth = max(0, base - wish.steps)
     looser = replace(
@@ -142,7 +142,7 @@ def _looser(ask: Ask, layout: Layout, base: int, wish: Wish) -> tuple[Ask, Layou
     return moved(looser, layout, there), there
 
 
-def _base(ask: Ask, outcome: Placement | Failure, layout: Layout) -> int:
+def _base(ask: PlacementQuery, outcome: Placement | PlacementFailure, layout: Layout) -> int:
     """Return the depth from which a gang is loosened: what it must share, else what the size rule says."""
     if ask.within:
         return ask.within

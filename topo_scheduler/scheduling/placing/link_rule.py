@@ -6,11 +6,11 @@ from itertools import islice
 import numpy as np
 
 from topo_scheduler.kernels.fit import fewest_leaves
-from topo_scheduler.scheduling.placing.ask import Ask, Limits, Traffic
+from topo_scheduler.scheduling.placing.ask import GangTraffic, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.second_tree import domains_apart
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits, make_rule, named_at, size_rule
 from topo_scheduler.scheduling.placing.views import ClassView
-from topo_scheduler.scheduling.placing.within_links import TRIES, Room, room_ever, row_sets
+from topo_scheduler.scheduling.placing.within_links import TRIES, LinkRoom, room_ever, row_sets
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.crossing import depth_in
 from topo_scheduler.state.decision import SizeRule
@@ -20,7 +20,12 @@ from topo_scheduler.state.nodes import Int64
 
 
 def carried_size_rule(
-    links: Links, traffic: Traffic, views: Sequence[ClassView], ask: Ask, layout: Layout, limits: Limits
+    links: Links,
+    traffic: GangTraffic,
+    views: Sequence[ClassView],
+    ask: PlacementQuery,
+    layout: Layout,
+    limits: SizeRuleLimits,
 ) -> tuple[SizeRule | None, int]:
     """Return what the size rule asks of a gang where links, with nothing else on them, must carry it too.
 
@@ -44,7 +49,7 @@ def carried_size_rule(
     return (make_rule(layout, -best[1], best[2], best[3]) if best is not None else None), most
 
 
-def _row_sets(room: Room, fit: Int64, depth: int, ask: Ask, layout: Layout) -> Iterator[Bool]:
+def _row_sets(room: LinkRoom, fit: Int64, depth: int, ask: PlacementQuery, layout: Layout) -> Iterator[Bool]:
     """Yield sets of rows that links can carry (bool[rows]), in each accelerator domain where one is to be shared."""
     across = depth_in(layout, layout.network, depth)
     for inside in islice(domains_apart(ask, layout, fit), TRIES):
@@ -52,7 +57,7 @@ def _row_sets(room: Room, fit: Int64, depth: int, ask: Ask, layout: Layout) -> I
 
 
 def _spread(
-    room: Room, view: ClassView, ask: Ask, layout: Layout, limits: Limits, counted: Int64
+    room: LinkRoom, view: ClassView, ask: PlacementQuery, layout: Layout, limits: SizeRuleLimits, counted: Int64
 ) -> tuple[int, int] | None:
     """Return (depth, leaves) as `spread_needed` does, of placements that links can carry.
 

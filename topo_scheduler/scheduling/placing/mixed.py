@@ -13,16 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.ask import Ask, Bounds, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery, SpreadLimits
 from topo_scheduler.scheduling.placing.carried import carried, links_key
-from topo_scheduler.scheduling.placing.equals import Search as EqualSearch
+from topo_scheduler.scheduling.placing.equals import EqualSearch as EqualSearch
 from topo_scheduler.scheduling.placing.equals import best_of_equals
 from topo_scheduler.scheduling.placing.filling import Filler
-from topo_scheduler.scheduling.placing.kinds import Bounds as SegmentBounds
+from topo_scheduler.scheduling.placing.kinds import SegmentBounds as SegmentBounds
 from topo_scheduler.scheduling.placing.kinds import kinds_of
 from topo_scheduler.scheduling.placing.packer import FEW_NODES, Found, Packer
 from topo_scheduler.scheduling.placing.segment_packing import SegmentFiller, SegmentPacker
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits, make_rule, named_at
 from topo_scheduler.scheduling.placing.views import ANY_MODEL, ClassView
 from topo_scheduler.state.decision import ScoreParts, SizeRule
@@ -34,24 +34,24 @@ TRIES: Final = 512
 """Windows filled in at most for one width: more are not worth the time they take from others."""
 
 
-def plan_mixed(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+def plan_mixed(site: PlanningContext, ask: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
     """Place a gang of several classes."""
     views = variants(site, ask)
     home = layout.leaves_of(ask.running)
     empty = _rule_of(site, views, ask, layout)
     if empty is None:
-        return Failure(_too_large(ask))
+        return PlacementFailure(_too_large(ask))
     rule = empty
     if home:
-        near = _look(_Ground(site, views, ask, layout), near=home)
+        near = _look(_GangNodes(site, views, ask, layout), near=home)
         if near is None:
-            return Failure("", rule)
+            return PlacementFailure("", rule)
         used = sorted(home | layout.leaves_of(row for group in near[2] for row in group))
         if 0 < ask.bounds.leaves < len(used) > len(home):
-            return Failure("", rule)
+            return PlacementFailure("", rule)
         return Placement(near[2], used, rule, common_score(site, ask, layout, used, rule), 1)
     for labelled in labelled_first(layout):
-        ground = _Ground(site, views, ask, layout, labelled=labelled)
+        ground = _GangNodes(site, views, ask, layout, labelled=labelled)
         found = _look(ground, rule=rule)
         if found is None and ask.enforcement is Enforcement.PREFERRED:
             found = _look(ground)
@@ -59,7 +59,7 @@ def plan_mixed(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | 
             search = ground.among(found[0], rule)
             (_, _, rows), score, compared = best_of_equals(site, ask, layout, search, found, now)
             return Placement(rows, sorted(layout.leaves_of(itertools.chain(*rows))), rule, score, compared)
-    return Failure("", rule)
+    return PlacementFailure("", rule)
 
 
 def labelled_first(layout: Layout) -> tuple[bool, ...]:
@@ -68,7 +68,7 @@ def labelled_first(layout: Layout) -> tuple[bool, ...]:
     return (True, False) if some and not layout.aligned.all() else (some,)
 
 
-def _too_large(ask: Ask) -> str:
+def _too_large(ask: PlacementQuery) -> str:
     """Return the reason for a gang that not even an empty cluster could hold."""
     gang = f"the gang of {ask.total} pods"
     if ask.in_segments:
@@ -78,23 +78,27 @@ def _too_large(ask: Ask) -> str:
     return f"{gang} is larger than the cluster: no domain holds it even when empty"
 
 
-def rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
+def rule_of(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> SizeRule | None:
     """Return the size rule of a gang of several classes, None when not even an empty cluster holds it."""
     return _rule_of(site, variants(site, ask), ask, layout)
 
 
-def fewest_nodes(site: Site, ask: Ask, layout: Layout) -> int:
+def fewest_nodes(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> int:
     """Return how many nodes the search gives a gang of several classes on an empty cluster; a node a pod if none."""
     found = _rule_of(site, variants(site, ask), ask, layout)
     return found.nodes if found is not None else ask.total
 
 
-def _rule_of(site: Site, variants: list[list[ClassView]], ask: Ask, layout: Layout) -> SizeRule | None:
+def _rule_of(
+    site: PlanningContext, variants: list[list[ClassView]], ask: PlacementQuery, layout: Layout
+) -> SizeRule | None:
     """Return the size rule, None when not even an empty cluster holds the gang."""
 
     def compute() -> tuple[SizeRule | None, int]:
-        def find(ask: Ask, depth: int | None) -> Found | None:
-            grounds = (_Ground(site, variants, ask, layout, labelled=one, empty=True) for one in labelled_first(layout))
+        def find(ask: PlacementQuery, depth: int | None) -> Found | None:
+            grounds = (
+                _GangNodes(site, variants, ask, layout, labelled=one, empty=True) for one in labelled_first(layout)
+            )
             return next((found for ground in grounds if (found := _look(ground, at=depth)) is not None), None)
 
         fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants], axis=0)
@@ -111,7 +115,7 @@ def _rule_of(site: Site, variants: list[list[ClassView]], ask: Ask, layout: Layo
     return site.remembered(key, layout, compute)[0]
 
 
-def variants(site: Site, ask: Ask) -> list[list[ClassView]]:
+def variants(site: PlanningContext, ask: PlacementQuery) -> list[list[ClassView]]:
     """Return the views of every class, once a GPU model that the gang may keep to."""
     classes = [cls for cls, _ in ask.groups]
     with_gpus = [cls for cls in classes if cls.gpus]
@@ -122,14 +126,14 @@ def variants(site: Site, ask: Ask) -> list[list[ClassView]]:
     return [[site.views.get(cls, model if cls.gpus else ANY_MODEL) for cls in classes] for model in models]
 
 
-class _Ground:
+class _GangNodes:
     """The nodes as one gang sees them: as they are or empty, all of them or those whose leaf has all labels."""
 
     def __init__(
         self,
-        site: Site,
+        site: PlanningContext,
         variants: list[list[ClassView]],
-        ask: Ask,
+        ask: PlacementQuery,
         layout: Layout,
         *,
         labelled: bool = False,
@@ -205,7 +209,7 @@ class _Ground:
 
 
 def _look(
-    ground: _Ground, *, rule: SizeRule | None = None, near: set[int] | None = None, at: int | None = None
+    ground: _GangNodes, *, rule: SizeRule | None = None, near: set[int] | None = None, at: int | None = None
 ) -> Found | None:
     """Return the lowest level that holds the gang, the fewest leaves of it, and the rows of each group.
 
@@ -237,7 +241,9 @@ def bound(layout: Layout, within: int, near: set[int] | None) -> int:
     return 0 if near and len({layout.domain_of_leaf(within, leaf) for leaf in near}) > 1 else within
 
 
-def _spreads(layout: Layout, rule: SizeRule | None, within: int, bounds: Bounds) -> Iterator[tuple[int, Sequence[int]]]:
+def _spreads(
+    layout: Layout, rule: SizeRule | None, within: int, bounds: SpreadLimits
+) -> Iterator[tuple[int, Sequence[int]]]:
     """Yield levels with how many leaves may be used, the innermost first."""
     if rule is not None:
         yield rule.depth, [rule.leaves]
@@ -272,7 +278,9 @@ def _windows(
     return iter(found)
 
 
-def common_score(site: Site, ask: Ask, layout: Layout, leaves: list[int], rule: SizeRule) -> ScoreParts:
+def common_score(
+    site: PlanningContext, ask: PlacementQuery, layout: Layout, leaves: list[int], rule: SizeRule
+) -> ScoreParts:
     """Return the score of leaves used by a gang of several classes."""
     totals = site.totals(ask.groups[0][0].scarce, layout)
     index = np.array(leaves, np.int64)

@@ -3,14 +3,14 @@
 import numpy as np
 
 from topo_scheduler.scheduling.extensions.extension import WHOLE, Request, Score
-from topo_scheduler.scheduling.placing.ask import Ask
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 
 
-def by_leaf(site: Site, score: Score, request: Request, fit: Int64, layout: Layout, until: int) -> Int64:
+def by_leaf(site: PlanningContext, score: Score, request: Request, fit: Int64, layout: Layout, until: int) -> Int64:
     """Return for each leaf the mean score of its nodes that can take a member now, 0 where none can (int64[leaves]).
 
     Nodes are asked about up to the leaf ``until``.
@@ -29,7 +29,9 @@ def by_leaf(site: Site, score: Score, request: Request, fit: Int64, layout: Layo
     return sums // np.maximum(counts, 1)
 
 
-def preference(site: Site, ask: Ask, view: ClassView, fit: Int64, layout: Layout, leaves: Int64) -> Int64:
+def preference(
+    site: PlanningContext, ask: PlacementQuery, view: ClassView, fit: Int64, layout: Layout, leaves: Int64
+) -> Int64:
     """Return how much each row of these leaves is preferred (int64[rows]): by the pod first, then by scores of nodes.
 
     Raises:
@@ -55,7 +57,7 @@ def preference(site: Site, ask: Ask, view: ClassView, fit: Int64, layout: Layout
     return found
 
 
-def _scored(site: Site, rows: Int64, fit: Int64) -> Int64:
+def _scored(site: PlanningContext, rows: Int64, fit: Int64) -> Int64:
     fitting: Int64 = rows[fit[rows] > 0]
     most = site.policy.most_scored
     return fitting[:most] if most else fitting

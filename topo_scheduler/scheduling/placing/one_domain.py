@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.ask import Ask, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.choice import Window, best_window
 from topo_scheduler.scheduling.placing.seats import seat
 from topo_scheduler.scheduling.placing.second_tree import moved
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.crossing import crossed, depth_in
 from topo_scheduler.state.decision import SizeRule
@@ -16,7 +16,13 @@ from topo_scheduler.state.fabric import Layout
 
 
 def in_one_domain(
-    site: Site, ask: Ask, layout: Layout, window: Window, views: Sequence[ClassView], rule: SizeRule, now: float
+    site: PlanningContext,
+    ask: PlacementQuery,
+    layout: Layout,
+    window: Window,
+    views: Sequence[ClassView],
+    rule: SizeRule,
+    now: float,
 ) -> Placement | None:
     """Return a placement as close as a window, all of it in one accelerator domain; None where there is none.
 

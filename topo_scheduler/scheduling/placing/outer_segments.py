@@ -8,17 +8,17 @@ in than that of a segment, it is planned in ways that keep each segment whole fo
 from collections.abc import Iterator
 from dataclasses import replace
 
-from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Ask, Bounds, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Placement, PlacementFailure, PlacementQuery, SpreadLimits
 from topo_scheduler.state.fabric import Layout
 
 
-def breaks_bounds(ask: Ask, layout: Layout, found: Placement) -> bool:
+def breaks_bounds(ask: PlacementQuery, layout: Layout, found: Placement) -> bool:
     """Return whether a placement takes more leaves than the bounds of an ask allow, which those that run keep."""
     most = ask.bounds.leaves
     return 0 < most < len(found.leaves) and len(layout.leaves_of(ask.running)) <= most
 
 
-def narrower_asks(ask: Ask, layout: Layout) -> Iterator[Ask]:
+def narrower_asks(ask: PlacementQuery, layout: Layout) -> Iterator[PlacementQuery]:
     """Yield asks that keep the segments whole and are counted in leaves: all in one domain, then each in one leaf."""
     if ask.bounds.depth < ask.segments.depth and not ask.bounds.leaves:
         return
@@ -27,12 +27,12 @@ def narrower_asks(ask: Ask, layout: Layout) -> Iterator[Ask]:
         depth = min(max(bounds.depth, ask.segments.depth), layout.depth - 1)
         # Where those that run keep to no bounds, nothing else would hold the others near their segments.
         within = max(ask.within, ask.segments.depth) if ask.running else ask.within
-        yield replace(ask, segments=NO_SEGMENTS, bounds=Bounds(bounds.leaves, depth), within=within)
+        yield replace(ask, segments=NO_SEGMENTS, bounds=SpreadLimits(bounds.leaves, depth), within=within)
     if not ask.running:
         yield replace(ask, segments=replace(ask.segments, depth=0))
 
 
-def rule_outside(found: Placement | Failure, depth: int) -> Placement | Failure:
+def rule_outside(found: Placement | PlacementFailure, depth: int) -> Placement | PlacementFailure:
     """Return what was found in leaves with its rule as it is on the fabric down to a level, that of the segments."""
     if found.rule is None:
         return found

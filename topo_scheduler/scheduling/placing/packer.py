@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.placing import packing
-from topo_scheduler.scheduling.placing.ask import Ask
-from topo_scheduler.scheduling.placing.packing import Budget, Frontier, Room, TooMuch, Vector
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.packing import Frontier, LeafRoom, TooMuch, Vector, VectorBudget
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
@@ -28,7 +28,7 @@ Found = tuple[int, int, list[list[int]]]
 class Packer:
     """One search of one gang, over several levels, with one budget."""
 
-    def __init__(self, site: Site, ask: Ask, layout: Layout, used: Int64, *, empty: bool) -> None:
+    def __init__(self, site: PlanningContext, ask: PlacementQuery, layout: Layout, used: Int64, *, empty: bool) -> None:
         """``used`` int64[rows, resources] is taken; ``empty``: nodes that are closed at the moment count as well."""
         self._site = site
         self._ask = ask
@@ -38,10 +38,10 @@ class Packer:
         self._asked: Vector = tuple(count for _, count in ask.groups)
         self._wanted: Vector = self._asked
         """How many are to be placed of what leaves are counted in."""
-        self._budget: Budget | None = None
+        self._budget: VectorBudget | None = None
         self._nodes: dict[tuple[int, ...], Frontier] = {}
         self._leaves: dict[tuple[Frontier, ...], Frontier] = {}
-        self._rooms: dict[tuple[int, int], Room] = {}
+        self._rooms: dict[tuple[int, int], LeafRoom] = {}
 
     def fewest(self, variants: list[list[ClassView]], fits: list[Int64], depth: int, most: int) -> Found | None:
         """Return the place in the fewest leaves of one domain of a level, of these the narrowest and then the first.
@@ -72,11 +72,11 @@ class Packer:
         (size, _), number, leaves = best
         return depth, size, self._seats(number, variants[number], leaves)
 
-    def budget(self, variants: Sequence[list[ClassView]]) -> Budget:
+    def budget(self, variants: Sequence[list[ClassView]]) -> VectorBudget:
         """Return what is left of the work allowed; on few nodes that is more."""
         if self._budget is None:
             few = max(self._candidates(views) for views in variants) <= FEW_NODES
-            self._budget = Budget(MOST_WORK_ON_FEW if few else MOST_WORK)
+            self._budget = VectorBudget(MOST_WORK_ON_FEW if few else MOST_WORK)
         return self._budget
 
     def _candidates(self, views: list[ClassView]) -> int:
@@ -114,7 +114,7 @@ class Packer:
             found = self._leaves[key] = packing.of_leaf(room, self._asked, self._budget)
         return found
 
-    def _room(self, views: list[ClassView], leaf: int) -> Room:
+    def _room(self, views: list[ClassView], leaf: int) -> LeafRoom:
         assert self._budget is not None
         layout, nodes = self._layout.inner or self._layout, self._site.nodes
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
@@ -142,7 +142,7 @@ class Packer:
                 usable.append(row)
         limits = self._site.limits_for(self._ask)
         gpus = tuple(cls.gpus for cls, _ in self._ask.groups)
-        return Room(tuple(usable), tuple(frontiers), limits.max_nodes_per_leaf, limits.max_gpus_per_leaf, gpus)
+        return LeafRoom(tuple(usable), tuple(frontiers), limits.max_nodes_per_leaf, limits.max_gpus_per_leaf, gpus)
 
     def _seats(self, number: int, views: list[ClassView], leaves: list[tuple[int, Vector]]) -> list[list[int]]:
         position = self._layout.position
@@ -153,7 +153,7 @@ class Packer:
         """Return the rows of each group, one a member, in leaves that hold so many."""
         rows: list[list[int]] = [[] for _ in self._asked]
         for leaf, counts in leaves:
-            for row, some in packing.seat(self._rooms[number, leaf], counts, Budget(packing.UNBOUNDED)):
+            for row, some in packing.seat(self._rooms[number, leaf], counts, VectorBudget(packing.UNBOUNDED)):
                 for group, count in enumerate(some):
                     rows[group] += [row] * count
         return rows

@@ -37,7 +37,7 @@ class TooMuch(Exception):
 
 
 @dataclass(slots=True)
-class Budget:
+class VectorBudget:
     """Vectors that may still be looked at."""
 
     left: int
@@ -56,7 +56,7 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class LeafRoom:
     """A leaf: its rows, the frontier of each, and most of them that may be used; 0 for no limit.
 
     ``most`` GPUs of one leaf, 0 for no limit, of which a member of each class takes ``gpus``.
@@ -69,7 +69,7 @@ class Room:
     gpus: Vector = ()
 
 
-def maximal(vectors: Iterable[Vector], budget: Budget) -> Frontier:
+def maximal(vectors: Iterable[Vector], budget: VectorBudget) -> Frontier:
     """Return the vectors of which none is below another, the largest first.
 
     Raises:
@@ -90,7 +90,7 @@ def maximal(vectors: Iterable[Vector], budget: Budget) -> Frontier:
     return tuple(found)
 
 
-def of_node(free: Sequence[int], requests: Sequence[Sequence[int]], asked: Vector, budget: Budget) -> Frontier:
+def of_node(free: Sequence[int], requests: Sequence[Sequence[int]], asked: Vector, budget: VectorBudget) -> Frontier:
     """Return the frontier of a node.
 
     Args:
@@ -131,7 +131,7 @@ def of_node(free: Sequence[int], requests: Sequence[Sequence[int]], asked: Vecto
     return maximal(found, budget)
 
 
-def add(one: Frontier, other: Frontier, asked: Vector, budget: Budget) -> Frontier:
+def add(one: Frontier, other: Frontier, asked: Vector, budget: VectorBudget) -> Frontier:
     """Return the frontier of two places together, no count larger than what is asked.
 
     Raises:
@@ -143,7 +143,7 @@ def add(one: Frontier, other: Frontier, asked: Vector, budget: Budget) -> Fronti
     return maximal(few, budget)
 
 
-def either(one: Frontier, other: Frontier, asked: Vector, budget: Budget) -> Frontier:
+def either(one: Frontier, other: Frontier, asked: Vector, budget: VectorBudget) -> Frontier:
     """Return what one of two places holds.
 
     Raises:
@@ -154,7 +154,7 @@ def either(one: Frontier, other: Frontier, asked: Vector, budget: Budget) -> Fro
     return maximal((*one, *other), budget)
 
 
-def _tops(one: Frontier, other: Frontier, asked: Vector, budget: Budget) -> Frontier:
+def _tops(one: Frontier, other: Frontier, asked: Vector, budget: VectorBudget) -> Frontier:
     """Return what `maximal` does of all sums, on a grid of all counts: quicker where there are many vectors."""
     cells = prod(count + 1 for count in asked)
     # Before anything is allocated.
@@ -180,7 +180,7 @@ def holds(frontier: Frontier, wanted: Vector) -> bool:
     return any(all(map(ge, one, wanted)) for one in frontier)
 
 
-def of_leaf(room: Room, asked: Vector, budget: Budget) -> Frontier:
+def of_leaf(room: LeafRoom, asked: Vector, budget: VectorBudget) -> Frontier:
     """Return the frontier of a leaf, within its limits.
 
     Raises:
@@ -206,7 +206,7 @@ def of_leaf(room: Room, asked: Vector, budget: Budget) -> Frontier:
     return maximal(fitting, budget)
 
 
-def _suffixes(room: Room, asked: Vector, budget: Budget) -> list[list[Frontier]]:
+def _suffixes(room: LeafRoom, asked: Vector, budget: VectorBudget) -> list[list[Frontier]]:
     """Return for each row on from the first, and each number of rows that may be used, what they hold."""
     none: Frontier = (tuple(0 for _ in asked),)
     # Without a limit one entry says it all.
@@ -223,7 +223,7 @@ def _suffixes(room: Room, asked: Vector, budget: Budget) -> list[list[Frontier]]
     return tables[::-1]
 
 
-def seat(room: Room, wanted: Vector, budget: Budget) -> list[tuple[int, Vector]]:
+def seat(room: LeafRoom, wanted: Vector, budget: VectorBudget) -> list[tuple[int, Vector]]:
     """Return how many of each class go to which row of a leaf that holds them.
 
     Raises:
@@ -247,7 +247,7 @@ def seat(room: Room, wanted: Vector, budget: Budget) -> list[tuple[int, Vector]]
 
 
 def fewest_leaves(
-    frontiers: Sequence[Frontier], most: int, asked: Vector, budget: Budget
+    frontiers: Sequence[Frontier], most: int, asked: Vector, budget: VectorBudget
 ) -> list[tuple[int, Vector]] | None:
     """Return the fewest leaves of one domain that hold what is asked, next to each other as far as can be.
 
@@ -278,10 +278,10 @@ def fewest_leaves(
     assert best is not None
     width, first = best
     # What was found is shared out whatever it takes: it is less than what was done to find it.
-    return _share(frontiers[first : first + width + 1], first, size, asked, Budget(UNBOUNDED))
+    return _share(frontiers[first : first + width + 1], first, size, asked, VectorBudget(UNBOUNDED))
 
 
-def _fewest(frontiers: Sequence[Frontier], most: int, asked: Vector, budget: Budget) -> int:
+def _fewest(frontiers: Sequence[Frontier], most: int, asked: Vector, budget: VectorBudget) -> int:
     """Return how many leaves it takes at least, 0 where so many are not enough."""
     # held[n]: what n leaves hold at most, of those looked at.
     held: list[Frontier] = [(tuple(0 for _ in asked),)]
@@ -302,7 +302,12 @@ def _fewest(frontiers: Sequence[Frontier], most: int, asked: Vector, budget: Bud
 
 
 def _reach(
-    frontiers: Sequence[Frontier], first: int, size: int, asked: Vector, best: tuple[int, int] | None, budget: Budget
+    frontiers: Sequence[Frontier],
+    first: int,
+    size: int,
+    asked: Vector,
+    best: tuple[int, int] | None,
+    budget: VectorBudget,
 ) -> int | None:
     """Return the nearest leaf with which so many leaves from the first on hold all, the first among them."""
     if not any(map(any, frontiers[first])):
@@ -327,8 +332,8 @@ def _reach(
 
 
 def _share(
-    frontiers: Sequence[Frontier], first: int, size: int, asked: Vector, budget: Budget
+    frontiers: Sequence[Frontier], first: int, size: int, asked: Vector, budget: VectorBudget
 ) -> list[tuple[int, Vector]]:
     """Return which leaves of a window are used, and how many of each class go to each."""
-    room = Room(tuple(range(first, first + len(frontiers))), tuple(frontiers), size)
+    room = LeafRoom(tuple(range(first, first + len(frontiers))), tuple(frontiers), size)
     return seat(room, asked, budget)

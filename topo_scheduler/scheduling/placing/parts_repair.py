@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.placing import packing
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
-from topo_scheduler.scheduling.placing.kinds import Dealing, Kinds, Place, in_kinds, kinds_of
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
+from topo_scheduler.scheduling.placing.kinds import Dealing, Place, SegmentShapes, in_kinds, kinds_of
 from topo_scheduler.scheduling.placing.mixed import common_score, variants
-from topo_scheduler.scheduling.placing.packing import Budget, Frontier, Room, TooMuch, Vector
+from topo_scheduler.scheduling.placing.packing import Frontier, LeafRoom, TooMuch, Vector, VectorBudget
 from topo_scheduler.scheduling.placing.repair import distance, reachable
 from topo_scheduler.scheduling.placing.segment_packing import SegmentPacker
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits, make_rule
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.decision import SizeRule
@@ -28,7 +28,7 @@ class _NoRoom(Exception):
     """Why there is no place; empty where that is for the caller to say."""
 
 
-def plan_parts_again(site: Site, ask: Ask, layout: Layout) -> Placement | Failure:
+def plan_parts_again(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> Placement | PlacementFailure:
     """Place what is lost of a segment where the rest runs, and segments of which nothing runs near the others."""
     rule = make_rule(layout, ask.bounds.depth, max(1, ask.bounds.leaves or len(layout.paths)), 1)
     reason = ""
@@ -42,13 +42,13 @@ def plan_parts_again(site: Site, ask: Ask, layout: Layout) -> Placement | Failur
             continue
         used = sorted(layout.leaves_of((*ask.running, *(row for group in rows for row in group))))
         return Placement(rows, used, rule, common_score(site, ask, layout, used, rule), 1)
-    return Failure(reason, rule)
+    return PlacementFailure(reason, rule)
 
 
 class _Again:
     """One look, on one view of each class."""
 
-    def __init__(self, site: Site, ask: Ask, layout: Layout, views: list[ClassView]) -> None:
+    def __init__(self, site: PlanningContext, ask: PlacementQuery, layout: Layout, views: list[ClassView]) -> None:
         self._site = site
         self._ask = ask
         self._layout = layout
@@ -116,7 +116,7 @@ class _Again:
             raise _NoRoom(f"no leaf near the {len(self._ask.running)} members that run has room for {pods} pods")
         dealt = [(further[at - 1], counts) for at, counts in found if at]
         if own and (mine := [counts for at, counts in found if not at]):
-            dealt += packing.seat(Room(tuple(self._home), tuple(own)), mine[0], Budget(packing.UNBOUNDED))
+            dealt += packing.seat(LeafRoom(tuple(self._home), tuple(own)), mine[0], VectorBudget(packing.UNBOUNDED))
         return dealt
 
     def _further(self, near: Sequence[int]) -> list[int]:
@@ -134,11 +134,20 @@ class _Again:
 class _Beside(SegmentPacker):
     """Counts the nodes that the gang uses already against the limit per leaf."""
 
-    def __init__(self, site: Site, ask: Ask, layout: Layout, used: Int64, kinds: Kinds, *, empty: bool) -> None:
+    def __init__(
+        self,
+        site: PlanningContext,
+        ask: PlacementQuery,
+        layout: Layout,
+        used: Int64,
+        kinds: SegmentShapes,
+        *,
+        empty: bool,
+    ) -> None:
         super().__init__(site, ask, layout, used, kinds, empty=empty)
         self._running = set(ask.running)
 
-    def _room(self, views: list[ClassView], leaf: int) -> Room:
+    def _room(self, views: list[ClassView], leaf: int) -> LeafRoom:
         room = super()._room(views, leaf)
         layout = self._layout.inner or self._layout
         inside = set(layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist())

@@ -12,19 +12,21 @@ import numpy as np
 
 from topo_scheduler.scheduling.extensions.extension import Demand, Gang
 from topo_scheduler.scheduling.placing import mixed, tied
-from topo_scheduler.scheduling.placing.ask import ANYWHERE, Ask, Bounds, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import ANYWHERE, Placement, PlacementFailure, PlacementQuery, SpreadLimits
 from topo_scheduler.scheduling.placing.second_tree import brought_back, joined, moved
 from topo_scheduler.scheduling.placing.segments import seen_by
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.state.crossing import depth_in
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 
-Plan = Callable[[Ask, Layout, float], Placement | Failure]
+Plan = Callable[[PlacementQuery, Layout, float], Placement | PlacementFailure]
 """Finds the best place within the bounds of an ask."""
 
 
-def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+def plan_with_rules(
+    site: PlanningContext, plan: Plan, ask: PlacementQuery, layout: Layout, now: float
+) -> Placement | PlacementFailure:
     """Find the best place within the rules; preferred ones are tried first, then done without.
 
     Raises:
@@ -34,14 +36,14 @@ def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float
     required = [demand for demand in demands if demand.required]
     for demand in required:
         if demand.level and demand.level not in layout.every_level:
-            return Failure(
+            return PlacementFailure(
                 f"{demand.name} asks for {asked(demand)}, and no node has a label for a level called {demand.level};"
                 f" there are {', '.join(layout.every_level)}"
             )
     required = list(_kept_by(ask, layout, required))
     known = list(_kept_by(ask, layout, [one for one in demands if not one.level or one.level in layout.every_level]))
     must = _where(ask, required, layout)
-    outcome: Placement | Failure = Failure("")
+    outcome: Placement | PlacementFailure = PlacementFailure("")
     elsewhere: tuple[SizeRule, tuple[str, ...]] | None = None
     for bounds, there in {(where[0], where[1].woven): where for where in (_where(ask, known, layout), must)}.values():
         inside = replace(moved(ask, layout, there), bounds=bounds)
@@ -49,7 +51,7 @@ def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float
         if isinstance(outcome, Placement):
             kept = ANYWHERE
             if not ask.running:
-                kept = Bounds(must[0].leaves, depth_in(must[1], there, must[0].depth))
+                kept = SpreadLimits(must[0].leaves, depth_in(must[1], there, must[0].depth))
             return brought_back(replace(outcome, bounds=kept), inside, there, layout)
         elsewhere = (outcome.rule, there.woven) if outcome.rule is not None and there.cut != layout.cut else None
         outcome = brought_back(outcome, inside, there, layout)
@@ -59,11 +61,11 @@ def plan_with_rules(site: Site, plan: Plan, ask: Ask, layout: Layout, now: float
             why = "not even the empty cluster holds the gang so"
         else:
             why = f"no such place {'was found' if ask.in_segments and ask.segments.depth else 'is free'}"
-        return Failure(f"{names}, and {why}; without that there is room", outcome.rule, elsewhere=elsewhere)
+        return PlacementFailure(f"{names}, and {why}; without that there is room", outcome.rule, elsewhere=elsewhere)
     return outcome
 
 
-def _kept_by(ask: Ask, layout: Layout, demands: Iterable[Demand]) -> Iterator[Demand]:
+def _kept_by(ask: PlacementQuery, layout: Layout, demands: Iterable[Demand]) -> Iterator[Demand]:
     """Yield demands without the levels that members which run don't share: the others can't mend that."""
     for demand in demands:
         if not (demand.level and ask.running):
@@ -77,15 +79,15 @@ def _kept_by(ask: Ask, layout: Layout, demands: Iterable[Demand]) -> Iterator[De
             yield replace(demand, level="")
 
 
-def _where(ask: Ask, demands: Sequence[Demand], layout: Layout) -> tuple[Bounds, Layout]:
+def _where(ask: PlacementQuery, demands: Sequence[Demand], layout: Layout) -> tuple[SpreadLimits, Layout]:
     """Return the fabric that has the levels of some demands, and what they leave of it."""
     there = joined(ask, layout, (demand.level for demand in demands))
     bounds = bounds_of(demands, there)
     # All within one leaf of the network, which is in parts there.
-    return (Bounds(0, bounds.depth) if there.cut and there.cut == there.network.levels[-1] else bounds), there
+    return (SpreadLimits(0, bounds.depth) if there.cut and there.cut == there.network.levels[-1] else bounds), there
 
 
-def bounds_of(demands: Iterable[Demand], layout: Layout) -> Bounds:
+def bounds_of(demands: Iterable[Demand], layout: Layout) -> SpreadLimits:
     """Return what several demands leave; their levels must exist."""
     leaves, depth = 0, 0
     for demand in demands:
@@ -98,7 +100,7 @@ def bounds_of(demands: Iterable[Demand], layout: Layout) -> Bounds:
             depth = max(depth, level)
         if fewest:
             leaves = min(leaves or fewest, fewest)
-    return Bounds(leaves, depth)
+    return SpreadLimits(leaves, depth)
 
 
 def asked(demand: Demand) -> str:
@@ -107,7 +109,7 @@ def asked(demand: Demand) -> str:
     return f"{leaves} in 1 {demand.level}" if demand.level else leaves
 
 
-def _demands(site: Site, ask: Ask, layout: Layout) -> list[Demand]:
+def _demands(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> list[Demand]:
     """Return the demands on this gang: the first of the configuration of each kind, and all of plugins."""
     nodes, leaves = _needed(site, ask, layout)
     fitting = [demand for demand in ask.demands if demand.nodes <= nodes]
@@ -116,7 +118,7 @@ def _demands(site: Site, ask: Ask, layout: Layout) -> list[Demand]:
     return found + [one for one in site.around.extensions.demands(gang) if one.nodes <= nodes]
 
 
-def _needed(site: Site, ask: Ask, layout: Layout) -> tuple[int, int]:
+def _needed(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> tuple[int, int]:
     """Return how many nodes and leaves a gang needs by the size rule alone; a node a pod where there is none."""
     layout = seen_by(ask, layout)
     ask = replace(ask, within=min(ask.within, layout.depth))

@@ -9,7 +9,7 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.config import PlacementRule
 from topo_scheduler.scheduling.extensions.extension import Demand
-from topo_scheduler.scheduling.placing.ask import Limits
+from topo_scheduler.scheduling.placing.ask import SizeRuleLimits
 from topo_scheduler.scheduling.placing.baseline import Baseline
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.typical import Popular
@@ -64,7 +64,7 @@ class Policy:
     """
 
     weights: Int64
-    limits: Limits
+    limits: SizeRuleLimits
     added: Int64 = field(default_factory=lambda: _NO_WEIGHTS)
     rules: tuple[ConfiguredRule, ...] = ()
     most_scored: int = 0

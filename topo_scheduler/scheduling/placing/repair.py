@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.ask import ANYWHERE, Ask, Bounds, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import ANYWHERE, Placement, PlacementFailure, PlacementQuery, SpreadLimits
 from topo_scheduler.scheduling.placing.leaf_facts import leaf_facts
 from topo_scheduler.scheduling.placing.seats import seat
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits, named_at
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.decision import ScoreParts, SizeRule
@@ -17,8 +17,8 @@ from topo_scheduler.state.nodes import Int64
 
 
 def plan_repair(
-    site: Site, ask: Ask, layout: Layout, rule: SizeRule, views: Sequence[ClassView], now: float
-) -> Placement | Failure:
+    site: PlanningContext, ask: PlacementQuery, layout: Layout, rule: SizeRule, views: Sequence[ClassView], now: float
+) -> Placement | PlacementFailure:
     """Place missing members in the leaves where the gang runs, then in the nearest ones the size rule still allows.
 
     Where the running members break the rule already (the fabric or the limits changed under them), nearest is all
@@ -34,10 +34,10 @@ def plan_repair(
                 used = sorted({*home, *layout.leaves_of(rows)})
                 score = repair_score(site, ask, layout, view, used, rule, now)
                 return Placement([rows], used, rule, score, len(leaves))
-    return Failure("", rule)
+    return PlacementFailure("", rule)
 
 
-def fits_beside(site: Site, ask: Ask, layout: Layout, view: ClassView) -> tuple[Int64, Int64]:
+def fits_beside(site: PlanningContext, ask: PlacementQuery, layout: Layout, view: ClassView) -> tuple[Int64, Int64]:
     """Return how many more members each leaf and each row holds, with what the gang uses counted against the limits."""
     limits = site.limits_for(ask)
     fit = ask.within_links(view.fit)
@@ -64,7 +64,7 @@ def fits_beside(site: Site, ask: Ask, layout: Layout, view: ClassView) -> tuple[
     return fits, fit
 
 
-def _choices(ask: Ask, layout: Layout, rule: SizeRule, fits: Int64, home: list[int]) -> list[list[int]]:
+def _choices(ask: PlacementQuery, layout: Layout, rule: SizeRule, fits: Int64, home: list[int]) -> list[list[int]]:
     at_home = [leaf for leaf in home if fits[leaf] > 0]
     held = int(sum(fits[leaf] for leaf in at_home))
     if held >= ask.members:
@@ -88,7 +88,7 @@ def _choices(ask: Ask, layout: Layout, rule: SizeRule, fits: Int64, home: list[i
     return []
 
 
-def reachable(ask: Ask, layout: Layout, rule: SizeRule, home: list[int]) -> tuple[list[int], int]:
+def reachable(ask: PlacementQuery, layout: Layout, rule: SizeRule, home: list[int]) -> tuple[list[int], int]:
     """Return the leaves that members which are missing may go to, and how many beyond those where the gang runs."""
     domains = {layout.domain_of_leaf(rule.depth, leaf) for leaf in home}
     broken = len(domains) > 1 or len(home) > rule.leaves or not home
@@ -104,7 +104,7 @@ def reachable(ask: Ask, layout: Layout, rule: SizeRule, home: list[int]) -> tupl
     return _inside(ask, layout, near, home), extra
 
 
-def _inside(ask: Ask, layout: Layout, near: list[int], home: list[int]) -> list[int]:
+def _inside(ask: PlacementQuery, layout: Layout, near: list[int], home: list[int]) -> list[int]:
     """Keep to the domain that all must share; not where those that run left it before."""
     domains = {layout.domain_of_leaf(ask.within, leaf) for leaf in home}
     if not ask.within or len(domains) > 1:
@@ -115,7 +115,7 @@ def _inside(ask: Ask, layout: Layout, near: list[int], home: list[int]) -> list[
     return [leaf for leaf in near if low <= leaf < high]
 
 
-def _within(layout: Layout, home: list[int], bounds: Bounds) -> bool:
+def _within(layout: Layout, home: list[int], bounds: SpreadLimits) -> bool:
     """Whether what runs keeps to the bounds; where it does not, nearest is all that can be asked."""
     shared = len({layout.domain_of_leaf(bounds.depth, leaf) for leaf in home}) == 1
     return shared and (not bounds.leaves or len(home) <= bounds.leaves)
@@ -144,7 +144,13 @@ def distance(layout: Layout, leaf: int, home: list[int]) -> tuple[int, int]:
 
 
 def repair_score(
-    site: Site, ask: Ask, layout: Layout, view: ClassView, leaves: list[int], rule: SizeRule, now: float
+    site: PlanningContext,
+    ask: PlacementQuery,
+    layout: Layout,
+    view: ClassView,
+    leaves: list[int],
+    rule: SizeRule,
+    now: float,
 ) -> ScoreParts:
     """Return the score of the leaves that the whole gang uses."""
     totals = site.totals(view.cls.scarce, layout)

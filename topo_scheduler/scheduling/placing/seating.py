@@ -6,14 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.annotations import Strategy
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.api.annotations import PlacementStrategy
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.packer import FEW_NODES
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.rules.feasible import allowed_rows
 from topo_scheduler.scheduling.rules.filters import Bool
-from topo_scheduler.scheduling.rules.neighbours import Skew, Surroundings, closed_for_good, skew_of
+from topo_scheduler.scheduling.rules.neighbours import FilterContext, Skew, closed_for_good, skew_of
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.constraints import HOSTNAME, Spread
 from topo_scheduler.state.fabric import Layout
@@ -36,13 +36,13 @@ Left = dict[tuple[int, int, int], list[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class SearchState:
     """The cluster as a search takes it. ``used`` int64[rows, resources] is taken; a class of each group as it is seen.
 
     ``fit`` int64[rows] of each group: how many a row takes whoever is there. ``members`` of all groups together.
     """
 
-    around: Surroundings
+    around: FilterContext
     used: Int64
     classes: list[PodClass]
     views: list[ClassView]
@@ -125,7 +125,7 @@ def most_of_emptiest(skew: Skew, constraint: Spread, members: int) -> int:
     return int(((members + below) // np.arange(1, len(below) + 1)).min())
 
 
-def spread_over_nodes(ground: Ground) -> Ground:
+def spread_over_nodes(ground: SearchState) -> SearchState:
     """Return the same where a node takes no more than a spread over nodes ever lets it have."""
     fits = list(ground.fit)
     column = ground.around.nodes.label_column(HOSTNAME)
@@ -160,7 +160,7 @@ NO_SPOTS: Final = Spots((), ())
 
 
 @dataclass(slots=True)
-class Turn:
+class SeatedMember:
     """A member that was seated: its group, leaf and zone it must be in, where, and where else it could have been.
 
     ``rank`` of what it was chosen by, among the groups that are not seated yet.
@@ -181,9 +181,9 @@ class Seating:
 
     def __init__(
         self,
-        site: Site,
-        ground: Ground,
-        ask: Ask,
+        site: PlanningContext,
+        ground: SearchState,
+        ask: PlacementQuery,
         layout: Layout,
         domain: tuple[int, int],
         most: int,
@@ -213,7 +213,7 @@ class Seating:
         self._start, self._home = start, home
         self._runs_here: Bool = np.isin(self._rows, np.asarray(ask.running, np.int64))
         self._extra: list[tuple[int, Profile]] = []
-        self._turns: list[Turn] = []
+        self._turns: list[SeatedMember] = []
         # Nodes are not alike if another group of the gang may have the one and not the other.
         fits = [open_[self._rows].astype(np.int64) for open_ in ground.open_to_groups] if len(ground.fit) > 1 else []
         self._alike = np.stack([self._leaf, *self._domains_of_ties(nodes), *fits], axis=1)
@@ -284,7 +284,7 @@ class Seating:
                 left.setdefault((group, place, zone), []).append(position)
         return left
 
-    def _next(self, left: Left, first: int = 0) -> Turn | None:
+    def _next(self, left: Left, first: int = 0) -> SeatedMember | None:
         """Return where the next member may go; of the first group, and leaf it must be in, where one may go now.
 
         Where zones are settled, one of the emptiest is next: that breaks no spread. Otherwise a spread may need a
@@ -299,10 +299,10 @@ class Seating:
                 profile = self._ask.profiles[group][positions[-1]] if self._ask.profiles else None
                 options = self._options(group, profile, place, zone)
                 if options:
-                    return Turn(rank, group, place, zone, positions[-1], options[0], options[1:], profile)
+                    return SeatedMember(rank, group, place, zone, positions[-1], options[0], options[1:], profile)
         return None
 
-    def _do(self, turn: Turn, left: Left) -> None:
+    def _do(self, turn: SeatedMember, left: Left) -> None:
         self._turns.append(turn)
         self._charge(turn, 1)
         left[turn.group, turn.place, turn.zone].pop()
@@ -316,7 +316,7 @@ class Seating:
         if turn.profile is not None:
             self._extra.pop()
 
-    def _charge(self, turn: Turn, sign: int) -> None:
+    def _charge(self, turn: SeatedMember, sign: int) -> None:
         cls = self._ground.classes[turn.group]
         for column, amount in cls.amounts:
             self._free[turn.at, column] -= sign * amount
@@ -374,7 +374,7 @@ class Seating:
         rows, members = self._rows[candidates], self._members[candidates]
         free = self._free[candidates, view.cls.scarce]
         order = np.arange(len(rows), dtype=np.int64)
-        if self._ask.strategy is Strategy.DISTRIBUTED:
+        if self._ask.strategy is PlacementStrategy.DISTRIBUTED:
             keys = (order, -free, -view.preference[rows], members, distance)
         else:
             shut = (~(self._runs_here[candidates] | (members > 0))).astype(np.int64)

@@ -8,8 +8,8 @@ from topo_scheduler.kernels.fit import fewest_leaves
 from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows
 from topo_scheduler.scheduling.extensions.extension import LeafSeats
 from topo_scheduler.scheduling.placing import node_scores
-from topo_scheduler.scheduling.placing.ask import Ask
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.size_rule import leaf_fits
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.fabric import Layout
@@ -17,7 +17,13 @@ from topo_scheduler.state.nodes import Int64
 
 
 def seat(
-    site: Site, ask: Ask, view: ClassView, leaves: Int64, fits: Int64, layout: Layout, fit: Int64 | None = None
+    site: PlanningContext,
+    ask: PlacementQuery,
+    view: ClassView,
+    leaves: Int64,
+    fits: Int64,
+    layout: Layout,
+    fit: Int64 | None = None,
 ) -> list[int] | None:
     """Return one row a member in order of the fabric, or None where the limits per leaf leave some without.
 
@@ -35,8 +41,8 @@ def seat(
 
 
 def _seat_in_blocks(
-    site: Site,
-    ask: Ask,
+    site: PlanningContext,
+    ask: PlacementQuery,
     view: ClassView,
     blocks: Int64,
     dealt: Sequence[int],
@@ -67,7 +73,13 @@ def _seat_in_blocks(
 
 
 def seat_dealt(
-    site: Site, ask: Ask, view: ClassView, leaves: Int64, dealt: Sequence[int], layout: Layout, fit: Int64
+    site: PlanningContext,
+    ask: PlacementQuery,
+    view: ClassView,
+    leaves: Int64,
+    dealt: Sequence[int],
+    layout: Layout,
+    fit: Int64,
 ) -> list[int] | None:
     """Return one row a member in order of the leaves, of which each gets so many; None where limits are in the way.
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Ask, Bounds, Failure, Placement, Segments
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery, Segments, SpreadLimits
 from topo_scheduler.state.crossing import crossed, depth_around, depth_in, leaves_in, second_levels
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
@@ -31,7 +31,7 @@ def seen_fabric(workload: Workload, layout: Layout) -> Layout:
     return crossed(layout, asked, whole=True)
 
 
-def joined(ask: Ask, layout: Layout, levels: Iterable[str]) -> Layout:
+def joined(ask: PlacementQuery, layout: Layout, levels: Iterable[str]) -> Layout:
     """Return the fabric on which a gang is planned that is to share domains of some levels more."""
     shared = [*layout.woven, *levels]
     if ask.in_segments and ask.within < (ask.segments.depth or layout.depth):
@@ -39,7 +39,7 @@ def joined(ask: Ask, layout: Layout, levels: Iterable[str]) -> Layout:
     return crossed(layout, shared, whole=True)
 
 
-def cut_no_more(ask: Ask, layout: Layout, depth: int) -> Layout:
+def cut_no_more(ask: PlacementQuery, layout: Layout, depth: int) -> Layout:
     """Return the fabric of a gang that must share a domain of this depth only, where one further in cuts now."""
     if not layout.cut:
         return layout
@@ -71,21 +71,21 @@ def _around_segments(layout: Layout, level: str, shared: Collection[str]) -> Lay
     return crossed(layout, (*whole.woven, network[-1]))
 
 
-def moved(ask: Ask, one: Layout, other: Layout) -> Ask:
+def moved(ask: PlacementQuery, one: Layout, other: Layout) -> PlacementQuery:
     """Return an ask on one fabric as it is on another, as far as that has its levels."""
     if one is other:
         return ask
     return replace(
         ask,
         within=depth_in(one, other, ask.within) if ask.within > 0 else ask.within,
-        bounds=Bounds(ask.bounds.leaves, depth_in(one, other, ask.bounds.depth)),
+        bounds=SpreadLimits(ask.bounds.leaves, depth_in(one, other, ask.bounds.depth)),
         preferred=leaves_in(one, other, ask.preferred) if ask.preferred else None,
         segments=_moved_segments(ask, one, other),
         woven=other.woven,
     )
 
 
-def _moved_segments(ask: Ask, one: Layout, other: Layout) -> Segments:
+def _moved_segments(ask: PlacementQuery, one: Layout, other: Layout) -> Segments:
     segments = ask.segments
     if not ask.in_segments or segments.depth < 0 or segments.level not in other.levels:
         return segments
@@ -100,7 +100,9 @@ def _moved_segments(ask: Ask, one: Layout, other: Layout) -> Segments:
     return replace(segments, depth=depth, places=places, homes=homes)
 
 
-def brought_back(found: Placement | Failure, ask: Ask, there: Layout, layout: Layout) -> Placement | Failure:
+def brought_back(
+    found: Placement | PlacementFailure, ask: PlacementQuery, there: Layout, layout: Layout
+) -> Placement | PlacementFailure:
     """Return what was found on another fabric as it is on this; leaves are those of the network."""
     if there is layout:
         return found
@@ -111,13 +113,13 @@ def brought_back(found: Placement | Failure, ask: Ask, there: Layout, layout: La
         if ask.in_segments and ask.segments.level in layout.levels:
             depth = min(depth, layout.levels.index(ask.segments.level))  # a leaf is a domain of their level
         rule = replace(found.rule, depth=depth)
-    if isinstance(found, Failure):
+    if isinstance(found, PlacementFailure):
         return replace(found, rule=rule)
     assert rule is not None
     depth = depth_around(there, layout, found.bounds.depth)
     shared = tuple(dict.fromkeys((*found.shared, *shared_levels(there, max(found.bounds.depth, ask.within)))))
     leaves = network_leaves_of(layout, ask, found)
-    return replace(found, leaves=leaves, rule=rule, bounds=Bounds(found.bounds.leaves, depth), shared=shared)
+    return replace(found, leaves=leaves, rule=rule, bounds=SpreadLimits(found.bounds.leaves, depth), shared=shared)
 
 
 def shared_levels(layout: Layout, depth: int) -> tuple[str, ...]:
@@ -125,12 +127,12 @@ def shared_levels(layout: Layout, depth: int) -> tuple[str, ...]:
     return tuple(level for level in layout.levels[: max(0, depth)] if level in layout.woven)
 
 
-def network_leaves_of(layout: Layout, ask: Ask, found: Placement) -> list[int]:
+def network_leaves_of(layout: Layout, ask: PlacementQuery, found: Placement) -> list[int]:
     """Return the leaves of the network that a whole gang uses."""
     return sorted(layout.network.leaves_of(row for some in (*found.rows, ask.running) for row in some))
 
 
-def torn_domain(layout: Layout, ask: Ask, placement: Placement) -> str:
+def torn_domain(layout: Layout, ask: PlacementQuery, placement: Placement) -> str:
     """Return the level that members should share beside those of their fabric and don't, or an empty string."""
     levels = {*placement.shared, *shared_levels(layout, ask.within)}
     tree, network = layout.accelerators, layout.network
@@ -150,7 +152,7 @@ def _network_domains(network: Layout, level: str) -> Int64:
     return network.outer(network.levels.index(level) + 1).leaf_of_row
 
 
-def domains_apart(ask: Ask, layout: Layout, fit: Int64) -> Iterator[Int64]:
+def domains_apart(ask: PlacementQuery, layout: Layout, fit: Int64) -> Iterator[Int64]:
     """Yield how many members each row takes (int64[rows]), once for each accelerator domain that the gang may share.
 
     As it is where it need not share one; the domain with most room first, none without enough.

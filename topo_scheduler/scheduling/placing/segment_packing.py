@@ -11,12 +11,12 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.placing import packing
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.filling import Filler
-from topo_scheduler.scheduling.placing.kinds import Bounds, Dealing, Kinds, in_kinds
+from topo_scheduler.scheduling.placing.kinds import Dealing, SegmentBounds, SegmentShapes, in_kinds
 from topo_scheduler.scheduling.placing.packer import Found, Packer
-from topo_scheduler.scheduling.placing.packing import Budget, Frontier, Vector
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.packing import Frontier, Vector, VectorBudget
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
@@ -28,7 +28,7 @@ MOST_FILLS: Final = 2000
 class SegmentFiller:
     """Fills windows of leaves with segments, leaf by leaf, the most demanding kind first."""
 
-    def __init__(self, kinds: Kinds, ask: Ask, layout: Layout) -> None:
+    def __init__(self, kinds: SegmentShapes, ask: PlacementQuery, layout: Layout) -> None:
         self._kinds = kinds
         self._ask = ask
         self._layout = layout
@@ -82,7 +82,16 @@ class SegmentFiller:
 class SegmentPacker(Packer):
     """The complete search in kinds of segments. Leaves are domains of the level that segments must share."""
 
-    def __init__(self, site: Site, ask: Ask, layout: Layout, used: Int64, kinds: Kinds, *, empty: bool) -> None:
+    def __init__(
+        self,
+        site: PlanningContext,
+        ask: PlacementQuery,
+        layout: Layout,
+        used: Int64,
+        kinds: SegmentShapes,
+        *,
+        empty: bool,
+    ) -> None:
         super().__init__(site, ask, layout, used, empty=empty)
         self._kinds = kinds
         self._wanted = kinds.counts
@@ -113,7 +122,7 @@ class SegmentPacker(Packer):
         shared = [(inside[0], members)]
         if len(inside) > 1:
             # In a block the fewest leaves, next to each other.
-            unbounded = Budget(packing.UNBOUNDED)
+            unbounded = VectorBudget(packing.UNBOUNDED)
             frontiers = [_capped(super(SegmentPacker, self)._leaf(number, views, one), members) for one in inside]
             found = packing.fewest_leaves(frontiers, len(inside), members, unbounded)
             assert found is not None, "the block was said to hold them"
@@ -123,7 +132,7 @@ class SegmentPacker(Packer):
         return [sorted(group, key=lambda row: int(position[row])) for group in rows]
 
     def _domains(self, held: Int64, depth: int, most: int) -> list[tuple[int, int]]:
-        bounds = Bounds(self._kinds)
+        bounds = SegmentBounds(self._kinds)
         most_held = bounds.of(held)
         return [
             (first, last)
@@ -163,4 +172,4 @@ class SegmentPacker(Packer):
 
 def _capped(frontier: Frontier, most: Vector) -> Frontier:
     capped = (tuple(map(min, one, most)) for one in frontier)
-    return packing.maximal(capped, Budget(packing.UNBOUNDED))
+    return packing.maximal(capped, VectorBudget(packing.UNBOUNDED))

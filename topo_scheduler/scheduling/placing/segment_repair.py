@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.repair import distance, fits_beside, reachable, repair_score
 from topo_scheduler.scheduling.placing.seats import seat_dealt
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
@@ -16,8 +16,8 @@ from topo_scheduler.state.nodes import Int64
 
 
 def plan_segment_repair(
-    site: Site, ask: Ask, layout: Layout, rule: SizeRule, views: Sequence[ClassView], now: float
-) -> Placement | Failure:
+    site: PlanningContext, ask: PlacementQuery, layout: Layout, rule: SizeRule, views: Sequence[ClassView], now: float
+) -> Placement | PlacementFailure:
     """Place what is lost of a segment where the rest runs, and segments of which nothing runs near the others."""
     reason = ""
     for view in views:
@@ -39,10 +39,10 @@ def plan_segment_repair(
         placed = [next(in_turn[leaf_of[number]]) for number, _ in ask.segments.places]
         used = sorted({*layout.leaves_of(ask.running), *leaf_of.values()})
         return Placement([placed], used, rule, repair_score(site, ask, layout, view, used, rule, now), 1)
-    return Failure(reason, rule)
+    return PlacementFailure(reason, rule)
 
 
-def _leaves(ask: Ask, layout: Layout, rule: SizeRule, fits: Int64) -> tuple[dict[int, int], str]:
+def _leaves(ask: PlacementQuery, layout: Layout, rule: SizeRule, fits: Int64) -> tuple[dict[int, int], str]:
     """Return the leaf of each segment that lacks members, or why one has none."""
     missing = Counter(number for number, _ in ask.segments.places)
     found: dict[int, int] = {}

@@ -14,7 +14,7 @@ from topo_scheduler.api.annotations import SEGMENT_SIZE, PlacementRequest
 from topo_scheduler.api.groups import LEADER_EXCLUDED, LWS_NAME, LWS_SUBGROUP_POLICY, LWS_SUBGROUP_SIZE
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.intake.ranks import give_ranks
-from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Ask, Placement, Segments
+from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Placement, PlacementQuery, Segments
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.groups import LabelledSubgroups
@@ -156,7 +156,7 @@ def ranks_to_give(workload: Workload, members: Sequence[Member]) -> Mapping[str,
     return give_ranks(workload, [(member, number) for number, member in enumerate(placed)])
 
 
-def not_in_segments(ask: Ask) -> str:
+def not_in_segments(ask: PlacementQuery) -> str:
     """Return why a gang can't be placed in segments, or an empty string."""
     size = ask.segments.size
     if not ask.running and (ask.members - ask.segments.ahead) % size:
@@ -164,19 +164,19 @@ def not_in_segments(ask: Ask) -> str:
     return ""
 
 
-def in_one_piece(ask: Ask, layout: Layout) -> bool:
+def in_one_piece(ask: PlacementQuery, layout: Layout) -> bool:
     """Return whether all members share a domain of the level of the segments anyway, so that each segment does."""
     if ask.within < (ask.segments.depth or layout.depth):
         return False
     return len({layout.domain_of_leaf(ask.within, leaf) for leaf in layout.leaves_of(ask.running)}) <= 1
 
 
-def seen_by(ask: Ask, layout: Layout) -> Layout:
+def seen_by(ask: PlacementQuery, layout: Layout) -> Layout:
     """Return the fabric as a gang sees it: down to the level of its segments."""
     return layout if not ask.in_segments or in_one_piece(ask, layout) else layout.outer(ask.segments.depth)
 
 
-def broken_segment(ask: Ask, placement: Placement, layout: Layout) -> str:
+def broken_segment(ask: PlacementQuery, placement: Placement, layout: Layout) -> str:
     """Return which segment a placement tears apart, or an empty string."""
     home: dict[int, int] = dict(ask.segments.homes)
     for row, number, wanted in _wanted(ask, placement):
@@ -186,7 +186,7 @@ def broken_segment(ask: Ask, placement: Placement, layout: Layout) -> str:
     return ""
 
 
-def _wanted(ask: Ask, placement: Placement) -> Iterator[tuple[int, int, int]]:
+def _wanted(ask: PlacementQuery, placement: Placement) -> Iterator[tuple[int, int, int]]:
     """Yield row, segment, and the domain where that must be, -1 for any, of each member."""
     if ask.segments.parts:
         for rows, part in zip(placement.rows, ask.segments.parts, strict=True):

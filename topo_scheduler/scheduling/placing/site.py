@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import NO_LIMITS, Ask, Limits
+from topo_scheduler.scheduling.placing.ask import NO_LIMITS, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.leaf_counts import LeafCounts
 from topo_scheduler.scheduling.placing.link_rule import carried_size_rule
 from topo_scheduler.scheduling.placing.policy import Policy
@@ -12,7 +12,7 @@ from topo_scheduler.scheduling.placing.size_rule import leaf_fits, size_rule
 from topo_scheduler.scheduling.placing.small_pods import SmallPodScores
 from topo_scheduler.scheduling.placing.totals import LeafTotals
 from topo_scheduler.scheduling.placing.views import ClassView, Views
-from topo_scheduler.scheduling.rules.neighbours import Surroundings, settled_links
+from topo_scheduler.scheduling.rules.neighbours import FilterContext, settled_links
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.history import NEUTRAL, History
@@ -20,10 +20,10 @@ from topo_scheduler.state.nodes import UNKNOWN, Int64
 from topo_scheduler.state.residents import Residents
 
 
-class Site:
+class PlanningContext:
     """The state that all ways of placing share. Changes nothing."""
 
-    def __init__(self, around: Surroundings, history: History, policy: Policy) -> None:
+    def __init__(self, around: FilterContext, history: History, policy: Policy) -> None:
         self.around = around
         self.nodes = around.nodes
         self.history = history
@@ -38,7 +38,7 @@ class Site:
         self._neutral: Int64 = np.empty(0, np.int64)
         self._rules_at: tuple[int, int] = (-1, -1)
 
-    def views_for(self, ask: Ask) -> list[ClassView]:
+    def views_for(self, ask: PlacementQuery) -> list[ClassView]:
         """Return the views in which to look: one a GPU model where a gang must keep to one."""
         cls = ask.groups[0][0]
         if not ask.gang or ask.mixed_models or not cls.gpus:
@@ -46,13 +46,13 @@ class Site:
         model = self.running_model(ask)
         return list(self.views.per_model(cls)) if model == UNKNOWN else [self.views.get(cls, model)]
 
-    def running_model(self, ask: Ask) -> int:
+    def running_model(self, ask: PlacementQuery) -> int:
         """Return the GPU model that all running members have, else -1."""
         # A member without GPUs may run on a node that has none, and so no model.
         running = {int(self.nodes.model[row]) for row in ask.running} - {UNKNOWN}
         return running.pop() if len(running) == 1 else UNKNOWN
 
-    def rule(self, views: Sequence[ClassView], ask: Ask, layout: Layout) -> tuple[SizeRule | None, int]:
+    def rule(self, views: Sequence[ClassView], ask: PlacementQuery, layout: Layout) -> tuple[SizeRule | None, int]:
         """Return the size rule, computed again only when facts or the fabric changed."""
         limits = self.limits_for(ask)
         seen = tuple((view.number, view.reach_changes) for view in views)
@@ -96,11 +96,11 @@ class Site:
         self.nobody.drop_caches()
         self._rules.clear()
 
-    def limits_for(self, ask: Ask) -> Limits:
+    def limits_for(self, ask: PlacementQuery) -> SizeRuleLimits:
         """Return the limits per leaf that hold for an ask: none for a pod alone."""
         return self.policy.limits if ask.gang else NO_LIMITS
 
-    def leaf_fits(self, view: ClassView, ask: Ask, layout: Layout, fit: Int64) -> Int64:
+    def leaf_fits(self, view: ClassView, ask: PlacementQuery, layout: Layout, fit: Int64) -> Int64:
         """Return how many units each leaf holds now (int64[leaves]), not to be written to.
 
         ``fit`` members each row takes, of the view or less; what is that of the view is brought up to date, not anew.

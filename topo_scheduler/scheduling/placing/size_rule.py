@@ -10,7 +10,7 @@ import numpy as np
 
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.kernels.fit import fewest_leaves, fit_leaves
-from topo_scheduler.scheduling.placing.ask import ANYWHERE, Ask, Bounds, Limits
+from topo_scheduler.scheduling.placing.ask import ANYWHERE, PlacementQuery, SizeRuleLimits, SpreadLimits
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
@@ -20,7 +20,7 @@ from topo_scheduler.state.nodes import Int64
 def leaf_fits(
     view: ClassView,
     layout: Layout,
-    limits: Limits,
+    limits: SizeRuleLimits,
     *,
     empty: bool = False,
     fit: Int64 | None = None,
@@ -55,7 +55,7 @@ def named_at(layout: Layout, depth: int) -> Int64:
 
 
 def spread_needed(
-    fits: Int64, layout: Layout, members: int, within: int = 0, bounds: Bounds = ANYWHERE
+    fits: Int64, layout: Layout, members: int, within: int = 0, bounds: SpreadLimits = ANYWHERE
 ) -> tuple[int, int] | None:
     """Return (depth, leaves): the deepest level at which one domain holds the members, and in how few leaves.
 
@@ -78,10 +78,10 @@ def spread_needed(
 def size_rule(
     views: Sequence[ClassView],
     layout: Layout,
-    limits: Limits,
+    limits: SizeRuleLimits,
     total: int,
     within: int = 0,
-    bounds: Bounds = ANYWHERE,
+    bounds: SpreadLimits = ANYWHERE,
     segment: int = 1,
 ) -> tuple[SizeRule | None, int]:
     """Return what the rule asks of a gang of ``total`` units of one class.
@@ -135,7 +135,7 @@ def in_words(level: str, layout: Layout) -> str:
     return f"{level} inside one {layout.cut}" if layout.cut else level
 
 
-def too_large_within(ask: Ask, layout: Layout) -> str:
+def too_large_within(ask: PlacementQuery, layout: Layout) -> str:
     """Return the reason for a gang that the cluster could hold, but none of the domains it must share."""
     segments = f" in segments that must each share one {ask.segments.level}" if layout.cut else ""
     return (
@@ -144,7 +144,7 @@ def too_large_within(ask: Ask, layout: Layout) -> str:
     )
 
 
-def too_large(ask: Ask, most: int, limits: Limits, layout: Layout) -> str:
+def too_large(ask: PlacementQuery, most: int, limits: SizeRuleLimits, layout: Layout) -> str:
     """Return the reason for a workload that not even an empty cluster could hold."""
     gpus = ask.groups[0][0].gpus
     if ask.total == 1:

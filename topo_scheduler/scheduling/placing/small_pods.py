@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.annotations import Strategy
+from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.config import TopologySpec
 from topo_scheduler.api.quantity import parse_quantity
 from topo_scheduler.api.small_pods import FGD, FRAGMENTATION, OFF, SmallPods
@@ -23,8 +23,8 @@ from topo_scheduler.state.nodes import Int64, NodeTable
 from topo_scheduler.state.resources import CPU, GPU
 from topo_scheduler.state.typical import (
     MILLIONTHS,
-    Kind,
-    Kinds,
+    PodKind,
+    PodKinds,
     Popular,
     ShareWorth,
     Typical,
@@ -46,7 +46,7 @@ MOVED: Final = MILLIONTHS // 20
 class TypicalPods:
     """The typical pods by which scores are made: those configured, or the most popular of those that are counted."""
 
-    def __init__(self, nodes: NodeTable, kinds: Kinds) -> None:
+    def __init__(self, nodes: NodeTable, kinds: PodKinds) -> None:
         self._nodes = nodes
         self._kinds = kinds
         self._popular: Popular = ()
@@ -112,7 +112,7 @@ class NodeScores:
             kept.score, kept.left = np.zeros(nodes.rows, np.int64), np.zeros(nodes.rows, np.int64)
         if len(rows):
             assert score.nodes is not None
-            request = Request(view.cls, 1, False, Strategy.BALANCED, typical=typical)
+            request = Request(view.cls, 1, False, PlacementStrategy.BALANCED, typical=typical)
             kept.score[rows] = score.nodes(nodes, request, rows)
             if score.name != FGD:  # that one takes the first of equals, as published
                 kernels().left_free(nodes.allocatable, nodes.requested, CPU, GPU, nodes.gpu_free, rows, kept.left)
@@ -126,7 +126,7 @@ class NodeScores:
 class SmallPodScores:
     """What is kept for placing pods alone: the typical pods, and the scores by them."""
 
-    def __init__(self, nodes: NodeTable, kinds: Kinds) -> None:
+    def __init__(self, nodes: NodeTable, kinds: PodKinds) -> None:
         self.typical = TypicalPods(nodes, kinds)
         self.scores = NodeScores(nodes)
 
@@ -135,7 +135,7 @@ def configured_kinds(config: SmallPods) -> Popular:
     """Return the typical pods of a configuration, with their popularity in millionths."""
     return in_millionths(
         [
-            (Kind(parse_quantity(one.cpu, 1000), one.gpus, one.share, tuple(sorted(one.gpu_models))), one.weight)
+            (PodKind(parse_quantity(one.cpu, 1000), one.gpus, one.share, tuple(sorted(one.gpu_models))), one.weight)
             for one in config.typical_pods
         ]
     )

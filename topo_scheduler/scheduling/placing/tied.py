@@ -16,17 +16,17 @@ import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.fit import fit_rows
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.carried import carried, links_key
 from topo_scheduler.scheduling.placing.equals import best_of_equals
 from topo_scheduler.scheduling.placing.mixed import common_score, labelled_first, variants
 from topo_scheduler.scheduling.placing.packer import Found as Placed
-from topo_scheduler.scheduling.placing.seating import Ground, Step, spread_over_nodes
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.seating import SearchState, Step, spread_over_nodes
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.size_rule import in_words, make_rule
-from topo_scheduler.scheduling.placing.tied_search import Found, Search, ceilings_of, look
+from topo_scheduler.scheduling.placing.tied_search import ConstrainedSearch, Found, ceilings_of, look
 from topo_scheduler.scheduling.placing.validation import holds_in_turn
-from topo_scheduler.scheduling.rules.neighbours import Surroundings, means
+from topo_scheduler.scheduling.rules.neighbours import FilterContext, means
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
@@ -46,7 +46,7 @@ def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
     return constraints is not None and members > 1 and constraints.mutual
 
 
-def plan_tied(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | Failure:
+def plan_tied(site: PlanningContext, ask: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
     """Place the members of a tied gang."""
     home = layout.leaves_of(ask.running)
     if home:
@@ -54,12 +54,12 @@ def plan_tied(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | F
     else:
         rule = rule_of(site, ask, layout)
     if rule is None:
-        return Failure(
+        return PlacementFailure(
             f"the gang's {ask.total} pods{_split(ask)} have {_tie(ask)}: no domain could hold them together even if it"
             " were empty"
         )
     for labelled in (False,) if home else labelled_first(layout):
-        search = Search(site, list(_now(site, ask, layout, labelled=labelled)), ask, layout, home)
+        search = ConstrainedSearch(site, list(_now(site, ask, layout, labelled=labelled)), ask, layout, home)
         found = look(search, rule=rule)
         if found is None and ask.enforcement is Enforcement.PREFERRED:
             found = look(search)
@@ -67,11 +67,17 @@ def plan_tied(site: Site, ask: Ask, layout: Layout, now: float) -> Placement | F
             return _placed(site, ask, layout, rule, search, found, now)
     needs = f"1 {in_words(rule.domain, layout)}" if rule.leaves == 1 else f"{rule.leaves} leaves in 1 {rule.domain}"
     where = f"near the {len(ask.running)} members that run" if home else f"in {needs}"
-    return Failure(f"no room {where} for {ask.members} pods{_split(ask)} that have {_tie(ask)}", rule)
+    return PlacementFailure(f"no room {where} for {ask.members} pods{_split(ask)} that have {_tie(ask)}", rule)
 
 
 def _placed(
-    site: Site, ask: Ask, layout: Layout, rule: SizeRule, search: Search, found: Found, now: float
+    site: PlanningContext,
+    ask: PlacementQuery,
+    layout: Layout,
+    rule: SizeRule,
+    search: ConstrainedSearch,
+    found: Found,
+    now: float,
 ) -> Placement:
     if search.home:
         used = sorted(search.home | layout.leaves_of(row for _, row, _ in found.steps))
@@ -83,11 +89,11 @@ def _placed(
     return Placement(rows, used, rule, score, compared, seated)
 
 
-def _split(ask: Ask) -> str:
+def _split(ask: PlacementQuery) -> str:
     return f" in segments that must each share one {ask.segments.level}" if ask.in_segments else ""
 
 
-def _tie(ask: Ask) -> str:
+def _tie(ask: PlacementQuery) -> str:
     """Return what ties the members to each other, in words."""
     constraints = [cls.constraints for cls, _ in ask.groups if cls.constraints is not None]
     named: dict[str, list[tuple[object, ...]]] = {
@@ -104,7 +110,7 @@ def _tie(ask: Ask) -> str:
 # ---------------------------------------------------------------- where a search looks
 
 
-def _now(site: Site, ask: Ask, layout: Layout, *, labelled: bool) -> Iterator[Ground]:
+def _now(site: PlanningContext, ask: PlacementQuery, layout: Layout, *, labelled: bool) -> Iterator[SearchState]:
     """The cluster as it is, once a GPU model that the gang may keep to; of leaves only those with all labels."""
     nodes = site.nodes
     everything = np.arange(nodes.rows, dtype=np.int64)
@@ -117,7 +123,7 @@ def _now(site: Site, ask: Ask, layout: Layout, *, labelled: bool) -> Iterator[Gr
                 usable = usable & ~shut
             fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, everything, fit)
             fits.append(_labelled(layout, ask.within_links(fit)) if labelled else ask.within_links(fit))
-        ground = Ground(
+        ground = SearchState(
             site.around.remembering(), nodes.requested, [cls for cls, _ in ask.groups], views, fits, ask.members
         )
         yield spread_over_nodes(ground)
@@ -128,7 +134,7 @@ def _labelled(layout: Layout, fit: Int64) -> Int64:
     return np.where((leaves >= 0) & (layout.aligned[leaves] > 0), fit, 0)
 
 
-def _empty(site: Site, ask: Ask, layout: Layout, *, labelled: bool) -> Iterator[Ground]:
+def _empty(site: PlanningContext, ask: PlacementQuery, layout: Layout, *, labelled: bool) -> Iterator[SearchState]:
     """The cluster with nobody in it but what DaemonSets hold."""
     around = replace(site.around, residents=site.nobody).remembering()
     for views in variants(site, ask):
@@ -136,10 +142,10 @@ def _empty(site: Site, ask: Ask, layout: Layout, *, labelled: bool) -> Iterator[
         fits = [ask.within_links(view.empty_fit) for view in views]
         if labelled:
             fits = [_labelled(layout, fit) for fit in fits]
-        yield spread_over_nodes(Ground(around, site.nodes.daemons, classes, views, fits, ask.members))
+        yield spread_over_nodes(SearchState(around, site.nodes.daemons, classes, views, fits, ask.members))
 
 
-def _among_themselves(around: Surroundings, cls: PodClass, ask: Ask) -> PodClass:
+def _among_themselves(around: FilterContext, cls: PodClass, ask: PlacementQuery) -> PodClass:
     """Return the class without what can only be met by pods or volumes outside the gang.
 
     Only a pod that meets all terms of affinity counts for any of them.
@@ -156,7 +162,7 @@ def _among_themselves(around: Surroundings, cls: PodClass, ask: Ask) -> PodClass
     return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=affinity, claims=()))
 
 
-def rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
+def rule_of(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> SizeRule | None:
     """Return the size rule of a tied gang, None when not even an empty cluster could hold it."""
     reach = tuple(site.views.get(cls).reach_changes for cls, _ in ask.groups)
     meant = tuple(_meant(site.around, cls) for cls, _ in ask.groups)
@@ -165,7 +171,7 @@ def rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
     return site.remembered(key, layout, lambda: (_rule_of(site, ask, layout), 0))[0]
 
 
-def _meant(around: Surroundings, cls: PodClass) -> tuple[bool, ...]:
+def _meant(around: FilterContext, cls: PodClass) -> tuple[bool, ...]:
     """Return whether terms that choose namespaces by labels mean that of the class: labels of namespaces change."""
     if cls.constraints is None:
         return ()
@@ -173,10 +179,10 @@ def _meant(around: Surroundings, cls: PodClass) -> tuple[bool, ...]:
     return tuple(means(around, one, cls.constraints.namespace) for one in terms if not one.namespace_selector.nothing)
 
 
-def _rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
-    def find(ask: Ask, depth: int | None) -> Placed | None:
+def _rule_of(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> SizeRule | None:
+    def find(ask: PlacementQuery, depth: int | None) -> Placed | None:
         for labelled in labelled_first(layout):
-            search = Search(site, list(_empty(site, ask, layout, labelled=labelled)), ask, layout, set())
+            search = ConstrainedSearch(site, list(_empty(site, ask, layout, labelled=labelled)), ask, layout, set())
             if (found := look(search, at=depth)) is not None:
                 return found.depth, found.leaves, [[row for _, row, _ in found.steps]]
         return None
@@ -190,7 +196,7 @@ def _rule_of(site: Site, ask: Ask, layout: Layout) -> SizeRule | None:
 
 
 def _in_order(
-    around: Surroundings, ask: Ask, layout: Layout, steps: Sequence[Step]
+    around: FilterContext, ask: PlacementQuery, layout: Layout, steps: Sequence[Step]
 ) -> tuple[list[list[int]], list[tuple[int, int]]]:
     """Return the rows of each group in order of the fabric, so that ranks follow it, and the members in turn.
 
@@ -212,13 +218,13 @@ def _in_order(
     return rows, seated
 
 
-def _closed(ground: Ground) -> Ground:
+def _closed(ground: SearchState) -> SearchState:
     """Take away the rows that pods which are there keep the members from, whoever of them comes first."""
     fits = [np.where(open_, fit, 0) for open_, fit in zip(ground.open_to_groups, ground.fit, strict=True)]
     return replace(ground, fit=fits)
 
 
-def most_held(site: Site, ask: Ask, layout: Layout, depth: int, leaves: int) -> Int64:
+def most_held(site: PlanningContext, ask: PlacementQuery, layout: Layout, depth: int, leaves: int) -> Int64:
     """Return how many members each domain of a level holds at most, in so many of its leaves (int64[domains]).
 
     No more than that can be there together; whether so many can, only the search tells. What ties members over a key is

@@ -14,13 +14,13 @@ import numpy as np
 
 from topo_scheduler.kernels.fit import sum_ranges
 from topo_scheduler.scheduling.placing import tied_segments
-from topo_scheduler.scheduling.placing.ask import Ask
-from topo_scheduler.scheduling.placing.equals import Search as EqualSearch
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.equals import EqualSearch as EqualSearch
 from topo_scheduler.scheduling.placing.mixed import bound
 from topo_scheduler.scheduling.placing.packer import FEW_NODES
 from topo_scheduler.scheduling.placing.repair import distance
-from topo_scheduler.scheduling.placing.seating import Ground, Seating, Spots, Step
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.seating import SearchState, Seating, Spots, Step
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.size_rule import named_at
 from topo_scheduler.scheduling.placing.tied_zones import Zones, zones_of
 from topo_scheduler.state.decision import SizeRule
@@ -46,7 +46,7 @@ class Found:
     steps: list[Step]
 
 
-def look(search: "Search", *, rule: SizeRule | None = None, at: int | None = None) -> Found | None:
+def look(search: "ConstrainedSearch", *, rule: SizeRule | None = None, at: int | None = None) -> Found | None:
     """Look domain by domain, the innermost level first; the best of a level is taken. ``at`` the only level to look."""
     ask, layout, home = search.ask, search.layout, search.home
     search.allow()
@@ -66,10 +66,12 @@ def look(search: "Search", *, rule: SizeRule | None = None, at: int | None = Non
     return None
 
 
-class Search:
+class ConstrainedSearch:
     """One search with its bounds."""
 
-    def __init__(self, site: Site, grounds: Sequence[Ground], ask: Ask, layout: Layout, home: set[int]) -> None:
+    def __init__(
+        self, site: PlanningContext, grounds: Sequence[SearchState], ask: PlacementQuery, layout: Layout, home: set[int]
+    ) -> None:
         self._site = site
         self._grounds = [(ground, ceilings_of(ground, ask, layout)) for ground in grounds]
         self.ask = ask
@@ -136,13 +138,13 @@ class Search:
     def _hold(self, depth: int, leaves: Sequence[int]) -> Found | None:
         inside = np.isin(self.layout.leaf_of_row, leaves)
         grounds = [replace(ground, fit=[np.where(inside, fit, 0) for fit in ground.fit]) for ground, _ in self._grounds]
-        search = Search(self._site, grounds, self.ask, self.layout, self.home)
+        search = ConstrainedSearch(self._site, grounds, self.ask, self.layout, self.home)
         search._looks, search._steps = self._looks, self._steps
         found = search.within(depth, len(leaves))
         self._looks = search._looks
         return found
 
-    def _try(self, ground: Ground, domain: tuple[int, int], most: int, start: int | Spots) -> list[Step] | None:
+    def _try(self, ground: SearchState, domain: tuple[int, int], most: int, start: int | Spots) -> list[Step] | None:
         ask, layout = self.ask, self.layout
         if isinstance(start, int):
             seating = Seating(self._site, ground, ask, layout, domain, most, start, self.home)
@@ -153,7 +155,9 @@ class Search:
         self._looks -= seating.looks if steps is None else 0
         return steps
 
-    def _domains(self, depth: int, most: int, ground: Ground, ceilings: Sequence[Int64]) -> Iterator[tuple[int, int]]:
+    def _domains(
+        self, depth: int, most: int, ground: SearchState, ceilings: Sequence[Int64]
+    ) -> Iterator[tuple[int, int]]:
         """Yield the domains that may hold every group alone: preferred ones first, then those with least room."""
         layout, groups = self.layout, self.ask.groups
         offsets = layout.domains[depth]
@@ -173,7 +177,7 @@ class Search:
                 yield first, last
 
     def _starts(
-        self, ground: Ground, ceilings: Sequence[Int64], domain: tuple[int, int], most: int
+        self, ground: SearchState, ceilings: Sequence[Int64], domain: tuple[int, int], most: int
     ) -> Iterator[int | Spots]:
         """Yield leaves to begin in, or what is settled of where members go, where it can be counted before."""
         zones = None if self.home else zones_of(ground, self.ask, self.layout, domain)
@@ -200,13 +204,15 @@ class Search:
             ceilings = [ceilings[0].copy()]
             held = [np.minimum(zones.room, share.most).sum(axis=1) for share in zones.shares]
             ceilings[0][low:high] = np.minimum(ceilings[0][low:high], np.max(held, axis=0)) if held else 0
-        for places in tied_segments.ways(self.ask, tied_segments.Ground(ceilings, leaves, home), most, self._steps):
+        for places in tied_segments.ways(
+            self.ask, tied_segments.SegmentDomains(ceilings, leaves, home), most, self._steps
+        ):
             if zones is None:
                 yield Spots(places, sorted({leaf for part in places for leaf in part}))
             else:
                 yield from zones.shared(places[0], self._steps)
 
-    def _leaves(self, ground: Ground, ceilings: Sequence[Int64], domain: tuple[int, int]) -> list[int]:
+    def _leaves(self, ground: SearchState, ceilings: Sequence[Int64], domain: tuple[int, int]) -> list[int]:
         """Return the leaves to begin in: labelled ones, then those that hold most of the gang, then the tightest."""
         if self.home:
             return [min(self.home)]
@@ -217,7 +223,7 @@ class Search:
         return [low + int(at) for at in order if held[at]]
 
 
-def ceilings_of(ground: Ground, ask: Ask, layout: Layout) -> list[Int64]:
+def ceilings_of(ground: SearchState, ask: PlacementQuery, layout: Layout) -> list[Int64]:
     """How many of each group a leaf holds at most (int64[leaves] each)."""
     found = []
     for group, (_, count) in enumerate(ask.groups):
@@ -229,7 +235,7 @@ def ceilings_of(ground: Ground, ask: Ask, layout: Layout) -> list[Int64]:
     return found
 
 
-def _apart_by_leaf(ground: Ground, layout: Layout, group: int, key: str) -> Int64:
+def _apart_by_leaf(ground: SearchState, layout: Layout, group: int, key: str) -> Int64:
     """How many of a group that keep apart over a label a leaf holds: one for each value, and all without the label."""
     charge_rows(len(layout.leaf_of_row), 20)
     leaves, fit, column = layout.leaf_of_row, ground.fit[group], ground.around.nodes.label_column(key)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Final
 
-from topo_scheduler.scheduling.placing.ask import Ask
-from topo_scheduler.scheduling.placing.kinds import Kinds, Place, kinds_of
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.kinds import Place, SegmentShapes, kinds_of
 from topo_scheduler.scheduling.placing.packing import Vector
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.operation_budget import charge
@@ -23,7 +23,7 @@ Places = list[list[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class SegmentDomains:
     """Where segments may go.
 
     ``ceilings`` int64[leaves] for each group, members that a leaf holds at most. ``leaves`` those that may be used, in
@@ -48,7 +48,7 @@ class Steps:
         return self.left >= 0
 
 
-def ways(ask: Ask, ground: Ground, most: int, steps: Steps) -> Iterator[Places]:
+def ways(ask: PlacementQuery, ground: SegmentDomains, most: int, steps: Steps) -> Iterator[Places]:
     """Yield where each member must be, in so many leaves at most that are not free, as long as there are steps left.
 
     Members of a segment of which some run go where those are.
@@ -77,7 +77,7 @@ def ways(ask: Ask, ground: Ground, most: int, steps: Steps) -> Iterator[Places]:
                     yield _places(ask, kinds, sorted(zip(leaves, counts, strict=True)), fixed)
 
 
-def _room(ask: Ask, ground: Ground, fixed: dict[int, list[Place]]) -> dict[int, Vector] | None:
+def _room(ask: PlacementQuery, ground: SegmentDomains, fixed: dict[int, list[Place]]) -> dict[int, Vector] | None:
     """Return how many of each group each leaf holds beside those that must be there; None where these don't fit."""
     room = {leaf: [int(ceiling[leaf]) for ceiling in ground.ceilings] for leaf in {*ground.leaves, *ground.free}}
     for leaf, places in fixed.items():
@@ -104,14 +104,14 @@ def _most(vector: Vector, room: Vector) -> int:
     return min(have // want for have, want in zip(room, vector, strict=True) if want)
 
 
-def _enough(kinds: Kinds, rooms: Sequence[Vector]) -> bool:
+def _enough(kinds: SegmentShapes, rooms: Sequence[Vector]) -> bool:
     return all(
         sum(_most(vector, room) for room in rooms) >= count
         for vector, count in zip(kinds.vectors, kinds.counts, strict=True)
     )
 
 
-def _ways(kinds: Kinds, rooms: Sequence[Vector], free: int, steps: Steps) -> Iterator[list[Vector]]:
+def _ways(kinds: SegmentShapes, rooms: Sequence[Vector], free: int, steps: Steps) -> Iterator[list[Vector]]:
     """Yield how many segments of each kind go to each leaf: at least one to each that is not free."""
 
     def deal(at: int, left: Vector) -> Iterator[list[Vector]]:
@@ -143,7 +143,9 @@ def _ways(kinds: Kinds, rooms: Sequence[Vector], free: int, steps: Steps) -> Ite
     return deal(0, kinds.counts)
 
 
-def _places(ask: Ask, kinds: Kinds, dealt: Sequence[tuple[int, Vector]], fixed: dict[int, list[Place]]) -> Places:
+def _places(
+    ask: PlacementQuery, kinds: SegmentShapes, dealt: Sequence[tuple[int, Vector]], fixed: dict[int, list[Place]]
+) -> Places:
     places = [[-1] * count for _, count in ask.groups]
     for leaf, some in fixed.items():
         for group, position in some:

@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
-from topo_scheduler.scheduling.placing.ask import Ask
-from topo_scheduler.scheduling.placing.seating import Ground, Spots
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.seating import SearchState, Spots
 from topo_scheduler.scheduling.placing.tied_segments import Steps, narrowest_sets
 from topo_scheduler.scheduling.rules.neighbours import NEIGHBOUR_FILTERS, condition_of, pods_matching, skew_of
 from topo_scheduler.state.constraints import HOSTNAME, Constraints, Spread
@@ -31,7 +31,7 @@ MOST_SHARES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ZoneShare:
     """How many members each domain of the key must have and may have (int64[zones] each)."""
 
     least: Int64
@@ -51,7 +51,7 @@ class Zones:
     room: Int64
     of_row: Int64
     there: Int64
-    shares: Sequence[Share]
+    shares: Sequence[ZoneShare]
     whole: bool
 
     def sets(self, members: int, most: int, steps: Steps) -> Iterator[Spots]:
@@ -101,7 +101,7 @@ class Zones:
                 yield Spots([list(places)], leaves, [zones], self.of_row, self.there)
 
 
-def zones_of(ground: Ground, ask: Ask, layout: Layout, domain: tuple[int, int]) -> Zones | None:
+def zones_of(ground: SearchState, ask: PlacementQuery, layout: Layout, domain: tuple[int, int]) -> Zones | None:
     """Return the domains of the key that ties a gang of one class, within leaves ``[first, last)``.
 
     None where the gang is of several classes, nothing ties its members over a key, or there is too much to count.
@@ -130,7 +130,7 @@ def zones_of(ground: Ground, ask: Ask, layout: Layout, domain: tuple[int, int]) 
     of_row = np.full(around.nodes.rows, -1, np.int64)
     of_row[rows[usable]] = numbers
     counts = np.zeros(len(values), np.int64)
-    shares: Iterable[Share] = [Share(counts, np.full(len(values), members, np.int64))]
+    shares: Iterable[ZoneShare] = [ZoneShare(counts, np.full(len(values), members, np.int64))]
     whole = True
     for constraint in constraints.spread:
         if constraint.topology_key == key and constraint.counts_siblings:
@@ -146,7 +146,7 @@ def zones_of(ground: Ground, ask: Ask, layout: Layout, domain: tuple[int, int]) 
     if key in constraints.apart:
         # Nodes without the label keep away from nobody.
         limit = np.where(values == UNKNOWN, members, 1)
-        shares = [Share(share.least, np.minimum(share.most, limit)) for share in shares]
+        shares = [ZoneShare(share.least, np.minimum(share.most, limit)) for share in shares]
     if _first_of_its_kind(ground, constraints) and key in {term.topology_key for term in constraints.affinity}:
         shares = _each_alone(shares, len(values))
     # One more than are looked at tells that these are not all there are.
@@ -155,16 +155,16 @@ def zones_of(ground: Ground, ask: Ask, layout: Layout, domain: tuple[int, int]) 
     return Zones(domain[0], room, of_row, counts, shares[:MOST_SHARES], whole and len(shares) <= MOST_SHARES)
 
 
-def _each_alone(shares: Iterable[Share], zones: int) -> Iterator[Share]:
+def _each_alone(shares: Iterable[ZoneShare], zones: int) -> Iterator[ZoneShare]:
     """Yield shares that leave one zone alone to the members, one at a time: there may be as many as nodes."""
     for share in shares:
         for zone in range(zones):
             most = np.zeros(zones, np.int64)
             most[zone] = share.most[zone]
-            yield Share(share.least, most)
+            yield ZoneShare(share.least, most)
 
 
-def _key(ground: Ground, constraints: Constraints) -> str | None:
+def _key(ground: SearchState, constraints: Constraints) -> str | None:
     """Return the key that ties members to each other; that of several which says most of the fabric."""
     keys = {one.topology_key for one in constraints.spread if one.counts_siblings} | (constraints.apart - {HOSTNAME})
     if _first_of_its_kind(ground, constraints):
@@ -172,7 +172,7 @@ def _key(ground: Ground, constraints: Constraints) -> str | None:
     return min(keys, key=lambda key: (key == HOSTNAME, key), default=None)
 
 
-def _first_of_its_kind(ground: Ground, constraints: Constraints) -> bool:
+def _first_of_its_kind(ground: SearchState, constraints: Constraints) -> bool:
     """Return whether members want to be with each other, and nobody is there to say where."""
     if not constraints.self_affine:
         return False
@@ -197,17 +197,17 @@ def _levels(there: Int64, room: Int64, members: int, ceiling: int) -> list[int]:
     return found[::-1]
 
 
-def _by_spread(there: Int64, levels: Sequence[int], constraint: Spread) -> tuple[list[Share], bool]:
+def _by_spread(there: Int64, levels: Sequence[int], constraint: Spread) -> tuple[list[ZoneShare], bool]:
     """Return the shares for each of what the emptiest zone may have; without such, it counts as empty."""
     none = np.zeros(len(there), np.int64)
     shares = [
-        Share(np.maximum(0, level - there), np.maximum(0, level + constraint.max_skew - there))
+        ZoneShare(np.maximum(0, level - there), np.maximum(0, level + constraint.max_skew - there))
         for level in levels[:MOST_SHARES]
     ]
-    return shares or [Share(none, np.maximum(0, constraint.max_skew - there))], len(levels) <= MOST_SHARES
+    return shares or [ZoneShare(none, np.maximum(0, constraint.max_skew - there))], len(levels) <= MOST_SHARES
 
 
-def _dealt(room: Int64, share: Share, members: int) -> Int64 | None:
+def _dealt(room: Int64, share: ZoneShare, members: int) -> Int64 | None:
     """Return how many members each zone gets (int64[zones]), None where they don't fit: those with most room first."""
     charge_rows(len(room), 3)
     most = np.minimum(room, share.most)
@@ -222,7 +222,7 @@ def _dealt(room: Int64, share: Share, members: int) -> Int64 | None:
     return counts
 
 
-def flow_of(room: Int64, demand: Int64, share: Share) -> Int64 | None:
+def flow_of(room: Int64, demand: Int64, share: ZoneShare) -> Int64 | None:
     """Return how many members of each leaf go to each zone (int64[leaves, zones]), None where there is no way.
 
     Found with augmenting paths (Ford and Fulkerson, 1956): first what zones must have, then all; what a zone has once

@@ -11,13 +11,13 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.ask import ANYWHERE, Ask, Limits, Placement
+from topo_scheduler.scheduling.placing.ask import ANYWHERE, Placement, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.bandwidth import check_links
 from topo_scheduler.scheduling.placing.second_tree import torn_domain
 from topo_scheduler.scheduling.placing.segments import broken_segment, seen_by
 from topo_scheduler.scheduling.rules.feasible import allowed_rows
 from topo_scheduler.scheduling.rules.filters import eligible
-from topo_scheduler.scheduling.rules.neighbours import Surroundings
+from topo_scheduler.scheduling.rules.neighbours import FilterContext
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import NodeTable
@@ -29,7 +29,9 @@ _FEW: Final = 32
 """Rows up to which Python counts them faster than NumPy."""
 
 
-def check(around: Surroundings, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
+def check(
+    around: FilterContext, layout: Layout, ask: PlacementQuery, placement: Placement, limits: SizeRuleLimits
+) -> str:
     """Return what is wrong with a placement, or an empty string."""
     nodes = around.nodes
     wrong = _check_nodes(around, ask, placement)
@@ -40,7 +42,7 @@ def check(around: Surroundings, layout: Layout, ask: Ask, placement: Placement, 
     return wrong or _check_domains(nodes, layout, ask, placement, limits)
 
 
-def _check_nodes(around: Surroundings, ask: Ask, placement: Placement) -> str:
+def _check_nodes(around: FilterContext, ask: PlacementQuery, placement: Placement) -> str:
     nodes = around.nodes
     if ask.members == 1 and not placement.seated and len(placement.rows) == len(placement.rows[0]) == 1:
         return _check_alone(around, ask.groups[0][0], placement.rows[0][0])
@@ -104,7 +106,7 @@ def _too_much(nodes: NodeTable, row: int, column: int, free: int, placed: int) -
     return f"node {nodes.names[row]} has {free} {nodes.resources.names[column]} free, {placed} were placed"
 
 
-def _check_alone(around: Surroundings, cls: PodClass, row: int) -> str:
+def _check_alone(around: FilterContext, cls: PodClass, row: int) -> str:
     """Check the same of one member: most workloads have no more."""
     nodes, rows = around.nodes, np.array([row], np.int64)
     accepted = eligible(nodes, cls, rows)
@@ -123,7 +125,7 @@ def _check_alone(around: Surroundings, cls: PodClass, row: int) -> str:
 
 
 def holds_in_turn(
-    around: Surroundings, ask: Ask, rows: Sequence[Sequence[int]], seated: Sequence[tuple[int, int]]
+    around: FilterContext, ask: PlacementQuery, rows: Sequence[Sequence[int]], seated: Sequence[tuple[int, int]]
 ) -> str:
     """Return which member may not be where it is with those before it, or an empty string."""
     extra: list[tuple[int, Profile]] = []
@@ -139,7 +141,7 @@ def holds_in_turn(
     return ""
 
 
-def _check_caps(around: Surroundings, cls: PodClass, rows: Sequence[int]) -> str:
+def _check_caps(around: FilterContext, cls: PodClass, rows: Sequence[int]) -> str:
     for cap in cls.caps:
         inside = int(around.domains.rows(cap.domain)[list(rows)].sum()) if around.domains else 0
         if inside > cap.now:
@@ -147,7 +149,9 @@ def _check_caps(around: Surroundings, cls: PodClass, rows: Sequence[int]) -> str
     return ""
 
 
-def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
+def _check_domains(
+    nodes: NodeTable, layout: Layout, ask: PlacementQuery, placement: Placement, limits: SizeRuleLimits
+) -> str:
     if not ask.gang:
         return ""
     if ask.in_segments and (broken := broken_segment(ask, placement, layout.outer(ask.segments.depth))):
@@ -163,7 +167,7 @@ def _check_domains(nodes: NodeTable, layout: Layout, ask: Ask, placement: Placem
     return wrong or ("" if ask.running else _check_limits(layout, ask, placement, limits))
 
 
-def _check_spread(layout: Layout, ask: Ask, placement: Placement, placed: Sequence[int]) -> str:
+def _check_spread(layout: Layout, ask: PlacementQuery, placement: Placement, placed: Sequence[int]) -> str:
     """``layout`` down to the level of the gang's segments."""
     leaves = layout.leaves_of(placed)
     if ask.within and not ask.running and not _share(layout, ask.within, leaves):
@@ -195,7 +199,7 @@ def _check_bounds(layout: Layout, placement: Placement, placed: Sequence[int]) -
     return ""
 
 
-def _check_limits(layout: Layout, ask: Ask, placement: Placement, limits: Limits) -> str:
+def _check_limits(layout: Layout, ask: PlacementQuery, placement: Placement, limits: SizeRuleLimits) -> str:
     if not limits.max_nodes_per_leaf and not limits.max_gpus_per_leaf:
         return ""
     nodes_in: dict[int, set[int]] = {}

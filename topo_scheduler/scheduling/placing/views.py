@@ -11,11 +11,11 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.kernels.fit import fit_rows
-from topo_scheduler.scheduling.placing.ask import Limits
+from topo_scheduler.scheduling.placing.ask import SizeRuleLimits
 from topo_scheduler.scheduling.placing.leaf_counts import LeafCounts
 from topo_scheduler.scheduling.rules.feasible import allowed_and_reachable
 from topo_scheduler.scheduling.rules.filters import Bool, eligible
-from topo_scheduler.scheduling.rules.neighbours import Position, Surroundings, looks_around
+from topo_scheduler.scheduling.rules.neighbours import FilterContext, Position, looks_around
 from topo_scheduler.scheduling.rules.volumes import uses_volumes
 from topo_scheduler.scheduling.rules.wishes import (
     BEST,
@@ -52,7 +52,7 @@ _numbers: Final = Numbering()
 class ClassView:
     """One class, on nodes of one GPU model or of any."""
 
-    def __init__(self, around: Surroundings, cls: PodClass, model: int) -> None:
+    def __init__(self, around: FilterContext, cls: PodClass, model: int) -> None:
         self.number = _numbers.take()
         """Tells this view from any other there ever was, for use in the keys of caches."""
         self.cls = cls
@@ -89,7 +89,7 @@ class ClassView:
         self._domains_at = -1
         self.changes = ChangeLog(KEEP_CHANGES)
         """Rows of ``fit`` as they change."""
-        self.counts: dict[tuple[Limits, tuple[str, ...]], LeafCounts] = {}
+        self.counts: dict[tuple[SizeRuleLimits, tuple[str, ...]], LeafCounts] = {}
         """Members by leaf, for each set of limits per leaf."""
         self._share = cls.share
         self._most = 1 if cls.constraints is not None and cls.constraints.alone else 0
@@ -215,7 +215,7 @@ class CappedView(ClassView):
     where the gang's common domain lies in the capped one; a heuristic where a gang could lie half in it.
     """
 
-    def __init__(self, around: Surroundings, cls: PodClass, model: int) -> None:
+    def __init__(self, around: FilterContext, cls: PodClass, model: int) -> None:
         super().__init__(around, cls, model)
         self._all = (self.fit, self.empty_fit)
 
@@ -249,7 +249,7 @@ def capped(fit: Int64, inside: Bool, leaf_of_row: Int64, most: int) -> Int64:
 class Views:
     """All views by class and model."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: FilterContext) -> None:
         self._around = around
         self._nodes = around.nodes
         self._views: OrderedDict[tuple[PodClass, int], ClassView] = OrderedDict()

@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 
 from topo_scheduler.kernels.windows import score_sets
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.leaf_facts import leaf_facts
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.totals import LeafTotals
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.decision import ScoreParts, SizeRule
@@ -68,7 +68,14 @@ class Weighed(msgspec.Struct, frozen=True):
 
 
 def weigh(
-    site: Site, ask: Ask, layout: Layout, view: ClassView, fit: Int64, sets: Sets, asked: int, now: float
+    site: PlanningContext,
+    ask: PlacementQuery,
+    layout: Layout,
+    view: ClassView,
+    fit: Int64,
+    sets: Sets,
+    asked: int,
+    now: float,
 ) -> Weighed:
     """Score sets of leaves.
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Traffic
+from topo_scheduler.scheduling.placing.ask import GangTraffic
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.links import UNLIMITED, Links
 from topo_scheduler.state.nodes import UNKNOWN, Int64
@@ -25,7 +25,7 @@ TRIES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class LinkRoom:
     """How many more nodes of a gang links can serve, beyond those on which it runs.
 
     ``below`` int64[links]: below each, if the others are elsewhere. ``elsewhere`` int64[links]: elsewhere, if more than
@@ -39,7 +39,7 @@ class Room:
     home: Int64
 
 
-def room_now(links: Links, traffic: Traffic) -> Room:
+def room_now(links: Links, traffic: GangTraffic) -> LinkRoom:
     """Return what links have left for a gang."""
     bandwidth = max(traffic.bandwidth, links.bandwidth_of(traffic.gang))
     served = np.maximum(links.left(traffic.gang), 0) // bandwidth
@@ -49,15 +49,15 @@ def room_now(links: Links, traffic: Traffic) -> Room:
     return _room(links.wiring, served, home, below, len(home) + gone)
 
 
-def room_ever(links: Links, traffic: Traffic) -> Room:
+def room_ever(links: Links, traffic: GangTraffic) -> LinkRoom:
     """Return what links have for a gang if nobody else sends anything."""
     served = np.where(links.capacity == UNKNOWN, UNLIMITED, links.capacity) // traffic.bandwidth
     return _room(links.wiring, served, np.empty(0, np.int64), np.zeros(len(served), np.int64), 0)
 
 
-def _room(wiring: Wiring, served: Int64, home: Int64, below: Int64, total: int) -> Room:
+def _room(wiring: Wiring, served: Int64, home: Int64, below: Int64, total: int) -> LinkRoom:
     rows = len(wiring.of_row)
-    return Room(
+    return LinkRoom(
         wiring,
         np.maximum(served - below, 0),
         np.maximum(served - (total - below), 0),
@@ -66,7 +66,7 @@ def _room(wiring: Wiring, served: Int64, home: Int64, below: Int64, total: int) 
     )
 
 
-def row_sets(room: Room, fit: Int64, depth: int, members: int) -> Iterator[Bool]:
+def row_sets(room: LinkRoom, fit: Int64, depth: int, members: int) -> Iterator[Bool]:
     """Yield sets of rows (bool[rows] each), the one without a domain that holds more than half first.
 
     Args:
@@ -83,7 +83,7 @@ def row_sets(room: Room, fit: Int64, depth: int, members: int) -> Iterator[Bool]
         yield from _with_most_in_one(room, usable, depth, level, members)
 
 
-def _with_most_in_one(room: Room, usable: Int64, depth: int, level: int, members: int) -> Iterator[Bool]:
+def _with_most_in_one(room: LinkRoom, usable: Int64, depth: int, level: int, members: int) -> Iterator[Bool]:
     """Yield a set for domains of a level that could hold more than half, those that hold most first."""
     wiring, layout = room.wiring, room.wiring.layout
     inside = _narrowed(room, usable, level)
@@ -103,7 +103,7 @@ def _with_most_in_one(room: Room, usable: Int64, depth: int, level: int, members
             yield chosen > 0
 
 
-def _around(room: Room, usable: Int64, depth: int, level: int, index: int) -> Int64:
+def _around(room: LinkRoom, usable: Int64, depth: int, level: int, index: int) -> Int64:
     """Return how many members rows outside of a domain take when most of the gang is in it (int64[rows])."""
     wiring, layout = room.wiring, room.wiring.layout
     first, last = layout.domains[level][index : index + 2].tolist()
@@ -129,7 +129,7 @@ def _around(room: Room, usable: Int64, depth: int, level: int, index: int) -> In
     return found
 
 
-def _narrowed(room: Room, fit: Int64, depth: int, spared: tuple[int, ...] | list[int] = ()) -> Int64:
+def _narrowed(room: LinkRoom, fit: Int64, depth: int, spared: tuple[int, ...] | list[int] = ()) -> Int64:
     """Return how many members rows take when each domain below a depth has no more nodes than its uplink can serve.
 
     ``spared`` domains that may have any number, by depth from 1 on.

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.instructions import Instruction, Nominate, PodRef, Preempt, Tell, reference
+from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, Nominate, PodRef, Preempt, reference
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
-from topo_scheduler.scheduling.preemption.plan import Plan
+from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.occupants import LONGEST_WAIT_SECONDS, Occupant
 from topo_scheduler.state.workloads import Member, Workload, Workloads
@@ -29,7 +29,7 @@ PAUSE_MOST: Final = 60.0
 
 
 @dataclass(slots=True)
-class Claim:
+class PreemptionClaim:
     """What a workload was promised. ``victims`` pods that must go by uid; ``until`` when waiting for them ends."""
 
     workload: str
@@ -47,14 +47,14 @@ class Patience:
     until: float = 0.0
 
 
-class Claims:
+class PreemptionClaims:
     """All claims, each workload's at most one."""
 
     def __init__(self, world: World, workloads: Workloads, nominations: Nominations) -> None:
         self._world = world
         self._workloads = workloads
         self._nominations = nominations
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, PreemptionClaim] = {}
         self._victim_of: dict[str, str] = {}
         self.going: dict[str, float] = {}
         """Pods whose eviction is on its way, and until when that is believed."""
@@ -63,11 +63,11 @@ class Claims:
         self._left_alone: dict[str, Patience] = {}
         self._patience: dict[str, Patience] = {}
 
-    def get(self, id_: str) -> Claim | None:
+    def get(self, id_: str) -> PreemptionClaim | None:
         """Return a workload's claim."""
         return self._claims.get(id_)
 
-    def expired(self, now: float) -> list[Claim]:
+    def expired(self, now: float) -> list[PreemptionClaim]:
         """Return the claims that have waited long enough."""
         return [claim for claim in self._claims.values() if now >= claim.until]
 
@@ -75,7 +75,7 @@ class Claims:
         """Return when the next claim has waited long enough."""
         return min((claim.until for claim in self._claims.values()), default=None)
 
-    def awaited(self, claim: Claim) -> list[str]:
+    def awaited(self, claim: PreemptionClaim) -> list[str]:
         """Return the victims that are not gone yet."""
         return [uid for uid in claim.victims if self._world.ledger.get(uid) is not None]
 
@@ -90,7 +90,7 @@ class Claims:
         claim = self._claims.get(self._victim_of.get(uid, ""))
         return list(claim.nodes) if claim is not None else []
 
-    def take_victim(self, uid: str) -> Claim | None:
+    def take_victim(self, uid: str) -> PreemptionClaim | None:
         """Return the claim a pod was to give way to; it does no longer."""
         return self._claims.get(self._victim_of.pop(uid, ""))
 
@@ -111,7 +111,7 @@ class Claims:
     # ------------------------------------------------------------ making them
 
     def make(
-        self, workload: Workload, groups: Sequence[tuple[object, list[Member]]], plan: Plan, now: float
+        self, workload: Workload, groups: Sequence[tuple[object, list[Member]]], plan: PreemptionPlan, now: float
     ) -> tuple[list[Instruction], list[str]]:
         """Claim the room of a plan: nominate, evict.
 
@@ -127,7 +127,7 @@ class Claims:
         out, displaced = self._displace(workload.priority, {node for _, node in seated})
         pods = (*plan.victims, *plan.awaited)
         until = self._until((pod.occupant for pod in pods), now)
-        claim = Claim(
+        claim = PreemptionClaim(
             workload.id,
             workload.priority,
             {member.uid: node for member, node in seated},
@@ -153,7 +153,7 @@ class Claims:
             out.append(Preempt(pod, node, note, reference(first)))
         return out, displaced
 
-    def adopt(self, workload: Workload, members: Sequence[Member], now: float) -> Claim | None:
+    def adopt(self, workload: Workload, members: Sequence[Member], now: float) -> PreemptionClaim | None:
         """Return a claim made of nominations that were found, as after a restart: it waits for whoever is going there.
 
         None where no member is nominated.
@@ -172,13 +172,13 @@ class Claims:
                 if occupant.seconds_to_end(wall) <= LONGEST_WAIT_SECONDS:
                     going.append(occupant)
         victims = {occupant.uid: occupant.key for occupant in going}
-        claim = Claim(workload.id, workload.priority, nodes, victims, self._until(going, now))
+        claim = PreemptionClaim(workload.id, workload.priority, nodes, victims, self._until(going, now))
         self._claims[workload.id] = claim
         return claim
 
     # ------------------------------------------------------------ their end
 
-    def end(self, claim: Claim, now: float) -> list[Instruction]:
+    def end(self, claim: PreemptionClaim, now: float) -> list[Instruction]:
         """End a claim that came to nothing; the workload looks for victims again after a while that grows."""
         patience = self._patience.setdefault(claim.workload, Patience())
         if patience.times:
@@ -186,7 +186,7 @@ class Claims:
         patience.times += 1
         return self.clear(claim)
 
-    def clear(self, claim: Claim) -> list[Instruction]:
+    def clear(self, claim: PreemptionClaim) -> list[Instruction]:
         """End a claim: nominations are taken back."""
         out: list[Instruction] = []
         for uid in claim.nodes:
@@ -215,10 +215,10 @@ class Claims:
         entry = self._world.ledger.get(uid)
         return entry.occupant.key if entry is not None and entry.occupant is not None else uid
 
-    def tell(self, claim: Claim, text: str) -> list[Instruction]:
+    def tell(self, claim: PreemptionClaim, text: str) -> list[Instruction]:
         """Tell what became of a claim."""
         found = (self._workloads.of_pod(uid) for uid in claim.nodes)
-        return [Tell(reference(one[1]), True, Reason.PREEMPTION_FAILED, text) for one in found if one is not None]
+        return [EmitEvent(reference(one[1]), True, Reason.PREEMPTION_FAILED, text) for one in found if one is not None]
 
     # ------------------------------------------------------------ inside
 

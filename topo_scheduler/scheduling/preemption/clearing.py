@@ -7,11 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.preemption.regions import Bool, Region, regions_for
-from topo_scheduler.scheduling.preemption.shares import Shares
+from topo_scheduler.scheduling.preemption.shares import ReservationShares
 from topo_scheduler.scheduling.preemption.spreading import FOREVER, spread_cheapest
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, OPEN, SHUT, Candidates, Key
 from topo_scheduler.state.fabric import Layout
@@ -33,7 +33,7 @@ _UNBREAKABLE: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class VictimSet:
     """A set of victims, as indices of candidates."""
 
     key: Key
@@ -47,11 +47,11 @@ class Clearing:
         self,
         planner: Planner,
         view: ClassView,
-        ask: Ask,
+        ask: PlacementQuery,
         layout: Layout,
         candidates: Candidates,
         level: int,
-        shares: Shares | None = None,
+        shares: ReservationShares | None = None,
     ) -> None:
         nodes = planner.nodes
         self._ask = ask
@@ -88,13 +88,13 @@ class Clearing:
         """Where the members might go: in one of these all of them."""
         return self._regions
 
-    def options(self, regions: Sequence[Region] | None = None) -> Iterator[Option]:
+    def options(self, regions: Sequence[Region] | None = None) -> Iterator[VictimSet]:
         """Yield sets of victims, in no order; none where no set suffices. In some of the regions, where given."""
         found = self._on_single_nodes() if self._one else self._in_regions(regions or self._regions)
         for victims in found:
             closed = self._pods.closed(victims)
             if closed:
-                yield Option(self._pods.key(closed), tuple(closed))
+                yield VictimSet(self._pods.key(closed), tuple(closed))
 
     # ------------------------------------------------------------ one pod
 

@@ -11,22 +11,22 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.objects import Budget, Pod
+from topo_scheduler.api.objects import DisruptionBudget, Pod
 from topo_scheduler.api.words import few_for
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, explained, failure_of, pause_of
 from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
-    Complain,
     EvictionOutcome,
     Instruction,
+    LogWarning,
 )
 from topo_scheduler.scheduling.pauses import doubled
-from topo_scheduler.scheduling.preemption.claims import Claims
+from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
-from topo_scheduler.scheduling.preemption.shares import Share
+from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.rules.filters import Bool
@@ -47,7 +47,7 @@ PACE: Final = 2e-4
 
 
 @dataclass(slots=True)
-class _Search:
+class _VainSearches:
     """Searches in vain by workloads that ask alike: what the last was made on, and when the next may be."""
 
     stamp: Hashable = None
@@ -75,10 +75,10 @@ class Preempting:
         self._world = world
         self._workloads = workloads
         self._attempts = attempts
-        self._claims = Claims(world, workloads, self.nominations)
+        self._claims = PreemptionClaims(world, workloads, self.nominations)
         self._again: dict[str, float] = {}
-        self._searches: dict[object, _Search] = {}
-        self._search_of: dict[str, _Search] = {}
+        self._searches: dict[object, _VainSearches] = {}
+        self._search_of: dict[str, _VainSearches] = {}
         self._not_before = 0.0
         self._stirred: tuple[int, int] = (0, 0)
 
@@ -119,9 +119,9 @@ class Preempting:
         """Return whether a workload was promised that others give way to it."""
         return self._claims.get(id_) is not None
 
-    def budgets_applied(self, budgets: Iterable[Budget]) -> list[Instruction]:
+    def budgets_applied(self, budgets: Iterable[DisruptionBudget]) -> list[Instruction]:
         """Take over disruption budgets that appeared or changed."""
-        return [Complain(problem) for budget in budgets if (problem := self.budgets.put(budget))]
+        return [LogWarning(problem) for budget in budgets if (problem := self.budgets.put(budget))]
 
     # ------------------------------------------------------------ attempts
 
@@ -153,7 +153,7 @@ class Preempting:
         decision: Decision,
         now: float,
         wall: float,
-        shares: Callable[[], Sequence[Share]] = lambda: (),
+        shares: Callable[[], Sequence[ReservationShare]] = lambda: (),
     ) -> tuple[list[Instruction], str]:
         """Look for victims for members of a workload that have no place.
 
@@ -325,10 +325,10 @@ class Preempting:
         search = self._search_of.get(id_)
         return max(self._claims.patient_until(id_), search.until if search else 0.0)
 
-    def _search(self, key: object) -> _Search:
+    def _search(self, key: object) -> _VainSearches:
         if len(self._searches) > 4096:
             self._searches.clear()
-        return self._searches.setdefault(key, _Search())
+        return self._searches.setdefault(key, _VainSearches())
 
     def _stamp(self, now: float) -> Hashable:
         ledger = self._world.ledger

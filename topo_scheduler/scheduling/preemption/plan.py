@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from topo_scheduler.scheduling.placing.ask import Ask, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.preemption.clearing import Clearing, Option
+from topo_scheduler.scheduling.preemption.clearing import Clearing, VictimSet
 from topo_scheduler.scheduling.preemption.reprieve import by_trial
-from topo_scheduler.scheduling.preemption.shares import Share, Shares
+from topo_scheduler.scheduling.preemption.shares import ReservationShare, ReservationShares
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, Key
 from topo_scheduler.scheduling.rules.neighbours import looks_around
@@ -38,7 +38,7 @@ TRIES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PreemptionPlan:
     """Victims, and where the workload goes once they are gone.
 
     ``awaited`` pods on those nodes that are being deleted already; without victims it only waits for them.
@@ -51,8 +51,13 @@ class Plan:
 
 
 def plan_preemption(
-    planner: Planner, ask: Ask, layout: Layout, candidates: Candidates, now: float, shares: Sequence[Share] = ()
-) -> Plan | None:
+    planner: Planner,
+    ask: PlacementQuery,
+    layout: Layout,
+    candidates: Candidates,
+    now: float,
+    shares: Sequence[ReservationShare] = (),
+) -> PreemptionPlan | None:
     """Choose victims for a workload that can't be placed as things are.
 
     Args:
@@ -68,7 +73,7 @@ def plan_preemption(
     """
     neighbours = any(looks_around(cls) for cls, _ in ask.groups)
     links = ask.traffic is not None
-    trial = Trial(planner, layout, now, neighbours=neighbours, links=links, shares=Shares(shares))
+    trial = Trial(planner, layout, now, neighbours=neighbours, links=links, shares=ReservationShares(shares))
     trial.remove(candidates.leaving)
     if candidates.leaving and (placement := trial.place(ask)) is not None:
         return _plan((), candidates, placement)
@@ -84,15 +89,19 @@ def plan_preemption(
     return None
 
 
-def _by_clearing(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, level: int) -> Iterator[Option]:
-    found: list[Option] = []
+def _by_clearing(
+    trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates, level: int
+) -> Iterator[VictimSet]:
+    found: list[VictimSet] = []
     for view in trial.planner.views_for(ask):
         found += Clearing(trial.planner, view, ask, layout, candidates, level, trial.shares).options()
     return iter(sorted(found, key=lambda option: option.key))
 
 
-def _plan(victims: tuple[Candidate, ...], candidates: Candidates, placement: Placement, key: Key | None = None) -> Plan:
+def _plan(
+    victims: tuple[Candidate, ...], candidates: Candidates, placement: Placement, key: Key | None = None
+) -> PreemptionPlan:
     rows = {row for group in placement.rows for row in group}
     there = tuple(pod for pod in candidates.leaving if pod.row in rows)
     # What only pods elsewhere prevented is waited for as well.
-    return Plan(victims, there if there or victims else tuple(candidates.leaving), placement, key)
+    return PreemptionPlan(victims, there if there or victims else tuple(candidates.leaving), placement, key)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.ask import Ask, Limits
+from topo_scheduler.scheduling.placing.ask import PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.segments import seen_by
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
@@ -28,7 +28,7 @@ class Region:
     offsets: Int64
     most: int
 
-    def holds(self, fits: Int64, members: int, limits: Limits, gpus: int) -> Bool:
+    def holds(self, fits: Int64, members: int, limits: SizeRuleLimits, gpus: int) -> Bool:
         """Return for each line of ``fits`` (int64[lines, rows]) whether that many members fit on them together."""
         capped = limits.members_per_leaf(gpus)
         leaves = np.empty((len(fits), len(self.offsets) - 1), np.int64)
@@ -45,7 +45,7 @@ class Region:
         return held
 
 
-def regions_for(ask: Ask, layout: Layout, rule: SizeRule) -> list[Region]:
+def regions_for(ask: PlacementQuery, layout: Layout, rule: SizeRule) -> list[Region]:
     """Return the regions of which one must hold the members that lack a node.
 
     Where one domain is required, those of the size rule. For a gang that runs in part, the leaves where it runs, and

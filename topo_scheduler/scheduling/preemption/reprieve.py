@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Ask
+from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.tied import is_tied
-from topo_scheduler.scheduling.preemption.clearing import Option
+from topo_scheduler.scheduling.preemption.clearing import VictimSet
 from topo_scheduler.scheduling.preemption.regions import regions_for
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, OPEN, Candidates
@@ -29,10 +29,10 @@ class Exhausted(Exception):
     """The planner was asked as often as it may be."""
 
 
-class _Asked:
+class _CountedTrial:
     """Whether the workload has a place without some pods; counts how often that was asked."""
 
-    def __init__(self, trial: Trial, ask: Ask, candidates: Candidates) -> None:
+    def __init__(self, trial: Trial, ask: PlacementQuery, candidates: Candidates) -> None:
         self._trial = trial
         self._ask = ask
         self._candidates = candidates
@@ -46,12 +46,14 @@ class _Asked:
         return self._trial.place_without([self._candidates.pods[n] for n in victims], self._ask) is not None
 
 
-def by_trial(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, level: int) -> Iterator[Option]:
+def by_trial(
+    trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates, level: int
+) -> Iterator[VictimSet]:
     """Yield sets of victims with priorities up to a level, cheapest first.
 
     A pod alone may get any one node, by victims on that node alone: what only pods elsewhere prevent is not solved.
     """
-    asked = _Asked(trial, ask, candidates)
+    asked = _CountedTrial(trial, ask, candidates)
     found = []
     for place in _places(trial, ask, layout, candidates, level):
         try:
@@ -63,11 +65,11 @@ def by_trial(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, lev
             break  # nobody goes of whom it is not known that he must
         # A gang that goes whole may take a higher priority along: its turn comes when that is opened.
         if victims and (key := candidates.key(victims))[0] <= level:
-            found.append(Option(key, tuple(victims)))
+            found.append(VictimSet(key, tuple(victims)))
     return iter(sorted(found, key=lambda option: option.key))
 
 
-def _places(trial: Trial, ask: Ask, layout: Layout, candidates: Candidates, level: int) -> list[list[int]]:
+def _places(trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates, level: int) -> list[list[int]]:
     """Return the candidates of each place, those with the least GPU-time first."""
     allowed = np.flatnonzero(candidates.priority <= level)
     eligible = trial.planner.views.get(ask.groups[0][0]).eligible

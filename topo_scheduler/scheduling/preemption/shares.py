@@ -22,7 +22,7 @@ MOST_ALONE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ReservationShare:
     """What a reservation takes of a node, and by uid what the pods hold there that it waits for."""
 
     row: int
@@ -30,10 +30,10 @@ class Share:
     pods: Mapping[str, Amounts]
 
 
-class Shares:
+class ReservationShares:
     """Shares of all reservations against a workload, while pods go and come back in a trial."""
 
-    def __init__(self, shares: Iterable[Share]) -> None:
+    def __init__(self, shares: Iterable[ReservationShare]) -> None:
         self._shares = [share for share in shares if share.pods]
         self._held: list[Counter[int]] = []
         """What the pods of each share that are still there hold."""

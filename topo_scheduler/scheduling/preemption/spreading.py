@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Limits
+from topo_scheduler.scheduling.placing.ask import SizeRuleLimits
 from topo_scheduler.scheduling.preemption.regions import Region
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.operation_budget import charge_bytes, charge_rows
@@ -28,7 +28,7 @@ class _Leaf:
 
 
 def spread_cheapest(
-    region: Region, table: Sequence[Sequence[int]], members: int, limits: Limits, gpus: int
+    region: Region, table: Sequence[Sequence[int]], members: int, limits: SizeRuleLimits, gpus: int
 ) -> tuple[int, list[int]] | None:
     """Return the least cost of all members in a region, and how many each row of it gets; None where they don't fit.
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.preemption.shares import Shares
+from topo_scheduler.scheduling.preemption.shares import ReservationShares
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.state.changes import ChangeLog
 from topo_scheduler.state.charges import charges_of
@@ -24,7 +24,7 @@ PART: Final = 1024
 
 
 @dataclass(slots=True)
-class Leaving:
+class DepartingPods:
     """Pods that leave a trial one after the other. ``gone`` how many have left.
 
     ``rows``, ``columns`` and ``held`` of each resource that each holds (int64[n] each), ``starts`` each pod's
@@ -39,7 +39,7 @@ class Leaving:
     gone: int = 0
 
 
-def leaving_in_order(pods: Sequence[Candidate]) -> Generator[None, None, Leaving]:
+def leaving_in_order(pods: Sequence[Candidate]) -> Generator[None, None, DepartingPods]:
     """Return pods that are to leave in this order; yields after each part of them."""
     charges = [charges_of(())]
     for at in range(0, len(pods), PART):
@@ -48,7 +48,7 @@ def leaving_in_order(pods: Sequence[Candidate]) -> Generator[None, None, Leaving
     rows, columns, held = (np.concatenate(some) for some in zip(*charges, strict=True))
     sizes = np.fromiter((len(pod.amounts) for pod in pods), np.int64, len(pods))
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
-    return Leaving(pods, rows, columns, held, starts)
+    return DepartingPods(pods, rows, columns, held, starts)
 
 
 class Trial:
@@ -65,7 +65,7 @@ class Trial:
         *,
         neighbours: bool,
         links: bool = True,
-        shares: Shares | None = None,
+        shares: ReservationShares | None = None,
     ) -> None:
         """Copy what pods hold.
 
@@ -91,7 +91,7 @@ class Trial:
         self._layout = layout
         self._now = now
         self._neighbours = neighbours
-        self.shares = shares or Shares(())
+        self.shares = shares or ReservationShares(())
 
     def remove(self, pods: Iterable[Candidate]) -> None:
         """Let pods be gone."""
@@ -101,16 +101,16 @@ class Trial:
         """Let pods that were gone be there again."""
         self._change(pods, 1)
 
-    def place(self, ask: Ask) -> Placement | None:
+    def place(self, ask: PlacementQuery) -> Placement | None:
         """Return where a workload would go."""
         found = self.planner.plan(ask, crossed(self._layout, ask.woven), self._now)
-        return None if isinstance(found, Failure) else found
+        return None if isinstance(found, PlacementFailure) else found
 
-    def rule(self, ask: Ask) -> SizeRule | None:
+    def rule(self, ask: PlacementQuery) -> SizeRule | None:
         """Return the size rule of a workload that can't be placed."""
         return self.planner.plan(ask, crossed(self._layout, ask.woven), self._now).rule
 
-    def place_without(self, pods: Iterable[Candidate], ask: Ask) -> Placement | None:
+    def place_without(self, pods: Iterable[Candidate], ask: PlacementQuery) -> Placement | None:
         """Return where a workload would go if these pods went, which are there again afterwards."""
         gone = list(pods)
         self.remove(gone)
@@ -119,7 +119,7 @@ class Trial:
         finally:
             self.restore(gone)
 
-    def let_go(self, leaving: Leaving, count: int) -> Iterator[None]:
+    def let_go(self, leaving: DepartingPods, count: int) -> Iterator[None]:
         """Let the first so many of some pods be gone, and the others be there; yields after each part of them."""
         while (gone := leaving.gone) != count:
             low, high = (gone, min(count, gone + PART)) if count > gone else (max(count, gone - PART), gone)

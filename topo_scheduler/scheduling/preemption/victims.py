@@ -10,7 +10,7 @@ import numpy as np
 from topo_scheduler.scheduling.parts import whole
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.budgets import Budgets, Guard
+from topo_scheduler.state.budgets import Budgets, DisruptionLimit
 from topo_scheduler.state.charges import charges_of
 from topo_scheduler.state.groups import Disruption
 from topo_scheduler.state.nodes import Int64
@@ -44,7 +44,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class VictimGang:
     """A gang with candidates. ``slack`` members it can lose without falling below its minimum."""
 
     id: str
@@ -64,7 +64,7 @@ class Candidates:
     """
 
     pods: Sequence[Candidate]
-    gangs: Sequence[Gang]
+    gangs: Sequence[VictimGang]
     leaving: Sequence[Candidate]
     shielded: Mapping[str, int]
     shielded_pods: int
@@ -152,7 +152,7 @@ def candidates_below(
         wall: seconds since the epoch.
         usable: bool[rows], nodes that could be used if nobody were there; pods on others are not counted as shielded.
     """
-    found: list[tuple[Occupant, int, Amounts, Profile | None, Guard | None]] = []
+    found: list[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]] = []
     leaving: list[Candidate] = []
     shielded: Counter[str] = Counter()
     shielded_pods = 0
@@ -180,7 +180,7 @@ def candidates_below(
 
 
 def collect(
-    found: Sequence[tuple[Occupant, int, Amounts, Profile | None, Guard | None]],
+    found: Sequence[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]],
     leaving: Sequence[Candidate],
     shielded: Mapping[str, int],
     spent: Mapping[str, int],
@@ -194,7 +194,7 @@ def collect(
 
 
 def collecting(
-    found: Sequence[tuple[Occupant, int, Amounts, Profile | None, Guard | None]],
+    found: Sequence[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]],
     leaving: Sequence[Candidate],
     shielded: Mapping[str, int],
     spent: Mapping[str, int],
@@ -272,7 +272,7 @@ def collecting(
 
 def _gang(
     workload: Workload, members: tuple[int, ...], pods: Sequence[Candidate], left: Sequence[int], world: World
-) -> Gang:
+) -> VictimGang:
     seated = [member for member in workload.members.values() if member.stage is not Stage.PENDING]
     entries = [world.ledger.get(member.uid) for member in seated]
     running = sum(not (entry and entry.occupant and entry.occupant.terminating) for entry in entries)
@@ -285,7 +285,7 @@ def _gang(
         spent = Counter(pods[number].guard for number in members)
         open_ = len(members) == running and all(guard < 0 or count <= left[guard] for guard, count in spent.items())
         rule = WHOLE if open_ else SHUT
-    return Gang(workload.id, members, slack, rule, max(pods[number].occupant.priority for number in members))
+    return VictimGang(workload.id, members, slack, rule, max(pods[number].occupant.priority for number in members))
 
 
 def _worst_first(pods: Sequence[Candidate]) -> Int64:

@@ -8,7 +8,7 @@ exist; tried again when more come). Nothing is polled.
 import heapq
 from enum import StrEnum
 
-from topo_scheduler.scheduling.queueing.turns import Fairness, Order, Shares, Turns
+from topo_scheduler.scheduling.queueing.turns import FairnessLimits, HeldShares, Order, Turns
 
 
 class Place(StrEnum):
@@ -23,7 +23,7 @@ class Place(StrEnum):
 class Queue:
     """All workloads with pending members, each in one place."""
 
-    def __init__(self, shares: Shares | None = None, fairness: Fairness | None = None) -> None:
+    def __init__(self, shares: HeldShares | None = None, fairness: FairnessLimits | None = None) -> None:
         self._turns = Turns(shares, fairness)
         self._place: dict[str, Place] = {}
         self._ticket: dict[str, int] = {}
@@ -102,7 +102,7 @@ class Queue:
         """Note how the attempt ended on the workload that was popped last, and how many operations it took."""
         self._turns.tried(placed=placed, operations=operations)
 
-    def configure(self, fairness: Fairness) -> None:
+    def configure(self, fairness: FairnessLimits) -> None:
         """Take over a new configuration."""
         self._turns.configure(fairness)
 

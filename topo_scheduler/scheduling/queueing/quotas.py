@@ -27,7 +27,7 @@ Group = tuple[PodClass, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class QuotaHeadroom:
     """What quotas leave to a workload: caps for each of its groups, and in words what they lack.
 
     ``never``: more is asked than a quota grants to who holds nothing.
@@ -91,7 +91,7 @@ class Quotas:
         """Whether there are any."""
         return bool(self._meters)
 
-    def bounds(self, namespace: str, groups: Sequence[Group], running: int, *, whole: bool) -> Bounds | None:
+    def bounds(self, namespace: str, groups: Sequence[Group], running: int, *, whole: bool) -> QuotaHeadroom | None:
         """Return what the quotas of a namespace leave to a workload, None where they leave all it asks.
 
         Exact for pods of one class where the quota's domain is the whole cluster, a leaf, or holds the domain that the
@@ -124,7 +124,7 @@ class Quotas:
                 caps[number] += [cap] if cap is not None else []
         if not texts:
             return None
-        return Bounds([tuple(found) for found in caps], " ".join(texts), never)
+        return QuotaHeadroom([tuple(found) for found in caps], " ".join(texts), never)
 
     def take_fallen(self) -> Mapping[str, None]:
         """Return the namespaces of which a quota has more left than at the last call."""

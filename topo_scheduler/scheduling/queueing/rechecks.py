@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.scheduling.attempts import Attempts, Known, Wanted
-from topo_scheduler.scheduling.explaining.why import Why
-from topo_scheduler.scheduling.instructions import Announce, Instruction
+from topo_scheduler.scheduling.attempts import AttemptKey, Attempts, Known
+from topo_scheduler.scheduling.explaining.why import Explainer
+from topo_scheduler.scheduling.instructions import Instruction, RecordDecision
 from topo_scheduler.scheduling.intake.pending import worded
 from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.preemption.machine import Preempting
@@ -43,7 +43,7 @@ class _Refused:
     """
 
     order: Order
-    demand: Wanted
+    demand: AttemptKey
     layout: Layout
     terms: Hashable
     first: PodClass | None
@@ -79,7 +79,7 @@ class Rechecks:
         preempting: Preempting,
         reserving: Reserving,
         moving: Moving,
-        why: Why,
+        why: Explainer,
     ) -> None:
         self._world = world
         self._attempts = attempts
@@ -89,7 +89,7 @@ class Rechecks:
         self._moving = moving
         self._why = why
         self._refused: dict[str, _Refused] = {}
-        self._words: dict[tuple[Wanted, Hashable, PodClass | None], _Words] = {}
+        self._words: dict[tuple[AttemptKey, Hashable, PodClass | None], _Words] = {}
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -162,7 +162,7 @@ class Rechecks:
             return None
         before = clock()
         decision = self._attempts.refuse(known, workload.id, one.name, one.members)
-        announced = Announce(decision, clock() - before)
+        announced = RecordDecision(decision, clock() - before)
         workload.plugin_failures = 0
         workload.room_helps = known.room_helps
         self._aside.queue.park(one.order)

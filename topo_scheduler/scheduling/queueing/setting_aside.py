@@ -11,12 +11,12 @@ from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.scheduling.barrier import Activity, explained, pause_of, reason_of
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_group
 from topo_scheduler.scheduling.extensions.extension import PluginError
-from topo_scheduler.scheduling.instructions import Instruction, MarkUnschedulable, Tell, reference
+from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, MarkUnschedulable, reference
 from topo_scheduler.scheduling.intake.pending import Told
 from topo_scheduler.scheduling.queueing.queue import Queue
 from topo_scheduler.scheduling.queueing.standing import needed_now, order_of
 from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.workloads import Member, SetAside, Shortage, Stage, Workload
+from topo_scheduler.state.workloads import Member, MemberShortage, SetAside, Stage, Workload
 
 WAIT_BEFORE_TELLING: Final = 2.0
 """Seconds after the last change of a gang that lacks pods until that is told: its controller may be making them."""
@@ -57,7 +57,7 @@ class SettingAside:
         out: list[Instruction] = []
         news = [member for member in pending if self._told.changed(member.uid, text) or again]
         for member in news:
-            out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
+            out.append(EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text))
             out.append(MarkUnschedulable(reference(member), text, member.enqueued))
         if news and needed_now(workload):
             out += mark_group(workload, GroupReason.UNSCHEDULABLE, text)
@@ -71,7 +71,7 @@ class SettingAside:
         self.outcomes.hindered(workload, now)
         text = f"Held back: the API server refused to bind a pod like this one: {why}. It is tried again."
         news = [member for member in pending if self._told.changed(member.uid, text)]
-        out: list[Instruction] = [Tell(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in news]
+        out: list[Instruction] = [EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in news]
         if news and needed_now(workload):
             out += mark_group(workload, GroupReason.ERROR, text)
         return out
@@ -86,7 +86,7 @@ class SettingAside:
         self.outcomes.hindered(workload, now)
         text = f"{str(error)[0].upper()}{str(error)[1:]}. It is tried again."
         return [
-            Tell(reference(member), True, Reason.FAILED_SCHEDULING, text)
+            EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text)
             for member in pending
             if self._told.changed(member.uid, text)
         ]
@@ -102,7 +102,7 @@ class SettingAside:
         news = [member for member in pending if self._told.changed(member.uid, text)]
         out: list[Instruction] = []
         for member in news:
-            out.append(Tell(reference(member), True, reason_of(error), text))
+            out.append(EmitEvent(reference(member), True, reason_of(error), text))
             out.append(MarkUnschedulable(reference(member), text, member.enqueued))
         if news and needed_now(workload):
             out += mark_group(workload, GroupReason.ERROR, text)
@@ -120,7 +120,7 @@ class SettingAside:
             text = f"Refused: {member.problem}" if own else f"Refused with its gang: {problem}"
             # Each pod that a gang has too many changes a number: all of the others were told already.
             if self._told.changed(member.uid, text, exact=own):
-                out.append(Tell(reference(member), True, Reason.FAILED_SCHEDULING, text))
+                out.append(EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text))
         return out
 
     def incomplete(self, workload: Workload, pending: Sequence[Member], lack: int, now: float) -> list[Instruction]:
@@ -136,7 +136,7 @@ class SettingAside:
         if workload.awaits:
             text = f"Gang {workload.name} is waiting: {workload.awaits}"
         if (shortage := workload.shortage) is None:
-            shortage = workload.shortage = Shortage()
+            shortage = workload.shortage = MemberShortage()
         workload.lacking_since = None
         if shortage.text != text:
             shortage.text, shortage.due = text, now + _patience(shortage)
@@ -155,10 +155,10 @@ class SettingAside:
         shortage.heard = heard | fresh
         shortage.members += len(fresh)
         shortage.times += len(news)
-        return [Tell(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in news]
+        return [EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in news]
 
 
-def _patience(shortage: Shortage) -> float:
+def _patience(shortage: MemberShortage) -> float:
     """Return for how many seconds more the number of pods that lack must hold before it is told once more."""
     times = max(1, shortage.times // max(1, shortage.members))
     return min(LONGEST_WAIT, WAIT_BEFORE_TELLING * (2.0 ** min(times - 1, 32) - 1))

@@ -2,7 +2,8 @@
 
 Three things keep one namespace from holding up another of the same priority:
 
-- A workload that has waited longer than `Fairness.overdue_after` goes before all others, the longest waiting first.
+- A workload that has waited longer than `FairnessLimits.overdue_after` goes before all others, the longest waiting
+  first.
   Once one of them was placed, the next `BY_SHARE` places are given by share again: an old backlog can't shut out who
   holds little. So between two placements of overdue workloads there are at most so many of others.
 - An attempt that finds no place costs its namespace nothing of its share. After `MISSES` such attempts in a row,
@@ -55,7 +56,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Fairness:
+class FairnessLimits:
     """What is configured. Seconds, and decisions a second with the most at once; None for no limit."""
 
     overdue_after: float = 600.0
@@ -63,7 +64,7 @@ class Fairness:
     burst: int = 100
 
 
-class Shares(Protocol):
+class HeldShares(Protocol):
     """Who holds how much."""
 
     def share(self, namespace: str) -> int:
@@ -113,9 +114,9 @@ class _Level:
 class Turns:
     """The workloads that are ready to be tried."""
 
-    def __init__(self, shares: Shares | None = None, fairness: Fairness | None = None) -> None:
-        self._shares: Shares = shares if shares is not None else Even()
-        self._fairness = fairness if fairness is not None else Fairness()
+    def __init__(self, shares: HeldShares | None = None, fairness: FairnessLimits | None = None) -> None:
+        self._shares: HeldShares = shares if shares is not None else Even()
+        self._fairness = fairness if fairness is not None else FairnessLimits()
         self._orders: dict[str, tuple[Order, int]] = {}
         self._levels: dict[int, _Level] = {}
         self._ranked: list[int] = []
@@ -131,7 +132,7 @@ class Turns:
     def __contains__(self, id_: str) -> bool:
         return id_ in self._orders
 
-    def configure(self, fairness: Fairness) -> None:
+    def configure(self, fairness: FairnessLimits) -> None:
         """Take over a new configuration; every namespace begins with all its tokens."""
         if fairness != self._fairness:
             self._fairness = fairness

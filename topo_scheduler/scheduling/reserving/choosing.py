@@ -16,7 +16,7 @@ from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.standing import lacking, least_of
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.scheduling.reserving.outlook import Endings, reservation_of
-from topo_scheduler.scheduling.reserving.plan import Asked, plan_reservation
+from topo_scheduler.scheduling.reserving.plan import CountingPlanner, plan_reservation
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.resources import GPU
@@ -94,7 +94,7 @@ class Choosing:
             try:
                 ask = self._attempts.ask_by_now(workload, groups, layout, now)
                 usable = np.logical_or.reduce([planner.views.get(cls).eligible for cls, _ in ask.groups])
-                asked = Asked(planner, ask, crossed(layout, ask.woven), now)
+                asked = CountingPlanner(planner, ask, crossed(layout, ask.woven), now)
             finally:
                 self._holds.count_nobody()
         taken = self._taken()

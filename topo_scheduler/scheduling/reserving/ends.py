@@ -11,9 +11,9 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.ledger import Entry
+from topo_scheduler.state.ledger import LedgerEntry
 from topo_scheduler.state.resources import GPU
-from topo_scheduler.state.runs import SHARE, Run, likeness_of
+from topo_scheduler.state.runs import SHARE, RunKey, likeness_of
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
 
 LATE: Final = 60.0
@@ -28,7 +28,7 @@ class Lasting:
     ends by at the latest, what it is a run of, and its GPUs. ``namespace`` whose they are.
     """
 
-    members: tuple[tuple[float, float, float, Run | None, int], ...]
+    members: tuple[tuple[float, float, float, RunKey | None, int], ...]
     size: int
     namespace: str = ""
 
@@ -47,7 +47,7 @@ class Ends:
         self._world = world
         self._workloads = workloads
 
-    def of(self, uid: str, entry: Entry, now: float) -> float:
+    def of(self, uid: str, entry: LedgerEntry, now: float) -> float:
         """Return when a pod that holds room is expected to end.
 
         One that runs longer than expected is expected to be as late again, so that it is not waited for every moment.
@@ -57,7 +57,7 @@ class Ends:
             return max(now, end)
         return end if end > now else now + max(LATE, now - end)
 
-    def by_what_is_known(self, uid: str, entry: Entry, now: float) -> float:
+    def by_what_is_known(self, uid: str, entry: LedgerEntry, now: float) -> float:
         """Return when a pod that holds room was expected to end when it began; that may be over."""
         occupant = entry.occupant
         if occupant is None:
@@ -103,7 +103,7 @@ class Ends:
         return lasts if lasts == deadline or self._world.promises.believed(namespace) else deadline
 
     def _seconds(
-        self, lasts: float, ends_by: float, run: Run | None, gpus: int, size: int, now: float, share: float = SHARE
+        self, lasts: float, ends_by: float, run: RunKey | None, gpus: int, size: int, now: float, share: float = SHARE
     ) -> float:
         seconds = min(lasts, ends_by - self._world.epoch - now)
         if seconds == inf and run is not None:

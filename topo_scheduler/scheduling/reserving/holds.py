@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from topo_scheduler.scheduling.preemption.shares import Share
+from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.queueing.standing import needed_now
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.resources import GPU, Amounts
@@ -150,7 +150,7 @@ class Holds:
                 found.update(dict(entry.amounts))
         return found
 
-    def shares(self, one: Reservation) -> list[Share]:
+    def shares(self, one: Reservation) -> list[ReservationShare]:
         """Return what a reservation takes of each node where it waits for pods, which `lacking` does not show yet."""
         pods: dict[str, dict[str, Amounts]] = {}
         for uid, (node, _) in one.waits.items():
@@ -159,7 +159,7 @@ class Holds:
                 pods.setdefault(node, {})[uid] = entry.amounts
         row_of = self._world.nodes.row_of
         rows = [(row_of.get(node), node) for node in pods]
-        return [Share(row, dict(one.nodes[node]), pods[node]) for row, node in rows if row is not None]
+        return [ReservationShare(row, dict(one.nodes[node]), pods[node]) for row, node in rows if row is not None]
 
     def lacking(self, one: Reservation, *others: Reservation) -> dict[str, Amounts]:
         """Return what of each held node the pods that are waited for don't hold; ``others`` take of them as well."""

@@ -26,7 +26,7 @@ from topo_scheduler.scheduling.parts import More, Parts, always
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.levels import next_loosening, wish_of
 from topo_scheduler.scheduling.preemption.machine import Preempting
-from topo_scheduler.scheduling.preemption.shares import Share
+from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.queueing.standing import least_of, order_of
 from topo_scheduler.scheduling.queueing.turns import Order
 from topo_scheduler.scheduling.reserving.choosing import Choosing, waits
@@ -54,7 +54,7 @@ VAIN, VAIN_MOST = 2.0, 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Waiting:
+class _PendingWorkload:
     """A workload without room, in its turn. ``text`` why, as it was told."""
 
     priority: int
@@ -99,7 +99,7 @@ class Reserving:
         self._workloads = workloads
         self._preempting = preempting
         self._choosing = Choosing(world, attempts, preempting, self.holds, Endings(world, workloads, self.ends), spec)
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _PendingWorkload] = {}
         self._looked_at = ""
         """The workload that is looked at."""
         self._failed: dict[str, Backoff] = {}
@@ -158,7 +158,7 @@ class Reserving:
         self._let_in.clear()
         return self.holds.count_for(self._applying(workload, now)) if self.holds else None
 
-    def shares(self, workload: Workload, now: float) -> list[Share]:
+    def shares(self, workload: Workload, now: float) -> list[ReservationShare]:
         """Return what is held, once pods end that are waited for, from a workload that evicts some of them now."""
         started = now + VICTIMS_END_SECONDS
         return [share for held in self._against(workload, started)[0] for share in self.holds.shares(held)]
@@ -208,7 +208,7 @@ class Reserving:
             return
         if id_ not in self._waiting:
             self._arrived += 1
-        self._waiting[id_] = _Waiting(order.priority, order.since, id_, text)
+        self._waiting[id_] = _PendingWorkload(order.priority, order.since, id_, text)
 
     def applying(self, order: Order, lasting: Lasting, now: float) -> list[Reservation]:
         """Return what is held from a workload none of whose members runs, if it is started now. Changes nothing."""

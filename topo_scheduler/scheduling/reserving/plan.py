@@ -18,11 +18,11 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Ask, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.preemption.regions import regions_for
-from topo_scheduler.scheduling.preemption.trial import Leaving, Trial, leaving_in_order
+from topo_scheduler.scheduling.preemption.trial import DepartingPods, Trial, leaving_in_order
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.scheduling.rules.neighbours import looks_around
 from topo_scheduler.state.fabric import Layout
@@ -51,10 +51,10 @@ class Prospect:
     waits: tuple[Ending, ...]
 
 
-class Asked:
+class CountingPlanner:
     """The planner on a copy of the state, made now; counts how often it is asked."""
 
-    def __init__(self, planner: Planner, ask: Ask, layout: Layout, now: float) -> None:
+    def __init__(self, planner: Planner, ask: PlacementQuery, layout: Layout, now: float) -> None:
         """What of the planner's state is not copied, but for what pods hold, must not change as long as this is used.
 
         Args:
@@ -76,7 +76,7 @@ class Asked:
         return self.trial.place(self.ask)
 
     def first(
-        self, leaving: Leaving, cuts: Sequence[int], placement: Placement
+        self, leaving: DepartingPods, cuts: Sequence[int], placement: Placement
     ) -> Generator[None, None, tuple[int, Placement]]:
         """Return the least number of cuts after which there is a place, and that place. Yields after each part.
 
@@ -99,7 +99,7 @@ class Asked:
 
 
 def plan_reservation(
-    asked: Asked, dated: Sequence[Ending], undated: Sequence[Ending]
+    asked: CountingPlanner, dated: Sequence[Ending], undated: Sequence[Ending]
 ) -> Generator[None, None, Prospect | None]:
     """Choose the place that comes free first. Yields after each part of the work.
 
@@ -151,7 +151,7 @@ def _in_order(dated: Sequence[Ending]) -> list[Ending]:
 
 
 def _without_dates(
-    asked: Asked, dated: Sequence[Ending], undated: Sequence[Ending]
+    asked: CountingPlanner, dated: Sequence[Ending], undated: Sequence[Ending]
 ) -> Generator[None, None, Prospect | None]:
     ask, layout = asked.ask, asked.layout
     rule = asked.trial.rule(ask)

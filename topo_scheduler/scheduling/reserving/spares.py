@@ -21,7 +21,7 @@ from topo_scheduler.scheduling.queueing.standing import needed_now
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.fabric import Layout, Path
-from topo_scheduler.state.ledger import Entry
+from topo_scheduler.state.ledger import LedgerEntry
 from topo_scheduler.state.resources import GPU, GPU_SHARE
 from topo_scheduler.state.workloads import Stage, Workload, Workloads
 
@@ -211,7 +211,7 @@ class Spares:
                 gpus, pods = gpus + held, pods + 1
         return Use(gpus, pods, lent_gpus, lent_pods) if pods or lent_pods or gpus else NOBODY
 
-    def _gives_way(self, uid: str, entry: Entry) -> bool:
+    def _gives_way(self, uid: str, entry: LedgerEntry) -> bool:
         """Return whether a pod would leave a kept node; not bare ones, nor those of other schedulers."""
         if (occupant := entry.occupant) is not None:
             ours = occupant.scheduler == self._scheduler_name and occupant.controlled

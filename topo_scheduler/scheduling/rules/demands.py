@@ -20,7 +20,7 @@ MOST_TAINTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class DroppableDemand:
     """One demand. ``drop`` returns a class without it; ``mixes``: a gang may use several GPU models without it."""
 
     name: str
@@ -29,22 +29,22 @@ class Demand:
     mixes: bool = False
 
 
-def demands_of(nodes: NodeTable, workload: Workload, members: Sequence[Member]) -> Iterator[Demand]:
+def demands_of(nodes: NodeTable, workload: Workload, members: Sequence[Member]) -> Iterator[DroppableDemand]:
     """Yield the demands that pending members make of nodes, one by one."""
     classes = list(dict.fromkeys(member.cls for member in members))
     for pair in sorted({pair for cls in classes for pair in cls.selector}):
-        yield Demand("nodeSelector", f"{pair[0]}={pair[1]}", partial(_unselected, pair))
+        yield DroppableDemand("nodeSelector", f"{pair[0]}={pair[1]}", partial(_unselected, pair))
     if any(cls.affinity is not None and cls.affinity.required is not None for cls in classes):
-        yield Demand("required node affinity", "", _unbound)
+        yield DroppableDemand("required node affinity", "", _unbound)
     for taint in _taints(nodes, classes):
-        yield Demand("taint", _written(taint), partial(_tolerating, taint))
+        yield DroppableDemand("taint", _written(taint), partial(_tolerating, taint))
     models = sorted({model for cls in classes for model in cls.models})
     if models:
-        yield Demand("topology.scheduler/gpu-model", ",".join(models), lambda cls: replace(cls, models=()))
+        yield DroppableDemand("topology.scheduler/gpu-model", ",".join(models), lambda cls: replace(cls, models=()))
     if workload.gang and not workload.request.gpu_model_mixed and len(nodes.models) > 1:
-        yield Demand("topology.scheduler/gpu-model-mixed", "true", lambda cls: cls, mixes=True)
+        yield DroppableDemand("topology.scheduler/gpu-model-mixed", "true", lambda cls: cls, mixes=True)
     if any(cls.bandwidth for cls in classes):
-        yield Demand("topology.scheduler/network-bandwidth", "", lambda cls: replace(cls, bandwidth=0))
+        yield DroppableDemand("topology.scheduler/network-bandwidth", "", lambda cls: replace(cls, bandwidth=0))
 
 
 def _unselected(pair: tuple[str, str], cls: PodClass) -> PodClass:

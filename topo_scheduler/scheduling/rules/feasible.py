@@ -15,7 +15,7 @@ from topo_scheduler.scheduling.rules.neighbours import (
     NEIGHBOUR_FILTERS,
     ON_NODE,
     Extra,
-    Surroundings,
+    FilterContext,
     counts_anywhere,
     looks_around,
     open_rows,
@@ -67,7 +67,7 @@ class Reasons:
 
 
 def reasons(
-    around: Surroundings,
+    around: FilterContext,
     cls: PodClass,
     profile: Profile,
     nominated: Sequence[Nominated] = (),
@@ -103,7 +103,7 @@ def reasons(
     return {nodes.names[row]: text for row, text in texts.items()}
 
 
-def _with(around: Surroundings, cls: PodClass, profile: Profile, nominated: Sequence[Nominated]) -> PodClass:
+def _with(around: FilterContext, cls: PodClass, profile: Profile, nominated: Sequence[Nominated]) -> PodClass:
     constraints = cls.constraints
     looks = bool(constraints and (constraints.affinity or constraints.anti_affinity))
     if not looks and not any(counts_anywhere(around, term) for term in cls.repelled):
@@ -112,13 +112,13 @@ def _with(around: Surroundings, cls: PodClass, profile: Profile, nominated: Sequ
     return replace(cls, repelled=cls.repelled | terms)
 
 
-def _evaluate(around: Surroundings, cls: PodClass, found: Reasons, nominated: Sequence[Nominated], ours: bool) -> None:
+def _evaluate(around: FilterContext, cls: PodClass, found: Reasons, nominated: Sequence[Nominated], ours: bool) -> None:
     for reason, rejected in rejections(around, cls, found.rows, nominated, ours=ours):
         found.reject(rejected, reason)
 
 
 def rejections(
-    around: Surroundings, cls: PodClass, rows: Int64, nominated: Sequence[Nominated] = (), *, ours: bool = True
+    around: FilterContext, cls: PodClass, rows: Int64, nominated: Sequence[Nominated] = (), *, ours: bool = True
 ) -> Iterator[tuple[str, Bool]]:
     """Walk the rules in the order of kube-scheduler: yield each reason and the rows it rejects.
 
@@ -142,7 +142,7 @@ Rule = Iterable[tuple[str, Bool]]
 
 
 def _walk(
-    around: Surroundings,
+    around: FilterContext,
     cls: PodClass,
     rows: Int64,
     nominated: Sequence[Nominated],
@@ -179,7 +179,7 @@ def _looked_at(cls: PodClass) -> set[int]:
 
 
 def _lacking(
-    around: Surroundings, cls: PodClass, rows: Int64, nominated: Sequence[Nominated], ours: bool
+    around: FilterContext, cls: PodClass, rows: Int64, nominated: Sequence[Nominated], ours: bool
 ) -> list[tuple[str, Bool]]:
     nodes = around.nodes
     free = {column: nodes.allocatable[rows, column] - nodes.requested[rows, column] for column in _looked_at(cls)}
@@ -208,7 +208,7 @@ def _lacking(
 # ---------------------------------------------------------------- what views keep
 
 
-def allowed_rows(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra = ()) -> Bool:
+def allowed_rows(around: FilterContext, cls: PodClass, rows: Int64, extra: Extra = ()) -> Bool:
     """Return which rows the pods, claims and volumes that are there leave open to the class, whatever is free."""
     accepted = open_rows(around, cls, rows, extra)
     if uses_volumes(cls):
@@ -220,7 +220,7 @@ def allowed_rows(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra 
     return accepted
 
 
-def allowed_and_reachable(around: Surroundings, cls: PodClass, rows: Int64) -> tuple[Bool, Bool]:
+def allowed_and_reachable(around: FilterContext, cls: PodClass, rows: Int64) -> tuple[Bool, Bool]:
     """Return `allowed_rows`, and the rows that volumes leave open to the class whoever comes or goes.
 
     Of a claim that is not in order nothing lasts: it may be put right at any moment.

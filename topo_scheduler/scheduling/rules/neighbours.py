@@ -25,13 +25,13 @@ from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.links import Links
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
 from topo_scheduler.state.operation_budget import ROWS_PER_OPERATION, charge, charge_rows
-from topo_scheduler.state.residents import Condition, Disk, Port, Profile, Residents, Tally, Term
+from topo_scheduler.state.residents import Condition, CountedTerm, Disk, Port, Profile, Residents, Tally
 from topo_scheduler.state.storage import Storage
-from topo_scheduler.state.typical import Kinds
+from topo_scheduler.state.typical import PodKinds
 
 Extra = Sequence[tuple[int, Profile]]
 """Pods counted as if they ran already. A search that remembers neighbours adds and removes them as on a stack."""
-Towards = tuple[frozenset[Term], frozenset[tuple[int, Term]]]
+Towards = tuple[frozenset[CountedTerm], frozenset[tuple[int, CountedTerm]]]
 """Anti-affinity of residents that is meant for a pod, and what draws it to them or away, with weights."""
 Position = tuple[int, int, int]
 """How far changes of residents, of namespaces and of storage are known."""
@@ -46,7 +46,7 @@ class Reach:
 
 
 @dataclass(slots=True)
-class Surroundings:
+class FilterContext:
     """Everything around a pod that decides where it may go.
 
     ``namespaces`` their labels by name; None when they are not known, and then anti-affinity of residents that asks
@@ -65,10 +65,10 @@ class Surroundings:
     domains: NamedDomains | None = None
     extensions: Extensions = field(default_factory=Extensions)
     links: Links | None = None
-    kinds: Kinds = field(default_factory=Kinds)
+    kinds: PodKinds = field(default_factory=PodKinds)
     remembered: dict[tuple[object, ...], Remembered] | None = None
     """What is counted once for a whole search, see `remembering`; None where each look counts anew."""
-    meant_beside: dict[tuple[int, int], tuple[frozenset[Term], tuple[Term, ...], Profile]] | None = None
+    meant_beside: dict[tuple[int, int], tuple[frozenset[CountedTerm], tuple[CountedTerm, ...], Profile]] | None = None
     """The same for anti-affinity of the pods seated in that search: what of it is meant, by identity; both are kept."""
     _namespace_changes: int = 0
     _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
@@ -88,7 +88,7 @@ class Surroundings:
         """Keep what is remembered apart from here on. For a copy with nodes or residents of its own."""
         self.reach, self._towards = Reach(), WeakKeyDictionary()
 
-    def remembering(self) -> "Surroundings":
+    def remembering(self) -> "FilterContext":
         """Return the same for one search, during which neither nodes nor residents change."""
         return replace(self, remembered={}, meant_beside={})
 
@@ -155,10 +155,10 @@ class Surroundings:
             return cls
         distinct = {id(other.repels): other.repels for _, other in extra}
         charge(len(extra) // 8 + len(distinct))
-        meant = frozenset[Term]().union(*(self._meant_of(repels, profile) for repels in distinct.values()))
+        meant = frozenset[CountedTerm]().union(*(self._meant_of(repels, profile) for repels in distinct.values()))
         return replace(cls, repelled=cls.repelled | meant) if meant else cls
 
-    def _meant_of(self, repels: tuple[Term, ...], profile: Profile) -> frozenset[Term]:
+    def _meant_of(self, repels: tuple[CountedTerm, ...], profile: Profile) -> frozenset[CountedTerm]:
         """Return which anti-affinity of one pod is meant for another."""
         key = id(repels), id(profile)
         known = self.meant_beside.get(key) if self.meant_beside is not None else None
@@ -170,19 +170,19 @@ class Surroundings:
             self.meant_beside[key] = meant, repels, profile
         return meant
 
-    def repelled(self, profile: Profile) -> frozenset[Term]:
+    def repelled(self, profile: Profile) -> frozenset[CountedTerm]:
         """Return the anti-affinity of residents that is meant for pods of a profile."""
         candidates = self.residents.repelling_candidates(profile.namespace, profile.labels)
         return frozenset(term for term in candidates if self.meant(term, profile))
 
-    def meant(self, term: Term, profile: Profile) -> bool:
+    def meant(self, term: CountedTerm, profile: Profile) -> bool:
         """Return whether anti-affinity of a resident is meant for pods of a profile."""
         if self.namespaces is None and not term.namespace_selector.nothing:
             return term.selector.matches(profile.labels)
         return term.matches(profile, (self.namespaces or {}).get(profile.namespace, {}))
 
 
-def settled_links(around: Surroundings, layout: Layout) -> Links:
+def settled_links(around: FilterContext, layout: Layout) -> Links:
     """Return the links as they are now."""
     assert around.links is not None, "bandwidth is asked for in worlds with links"
     around.links.settle(layout.network)
@@ -194,7 +194,7 @@ class NeighbourFilter:
     """A rule and the reason it gives for the nodes it rejects."""
 
     reason: NodeReason
-    accepts: Callable[[Surroundings, PodClass, Int64, Extra], Bool]
+    accepts: Callable[[FilterContext, PodClass, Int64, Extra], Bool]
 
 
 # ---------------------------------------------------------------- on the node itself
@@ -203,20 +203,20 @@ class NeighbourFilter:
 Held = TypeVar("Held", Port, Disk)
 
 
-def _ports(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+def _ports(around: FilterContext, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
     """NodePorts."""
     wanted = cls.constraints.ports if cls.constraints else ()
     return _without(around, rows, extra, wanted, lambda profile: profile.ports)
 
 
-def _disks(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+def _disks(around: FilterContext, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
     """VolumeRestrictions, as far as it looks at one node."""
     wanted = cls.constraints.disks if cls.constraints else ()
     return _without(around, rows, extra, wanted, lambda profile: profile.disks)
 
 
 def _without(
-    around: Surroundings,
+    around: FilterContext,
     rows: Int64,
     extra: Extra,
     wanted: tuple[Held, ...],
@@ -240,7 +240,7 @@ def _without(
 # ---------------------------------------------------------------- affinity
 
 
-def _affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+def _affinity(around: FilterContext, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
     """InterPodAffinity: the pod's own affinity."""
     constraints = cls.constraints
     if constraints is None or not constraints.affinity:
@@ -259,18 +259,18 @@ def _affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) ->
     return labelled if first else labelled & found
 
 
-def _conditions(around: Surroundings, constraints: Constraints) -> tuple[Condition, ...]:
+def _conditions(around: FilterContext, constraints: Constraints) -> tuple[Condition, ...]:
     return tuple(condition_of(around, term) for term in constraints.affinity)
 
 
-def _affine(around: Surroundings, constraints: Constraints, term: Term) -> Remembered:
+def _affine(around: FilterContext, constraints: Constraints, term: CountedTerm) -> Remembered:
     conditions = _conditions(around, constraints)
     charge(len(conditions))
     tally = around.residents.tally(conditions)
     return _summed(around, term, pods_matching(around, conditions), tally, constraints)
 
 
-def _anti_affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+def _anti_affinity(around: FilterContext, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
     """InterPodAffinity: the pod's own anti-affinity."""
     terms = cls.constraints.anti_affinity if cls.constraints else ()
     if around.remembered is None and not extra:
@@ -283,7 +283,7 @@ def _anti_affinity(around: Surroundings, cls: PodClass, rows: Int64, extra: Extr
     return accepted
 
 
-def _repelled(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+def _repelled(around: FilterContext, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
     """InterPodAffinity: the anti-affinity of pods that are there."""
     if around.remembered is None and not extra:
         residents, nodes = around.residents, around.nodes
@@ -298,7 +298,7 @@ def _repelled(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) ->
     return accepted
 
 
-def _apart_from(around: Surroundings, counted: Iterable[tuple[Term, Int64]], rows: Int64) -> Bool:
+def _apart_from(around: FilterContext, counted: Iterable[tuple[CountedTerm, Int64]], rows: Int64) -> Bool:
     """Return the rows in whose domains no pods are: by term, those that there are on each row."""
     by_key: dict[str, Int64] = {}
     for term, counts in counted:
@@ -316,15 +316,15 @@ def add_counts(by_key: dict[str, Int64], key: str, counts: Int64) -> None:
     by_key[key] = counts if known is None else known + counts
 
 
-def _holders(terms: frozenset[Term], extra: Extra) -> dict[Term, list[int]]:
+def _holders(terms: frozenset[CountedTerm], extra: Extra) -> dict[CountedTerm, list[int]]:
     """Rows of the further pods that have each of these terms of anti-affinity."""
     rows_of: dict[int, list[int]] = {}
-    distinct: dict[int, tuple[Term, ...]] = {}
+    distinct: dict[int, tuple[CountedTerm, ...]] = {}
     for row, profile in extra if terms else ():
         if profile.repels:
             distinct[id(profile.repels)] = profile.repels
             rows_of.setdefault(id(profile.repels), []).append(row)
-    holders: dict[Term, list[int]] = {}
+    holders: dict[CountedTerm, list[int]] = {}
     for key, repels in distinct.items():
         charge(1 + len(repels))
         for term in terms.intersection(repels):
@@ -332,7 +332,7 @@ def _holders(terms: frozenset[Term], extra: Extra) -> dict[Term, list[int]]:
     return holders
 
 
-def _remembered(around: Surroundings, key: tuple[object, ...], make: Callable[[], Remembered]) -> Remembered:
+def _remembered(around: FilterContext, key: tuple[object, ...], make: Callable[[], Remembered]) -> Remembered:
     if around.remembered is None:
         return make()
     found = around.remembered.get(key)
@@ -341,17 +341,17 @@ def _remembered(around: Surroundings, key: tuple[object, ...], make: Callable[[]
     return found
 
 
-def _matching(around: Surroundings, term: Term) -> Remembered:
+def _matching(around: FilterContext, term: CountedTerm) -> Remembered:
     conditions = (condition_of(around, term),)
     tally = around.residents.tally(conditions)
     return _summed(around, term, pods_matching(around, conditions), tally, term)
 
 
-def _repelling(around: Surroundings, term: Term) -> Remembered:
+def _repelling(around: FilterContext, term: CountedTerm) -> Remembered:
     return _summed(around, term, by_row(around.nodes, around.residents.repelling.get(term, {})), None, term)
 
 
-def _summed(around: Surroundings, term: Term, counts: Int64, tally: Tally | None, owner: object) -> Remembered:
+def _summed(around: FilterContext, term: CountedTerm, counts: Int64, tally: Tally | None, owner: object) -> Remembered:
     charge_rows(around.nodes.rows, 3)
     column = around.nodes.label_column(term.topology_key)
     here = column != UNKNOWN
@@ -359,13 +359,13 @@ def _summed(around: Surroundings, term: Term, counts: Int64, tally: Tally | None
     return Remembered(column, sums, tally, None, sums[:0], (term, owner))
 
 
-def counts_anywhere(around: Surroundings, term: Term) -> bool:
+def counts_anywhere(around: FilterContext, term: CountedTerm) -> bool:
     """Return whether a resident with this anti-affinity sits on a node that has its label."""
     column = around.nodes.label_column(term.topology_key)
     return any(column[row] != UNKNOWN for row in around.residents.repelling.get(term, ()))
 
 
-def condition_of(around: Surroundings, term: Term) -> Condition:
+def condition_of(around: FilterContext, term: CountedTerm) -> Condition:
     """Return selector and namespaces of a pod's own term."""
     if term.namespace_selector.nothing:
         return term.selector, term.namespaces
@@ -376,7 +376,7 @@ def condition_of(around: Surroundings, term: Term) -> Condition:
     return term.selector, term.namespaces | named
 
 
-def means(around: Surroundings, term: Term, namespace: str) -> bool:
+def means(around: FilterContext, term: CountedTerm, namespace: str) -> bool:
     """Return whether a pod's own term means pods of a namespace, as `condition_of` has it."""
     if namespace in term.namespaces or term.namespace_selector.matches({}):
         return True
@@ -384,7 +384,7 @@ def means(around: Surroundings, term: Term, namespace: str) -> bool:
     return labels is not None and term.namespace_selector.matches(labels)
 
 
-def pods_matching(around: Surroundings, conditions: tuple[Condition, ...], *, living: bool = False) -> Int64:
+def pods_matching(around: FilterContext, conditions: tuple[Condition, ...], *, living: bool = False) -> Int64:
     """Return the pods that meet all conditions by row (int64[rows], not to be written to)."""
     charge_rows(around.nodes.rows)
     return around.residents.tally(conditions, living=living).counts(around.nodes.rows)
@@ -411,7 +411,7 @@ def by_domain(nodes: NodeTable, key: str, counts: Int64) -> tuple[Bool, Int64]:
 # ---------------------------------------------------------------- spread
 
 
-def _spread_labels(around: Surroundings, cls: PodClass, rows: Int64, _: Extra) -> Bool:
+def _spread_labels(around: FilterContext, cls: PodClass, rows: Int64, _: Extra) -> Bool:
     """PodTopologySpread: nodes that lack a label of a constraint."""
     accepted = np.ones(len(rows), np.bool_)
     for constraint in cls.constraints.spread if cls.constraints else ():
@@ -419,7 +419,7 @@ def _spread_labels(around: Surroundings, cls: PodClass, rows: Int64, _: Extra) -
     return accepted
 
 
-def _spread(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
+def _spread(around: FilterContext, cls: PodClass, rows: Int64, extra: Extra) -> Bool:
     """PodTopologySpread: nodes where the skew would be too large."""
     constraints = cls.constraints.spread if cls.constraints else ()
     accepted = np.ones(len(rows), np.bool_)
@@ -442,7 +442,7 @@ class Skew:
     least: int
 
 
-def skew_of(around: Surroundings, cls: PodClass, constraint: Spread, extra: Extra = ()) -> Skew:
+def skew_of(around: FilterContext, cls: PodClass, constraint: Spread, extra: Extra = ()) -> Skew:
     """Return how one of a class's spread constraints stands."""
     key = ("spread", id(constraint), id(cls.constraints), id(cls.selector), id(cls.affinity), id(cls.tolerations))
     known = _remembered(around, key, partial(_spread_base, around, cls, constraint))
@@ -452,7 +452,7 @@ def skew_of(around: Surroundings, cls: PodClass, constraint: Spread, extra: Extr
     return Skew(sums, known.domains, int(sums[known.domains].min()) if enough else 0)
 
 
-def _spread_base(around: Surroundings, cls: PodClass, constraint: Spread) -> Remembered:
+def _spread_base(around: FilterContext, cls: PodClass, constraint: Spread) -> Remembered:
     # Each looks at the labels of all of them.
     charge_rows(around.nodes.rows, 6 + len(cls.constraints.spread if cls.constraints else ()))
     nodes = around.nodes
@@ -499,7 +499,7 @@ def looks_around(cls: PodClass) -> bool:
     return cls.constraints is not None or bool(cls.repelled)
 
 
-def open_rows(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra = ()) -> Bool:
+def open_rows(around: FilterContext, cls: PodClass, rows: Int64, extra: Extra = ()) -> Bool:
     """Return which rows the pods that are there leave open to the class."""
     accepted = np.ones(len(rows), np.bool_)
     for rule in NEIGHBOUR_FILTERS if looks_around(cls) else ():
@@ -507,7 +507,7 @@ def open_rows(around: Surroundings, cls: PodClass, rows: Int64, extra: Extra = (
     return accepted
 
 
-def closed_for_good(around: Surroundings, cls: PodClass, rows: Int64) -> Bool:
+def closed_for_good(around: FilterContext, cls: PodClass, rows: Int64) -> Bool:
     """Return which rows the pods that are there close to the class, whoever of a gang is seated before."""
     accepted = np.ones(len(rows), np.bool_)
     for rule in NEIGHBOUR_FILTERS if looks_around(cls) else ():

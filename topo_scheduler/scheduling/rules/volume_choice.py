@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim
-from topo_scheduler.scheduling.rules.neighbours import Surroundings
+from topo_scheduler.scheduling.rules.neighbours import FilterContext
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError, within_limits
 from topo_scheduler.scheduling.rules.volume_reach import reaches, reaches_bound
 from topo_scheduler.scheduling.rules.volumes import (
@@ -37,7 +37,7 @@ Seated = tuple[Constraints, int, Profile | None]
 """What a pod demands, the row it is to sit on, and what others see of it."""
 
 
-def choose_volumes(around: Surroundings, seats: Sequence[Seated]) -> list[tuple[VolumeChoice, ...]]:
+def choose_volumes(around: FilterContext, seats: Sequence[Seated]) -> list[tuple[VolumeChoice, ...]]:
     """Return for each pod how its claims that wait for a node get their volumes.
 
     Args:
@@ -79,7 +79,7 @@ def _key(claim: PersistentVolumeClaim) -> ClaimKey:
 
 
 def _choose(
-    around: Surroundings, claim: PersistentVolumeClaim, rows: Int64, first: int, taken: set[str]
+    around: FilterContext, claim: PersistentVolumeClaim, rows: Int64, first: int, taken: set[str]
 ) -> VolumeChoice:
     names = around.nodes.names
     node = around.storage.node_of(claim)
@@ -100,7 +100,7 @@ def _choose(
     return VolumeChoice(_key(claim), node=names[first])
 
 
-def _check_limits(around: Surroundings, seats: Sequence[Seated]) -> None:
+def _check_limits(around: FilterContext, seats: Sequence[Seated]) -> None:
     """Raise where the pods of one node together have more volumes than it can have."""
     there: dict[int, list[Profile]] = {}
     for constraints, row, profile in seats:
@@ -139,7 +139,7 @@ def writes_for(storage: Storage, choice: VolumeChoice) -> VolumeWrite | None:
     )
 
 
-def unfit(around: Surroundings, volume: PersistentVolume, row: int) -> bool:
+def unfit(around: FilterContext, volume: PersistentVolume, row: int) -> bool:
     """Return whether a node can't use a volume that a claim was bound to."""
     rows = np.array([row], np.int64)
     return not reaches_bound(around, volume, rows, np.ones(1, np.bool_)).all()

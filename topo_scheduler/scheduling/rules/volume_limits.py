@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from topo_scheduler.scheduling.rules.filters import Bool
-from topo_scheduler.scheduling.rules.neighbours import Extra, Surroundings
+from topo_scheduler.scheduling.rules.neighbours import Extra, FilterContext
 from topo_scheduler.state.constraints import Constraints
 from topo_scheduler.state.migration import PROVISIONERS, handle_of, inline_handle
 from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.residents import Claim, Disk, Profile
+from topo_scheduler.state.residents import Disk, PodVolumeClaim, Profile
 from topo_scheduler.state.storage import Storage, class_of_claim
 
 
@@ -18,7 +18,7 @@ class ClaimError(ValueError):
     """What is wrong with a claim, so that no node will do."""
 
 
-def within_limits(around: Surroundings, constraints: Constraints, rows: Int64, extra: Extra, left: Bool) -> Bool:
+def within_limits(around: FilterContext, constraints: Constraints, rows: Int64, extra: Extra, left: Bool) -> Bool:
     """Return which rows can have the volumes of a pod as well; looks at those that are ``left``.
 
     Raises:
@@ -55,7 +55,7 @@ def within_limits(around: Surroundings, constraints: Constraints, rows: Int64, e
     return accepted
 
 
-def _residents(around: Surroundings, row: int, extra: Extra) -> Iterator[Profile]:
+def _residents(around: FilterContext, row: int, extra: Extra) -> Iterator[Profile]:
     yield from around.residents.special.get(row, {})
     yield from (profile for there, profile in extra if there == row)
 
@@ -70,7 +70,9 @@ def _check(storage: Storage, profile: Profile) -> None:
             raise ClaimError(f"PVC {profile.namespace}/{used.name} was not created for the pod that uses it")
 
 
-def _handles(storage: Storage, namespace: str, claims: tuple[Claim, ...], disks: tuple[Disk, ...]) -> Mapping[str, str]:
+def _handles(
+    storage: Storage, namespace: str, claims: tuple[PodVolumeClaim, ...], disks: tuple[Disk, ...]
+) -> Mapping[str, str]:
     """Return the CSI volumes behind claims and disks: driver and handle, by driver."""
     found = {f"{driver}/{handle}": driver for driver, handle in map(inline_handle, disks) if driver and handle}
     for used in claims:

@@ -5,13 +5,13 @@ import numpy as np
 from topo_scheduler.api.selectors import NodeSelectorTerm
 from topo_scheduler.api.storage import PersistentVolume
 from topo_scheduler.scheduling.rules.filters import Bool, can_match, fields_well_formed, term_matches
-from topo_scheduler.scheduling.rules.neighbours import Surroundings
+from topo_scheduler.scheduling.rules.neighbours import FilterContext
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.migration import MIGRATED, plugin_of, translated_terms
 from topo_scheduler.state.nodes import Int64
 
 
-def reached_rows(around: Surroundings, volume: PersistentVolume) -> Int64 | None:
+def reached_rows(around: FilterContext, volume: PersistentVolume) -> Int64 | None:
     """Return the rows that a volume's node affinity allows, ascending (int64); None for all of them."""
     nodes, known = around.nodes, around.reach
     if known.at != nodes.facts_changes.position:
@@ -24,7 +24,7 @@ def reached_rows(around: Surroundings, volume: PersistentVolume) -> Int64 | None
     return found[1]
 
 
-def _reached(around: Surroundings, volume: PersistentVolume) -> Int64 | None:
+def _reached(around: FilterContext, volume: PersistentVolume) -> Int64 | None:
     affinity = volume.spec.node_affinity
     required = affinity.required if affinity else None
     if required is None:
@@ -39,7 +39,7 @@ def _reached(around: Surroundings, volume: PersistentVolume) -> Int64 | None:
     return np.flatnonzero(_any_matches(around, terms, everything)).astype(np.int64)
 
 
-def reaches(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Bool:
+def reaches(around: FilterContext, volume: PersistentVolume, rows: Int64) -> Bool:
     """Return which rows a volume's node affinity allows."""
     reached = reached_rows(around, volume)
     if reached is None:
@@ -50,7 +50,7 @@ def reaches(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Bool
     return found
 
 
-def reaches_bound(around: Surroundings, volume: PersistentVolume, rows: Int64, left: Bool) -> Bool:
+def reaches_bound(around: FilterContext, volume: PersistentVolume, rows: Int64, left: Bool) -> Bool:
     """Return the same for a volume in use: as its CSI driver sees it where the node has that."""
     reached = reaches(around, volume, rows)
     plugin = plugin_of(volume)
@@ -68,7 +68,7 @@ def reaches_bound(around: Surroundings, volume: PersistentVolume, rows: Int64, l
     return np.where(migrated, translated, reached)
 
 
-def _any_matches(around: Surroundings, terms: tuple[NodeSelectorTerm, ...] | None, rows: Int64) -> Bool:
+def _any_matches(around: FilterContext, terms: tuple[NodeSelectorTerm, ...] | None, rows: Int64) -> Bool:
     if terms is None:
         return np.ones(len(rows), np.bool_)
     matched = np.zeros(len(rows), np.bool_)
@@ -77,7 +77,7 @@ def _any_matches(around: Surroundings, terms: tuple[NodeSelectorTerm, ...] | Non
     return matched
 
 
-def _labels_match(around: Surroundings, term: NodeSelectorTerm, rows: Int64) -> Bool:
+def _labels_match(around: FilterContext, term: NodeSelectorTerm, rows: Int64) -> Bool:
     # The node is looked at without its name here, and then conditions on it hold.
     if not fields_well_formed(term):
         return np.zeros(len(rows), np.bool_)

@@ -13,7 +13,7 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologyTerm
 from topo_scheduler.scheduling.rules.filters import Bool, term_matches
-from topo_scheduler.scheduling.rules.neighbours import Extra, Surroundings
+from topo_scheduler.scheduling.rules.neighbours import Extra, FilterContext
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError, within_limits
 from topo_scheduler.scheduling.rules.volume_reach import reached_rows, reaches_bound
 from topo_scheduler.state.classes import PodClass
@@ -26,7 +26,7 @@ from topo_scheduler.state.migration import (
 )
 from topo_scheduler.state.nodes import UNKNOWN, Int64
 from topo_scheduler.state.operation_budget import charge, charge_rows
-from topo_scheduler.state.residents import Claim
+from topo_scheduler.state.residents import PodVolumeClaim
 from topo_scheduler.state.selectors import EVERYTHING, SelectorError, compile_selector
 from topo_scheduler.state.storage import (
     READ_WRITE_ONCE_POD,
@@ -61,7 +61,7 @@ def claims_of(storage: Storage, constraints: Constraints) -> list[PersistentVolu
     return found
 
 
-def _claim(storage: Storage, namespace: str, wanted: Claim) -> PersistentVolumeClaim:
+def _claim(storage: Storage, namespace: str, wanted: PodVolumeClaim) -> PersistentVolumeClaim:
     claim = storage.claims.get((namespace, wanted.name))
     if claim is None:
         if wanted.owner:
@@ -108,7 +108,7 @@ def concerned(cls: PodClass, claims: frozenset[ClaimKey], other: bool) -> bool:
 
 
 def volume_rejections(
-    around: Surroundings, cls: PodClass, rows: Int64, extra: Extra, left: Bool
+    around: FilterContext, cls: PodClass, rows: Int64, extra: Extra, left: Bool
 ) -> Iterator[tuple[NodeReason, Bool]]:
     """Yield reasons, and which rows each rejects; ``left`` are those that nothing has rejected so far:
     the caller takes away from it what is yielded, in place.
@@ -144,7 +144,7 @@ def volume_rejections(
     yield NodeReason.VOLUME_ZONE, ~zoned
 
 
-def _in_use(around: Surroundings, constraints: Constraints, claims: list[PersistentVolumeClaim], extra: Extra) -> bool:
+def _in_use(around: FilterContext, constraints: Constraints, claims: list[PersistentVolumeClaim], extra: Extra) -> bool:
     """VolumeRestrictions: ReadWriteOncePod."""
     single = {
         claim.metadata.name
@@ -158,7 +158,7 @@ def _in_use(around: Surroundings, constraints: Constraints, claims: list[Persist
     return conflicts > 0
 
 
-def _in_zone(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Bool:
+def _in_zone(around: FilterContext, volume: PersistentVolume, rows: Int64) -> Bool:
     """VolumeZone."""
     nodes = around.nodes
     columns = {label: nodes.label_column(label)[rows] for label in ZONE_LABELS}
@@ -180,7 +180,7 @@ def _in_zone(around: Surroundings, volume: PersistentVolume, rows: Int64) -> Boo
 
 
 def _provided(
-    around: Surroundings, claims: list[PersistentVolumeClaim], rows: Int64
+    around: FilterContext, claims: list[PersistentVolumeClaim], rows: Int64
 ) -> Iterator[tuple[NodeReason, Bool]]:
     """VolumeBinding: a volume that is there, or room to make one."""
     storage, row_of = around.storage, around.nodes.row_of
@@ -205,7 +205,7 @@ def _provided(
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class VolumeOption:
     """A volume that a claim could be bound to."""
 
     volume: PersistentVolume
@@ -213,7 +213,7 @@ class Option:
 
 
 def _unmatched(
-    around: Surroundings, claims: list[PersistentVolumeClaim], rows: Int64
+    around: FilterContext, claims: list[PersistentVolumeClaim], rows: Int64
 ) -> list[tuple[PersistentVolumeClaim, Bool]]:
     """Return with each claim the rows on which no volume is there that it could be bound to, smallest claim first."""
     places = np.full(around.nodes.rows, UNKNOWN, np.int64)
@@ -257,7 +257,7 @@ def by_size(claims: Iterable[PersistentVolumeClaim]) -> list[PersistentVolumeCla
     return sorted(claims, key=lambda claim: size_of(claim.spec.resources.requests.get("storage")))
 
 
-def options_for(around: Surroundings, claim: PersistentVolumeClaim) -> Iterator[Option]:
+def options_for(around: FilterContext, claim: PersistentVolumeClaim) -> Iterator[VolumeOption]:
     """Yield the volumes a claim could be bound to: those reserved for it, then the smallest first.
 
     Raises:
@@ -278,10 +278,10 @@ def options_for(around: Surroundings, claim: PersistentVolumeClaim) -> Iterator[
             and (reserved or (volume.status.phase == "Available" and modes.issubset(its.access_modes)))
             and (reserved or spec.selector is None or selector.matches(volume.metadata.labels))
         ):
-            yield Option(volume, reserved)
+            yield VolumeOption(volume, reserved)
 
 
-def can_make(around: Surroundings, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:
+def can_make(around: FilterContext, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:
     """Return where a volume could be made for a claim, and where there is room for it."""
     name = class_of_claim(claim)
     storage_class = around.storage.classes.get(name)
@@ -298,12 +298,12 @@ def can_make(around: Surroundings, claim: PersistentVolumeClaim, rows: Int64) ->
     return allowed, _has_room(around, claim, storage_class, rows)
 
 
-def _in_topology(around: Surroundings, term: TopologyTerm, rows: Int64) -> Bool:
+def _in_topology(around: FilterContext, term: TopologyTerm, rows: Int64) -> Bool:
     wanted = tuple(Requirement(one.key, "In", tuple(one.values)) for one in term.match_label_expressions)
     return term_matches(around.nodes, NodeSelectorTerm(wanted), rows)
 
 
-def _has_room(around: Surroundings, claim: PersistentVolumeClaim, storage_class: StorageClass, rows: Int64) -> Bool:
+def _has_room(around: FilterContext, claim: PersistentVolumeClaim, storage_class: StorageClass, rows: Int64) -> Bool:
     driver = around.storage.drivers.get(storage_class.provisioner)
     wanted = claim.spec.resources.requests.get("storage")
     if wanted is None or driver is None or not driver.spec.storage_capacity:

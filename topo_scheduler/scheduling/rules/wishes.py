@@ -13,7 +13,7 @@ import numpy as np
 
 from topo_scheduler.scheduling.rules.filters import Bool, matches_affinity, term_matches, tolerated
 from topo_scheduler.scheduling.rules.neighbours import (
-    Surroundings,
+    FilterContext,
     add_counts,
     by_domain,
     by_row,
@@ -58,7 +58,7 @@ def wishes_around(cls: PodClass) -> bool:
     return bool(cls.attracted) or (cls.wishes is not None and bool(cls.wishes.near or cls.wishes.spread))
 
 
-def liking(around: Surroundings, cls: PodClass, affine: Int64, taints: Int64, usable: Bool) -> Int64:
+def liking(around: FilterContext, cls: PodClass, affine: Int64, taints: Int64, usable: Bool) -> Int64:
     """Return how much the class likes each row: int64[rows], 0 where it may not go.
 
     Args:
@@ -84,7 +84,7 @@ def liking(around: Surroundings, cls: PodClass, affine: Int64, taints: Int64, us
     return total
 
 
-def _nearness(around: Surroundings, cls: PodClass, usable: Bool) -> Int64:
+def _nearness(around: FilterContext, cls: PodClass, usable: Bool) -> Int64:
     """InterPodAffinity."""
     nodes = around.nodes
     by_key: dict[str, Int64] = {}
@@ -100,7 +100,7 @@ def _nearness(around: Surroundings, cls: PodClass, usable: Bool) -> Int64:
     return BEST * (total - least) // max(1, most - least)
 
 
-def _evenness(around: Surroundings, cls: PodClass, usable: Bool) -> Int64:
+def _evenness(around: FilterContext, cls: PodClass, usable: Bool) -> Int64:
     """PodTopologySpread."""
     nodes = around.nodes
     spread = cls.wishes.spread if cls.wishes else ()
@@ -119,7 +119,7 @@ def _evenness(around: Surroundings, cls: PodClass, usable: Bool) -> Int64:
     return np.where(labelled, even, 0)
 
 
-def _crowd(around: Surroundings, cls: PodClass, constraint: Spread, labelled: Bool) -> Int64:
+def _crowd(around: FilterContext, cls: PodClass, constraint: Spread, labelled: Bool) -> Int64:
     """Pods that a constraint counts in the domain of each row, in thousandths and weighted by how many there are."""
     nodes = around.nodes
     own = frozenset((cls.wishes.namespace,)) if cls.wishes else frozenset()

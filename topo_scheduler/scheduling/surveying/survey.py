@@ -12,7 +12,7 @@ from topo_scheduler.state.resources import GPU
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class SurveyedDomain:
     """One domain. GPUs: ``capacity``, ``used``, ``free`` and ``whole``, the free ones of nodes where none is used.
 
     Nothing of a node that is not ready, or cordoned, is free.
@@ -46,7 +46,7 @@ class Domain:
         return 1 - self.whole / self.free if self.free else 0.0
 
 
-def survey(world: World) -> Iterator[Domain]:
+def survey(world: World) -> Iterator[SurveyedDomain]:
     """Yield every domain, the whole cluster first, then level by level in order."""
     layout, nodes = world.layout, world.nodes
     capacity = nodes.allocatable[layout.order, GPU]
@@ -60,7 +60,7 @@ def survey(world: World) -> Iterator[Domain]:
         ranges = layout.offsets[layout.domains[depth]]
         sums = [_sums(values, ranges) for values in (capacity, used, free, whole)]
         for index in range(len(ranges) - 1):
-            yield Domain(
+            yield SurveyedDomain(
                 level=level,
                 path=layout.domain_path(depth, index),
                 capacity=int(sums[0][index]),
@@ -72,7 +72,7 @@ def survey(world: World) -> Iterator[Domain]:
             )
 
 
-def survey_accelerators(world: World) -> Iterator[Domain]:
+def survey_accelerators(world: World) -> Iterator[SurveyedDomain]:
     """Yield every accelerator domain, level by level in order; none where no node tells any.
 
     Paths are those of the second tree. ``nodes`` in the order of the network.
@@ -93,7 +93,7 @@ def survey_accelerators(world: World) -> Iterator[Domain]:
         ranges = np.searchsorted(of_row[rows], np.arange(len(tree.paths(level)) + 1))
         sums = [_sums(values[rows], ranges) for values in (capacity, used, free, whole)]
         for index, path in enumerate(tree.paths(level)):
-            yield Domain(
+            yield SurveyedDomain(
                 level=level,
                 path=path,
                 capacity=int(sums[0][index]),

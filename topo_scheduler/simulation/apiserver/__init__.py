@@ -11,7 +11,7 @@ no webhooks, no quotas, no aggregation, and no TLS; tokens don't expire; protobu
 from .deletion import DeleteOptions
 from .errors import APIError
 from .faults import BreakWatch, Delay, Disconnect, Faults, Refuse, Truncate
-from .log import Event, Record, Watch
+from .log import ObjectVersion, StoreEvent, Watch
 from .objects import Json, Key
 from .rbac import ADMIN, ANONYMOUS, User
 from .requests import RequestInfo
@@ -28,15 +28,15 @@ __all__ = [
     "DeleteOptions",
     "Disconnect",
     "EmbeddedAPIServer",
-    "Event",
     "Faults",
     "Json",
     "Key",
-    "Record",
+    "ObjectVersion",
     "Refuse",
     "RequestInfo",
     "Selection",
     "Store",
+    "StoreEvent",
     "Truncate",
     "User",
     "Watch",

@@ -14,8 +14,8 @@ from topo_scheduler.api.quantity import QuantityError, parse_quantity
 
 from . import crds
 from .errors import APIError, bad_request, forbidden, invalid
-from .kinds import Kind, Registry
-from .log import Record
+from .kinds import ApiKind, Registry
+from .log import ObjectVersion
 from .objects import Json, changed, condition, meta, spec, timestamp
 from .selectors import from_label_selector, matches_labels
 
@@ -48,14 +48,14 @@ class Lookup(Protocol):
 
     kinds: Registry
 
-    def find(self, kind: Kind | str, name: str, namespace: str = "") -> Record | None:
+    def find(self, kind: ApiKind | str, name: str, namespace: str = "") -> ObjectVersion | None:
         """An object, or None."""
 
-    def list(self, kind: Kind | str) -> list[Record]:
+    def list(self, kind: ApiKind | str) -> list[ObjectVersion]:
         """All objects of a kind."""
 
 
-def admit(kind: Kind, obj: Json, store: Lookup, moment: datetime) -> Json:
+def admit(kind: ApiKind, obj: Json, store: Lookup, moment: datetime) -> Json:
     """The object with its defaults, or a refusal."""
     if kind.namespaced:
         _check_namespace(obj["metadata"]["namespace"], kind, obj, store)
@@ -63,13 +63,13 @@ def admit(kind: Kind, obj: Json, store: Lookup, moment: datetime) -> Json:
     return rule(kind, default(kind, obj), store, moment) if rule else default(kind, obj)
 
 
-def default(kind: Kind, obj: Json) -> Json:
+def default(kind: ApiKind, obj: Json) -> Json:
     """The object with the values a decoder fills in; a second time changes nothing."""
     rule = _DEFAULTS.get(kind.id)
     return rule(obj) if rule else obj
 
 
-def check_update(kind: Kind, old: Json, new: Json) -> None:
+def check_update(kind: ApiKind, old: Json, new: Json) -> None:
     """Refuse changes of a pod's spec that only the binding, or nobody, may make."""
     if kind.id != "pods" or old["spec"] == new.get("spec"):
         return
@@ -86,7 +86,7 @@ def _fixed(old: Json, pod_spec: Json) -> Json:
     return rest
 
 
-def _check_namespace(namespace: str, kind: Kind, obj: Json, store: Lookup) -> None:
+def _check_namespace(namespace: str, kind: ApiKind, obj: Json, store: Lookup) -> None:
     found = store.find("namespaces", namespace)
     if found is None:
         raise APIError(404, "NotFound", f'namespaces "{namespace}" not found', name=namespace, kind="namespaces")
@@ -123,7 +123,7 @@ def _pod(obj: Json) -> Json:
     return {**obj, "spec": pod_spec_defaults(spec(obj))}
 
 
-def _admit_pod(kind: Kind, pod: Json, store: Lookup, moment: datetime) -> Json:
+def _admit_pod(kind: ApiKind, pod: Json, store: Lookup, moment: datetime) -> Json:
     name, pod_spec = pod["metadata"]["name"], pod["spec"]
     if not pod_spec.get("containers"):
         raise invalid(kind, name, [("spec.containers", "Required value")])
@@ -137,7 +137,7 @@ def _admit_pod(kind: Kind, pod: Json, store: Lookup, moment: datetime) -> Json:
     return {**pod, "spec": pod_spec, "status": status}
 
 
-def _priority(kind: Kind, name: str, pod_spec: Json, store: Lookup) -> Json:
+def _priority(kind: ApiKind, name: str, pod_spec: Json, store: Lookup) -> Json:
     """What the Priority admission plugin writes."""
     wanted = pod_spec.get("priorityClassName")
     if wanted:
@@ -211,7 +211,7 @@ def _job(obj: Json) -> Json:
     )  # fmt: skip
 
 
-def _admit_job(kind: Kind, job: Json, store: Lookup, moment: datetime) -> Json:
+def _admit_job(kind: ApiKind, job: Json, store: Lookup, moment: datetime) -> Json:
     body, name, uid = job["spec"], job["metadata"]["name"], job["metadata"]["uid"]
     template = body["template"]
     restart = (spec(template)).get("restartPolicy")
@@ -245,7 +245,7 @@ def _stateful_set(obj: Json) -> Json:
     )
 
 
-def _admit_workload(kind: Kind, obj: Json, store: Lookup, moment: datetime) -> Json:
+def _admit_workload(kind: ApiKind, obj: Json, store: Lookup, moment: datetime) -> Json:
     labels = meta(obj["spec"]["template"]).get("labels")
     selector = obj["spec"].get("selector")
     if not selector:
@@ -266,7 +266,7 @@ def _node(obj: Json) -> Json:
     return obj
 
 
-def _admit_node(kind: Kind, node: Json, store: Lookup, moment: datetime) -> Json:
+def _admit_node(kind: ApiKind, node: Json, store: Lookup, moment: datetime) -> Json:
     """A node that doesn't say it is ready is tainted until its kubelet does."""
     ready = condition(node, "Ready")
     if ready is not None and ready.get("status") == "True":
@@ -274,14 +274,14 @@ def _admit_node(kind: Kind, node: Json, store: Lookup, moment: datetime) -> Json
     return changed(node, "spec", taints=[*(spec(node).get("taints") or []), NOT_READY])
 
 
-def _admit_namespace(kind: Kind, namespace: Json, store: Lookup, moment: datetime) -> Json:
+def _admit_namespace(kind: ApiKind, namespace: Json, store: Lookup, moment: datetime) -> Json:
     name = namespace["metadata"]["name"]
     labels = {**(namespace["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": name}
     named = changed(namespace, "metadata", labels=labels)
     return {**named, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
 
 
-def _admit_pod_group(kind: Kind, group: Json, store: Lookup, moment: datetime) -> Json:
+def _admit_pod_group(kind: ApiKind, group: Json, store: Lookup, moment: datetime) -> Json:
     """Exactly one policy, a positive count, and the number of the priority class."""
     name, body = group["metadata"]["name"], spec(group)
     policy = body.get("schedulingPolicy") or {}
@@ -322,7 +322,7 @@ def _volume(obj: Json) -> Json:
     return {**obj, "spec": {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain", **spec(obj)}}
 
 
-def _admit_claim(kind: Kind, claim: Json, store: Lookup, moment: datetime) -> Json:
+def _admit_claim(kind: ApiKind, claim: Json, store: Lookup, moment: datetime) -> Json:
     """What the DefaultStorageClass admission plugin writes."""
     if "storageClassName" in spec(claim):
         return claim
@@ -334,7 +334,7 @@ def _admit_claim(kind: Kind, claim: Json, store: Lookup, moment: datetime) -> Js
     return changed(claim, "spec", storageClassName=newest.key.name)
 
 
-def _admit_crd(kind: Kind, crd: Json, store: Lookup, moment: datetime) -> Json:
+def _admit_crd(kind: ApiKind, crd: Json, store: Lookup, moment: datetime) -> Json:
     body = crd.get("spec") or {}
     expected = f"{(body.get('names') or {}).get('plural')}.{body.get('group')}"
     if crd["metadata"]["name"] != expected:
@@ -356,7 +356,7 @@ _DEFAULTS: dict[str, Callable[[Json], Json]] = {
     "persistentvolumeclaims": _claim,
     "persistentvolumes": _volume,
 }
-_ON_CREATE: dict[str, Callable[[Kind, Json, Lookup, datetime], Json]] = {
+_ON_CREATE: dict[str, Callable[[ApiKind, Json, Lookup, datetime], Json]] = {
     "pods": _admit_pod,
     "nodes": _admit_node,
     "namespaces": _admit_namespace,

@@ -11,8 +11,8 @@ import yaml
 from . import protobuf
 from .encoding import Encoder, decode, wanted_form
 from .errors import APIError, bad_request, no_such_path, unsupported_media_type
-from .kinds import Kind
-from .log import Record
+from .kinds import ApiKind
+from .log import ObjectVersion
 from .objects import Json
 from .rbac import Tokens, User
 from .requests import RequestInfo
@@ -24,7 +24,7 @@ _READ: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE, "")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ServerResponse:
     """A complete response."""
 
     body: bytes
@@ -47,14 +47,14 @@ class Call:
     body: bytes = b""
     bookmark_seconds: float = 60.0
 
-    def kind(self) -> Kind:
+    def kind(self) -> ApiKind:
         """The kind at the request's path."""
         kind = self.store.kinds.at(self.info.group, self.info.version, self.info.resource)
         if kind is None or (self.info.subresource and self.info.subresource not in kind.subresources):
             raise no_such_path()
         return kind
 
-    def place(self, kind: Kind) -> tuple[str, str]:
+    def place(self, kind: ApiKind) -> tuple[str, str]:
         """Name and namespace. The path of a namespace reads as if it lay in itself."""
         return self.info.name, self.info.namespace if kind.namespaced else ""
 
@@ -90,18 +90,18 @@ class Call:
             raise APIError(422, "Invalid", f'CreateOptions.meta.k8s.io "" is invalid: dryRun: {message}')
         return value == "All"
 
-    def encoder(self, kind: Kind) -> Encoder:
+    def encoder(self, kind: ApiKind) -> Encoder:
         """The form the client wants."""
         return Encoder(
             kind, wanted_form(self.accept), self.store.clock(), self.query.get("includeObject") or "Metadata"
         )
 
-    def selection(self, kind: Kind) -> Selection:
+    def selection(self, kind: ApiKind) -> Selection:
         """Which objects are meant."""
         query = self.query
         given = select(kind, self.place(kind)[1], query.get("labelSelector", ""), query.get("fieldSelector", ""))
         return EVERYTHING if given == EVERYTHING else given
 
-    def answer(self, kind: Kind, record: Record, code: int = 200) -> Answer:
+    def answer(self, kind: ApiKind, record: ObjectVersion, code: int = 200) -> ServerResponse:
         """An object, in the form the client wants."""
-        return Answer(self.encoder(kind).one(record), code)
+        return ServerResponse(self.encoder(kind).one(record), code)

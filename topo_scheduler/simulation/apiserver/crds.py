@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .kinds import Kind, Path, View
+from .kinds import ApiKind, Path, View
 from .objects import Json
 
 ID: Final = "customresourcedefinitions.apiextensions.k8s.io"
@@ -31,16 +31,16 @@ def established(crd: Json, moment: str) -> Json:
     return {**crd, "spec": spec, "status": status}
 
 
-def kinds_of(crd: Json) -> list[Kind]:
+def kinds_of(crd: Json) -> list[ApiKind]:
     """One kind for each version that is served."""
     return [_kind(crd["spec"], version) for version in crd["spec"]["versions"] if version.get("served", True)]
 
 
-def _kind(spec: Json, version: Json) -> Kind:
+def _kind(spec: Json, version: Json) -> ApiKind:
     names, group = spec["names"], spec["group"]
     stored = next((v["name"] for v in spec["versions"] if v.get("storage")), version["name"])
     view = None if version["name"] == stored else _version_view(group, version["name"], stored)
-    return Kind(
+    return ApiKind(
         group,
         version["name"],
         names["kind"],

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from .errors import conflict
-from .kinds import Kind
+from .kinds import ApiKind
 from .objects import Json, is_finished, meta, parse_timestamp, spec, timestamp
 
 _GC_FINALIZERS = ("orphan", "foregroundDeletion")
@@ -45,7 +45,7 @@ def delete_options(body: Mapping[str, Any], query: Mapping[str, str]) -> DeleteO
     )
 
 
-def check_preconditions(kind: Kind, obj: Json, options: DeleteOptions) -> None:
+def check_preconditions(kind: ApiKind, obj: Json, options: DeleteOptions) -> None:
     """Refuse a delete that means another object, or another version, than the one that is there."""
     metadata = obj["metadata"]
     checks = (
@@ -66,7 +66,7 @@ def check_preconditions(kind: Kind, obj: Json, options: DeleteOptions) -> None:
             )
 
 
-def prepare_delete(kind: Kind, obj: Json, options: DeleteOptions, moment: datetime) -> tuple[Json, bool]:
+def prepare_delete(kind: ApiKind, obj: Json, options: DeleteOptions, moment: datetime) -> tuple[Json, bool]:
     """How an object looks once its deletion was asked for, and whether it may go at once.
 
     A graceful kind first gets a deletion timestamp in the future; asking again may only shorten it. Finalizers keep
@@ -121,7 +121,7 @@ def _with_grace(obj: Json, grace: int, until: datetime, *, bump: bool) -> Json:
     return {**obj, "metadata": metadata}
 
 
-def _with_gc_finalizer(kind: Kind, finalizers: list[str], options: DeleteOptions) -> list[str]:
+def _with_gc_finalizer(kind: ApiKind, finalizers: list[str], options: DeleteOptions) -> list[str]:
     others = [finalizer for finalizer in finalizers if finalizer not in _GC_FINALIZERS]
     policy = options.propagation
     if policy is None and len(others) != len(finalizers):

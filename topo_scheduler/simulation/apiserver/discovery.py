@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from .encoding import encode
-from .kinds import Kind, Registry
+from .kinds import ApiKind, Registry
 from .objects import Json
 
 VERSION: Final[Json] = {
@@ -90,7 +90,7 @@ def _group(name: str, kinds: Registry) -> Json:
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _of(group: str, version: str, kinds: Registry) -> list[Kind]:
+def _of(group: str, version: str, kinds: Registry) -> list[ApiKind]:
     return [kind for kind in kinds if (kind.group, kind.version) == (group, version)]
 
 
@@ -107,7 +107,7 @@ def _resources(group: str, version: str, kinds: Registry) -> Json | None:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
 
 
-def _plain(kind: Kind) -> Iterable[Json]:
+def _plain(kind: ApiKind) -> Iterable[Json]:
     yield {
         "name": kind.plural, "singularName": kind.kind.lower(), "namespaced": kind.namespaced, "kind": kind.kind,
         "verbs": _VERBS, "shortNames": list(kind.short), "categories": list(kind.categories),
@@ -138,7 +138,7 @@ def _aggregated(kinds: Registry, *, core: bool, version: str) -> Json:
     return {"kind": "APIGroupDiscoveryList", "apiVersion": f"{_AGGREGATED}/{version}", "metadata": {}, "items": items}
 
 
-def _rich(kind: Kind) -> Json:
+def _rich(kind: ApiKind) -> Json:
     subresources = []
     for name in kind.subresources:
         api_version, other, verbs = _SUBRESOURCES[name]
@@ -177,11 +177,11 @@ def _openapi(group: str, version: str, kinds: Registry) -> Json:
     }
 
 
-def _object_path(kind: Kind) -> str:
+def _object_path(kind: ApiKind) -> str:
     return f"namespaces/{{namespace}}/{kind.plural}/{{name}}" if kind.namespaced else f"{kind.plural}/{{name}}"
 
 
-def _patch(kind: Kind) -> Json:
+def _patch(kind: ApiKind) -> Json:
     typed = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     names = ("dryRun", "fieldManager", "fieldValidation", "force", "pretty")
     return {

@@ -14,8 +14,8 @@ from typing import Final, Literal
 import msgspec
 
 from . import tables
-from .kinds import Kind, View
-from .log import Record
+from .kinds import ApiKind, View
+from .log import ObjectVersion
 from .objects import Json
 
 Form = Literal["object", "metadata", "table"]
@@ -52,19 +52,19 @@ def wanted_form(accept: str) -> Form:
 class Encoder:
     """One kind in one form."""
 
-    kind: Kind
+    kind: ApiKind
     form: Form
     moment: datetime
     include: str = "Metadata"
     """What rows of a table carry of their objects: ``None``, ``Metadata`` or ``Object``."""
 
-    def one(self, record: Record) -> bytes:
+    def one(self, record: ObjectVersion) -> bytes:
         """A single object."""
         if self.form == "table":
             return encode(self._table([record], record["metadata"].get("resourceVersion", "")))
         return record.encoded(METADATA if self.form == "metadata" else self.kind.view)
 
-    def many(self, records: Sequence[Record], metadata: Json) -> bytes:
+    def many(self, records: Sequence[ObjectVersion], metadata: Json) -> bytes:
         """A list."""
         if self.form == "table":
             return encode({**self._table(records, ""), "metadata": metadata})
@@ -74,7 +74,7 @@ class Encoder:
             head = {"kind": f"{self.kind.kind}List", "apiVersion": self.kind.api_version, "metadata": metadata}
         return encode(head)[:-1] + b',"items":[' + b",".join(map(self._item(), records)) + b"]}"
 
-    def _item(self) -> Callable[[Record], bytes]:
+    def _item(self) -> Callable[[ObjectVersion], bytes]:
         """Encode an item of a list: a typed list doesn't repeat its items' type, as on a real server."""
         if self.form == "metadata" or self.kind.custom:
             return self.one
@@ -82,7 +82,7 @@ class Encoder:
         skip = len(encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind}))
         return lambda record: b"{" + record.encoded(view)[skip:]
 
-    def event(self, kind: str, record: Record) -> bytes:
+    def event(self, kind: str, record: ObjectVersion) -> bytes:
         """A line of a watch stream."""
         return b'{"type":"' + kind.encode() + b'","object":' + self.one(record) + b"}\n"
 
@@ -98,7 +98,7 @@ class Encoder:
             obj = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "rows": []}
         return encode({"type": "BOOKMARK", "object": obj}) + b"\n"
 
-    def _table(self, records: Sequence[Record], revision: str) -> Json:
+    def _table(self, records: Sequence[ObjectVersion], revision: str) -> Json:
         columns = tables.columns(self.kind)
         return {
             "kind": "Table",
@@ -108,7 +108,7 @@ class Encoder:
             "rows": [self._row(columns, record) for record in records],
         }
 
-    def _row(self, columns: Sequence[tables.Column], record: Record) -> Json:
+    def _row(self, columns: Sequence[tables.Column], record: ObjectVersion) -> Json:
         row: Json = {"cells": [column.cell(record.obj, self.moment) for column in columns]}
         if self.include == "Object":
             view = self.kind.view

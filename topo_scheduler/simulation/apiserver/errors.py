@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .objects import Json
 
 if TYPE_CHECKING:
-    from .kinds import Kind
+    from .kinds import ApiKind
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
@@ -44,11 +44,11 @@ def success(**details: Any) -> Json:
     return {**body, "details": details} if details else body
 
 
-def _about(kind: Kind, name: str) -> Json:
+def _about(kind: ApiKind, name: str) -> Json:
     return {"name": name, "group": kind.group, "kind": kind.plural}
 
 
-def not_found(kind: Kind, name: str) -> APIError:
+def not_found(kind: ApiKind, name: str) -> APIError:
     """404 for an object."""
     return APIError(404, "NotFound", f'{kind.id} "{name}" not found', **_about(kind, name))
 
@@ -58,7 +58,7 @@ def no_such_path() -> APIError:
     return APIError(404, "NotFound", "the server could not find the requested resource")
 
 
-def already_exists(kind: Kind, name: str, *, deleting: bool = False, generated: bool = False) -> APIError:
+def already_exists(kind: ApiKind, name: str, *, deleting: bool = False, generated: bool = False) -> APIError:
     """409 on create."""
     message = f'{kind.id} "{name}" already exists'
     if generated:
@@ -68,7 +68,7 @@ def already_exists(kind: Kind, name: str, *, deleting: bool = False, generated: 
     return APIError(409, "AlreadyExists", message, **_about(kind, name))
 
 
-def conflict(kind: Kind, name: str, why: str = MODIFIED, *, subresource: str = "") -> APIError:
+def conflict(kind: ApiKind, name: str, why: str = MODIFIED, *, subresource: str = "") -> APIError:
     """409 on a write whose premise no longer holds."""
     resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
     qualified = f"{resource}.{kind.group}" if kind.group else resource
@@ -76,7 +76,7 @@ def conflict(kind: Kind, name: str, why: str = MODIFIED, *, subresource: str = "
     return APIError(409, "Conflict", f'Operation cannot be fulfilled on {qualified} "{name}": {why}', **details)
 
 
-def invalid(kind: Kind, name: str, problems: Sequence[tuple[str, str]]) -> APIError:
+def invalid(kind: ApiKind, name: str, problems: Sequence[tuple[str, str]]) -> APIError:
     """422 with one cause for each ``(field, problem)``."""
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
     listed = [f"{field}: {problem}" for field, problem in problems]

@@ -69,7 +69,7 @@ Condition = Callable[[RequestInfo], bool]
 
 
 @dataclass(slots=True)
-class Rule:
+class FaultRule:
     """A fault and the requests it is for."""
 
     fault: Fault
@@ -95,7 +95,7 @@ class Rule:
 class Faults:
     """The rules in force."""
 
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[FaultRule] = field(default_factory=list)
 
     def add(
         self,
@@ -105,15 +105,15 @@ class Faults:
         resource: str | None = None,
         where: Condition | None = None,
         times: int | None = None,
-    ) -> Rule:
+    ) -> FaultRule:
         """Have ``fault`` strike the requests that match, ``times`` times."""
         if verb is None and isinstance(fault, BreakWatch):
             verb = "watch"
-        rule = Rule(fault, verb, resource, where, times)
+        rule = FaultRule(fault, verb, resource, where, times)
         self.rules.append(rule)
         return rule
 
-    def remove(self, rule: Rule) -> None:
+    def remove(self, rule: FaultRule) -> None:
         """Take a rule out of force."""
         self.rules.remove(rule)
 

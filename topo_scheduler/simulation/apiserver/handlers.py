@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from . import reading, writing
-from .call import Answer, Call
+from .call import Call, ServerResponse
 from .errors import method_not_allowed
 
-_VERBS: Final[Mapping[str, Callable[[Call], Answer]]] = {
+_VERBS: Final[Mapping[str, Callable[[Call], ServerResponse]]] = {
     "get": reading.get,
     "list": reading.list_objects,
     "create": writing.create,
@@ -20,7 +20,7 @@ _VERBS: Final[Mapping[str, Callable[[Call], Answer]]] = {
 }
 
 
-def answer(call: Call) -> Answer:
+def answer(call: Call) -> ServerResponse:
     """Answer anything but a watch."""
     verb = _VERBS.get(call.info.verb)
     if verb is None:

@@ -32,7 +32,7 @@ NAME_AND_NAMESPACE = _paths("metadata.name", "metadata.namespace")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Kind:
+class ApiKind:
     """One resource in one version, with the rules that differ between resources."""
 
     group: str
@@ -139,84 +139,87 @@ _STATUS = ("status",)
 _SCALED = ("status", "scale")
 _WORKLOAD_SELECTOR: tuple[Path, ...] = (("spec", "selector"),)
 
-BUILT_IN: tuple[Kind, ...] = (
-    Kind(
+BUILT_IN: tuple[ApiKind, ...] = (
+    ApiKind(
         "", "v1", "Pod", "pods", short=("po",), categories=_ALL, fields=_POD_FIELDS, generation=True, graceful=True,
         subresources=("status", "binding", "eviction", "log"), status_writes_labels=True, returns_deleted=True,
     ),
-    Kind(
+    ApiKind(
         "", "v1", "Node", "nodes", namespaced=False, short=("no",), subresources=_STATUS, status_at_birth=True,
         status_writes_labels=True, fields=_paths("spec.unschedulable"),
     ),
-    Kind(
+    ApiKind(
         "", "v1", "Namespace", "namespaces", namespaced=False, short=("ns",), subresources=("status", "finalize"),
         fields=_paths("status.phase"), returns_deleted=True,
     ),
-    Kind("", "v1", "Event", "events", short=("ev",), put_creates=True, fields=_EVENT_FIELDS),
-    Kind(
+    ApiKind("", "v1", "Event", "events", short=("ev",), put_creates=True, fields=_EVENT_FIELDS),
+    ApiKind(
         "events.k8s.io", "v1", "Event", "events", short=("ev",), put_creates=True, fields=_NEW_EVENT_FIELDS,
         storage="events", view=NEW_EVENTS,
     ),
-    Kind("", "v1", "ConfigMap", "configmaps", short=("cm",)),
-    Kind("", "v1", "Secret", "secrets", fields=_paths("type")),
-    Kind("", "v1", "ReplicationController", "replicationcontrollers", short=("rc",), categories=_ALL,
+    ApiKind("", "v1", "ConfigMap", "configmaps", short=("cm",)),
+    ApiKind("", "v1", "Secret", "secrets", fields=_paths("type")),
+    ApiKind("", "v1", "ReplicationController", "replicationcontrollers", short=("rc",), categories=_ALL,
          subresources=_SCALED, generation=True, fields=_paths("status.replicas")),
-    Kind("", "v1", "Service", "services", short=("svc",), categories=_ALL, subresources=_STATUS, returns_deleted=True),
-    Kind("", "v1", "ServiceAccount", "serviceaccounts", short=("sa",), subresources=("token",), returns_deleted=True),
-    Kind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False, short=("pv",), subresources=_STATUS,
+    ApiKind("", "v1", "Service", "services", short=("svc",), categories=_ALL, subresources=_STATUS,
          returns_deleted=True),
-    Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short=("pvc",), subresources=_STATUS,
+    ApiKind("", "v1", "ServiceAccount", "serviceaccounts", short=("sa",), subresources=("token",),
          returns_deleted=True),
-    Kind("", "v1", "ResourceQuota", "resourcequotas", short=("quota",), subresources=_STATUS, returns_deleted=True),
-    Kind("", "v1", "LimitRange", "limitranges", short=("limits",)),
-    Kind("", "v1", "Endpoints", "endpoints", short=("ep",)),
-    Kind(
+    ApiKind("", "v1", "PersistentVolume", "persistentvolumes", namespaced=False, short=("pv",), subresources=_STATUS,
+         returns_deleted=True),
+    ApiKind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", short=("pvc",), subresources=_STATUS,
+         returns_deleted=True),
+    ApiKind("", "v1", "ResourceQuota", "resourcequotas", short=("quota",), subresources=_STATUS, returns_deleted=True),
+    ApiKind("", "v1", "LimitRange", "limitranges", short=("limits",)),
+    ApiKind("", "v1", "Endpoints", "endpoints", short=("ep",)),
+    ApiKind(
         "batch", "v1", "Job", "jobs", categories=_ALL, subresources=_STATUS, generation=True, orphans=True,
         fields={"status.successful": ("status", "succeeded")},
         immutable=(("spec", "selector"), ("spec", "completionMode"), ("spec", "template")),
     ),
-    Kind("batch", "v1", "CronJob", "cronjobs", short=("cj",), categories=_ALL, subresources=_STATUS, generation=True),
-    Kind("apps", "v1", "Deployment", "deployments", short=("deploy",), categories=_ALL, subresources=_SCALED,
+    ApiKind("batch", "v1", "CronJob", "cronjobs", short=("cj",), categories=_ALL, subresources=_STATUS,
+         generation=True),
+    ApiKind("apps", "v1", "Deployment", "deployments", short=("deploy",), categories=_ALL, subresources=_SCALED,
          generation=True, immutable=_WORKLOAD_SELECTOR),
-    Kind("apps", "v1", "ReplicaSet", "replicasets", short=("rs",), categories=_ALL, subresources=_SCALED,
+    ApiKind("apps", "v1", "ReplicaSet", "replicasets", short=("rs",), categories=_ALL, subresources=_SCALED,
          generation=True, fields=_paths("status.replicas"), immutable=_WORKLOAD_SELECTOR),
-    Kind(
+    ApiKind(
         "apps", "v1", "StatefulSet", "statefulsets", short=("sts",), categories=_ALL, subresources=_SCALED,
         generation=True,
         immutable=(*_WORKLOAD_SELECTOR, ("spec", "serviceName"), ("spec", "podManagementPolicy")),
     ),
-    Kind("apps", "v1", "DaemonSet", "daemonsets", short=("ds",), categories=_ALL, subresources=_STATUS,
+    ApiKind("apps", "v1", "DaemonSet", "daemonsets", short=("ds",), categories=_ALL, subresources=_STATUS,
          generation=True, immutable=_WORKLOAD_SELECTOR),
-    Kind("apps", "v1", "ControllerRevision", "controllerrevisions"),
-    Kind("coordination.k8s.io", "v1", "Lease", "leases", blind_put=False, put_creates=True),
-    Kind("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups", subresources=_STATUS, generation=True,
+    ApiKind("apps", "v1", "ControllerRevision", "controllerrevisions"),
+    ApiKind("coordination.k8s.io", "v1", "Lease", "leases", blind_put=False, put_creates=True),
+    ApiKind("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups", subresources=_STATUS, generation=True,
          immutable=(("spec", "schedulingPolicy"), ("spec", "schedulingConstraints"))),
-    Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short=("pc",),
+    ApiKind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False, short=("pc",),
          immutable=(("value",), ("preemptionPolicy",))),
-    Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", short=("pdb",), subresources=_STATUS,
+    ApiKind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", short=("pdb",), subresources=_STATUS,
          generation=True, blind_put=False),
-    Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False, blind_put=False, put_creates=True),
-    Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False, short=("sc",)),
-    Kind("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False, blind_put=False),
-    Kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False, blind_put=False),
-    Kind("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", blind_put=False),
-    Kind("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", namespaced=False, subresources=_STATUS,
+    ApiKind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", namespaced=False, blind_put=False, put_creates=True),
+    ApiKind("storage.k8s.io", "v1", "StorageClass", "storageclasses", namespaced=False, short=("sc",)),
+    ApiKind("storage.k8s.io", "v1", "CSINode", "csinodes", namespaced=False, blind_put=False),
+    ApiKind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False, blind_put=False),
+    ApiKind("storage.k8s.io", "v1", "CSIStorageCapacity", "csistoragecapacities", blind_put=False),
+    ApiKind("storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", namespaced=False, subresources=_STATUS,
          blind_put=False),
-    Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", subresources=_STATUS),
-    Kind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
-    Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False, generation=True),
-    Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False, generation=True,
+    ApiKind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", subresources=_STATUS),
+    ApiKind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
+    ApiKind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False, generation=True),
+    ApiKind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False, generation=True,
          fields=_paths("spec.nodeName", "spec.driver")),
-    Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", short=("netpol",), generation=True),
-    Kind(
+    ApiKind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", short=("netpol",), generation=True),
+    ApiKind(
         "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False,
         short=("crd", "crds"), subresources=_STATUS, generation=True, blind_put=False,
     ),
-    Kind("rbac.authorization.k8s.io", "v1", "Role", "roles", put_creates=True),
-    Kind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", put_creates=True,
+    ApiKind("rbac.authorization.k8s.io", "v1", "Role", "roles", put_creates=True),
+    ApiKind("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings", put_creates=True,
          immutable=(("roleRef",),)),
-    Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False, put_creates=True),
-    Kind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
+    ApiKind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False, put_creates=True),
+    ApiKind("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False,
          put_creates=True, immutable=(("roleRef",),)),
 )  # fmt: skip
 
@@ -224,31 +227,31 @@ BUILT_IN: tuple[Kind, ...] = (
 class Registry:
     """The kinds served at this moment: the built-in ones and those that CustomResourceDefinitions add."""
 
-    def __init__(self, kinds: Iterable[Kind] = BUILT_IN) -> None:
-        self._by_path: dict[tuple[str, str, str], Kind] = {}
-        self._by_id: dict[str, Kind] = {}
+    def __init__(self, kinds: Iterable[ApiKind] = BUILT_IN) -> None:
+        self._by_path: dict[tuple[str, str, str], ApiKind] = {}
+        self._by_id: dict[str, ApiKind] = {}
         for kind in kinds:
             self.add(kind)
 
-    def __iter__(self) -> Iterator[Kind]:
+    def __iter__(self) -> Iterator[ApiKind]:
         return iter(self._by_path.values())
 
-    def __getitem__(self, name: str) -> Kind:
+    def __getitem__(self, name: str) -> ApiKind:
         return self._by_id[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self._by_id
 
-    def at(self, group: str, version: str, plural: str) -> Kind | None:
+    def at(self, group: str, version: str, plural: str) -> ApiKind | None:
         """The kind served at that path."""
         return self._by_path.get((group, version, plural))
 
-    def of(self, api_version: str, kind: str) -> Kind | None:
+    def of(self, api_version: str, kind: str) -> ApiKind | None:
         """The kind an object or a reference names, in whatever version of its group."""
         group = api_version.rpartition("/")[0]
         return next((k for k in self if k.kind == kind and k.group == group), None)
 
-    def add(self, kind: Kind) -> None:
+    def add(self, kind: ApiKind) -> None:
         """Serve a kind; under its id is found the version that is stored."""
         self._by_path[kind.group, kind.version, kind.plural] = kind
         if kind.view is None or kind.id not in self._by_id:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from .errors import APIError, bad_request, conflict, invalid
-from .kinds import Kind
+from .kinds import ApiKind
 from .objects import Json, dig, timestamp
 
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
@@ -39,7 +39,7 @@ _BAD_LABEL_VALUE = (
 _MAX_LABEL = 63
 
 
-def normal(kind: Kind, obj: Json, metadata: Json) -> Json:
+def normal(kind: ApiKind, obj: Json, metadata: Json) -> Json:
     """The object with its type first, which the encoders rely on."""
     rest = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
@@ -50,7 +50,7 @@ def suffix(rng: random.Random) -> str:
     return "".join(rng.choices(_SUFFIX, k=5))
 
 
-def prepare_create(kind: Kind, obj: Json, namespace: str, moment: datetime, rng: random.Random) -> Json:
+def prepare_create(kind: ApiKind, obj: Json, namespace: str, moment: datetime, rng: random.Random) -> Json:
     """The object as it is born: named, stamped, without what only the server may say."""
     metadata = _check_create(kind, obj, namespace)
     prefix = metadata.get("generateName") or ""
@@ -75,12 +75,12 @@ def prepare_create(kind: Kind, obj: Json, namespace: str, moment: datetime, rng:
     return born_obj
 
 
-def _check_name(kind: Kind, name: str, part: str, value: str) -> None:
+def _check_name(kind: ApiKind, name: str, part: str, value: str) -> None:
     if value and not _SUBDOMAIN.fullmatch(value):
         raise invalid(kind, name, [(f"metadata.{part}", f'Invalid value: "{value}": {_BAD_NAME}')])
 
 
-def check_labels(kind: Kind, metadata: Json) -> None:
+def check_labels(kind: ApiKind, metadata: Json) -> None:
     """Refuse labels and annotations that are no strings, or not spelled as they must be."""
     for part in ("labels", "annotations"):
         given = metadata.get(part) or {}
@@ -107,7 +107,7 @@ def _label_problem(key: str, value: str) -> str | None:
     return None
 
 
-def _check_create(kind: Kind, obj: Json, namespace: str) -> Json:
+def _check_create(kind: ApiKind, obj: Json, namespace: str) -> Json:
     check_type(kind, obj)
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
@@ -119,7 +119,7 @@ def _check_create(kind: Kind, obj: Json, namespace: str) -> Json:
     return metadata
 
 
-def check_type(kind: Kind, obj: Mapping[str, Any]) -> None:
+def check_type(kind: ApiKind, obj: Mapping[str, Any]) -> None:
     """Refuse a body of another type than the path says, or whose parts are no objects."""
     what = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
     for part in ("metadata", "spec", "status"):
@@ -133,7 +133,7 @@ def check_type(kind: Kind, obj: Mapping[str, Any]) -> None:
         )
 
 
-def prepare_update(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
+def prepare_update(kind: ApiKind, old: Json, new: Json, subresource: str) -> Json:
     """The new version with everything put back that this path may not change.
 
     Through ``status`` only the status changes (and labels where the kind allows it); through the object itself the
@@ -168,7 +168,7 @@ def prepare_update(kind: Kind, old: Json, new: Json, subresource: str) -> Json:
     return updated
 
 
-def _check_premises(kind: Kind, before: Json, after: Json) -> None:
+def _check_premises(kind: ApiKind, before: Json, after: Json) -> None:
     name = before["name"]
     if after.get("uid") not in (None, "", before["uid"]):
         raise conflict(
@@ -187,7 +187,7 @@ def _with_labels(before: Json, after: Json) -> Json:
     return merged
 
 
-def _check_immutable(kind: Kind, old: Json, new: Json) -> None:
+def _check_immutable(kind: ApiKind, old: Json, new: Json) -> None:
     problems = [
         (".".join(path), "Invalid value: field is immutable")
         for path in kind.immutable
@@ -197,7 +197,7 @@ def _check_immutable(kind: Kind, old: Json, new: Json) -> None:
         raise invalid(kind, old["metadata"]["name"], problems)
 
 
-def _body(kind: Kind, obj: Json) -> Json:
+def _body(kind: ApiKind, obj: Json) -> Json:
     """What ``generation`` counts the changes of; a custom resource without a status path has its status in it."""
     aside = ("metadata", "status") if kind.has_status else ("metadata",)
     return {part: value for part, value in obj.items() if part not in aside}

@@ -22,7 +22,7 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Record:
+class ObjectVersion:
     """One version of one object. It reads like the object it holds."""
 
     __slots__ = ("_encoded", "key", "obj", "revision")
@@ -48,19 +48,19 @@ class Record:
         return body
 
 
-class Event:
+class StoreEvent:
     """One change: what was there before, and what is there now."""
 
     __slots__ = ("_gone", "after", "before", "revision")
 
-    def __init__(self, before: Record | None, after: Record | None, revision: int) -> None:
+    def __init__(self, before: ObjectVersion | None, after: ObjectVersion | None, revision: int) -> None:
         self.before = before
         self.after = after
         self.revision = revision
-        self._gone: Record | None = None
+        self._gone: ObjectVersion | None = None
 
     @property
-    def record(self) -> Record:
+    def record(self) -> ObjectVersion:
         """The object after the change, or as it was last when it is gone."""
         return self.after or self.gone()
 
@@ -69,17 +69,17 @@ class Event:
         """The key of the object that changed."""
         return self.record.key
 
-    def gone(self) -> Record:
+    def gone(self) -> ObjectVersion:
         """The last state, stamped with the revision at which it was left."""
         if self._gone is None:
             before = self.before
             if before is None:
                 raise ValueError("an object that was never there cannot be gone")
             metadata = {**before.obj["metadata"], "resourceVersion": str(self.revision)}
-            self._gone = Record(before.key, {**before.obj, "metadata": metadata}, self.revision)
+            self._gone = ObjectVersion(before.key, {**before.obj, "metadata": metadata}, self.revision)
         return self._gone
 
-    def seen_through(self, selection: Selection) -> tuple[EventType, Record] | None:
+    def seen_through(self, selection: Selection) -> tuple[EventType, ObjectVersion] | None:
         """The event a watcher with that selection gets: an object that leaves the selection is deleted for it."""
         after, before = self.after, self.before
         if selection is EVERYTHING:
@@ -95,7 +95,7 @@ class Log:
 
     def __init__(self, window: int, revision: int) -> None:
         self._window = window
-        self._events: list[Event] = []
+        self._events: list[StoreEvent] = []
         self._dropped = 0
         """How many events lie before the first that is kept; positions count from the beginning of time."""
         self.oldest = revision
@@ -107,7 +107,7 @@ class Log:
         """The position after the last event."""
         return self._dropped + len(self._events)
 
-    def append(self, event: Event) -> None:
+    def append(self, event: StoreEvent) -> None:
         """Add what just happened and wake those who wait for it."""
         self._events.append(event)
         if len(self._events) >= 2 * self._window:
@@ -144,7 +144,7 @@ class Log:
                 high = middle
         return self._dropped + low
 
-    def since(self, position: int) -> list[Event]:
+    def since(self, position: int) -> list[StoreEvent]:
         """All events from a position on."""
         if position < self._dropped:
             raise expired("The resourceVersion for the provided watch is too old.")
@@ -171,18 +171,18 @@ class Watch:
         """Let a ``next`` that waits return with what there is."""
         self._log.wake()
 
-    def pending(self) -> list[tuple[EventType, Record]]:
+    def pending(self) -> list[tuple[EventType, ObjectVersion]]:
         """What happened since the last look; raises 410 when part of it is no longer known."""
         events = self._log.since(self.position)
         self.position += len(events)
         seen = (event.seen_through(self._selection) for event in events)
         return [event for event in seen if event is not None]
 
-    async def next(self, timeout: float | None = None) -> list[tuple[EventType, Record]]:
+    async def next(self, timeout: float | None = None) -> list[tuple[EventType, ObjectVersion]]:
         """The next events, at once if there are any; an empty list when ``timeout`` passes without one."""
         await self._log.changed(self.position, timeout)
         return self.pending()
 
 
-Observer = Callable[[str, Event], None]
+Observer = Callable[[str, StoreEvent], None]
 """Called with the table and each event in it, in the very moment of the write."""

@@ -15,7 +15,7 @@ import jsonpointer
 import yaml
 
 from .errors import APIError, bad_request, unsupported_media_type
-from .kinds import Kind
+from .kinds import ApiKind
 from .objects import Json
 
 JSON_PATCH: Final = "application/json-patch+json"
@@ -53,7 +53,7 @@ _MERGE_SETS: Final = frozenset({"finalizers", "podCIDRs"})
 """Lists of plain values that are merged as sets."""
 
 
-def apply_patch(kind: Kind, media_type: str, patch: Any, obj: Json) -> Json:
+def apply_patch(kind: ApiKind, media_type: str, patch: Any, obj: Json) -> Json:
     """The object after a patch of that media type, already decoded by ``decode_patch``."""
     if media_type == JSON_PATCH:
         return _json_patch(kind, patch, obj)
@@ -63,7 +63,7 @@ def apply_patch(kind: Kind, media_type: str, patch: Any, obj: Json) -> Json:
     return result
 
 
-def decode_patch(kind: Kind, media_type: str, body: bytes, decode: Any) -> Any:
+def decode_patch(kind: ApiKind, media_type: str, body: bytes, decode: Any) -> Any:
     """A patch's body; refuses media types that this kind does not take."""
     accepted = tuple(m for m in _ALL if not (kind.custom and m == STRATEGIC_PATCH))
     if media_type not in accepted:
@@ -74,7 +74,7 @@ def decode_patch(kind: Kind, media_type: str, body: bytes, decode: Any) -> Any:
         raise bad_request(f"error decoding patch: {error}") from error
 
 
-def _json_patch(kind: Kind, patch: Any, obj: Json) -> Json:
+def _json_patch(kind: ApiKind, patch: Any, obj: Json) -> Json:
     try:
         result = jsonpatch.apply_patch(obj, patch)
     except jsonpatch.JsonPatchTestFailed as error:

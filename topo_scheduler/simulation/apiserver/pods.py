@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from .deletion import DeleteOptions, check_preconditions, delete_options
 from .errors import APIError, bad_request, conflict, forbidden, internal, not_found, success, too_many_requests
-from .kinds import Kind
-from .log import Record
+from .kinds import ApiKind
+from .log import ObjectVersion
 from .objects import Json, changed, condition, is_deleting, is_finished, spec, status, timestamp, with_condition
 from .selectors import Selection, from_label_selector, matches_labels
 from .store import Store
@@ -37,7 +37,7 @@ def bind(store: Store, namespace: str, name: str, binding: Json, *, dry_run: boo
     return {**success(), "code": 201}
 
 
-def _check_premises(kind: Kind, pod: Record, metadata: Json) -> None:
+def _check_premises(kind: ApiKind, pod: ObjectVersion, metadata: Json) -> None:
     for part, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         wanted, found = metadata.get(part), pod["metadata"][part]
         if wanted and wanted != found:
@@ -86,7 +86,7 @@ def evict(store: Store, namespace: str, name: str, eviction: Json, *, dry_run: b
     return {**success(), "code": 201}
 
 
-def _spend_budget(store: Store, pod: Record, options: DeleteOptions) -> None:
+def _spend_budget(store: Store, pod: ObjectVersion, options: DeleteOptions) -> None:
     budgets = [
         budget
         for budget in store.list(PDB, Selection(pod.key.namespace))
@@ -110,7 +110,7 @@ def _is_ready(pod: Json) -> bool:
     return (condition(pod, "Ready") or {}).get("status") == "True"
 
 
-def _spares_unready(budget: Record) -> bool:
+def _spares_unready(budget: ObjectVersion) -> bool:
     """Whether a pod that isn't ready may go without asking the budget."""
     if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
@@ -118,7 +118,7 @@ def _spares_unready(budget: Record) -> bool:
     return bool(state.get("currentHealthy", 0) >= state.get("desiredHealthy", 0) > 0)
 
 
-def _check_budget(budget: Record) -> None:
+def _check_budget(budget: ObjectVersion) -> None:
     name, state = budget.key.name, status(budget.obj)
     if state.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         message = f"The disruption budget {name} is still being processed by the server."
@@ -142,7 +142,7 @@ def _spent(budget: Json, pod: str, moment: str) -> Json:
     return changed(budget, "status", disruptionsAllowed=state["disruptionsAllowed"] - 1, disruptedPods=disrupted)
 
 
-def _mark_disrupted(store: Store, pod: Record) -> None:
+def _mark_disrupted(store: Store, pod: ObjectVersion) -> None:
     target = {
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting", "lastProbeTime": None,

@@ -7,10 +7,10 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from .call import Answer, Call
+from .call import Call, ServerResponse
 from .encoding import decode, encode
 from .errors import APIError, bad_request, expired, too_large_version
-from .log import Record
+from .log import ObjectVersion
 from .objects import Json, Key
 from .requests import is_true
 from .scale import scale_of
@@ -25,18 +25,18 @@ _LAST_BOOKMARK: Final = 2.0
 """A bookmark is sent so many seconds before a stream ends, as on a real server."""
 
 
-def get(call: Call) -> Answer:
+def get(call: Call) -> ServerResponse:
     """One object."""
     kind = call.kind()
     record = call.store.get(kind, *call.place(kind))
     if call.info.subresource == "log":
-        return Answer(_log_of(record), media_type="text/plain")
+        return ServerResponse(_log_of(record), media_type="text/plain")
     if call.info.subresource == "scale":
-        return Answer(encode(scale_of(record.obj)))
+        return ServerResponse(encode(scale_of(record.obj)))
     return call.answer(kind, record)
 
 
-def _log_of(pod: Record) -> bytes:
+def _log_of(pod: ObjectVersion) -> bytes:
     node = pod["spec"].get("nodeName") or "no node"
     return f"{pod.key} is simulated on {node}: {(pod.get('status') or {}).get('phase')}\n".encode()
 
@@ -44,7 +44,7 @@ def _log_of(pod: Record) -> bytes:
 # Lists
 
 
-def list_objects(call: Call) -> Answer:
+def list_objects(call: Call) -> ServerResponse:
     """All objects, or a page of them, as they were at one revision."""
     kind, query = call.kind(), call.query
     selection, limit = call.selection(kind), _number(query, "limit") or 0
@@ -64,7 +64,7 @@ def list_objects(call: Call) -> Answer:
         metadata["continue"] = _token(page.revision, page.last)
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-    return Answer(call.encoder(kind).many(page.records, metadata))
+    return ServerResponse(call.encoder(kind).many(page.records, metadata))
 
 
 def _exact_revision(query: Mapping[str, str], limit: int) -> int | None:

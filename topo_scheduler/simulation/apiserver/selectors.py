@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from .errors import bad_request
-from .kinds import Kind, Path
+from .kinds import ApiKind, Path
 from .objects import Json, Key, dig
 
 Operator = Literal["in", "notin", "exists", "!"]
 
 
-class Requirement(NamedTuple):
+class LabelClause(NamedTuple):
     """One clause of a label selector; equality is a set of one."""
 
     key: str
@@ -47,19 +47,19 @@ _ABSENT: dict[Path, str] = {
 }
 
 
-def parse_labels(text: str) -> tuple[Requirement, ...]:
+def parse_labels(text: str) -> tuple[LabelClause, ...]:
     """A label selector as the query string has it."""
     return tuple(_parse_clause(clause.strip()) for clause in _CLAUSES.split(text)) if text.strip() else ()
 
 
-def _parse_clause(clause: str) -> Requirement:
+def _parse_clause(clause: str) -> LabelClause:
     if found := _SET.match(clause):
         values = frozenset(value.strip() for value in found["values"].split(","))
-        requirement = Requirement(found["key"], "in" if found["op"] == "in" else "notin", values)
+        requirement = LabelClause(found["key"], "in" if found["op"] == "in" else "notin", values)
     elif found := _EQUALITY.match(clause):
-        requirement = Requirement(found["key"], "notin" if found["op"] == "!=" else "in", frozenset([found["value"]]))
+        requirement = LabelClause(found["key"], "notin" if found["op"] == "!=" else "in", frozenset([found["value"]]))
     elif found := _EXISTS.match(clause):
-        requirement = Requirement(found["key"], "!" if found["op"] else "exists")
+        requirement = LabelClause(found["key"], "!" if found["op"] else "exists")
     else:
         raise bad_request(f"unable to parse requirement: {clause!r}")
     if not _KEY.match(requirement.key):
@@ -67,15 +67,15 @@ def _parse_clause(clause: str) -> Requirement:
     return requirement
 
 
-def from_label_selector(selector: Mapping[str, Any] | None) -> tuple[Requirement, ...] | None:
+def from_label_selector(selector: Mapping[str, Any] | None) -> tuple[LabelClause, ...] | None:
     """The selector inside an object; None, which matches nothing, where the object has none."""
     if selector is None:
         return None
     operators: dict[str, Operator] = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
     return (
-        *(Requirement(key, "in", frozenset([value])) for key, value in (selector.get("matchLabels") or {}).items()),
+        *(LabelClause(key, "in", frozenset([value])) for key, value in (selector.get("matchLabels") or {}).items()),
         *(
-            Requirement(clause["key"], operators[clause["operator"]], frozenset(clause.get("values") or ()))
+            LabelClause(clause["key"], operators[clause["operator"]], frozenset(clause.get("values") or ()))
             for clause in selector.get("matchExpressions") or ()
         ),
     )
@@ -90,7 +90,7 @@ def selector_text(selector: Mapping[str, Any] | None) -> str:
     )
 
 
-def matches_labels(requirements: Sequence[Requirement] | None, labels: Mapping[str, str] | None) -> bool:
+def matches_labels(requirements: Sequence[LabelClause] | None, labels: Mapping[str, str] | None) -> bool:
     """Whether every clause holds. A key that is missing satisfies ``notin``, as it does on a real server."""
     if requirements is None:
         return False
@@ -108,7 +108,7 @@ def matches_labels(requirements: Sequence[Requirement] | None, labels: Mapping[s
     return True
 
 
-def parse_fields(text: str, kind: Kind) -> tuple[FieldRequirement, ...]:
+def parse_fields(text: str, kind: ApiKind) -> tuple[FieldRequirement, ...]:
     """A field selector as the query string has it."""
     requirements = []
     for clause in filter(None, (part.strip() for part in text.split(","))):
@@ -146,7 +146,7 @@ class Selection:
     """Which objects of a kind a request means."""
 
     namespace: str = ""
-    labels: tuple[Requirement, ...] = ()
+    labels: tuple[LabelClause, ...] = ()
     fields: tuple[FieldRequirement, ...] = ()
 
     def includes(self, key: Key, obj: Json) -> bool:
@@ -172,6 +172,6 @@ class Selection:
 EVERYTHING = Selection()
 
 
-def select(kind: Kind, namespace: str = "", labels: str = "", fields: str = "") -> Selection:
+def select(kind: ApiKind, namespace: str = "", labels: str = "", fields: str = "") -> Selection:
     """Parse what a request's query says."""
     return Selection(namespace, parse_labels(labels), parse_fields(fields, kind))

@@ -17,7 +17,7 @@ from typing import Final
 from aiohttp import web
 
 from . import handlers, reading
-from .call import Answer, Call
+from .call import Call, ServerResponse
 from .discovery import UNSTORED, discover
 from .encoding import encode
 from .errors import APIError, bad_request, no_such_path
@@ -191,7 +191,9 @@ class EmbeddedAPIServer:
             return None
         return Refuse(504, message=_TOO_LATE)
 
-    async def _outcome(self, request: web.BaseRequest, info: RequestInfo, fault: Fault | None) -> Answer | Stream:
+    async def _outcome(
+        self, request: web.BaseRequest, info: RequestInfo, fault: Fault | None
+    ) -> ServerResponse | Stream:
         """Do what was asked for, or say why not."""
         try:
             if isinstance(fault, Refuse):
@@ -227,19 +229,19 @@ class EmbeddedAPIServer:
             authorize(self.store, user, info)
         return user
 
-    def _answer(self, call: Call) -> Answer:
+    def _answer(self, call: Call) -> ServerResponse:
         info = call.info
         if info.resource:
             known = call.store.kinds.at(info.group, info.version, info.resource)
             if known is None and (info.group, info.resource) not in UNSTORED:
-                return Answer(b"404 page not found\n", 404, "text/plain; charset=utf-8")
+                return ServerResponse(b"404 page not found\n", 404, "text/plain; charset=utf-8")
             return handlers.answer(call)
         if info.path.rstrip("/") in _HEALTH:
-            return Answer(b"ok", media_type="text/plain; charset=utf-8")
+            return ServerResponse(b"ok", media_type="text/plain; charset=utf-8")
         document = discover(info.path, self.store.kinds, call.accept)
         if document is None:
             raise no_such_path()
-        return Answer(encode(document[0]), media_type=document[1])
+        return ServerResponse(encode(document[0]), media_type=document[1])
 
     async def _stream(self, request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": _JSON})
@@ -260,9 +262,9 @@ class EmbeddedAPIServer:
         return response
 
 
-def _error(error: APIError) -> Answer:
+def _error(error: APIError) -> ServerResponse:
     headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
-    return Answer(encode(error.body), error.code, headers=headers)
+    return ServerResponse(encode(error.body), error.code, headers=headers)
 
 
 def _cut(request: web.BaseRequest) -> web.StreamResponse:
@@ -272,7 +274,7 @@ def _cut(request: web.BaseRequest) -> web.StreamResponse:
     return web.Response()
 
 
-async def _truncated(request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+async def _truncated(request: web.BaseRequest, answer: ServerResponse) -> web.StreamResponse:
     """Send half of a body whose length was promised."""
     response = web.StreamResponse(status=answer.code, headers={"Content-Type": answer.media_type})
     response.content_length = len(answer.body)

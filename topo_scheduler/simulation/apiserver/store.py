@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from . import admission, crds
 from .deletion import DeleteOptions, check_preconditions, may_vanish, prepare_delete
 from .errors import already_exists, conflict, invalid, not_found, too_large_version
-from .kinds import Kind, Registry
+from .kinds import ApiKind, Registry
 from .lifecycle import check_type, prepare_create, prepare_update
-from .log import Event, Log, Observer, Record, Watch
+from .log import Log, ObjectVersion, Observer, StoreEvent, Watch
 from .objects import Clock, Json, Key, key_of, timestamp, utc_now
 from .selectors import EVERYTHING, Selection
 
@@ -27,17 +27,17 @@ _BORN_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _BORN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
-class _Table:
+class _KindTable:
     """All objects of one kind, and what happened to them."""
 
     __slots__ = ("items", "keys", "log")
 
     def __init__(self, log: Log) -> None:
-        self.items: dict[Key, Record] = {}
+        self.items: dict[Key, ObjectVersion] = {}
         self.keys: list[Key] = []
         self.log = log
 
-    def put(self, record: Record) -> None:
+    def put(self, record: ObjectVersion) -> None:
         if record.key not in self.items:
             insort(self.keys, record.key)
         self.items[record.key] = record
@@ -51,7 +51,7 @@ class _Table:
 class Page:
     """A part of a list, all of it as it was at one revision."""
 
-    records: list[Record]
+    records: list[ObjectVersion]
     revision: int
     last: Key | None = None
     """Where the next page goes on; None on the last one."""
@@ -71,7 +71,7 @@ class Store:
         self.revision = 1
         self.rng = random.Random(seed)
         self._window = window
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _KindTable] = {}
         self._observers: list[Observer] = []
         self._dependents: dict[str, dict[tuple[str, Key], None]] = {}
         self._by_uid: dict[str, tuple[str, Key]] = {}
@@ -82,21 +82,21 @@ class Store:
 
     # Reading
 
-    def kind(self, kind: Kind | str) -> Kind:
+    def kind(self, kind: ApiKind | str) -> ApiKind:
         """The kind of that id, such as ``pods`` or ``jobs.batch``."""
         return self.kinds[kind] if isinstance(kind, str) else kind
 
-    def _table(self, kind: Kind) -> _Table:
+    def _table(self, kind: ApiKind) -> _KindTable:
         table = self._tables.get(kind.table)
         if table is None:
-            table = self._tables[kind.table] = _Table(Log(self._window, self.revision))
+            table = self._tables[kind.table] = _KindTable(Log(self._window, self.revision))
         return table
 
-    def find(self, kind: Kind | str, name: str, namespace: str = "") -> Record | None:
+    def find(self, kind: ApiKind | str, name: str, namespace: str = "") -> ObjectVersion | None:
         """An object, or None."""
         return self._table(self.kind(kind)).items.get(Key(namespace, name))
 
-    def get(self, kind: Kind | str, name: str, namespace: str = "") -> Record:
+    def get(self, kind: ApiKind | str, name: str, namespace: str = "") -> ObjectVersion:
         """An object; raises 404."""
         kind = self.kind(kind)
         found = self._table(kind).items.get(Key(namespace, name))
@@ -104,13 +104,13 @@ class Store:
             raise not_found(kind, name)
         return found
 
-    def list(self, kind: Kind | str, selection: Selection = EVERYTHING) -> list[Record]:
+    def list(self, kind: ApiKind | str, selection: Selection = EVERYTHING) -> list[ObjectVersion]:
         """All objects a selection means, in the order of their keys."""
         return self.page(kind, selection).records
 
     def page(
         self,
-        kind: Kind | str,
+        kind: ApiKind | str,
         selection: Selection = EVERYTHING,
         *,
         limit: int = 0,
@@ -125,7 +125,7 @@ class Store:
         items, keys = _at(table, revision)
         start = bisect_right(keys, after) if after else bisect_left(keys, Key(selection.namespace, ""))
         stop = bisect_left(keys, Key(selection.namespace + "\0", "")) if selection.namespace else len(keys)
-        records: list[Record] = []
+        records: list[ObjectVersion] = []
         for position in range(start, stop):
             record = items[keys[position]]
             if selection is not EVERYTHING and not selection.includes(record.key, record.obj):
@@ -136,7 +136,7 @@ class Store:
             records.append(record)
         return Page(records, revision)
 
-    def watch(self, kind: Kind | str, since: int | None = None, selection: Selection = EVERYTHING) -> Watch:
+    def watch(self, kind: ApiKind | str, since: int | None = None, selection: Selection = EVERYTHING) -> Watch:
         """Follow a kind from a revision on, or from now; raises 410 if that is too long ago."""
         log = self._table(self.kind(kind)).log
         return Watch(log, log.end if since is None else log.position(since), selection)
@@ -157,7 +157,7 @@ class Store:
         """Whether an object with that uid is there."""
         return uid in self._by_uid
 
-    def by_uid(self, uid: str) -> tuple[str, Record] | None:
+    def by_uid(self, uid: str) -> tuple[str, ObjectVersion] | None:
         """The table and the object with that uid."""
         if (place := self._by_uid.get(uid)) is None:
             return None
@@ -171,7 +171,7 @@ class Store:
 
     # Writing
 
-    def create(self, kind: Kind | str, obj: Json, namespace: str = "", *, dry_run: bool = False) -> Record:
+    def create(self, kind: ApiKind | str, obj: Json, namespace: str = "", *, dry_run: bool = False) -> ObjectVersion:
         """Store a new object; ``namespace`` defaults to the object's own, then to ``default``."""
         kind = self.kind(kind)
         check_type(kind, obj)
@@ -194,14 +194,14 @@ class Store:
 
     def modify(
         self,
-        kind: Kind | str,
+        kind: ApiKind | str,
         name: str,
         namespace: str,
         change: Callable[[Json], Json],
         *,
         subresource: str = "",
         dry_run: bool = False,
-    ) -> Record:
+    ) -> ObjectVersion:
         """Replace an object by ``change`` of it; ``change`` must leave what it is given as it is."""
         kind = self.kind(kind)
         old = self.get(kind, name, namespace)
@@ -214,8 +214,8 @@ class Store:
         return self.write(kind, old, updated, dry_run=dry_run)
 
     def replace(
-        self, kind: Kind | str, obj: Json, *, subresource: str = "", dry_run: bool = False
-    ) -> tuple[Record, bool]:
+        self, kind: ApiKind | str, obj: Json, *, subresource: str = "", dry_run: bool = False
+    ) -> tuple[ObjectVersion, bool]:
         """Put a whole object, as HTTP's PUT does; also tells whether it was created by that."""
         kind, (namespace, name) = self.kind(kind), key_of(obj)
         if kind.put_creates and self.find(kind, name, namespace) is None:
@@ -228,22 +228,22 @@ class Store:
         filled = obj if subresource else admission.default(kind, obj)
         return self.modify(kind, name, namespace, lambda _: filled, subresource=subresource, dry_run=dry_run), False
 
-    def write(self, kind: Kind, old: Record, new: Json, *, dry_run: bool = False) -> Record:
+    def write(self, kind: ApiKind, old: ObjectVersion, new: Json, *, dry_run: bool = False) -> ObjectVersion:
         """Store a version that the rules of its path already passed."""
         if new == old.obj:
             return old
         if may_vanish(new):
             self.remove(kind, old, dry_run=dry_run)
-            return Record(old.key, new, old.revision)
+            return ObjectVersion(old.key, new, old.revision)
         return self._commit(kind, old, new, dry_run=dry_run)
 
     def delete(
         self,
-        kind: Kind | str,
+        kind: ApiKind | str,
         name: str,
         namespace: str = "",
         options: DeleteOptions = _AS_USUAL,
-    ) -> tuple[Record, bool]:
+    ) -> tuple[ObjectVersion, bool]:
         """Ask for an object's deletion; also tells whether it is gone already."""
         kind = self.kind(kind)
         kind = self.kinds[kind.table]
@@ -258,7 +258,7 @@ class Store:
             return old, False
         return self.remove(kind, old, dry_run=options.dry_run), True
 
-    def remove(self, kind: Kind, record: Record, *, dry_run: bool = False) -> Record:
+    def remove(self, kind: ApiKind, record: ObjectVersion, *, dry_run: bool = False) -> ObjectVersion:
         """Take an object away, whatever it says about that itself; returns its last state."""
         if dry_run:
             return record
@@ -267,25 +267,25 @@ class Store:
             raise conflict(kind, record.key.name)
         self.revision += 1
         table.drop(record.key)
-        event = Event(record, None, self.revision)
+        event = StoreEvent(record, None, self.revision)
         self._index(kind, event)
         self._announce(kind, table, event)
         return event.gone()
 
-    def _commit(self, kind: Kind, old: Record | None, new: Json, *, dry_run: bool) -> Record:
+    def _commit(self, kind: ApiKind, old: ObjectVersion | None, new: Json, *, dry_run: bool) -> ObjectVersion:
         if dry_run:
-            return Record(key_of(new), new, self.revision)
+            return ObjectVersion(key_of(new), new, self.revision)
         self.revision += 1
         obj = {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.revision)}}
-        record = Record(key_of(obj), obj, self.revision)
+        record = ObjectVersion(key_of(obj), obj, self.revision)
         table = self._table(kind)
         table.put(record)
-        event = Event(old, record, self.revision)
+        event = StoreEvent(old, record, self.revision)
         self._index(kind, event)
         self._announce(kind, table, event)
         return record
 
-    def _index(self, kind: Kind, event: Event) -> None:
+    def _index(self, kind: ApiKind, event: StoreEvent) -> None:
         """Keep who depends on whom, and who exists."""
         before = _owners(event.before)
         after = _owners(event.after)
@@ -304,14 +304,14 @@ class Store:
         for uid in after - before:
             self._dependents.setdefault(uid, {})[entry] = None
 
-    def _announce(self, kind: Kind, table: _Table, event: Event) -> None:
+    def _announce(self, kind: ApiKind, table: _KindTable, event: StoreEvent) -> None:
         table.log.append(event)
         if kind.id == crds.ID:
             self._serve(event)
         for observer in self._observers:
             observer(kind.table, event)
 
-    def _serve(self, event: Event) -> None:
+    def _serve(self, event: StoreEvent) -> None:
         """Let the kinds follow the CustomResourceDefinitions."""
         name = event.record["metadata"]["name"]
         if event.after is None:
@@ -325,7 +325,7 @@ class Store:
                 self.kinds.add(kind)
 
 
-def _at(table: _Table, revision: int) -> tuple[dict[Key, Record], list[Key]]:
+def _at(table: _KindTable, revision: int) -> tuple[dict[Key, ObjectVersion], list[Key]]:
     """The table as it was: what happened since is undone, newest first."""
     if not (later := table.log.since(table.log.position(revision))):
         return table.items, table.keys
@@ -338,7 +338,7 @@ def _at(table: _Table, revision: int) -> tuple[dict[Key, Record], list[Key]]:
     return items, sorted(items)
 
 
-def _owners(record: Record | None) -> frozenset[str]:
+def _owners(record: ObjectVersion | None) -> frozenset[str]:
     refs: Iterable[Json] = record["metadata"].get("ownerReferences", ()) if record else ()
     return frozenset(ref["uid"] for ref in refs)
 

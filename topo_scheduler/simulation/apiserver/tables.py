@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from .kinds import Kind
+from .kinds import ApiKind
 from .objects import Json, condition, dig, is_deleting, meta, parse_timestamp, spec, status
 
 Cell = Callable[[Json, datetime], Any]
@@ -36,7 +36,7 @@ class Column:
         }  # fmt: skip
 
 
-def columns(kind: Kind) -> Sequence[Column]:
+def columns(kind: ApiKind) -> Sequence[Column]:
     """The columns of a kind."""
     if kind.printed:
         return (NAME, *(_printed(column) for column in kind.printed))

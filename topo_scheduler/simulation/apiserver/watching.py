@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .encoding import Encoder, error_line
 from .errors import APIError, expired
 from .faults import BreakWatch
-from .log import Record, Watch
+from .log import ObjectVersion, Watch
 
 _CHUNK = 500
 """Initial events written at a time: encoding 500 pods takes a few milliseconds."""
@@ -40,7 +40,7 @@ class Stream:
     """How far the store has come."""
     bookmark_seconds: float = float("inf")
     """How long it may be quiet before a bookmark is due."""
-    initial: Sequence[Record] = ()
+    initial: Sequence[ObjectVersion] = ()
     initial_end: int | None = None
     """The revision to announce once the initial events are sent; None announces nothing."""
     error: APIError | None = None

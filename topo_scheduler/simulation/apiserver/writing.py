@@ -7,19 +7,19 @@ from typing import Final
 
 from . import pods, scale
 from .admission import default
-from .call import Answer, Call
+from .call import Call, ServerResponse
 from .deletion import DeleteOptions, delete_options
 from .discovery import UNSTORED
 from .encoding import decode, encode
 from .errors import APIError, bad_request, method_not_allowed, success
-from .log import Record
+from .log import ObjectVersion
 from .objects import Json, changed, meta, timestamp
 from .patch import APPLY_PATCH, apply_patch, decode_patch
 from .rbac import User, allowed, service_account
 from .requests import RequestInfo
 
 
-def create(call: Call) -> Answer:
+def create(call: Call) -> ServerResponse:
     """A new object, or what a POST to a subresource does."""
     info, subresource = call.info, call.info.subresource
     if (info.group, info.resource) in UNSTORED:
@@ -31,18 +31,18 @@ def create(call: Call) -> Answer:
     action = _POSTS.get(subresource)
     if action is None:
         raise method_not_allowed("create", kind.id)
-    return Answer(encode(action(call)), 201)
+    return ServerResponse(encode(action(call)), 201)
 
 
 def _bind(call: Call) -> Json:
     return pods.bind(call.store, call.info.namespace, call.info.name, call.object(), dry_run=call.dry_run)
 
 
-def _bind_by_body(call: Call) -> Answer:
+def _bind_by_body(call: Call) -> ServerResponse:
     """The older path for bindings, with the pod's name in the body alone."""
     body = call.object()
     name = meta(body).get("name") or ""
-    return Answer(encode(pods.bind(call.store, call.info.namespace, name, body, dry_run=call.dry_run)), 201)
+    return ServerResponse(encode(pods.bind(call.store, call.info.namespace, name, body, dry_run=call.dry_run)), 201)
 
 
 def _evict(call: Call) -> Json:
@@ -65,7 +65,7 @@ def _issue_token(call: Call) -> Json:
 _POSTS: Final[Mapping[str, Callable[[Call], Json]]] = {"binding": _bind, "eviction": _evict, "token": _issue_token}
 
 
-def _review(call: Call) -> Answer:
+def _review(call: Call) -> ServerResponse:
     """May this user do that?"""
     body = call.object()
     asked, path = body.get("spec") or {}, (body.get("spec") or {}).get("nonResourceAttributes") or {}
@@ -77,10 +77,10 @@ def _review(call: Call) -> Answer:
         about.get("verb") or path.get("verb") or "", path.get("path", ""), about.get("group", ""), "",
         about.get("resource", ""), about.get("subresource", ""), about.get("namespace", ""), about.get("name", ""),
     )  # fmt: skip
-    return Answer(encode({**body, "status": {"allowed": allowed(call.store, user, info)}}), 201)
+    return ServerResponse(encode({**body, "status": {"allowed": allowed(call.store, user, info)}}), 201)
 
 
-def update(call: Call) -> Answer:
+def update(call: Call) -> ServerResponse:
     """A whole object in the place of another."""
     kind, info, body = call.kind(), call.info, call.object()
     name = meta(body).get("name")
@@ -97,7 +97,7 @@ def update(call: Call) -> Answer:
     return call.answer(kind, record, 201 if created else 200)
 
 
-def _rescale(call: Call, change: Callable[[Json], Json]) -> Answer:
+def _rescale(call: Call, change: Callable[[Json], Json]) -> ServerResponse:
     """Write a workload through its scale."""
 
     def rescaled(obj: Json) -> Json:
@@ -105,10 +105,10 @@ def _rescale(call: Call, change: Callable[[Json], Json]) -> Answer:
 
     kind = call.kind()
     record = call.store.modify(kind, *call.place(kind), rescaled, dry_run=call.dry_run)
-    return Answer(encode(scale.scale_of(record.obj)))
+    return ServerResponse(encode(scale.scale_of(record.obj)))
 
 
-def _finalize(call: Call, body: Json) -> Record:
+def _finalize(call: Call, body: Json) -> ObjectVersion:
     """Take finalizers off a namespace; without any, a terminating one goes."""
     store, kind = call.store, call.store.kind("namespaces")
     old = store.get(kind, call.info.name)
@@ -118,7 +118,7 @@ def _finalize(call: Call, body: Json) -> Record:
     return store.write(kind, old, new, dry_run=call.dry_run)
 
 
-def patch(call: Call) -> Answer:
+def patch(call: Call) -> ServerResponse:
     """Part of an object changed; server-side apply creates what is not there."""
     kind, info, store = call.kind(), call.info, call.store
     media_type = call.content_type.partition(";")[0].strip()
@@ -144,23 +144,23 @@ def patch(call: Call) -> Answer:
     return call.answer(kind, store.modify(kind, *place, patched, subresource=info.subresource, dry_run=dry_run))
 
 
-def delete(call: Call) -> Answer:
+def delete(call: Call) -> ServerResponse:
     """Ask for an object's deletion."""
     kind, info = call.kind(), call.info
     record, gone = call.store.delete(kind, *call.place(kind), _delete_options(call))
     if not gone or kind.returns_deleted:
         return call.answer(kind, record)
     details = {"name": info.name, "group": kind.group, "kind": kind.plural, "uid": record["metadata"]["uid"]}
-    return Answer(encode(success(**{name: value for name, value in details.items() if value})))
+    return ServerResponse(encode(success(**{name: value for name, value in details.items() if value})))
 
 
-def delete_collection(call: Call) -> Answer:
+def delete_collection(call: Call) -> ServerResponse:
     """Ask for the deletion of everything selected."""
     kind, options = call.kind(), _delete_options(call)
     records = call.store.list(kind, call.selection(kind))
     for record in records:
         call.store.delete(kind, record.key.name, record.key.namespace, options)
-    return Answer(call.encoder(kind).many(records, {"resourceVersion": str(call.store.revision)}))
+    return ServerResponse(call.encoder(kind).many(records, {"resourceVersion": str(call.store.revision)}))
 
 
 def _delete_options(call: Call) -> DeleteOptions:

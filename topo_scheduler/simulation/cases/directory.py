@@ -10,7 +10,7 @@ from topo_scheduler.api.annotations import GANG_NAME
 from topo_scheduler.api.config import CONFIG_KINDS, CONFIG_MAP, ConfigError, TopologySpec, load_configuration
 from topo_scheduler.api.groups import PLUGINS_LABEL, SIGS_LABEL, VOLCANO_ANNOTATIONS, GroupApi, PodGroupObject
 from topo_scheduler.api.labels import GPU_RESOURCES
-from topo_scheduler.api.objects import Budget, Container, Job, Node, OwnerReference, PartialObject, Pod
+from topo_scheduler.api.objects import Container, DisruptionBudget, Job, Node, OwnerReference, PartialObject, Pod
 from topo_scheduler.api.process import API_VERSION
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.kube.resources import (
@@ -94,7 +94,7 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
         running,
         owners_of(running, (one for listed in kinds.values() for one in listed)),
         groups_of(kinds.get("PodGroup", ())),
-        tuple(convert(one, Budget) for one in kinds.get("PodDisruptionBudget", ())),
+        tuple(convert(one, DisruptionBudget) for one in kinds.get("PodDisruptionBudget", ())),
         tuple(convert(one, PartialObject, namespaced=False) for one in kinds.get("Namespace", ())),
         _topology(one for kind in (*CONFIG_KINDS, "ConfigMap") for one in kinds.get(kind, ())),
         stored,

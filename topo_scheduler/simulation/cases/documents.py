@@ -27,11 +27,11 @@ MISUSED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowEr
 """What the constructors of PyYAML raise, beside their own errors, of scalars that are not what they look like."""
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _DocumentLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Leaves timestamps as they are written."""
 
 
-_Loader.yaml_implicit_resolvers = {
+_DocumentLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
@@ -139,7 +139,7 @@ def read_documents(path: Path) -> list[Document]:
         except ValueError as error:  # a number of thousands of digits
             raise wrong(path, 1, f"not valid JSON: {error}", _REMEDY) from error
         else:
-            return list(_flat(path, whole, _Lines(text)))
+            return list(_flat(path, whole, _ItemLines(text)))
         if path.suffix == ".json":
             raise wrong(path, json_error.lineno, f"not valid JSON: {json_error.msg}", _REMEDY) from json_error
     return list(_yaml_documents(path, text))
@@ -148,7 +148,7 @@ def read_documents(path: Path) -> list[Document]:
 def _yaml_documents(path: Path, text: str) -> Iterator[Document]:
     line = 1
     try:
-        loader = _Loader(text)
+        loader = _DocumentLoader(text)
         try:
             while loader.check_node():
                 node = loader.get_node()
@@ -173,11 +173,11 @@ def _yaml_documents(path: Path, text: str) -> Iterator[Document]:
 
 def composed(path: Path) -> yaml.Node | None:
     """Return the nodes of a file of one document that `read_documents` has read: they know their lines."""
-    node: yaml.Node | None = yaml.compose(read_text(path), Loader=_Loader)
+    node: yaml.Node | None = yaml.compose(read_text(path), Loader=_DocumentLoader)
     return node
 
 
-class _Lines:
+class _ItemLines:
     """Finds the items of a list in JSON; only asked when lines are shown, so it looks for their names."""
 
     def __init__(self, text: str) -> None:
@@ -205,7 +205,7 @@ def _lines_of(node: yaml.Node) -> list[int]:
     return []
 
 
-def _flat(path: Path, obj: object, lines: _Lines | list[int], line: int = 1) -> Iterator[Document]:
+def _flat(path: Path, obj: object, lines: _ItemLines | list[int], line: int = 1) -> Iterator[Document]:
     if obj is None:
         return
     if not isinstance(obj, dict):
@@ -215,14 +215,14 @@ def _flat(path: Path, obj: object, lines: _Lines | list[int], line: int = 1) -> 
     if isinstance(items, list) and (not obj.get("kind") or str(obj["kind"]).endswith("List")):
         kind = str(obj.get("kind") or "").removesuffix("List")
         for number, item in enumerate(items):
-            at = lines.of(item) if isinstance(lines, _Lines) else [*lines[number : number + 1], line][0]
+            at = lines.of(item) if isinstance(lines, _ItemLines) else [*lines[number : number + 1], line][0]
             if not isinstance(item, dict):
                 raise wrong(path, at, f"items[{number}] is {_described(item)}", _REMEDY)
             if kind and not item.get("kind"):  # items of a raw list carry no kind
                 item = {"apiVersion": obj.get("apiVersion"), "kind": kind, **item}
             yield from _flat(path, item, [], at)  # lists may hold lists
         return
-    if isinstance(lines, _Lines):
+    if isinstance(lines, _ItemLines):
         line = lines.of(obj)
     yield Document(obj, path, line)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from topo_scheduler.api.annotations import MAX_GANG
 from topo_scheduler.api.groups import JOBSET_JOB_INDEX, JOBSET_NAME
-from topo_scheduler.simulation.apiserver import APIError, Event, Key, Store
+from topo_scheduler.simulation.apiserver import APIError, Key, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.objects import Json, controller_of
 from topo_scheduler.simulation.cases.documents import MISUSED, Document
 from topo_scheduler.simulation.cases.model import CaseError
@@ -99,7 +99,7 @@ class Expander:
             self._store.create("namespaces", {"metadata": {"name": namespace}})
         self._store.create(table, obj)
 
-    def _notice(self, table: str, event: Event) -> None:
+    def _notice(self, table: str, event: StoreEvent) -> None:
         if table == "pods" and event.before is None:
             self._made.append(event.key)
         for number, controller in enumerate(_CONTROLLERS):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from topo_scheduler.api.config import TopologySpec
-from topo_scheduler.api.objects import Budget, Job, Node, PartialObject, Pod
+from topo_scheduler.api.objects import DisruptionBudget, Job, Node, PartialObject, Pod
 from topo_scheduler.state.groups import PodGroup
 
 LIVE: Final = "live"
@@ -34,7 +34,7 @@ class ClusterCase:
     pods: tuple[Pod, ...] = ()
     owners: dict[str, Job | PartialObject] = field(default_factory=dict)
     groups: tuple[PodGroup, ...] = ()
-    budgets: tuple[Budget, ...] = ()
+    budgets: tuple[DisruptionBudget, ...] = ()
     namespaces: tuple[PartialObject, ...] = ()
     topology: TopologySpec | None = None
     storage: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)

@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 
 from topo_scheduler.api.config import TopologySpec
-from topo_scheduler.api.objects import Budget, Job, Node, ObjectMeta, OwnerReference, PartialObject, Pod
+from topo_scheduler.api.objects import DisruptionBudget, Job, Node, ObjectMeta, OwnerReference, PartialObject, Pod
 from topo_scheduler.observability.segments import LINES, RecordError
 from topo_scheduler.recording.calls import decode_arguments
-from topo_scheduler.recording.lines import TERM, Header, Line, RecordedOwner, decode_lineage
+from topo_scheduler.recording.lines import TERM, Header, RecordedOwner, RecordLine, decode_lineage
 from topo_scheduler.recording.reading import read_segments
 from topo_scheduler.simulation.cases.directory import above_of, together
 from topo_scheduler.simulation.cases.making import seconds_of
@@ -65,7 +65,7 @@ class _Told:
     pods: dict[str, _Seen] = field(default_factory=dict)
     groups: dict[str, PodGroup] = field(default_factory=dict)
     namespaces: dict[str, PartialObject] = field(default_factory=dict)
-    budgets: dict[str, Budget] = field(default_factory=dict)
+    budgets: dict[str, DisruptionBudget] = field(default_factory=dict)
     storage: dict[str, dict[str, Any]] = field(default_factory=dict)
     owners: dict[str, Job | PartialObject] = field(default_factory=dict)
     began: float | None = None
@@ -96,7 +96,7 @@ def read_record(folder: Path) -> tuple[ClusterCase, WorkloadCase]:
     return _cluster(folder, told), _workload(folder, told)
 
 
-def _lines(folder: Path) -> Iterator[tuple[Header, Line]]:
+def _lines(folder: Path) -> Iterator[tuple[Header, RecordLine]]:
     begun = False
     try:
         for segment in read_segments(folder):

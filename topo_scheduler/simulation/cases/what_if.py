@@ -15,7 +15,7 @@ from msgspec import structs
 
 from topo_scheduler.api.labels import GPU_RESOURCES, network_families
 from topo_scheduler.api.objects import Node, ObjectMeta
-from topo_scheduler.api.process import Fabric
+from topo_scheduler.api.process import FabricSettings
 from topo_scheduler.simulation.cases.documents import SUFFIXES, read_documents, read_folder
 from topo_scheduler.simulation.cases.making import HOSTNAME
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
@@ -71,7 +71,7 @@ def what_if(change: str, cluster: ClusterCase, workload: WorkloadCase) -> tuple[
 def place_of(node: Node) -> tuple[tuple[str, str], ...]:
     """Return the label and the value of each level of a node's place in the network, the outermost first."""
     labels = node.metadata.labels
-    for family in network_families(Fabric().families):
+    for family in network_families(FabricSettings().families):
         if family.applies(labels):
             keys = (family.keys[level] for level in _LEVELS if level in family.keys)
             return tuple((key, labels[key]) for key in keys if key in labels)

@@ -13,7 +13,7 @@ from typing import Final
 from topo_scheduler.simulation.apiserver import Store
 
 from . import deployment, disruption, garbage, job, nodes, replicaset, statefulset, volumes
-from .runtime import Controller, Plan, Runner
+from .runtime import Controller, ControllerPlan, ControllerRunner
 
 ALL: Final[tuple[Controller, ...]] = (
     garbage.NAMESPACES,
@@ -31,9 +31,9 @@ ALL: Final[tuple[Controller, ...]] = (
 )
 
 
-def controllers(store: Store, *, garbage_pause_seconds: float = 0.0) -> Runner:
+def controllers(store: Store, *, garbage_pause_seconds: float = 0.0) -> ControllerRunner:
     """All controllers, ready to be started; the garbage collector pauses between two dependents of one owner."""
-    return Runner(store, [*ALL[:-1], garbage.collector(garbage_pause_seconds)])
+    return ControllerRunner(store, [*ALL[:-1], garbage.collector(garbage_pause_seconds)])
 
 
-__all__ = ["ALL", "Controller", "Plan", "Runner", "controllers"]
+__all__ = ["ALL", "Controller", "ControllerPlan", "ControllerRunner", "controllers"]

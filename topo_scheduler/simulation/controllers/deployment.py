@@ -6,7 +6,7 @@ import hashlib
 from datetime import datetime
 from typing import Final
 
-from topo_scheduler.simulation.apiserver import Key, Record, Store
+from topo_scheduler.simulation.apiserver import Key, ObjectVersion, Store
 from topo_scheduler.simulation.apiserver.encoding import encode
 from topo_scheduler.simulation.apiserver.objects import Json, changed, is_deleting, meta, status, with_condition
 
@@ -25,7 +25,7 @@ def template_hash(template: Json) -> str:
     return "".join(_SAFE[byte % len(_SAFE)] for byte in digest[:10])
 
 
-def replica_set_of(deployment: Record, revision: int) -> Json:
+def replica_set_of(deployment: ObjectVersion, revision: int) -> Json:
     """The ReplicaSet for the deployment's present template."""
     spec = deployment["spec"]
     mark = {_HASH: template_hash(spec["template"])}
@@ -47,7 +47,9 @@ def replica_set_of(deployment: Record, revision: int) -> Json:
     }
 
 
-def status_of(deployment: Record, current: Record | None, replica_sets: list[Record], moment: datetime) -> Json:
+def status_of(
+    deployment: ObjectVersion, current: ObjectVersion | None, replica_sets: list[ObjectVersion], moment: datetime
+) -> Json:
     """What a deployment reports of its ReplicaSets."""
 
     def total(field: str) -> int:
@@ -91,7 +93,7 @@ def _reconcile(store: Store, key: Key) -> float | None:
     return None
 
 
-def _scale(store: Store, replica_set: Record, replicas: int) -> None:
+def _scale(store: Store, replica_set: ObjectVersion, replicas: int) -> None:
     if replica_set["spec"]["replicas"] != replicas:
         store.modify(REPLICA_SETS, *replica_set.key.address, lambda obj: changed(obj, "spec", replicas=replicas))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-from topo_scheduler.simulation.apiserver import Event, Key, Record, Store
+from topo_scheduler.simulation.apiserver import Key, ObjectVersion, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.objects import (
     Json,
     controller_of,
@@ -27,7 +27,7 @@ _FORGET: Final = timedelta(minutes=2)
 """How long an eviction that was granted is remembered though the pod is still there."""
 
 
-def status_of(budget: Record, pods: list[Record], scale: int, moment: datetime) -> Json:
+def status_of(budget: ObjectVersion, pods: list[ObjectVersion], scale: int, moment: datetime) -> Json:
     """The status of a budget, given the pods it selects and how many there should be."""
     granted = _still_granted(budget, pods, moment)
     healthy = sum(is_ready(pod) and not is_deleting(pod.obj) and pod.key.name not in granted for pod in pods)
@@ -52,17 +52,17 @@ def status_of(budget: Record, pods: list[Record], scale: int, moment: datetime) 
     }
 
 
-def _still_granted(budget: Record, pods: list[Record], moment: datetime) -> dict[str, str]:
+def _still_granted(budget: ObjectVersion, pods: list[ObjectVersion], moment: datetime) -> dict[str, str]:
     there = {pod.key.name for pod in pods if not is_deleting(pod.obj)}
     granted: dict[str, str] = status(budget.obj).get("disruptedPods") or {}
     return {n: at for n, at in granted.items() if n in there and moment - parse_timestamp(at) < _FORGET}
 
 
-def _needs_scale(budget: Record) -> bool:
+def _needs_scale(budget: ObjectVersion) -> bool:
     return "maxUnavailable" in spec(budget.obj) or isinstance(spec(budget.obj).get("minAvailable"), str)
 
 
-def _desired(budget: Record, expected: int) -> int:
+def _desired(budget: ObjectVersion, expected: int) -> int:
     body = spec(budget.obj)
     if "maxUnavailable" in body:
         return max(expected - _share(body["maxUnavailable"], expected), 0)
@@ -74,7 +74,7 @@ def _share(value: int | str, whole: int) -> int:
     return -(-int(value.rstrip("%")) * whole // 100) if isinstance(value, str) else int(value)
 
 
-def _scale(store: Store, pods: list[Record]) -> int:
+def _scale(store: Store, pods: list[ObjectVersion]) -> int:
     """How many pods the controllers of these pods want to have."""
     owners = {owner["uid"]: owner for pod in pods if (owner := controller_of(pod.obj))}
     total = sum(controller_of(pod.obj) is None for pod in pods)
@@ -85,7 +85,7 @@ def _scale(store: Store, pods: list[Record]) -> int:
     return total
 
 
-def _concerns(store: Store, table: str, event: Event) -> Iterable[Key]:
+def _concerns(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
     if table == PDB:
         yield event.key
     elif table == "pods":

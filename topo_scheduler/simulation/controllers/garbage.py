@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from topo_scheduler.simulation.apiserver import Event, Json, Key, Record, Store
+from topo_scheduler.simulation.apiserver import Json, Key, ObjectVersion, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.objects import changed, is_deleting
 from topo_scheduler.simulation.apiserver.selectors import Selection
@@ -19,7 +19,7 @@ _UID: Final = "uid"
 """Owners are known by their uid here: the key's namespace says so, and its name is the uid."""
 
 
-def _orphaned(store: Store, table: str, event: Event) -> Iterable[Key]:
+def _orphaned(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
     """Owners that have gone or that wait for their dependents, and owners of what came that are not there."""
     metadata = event.record["metadata"]
     refs = metadata.get("ownerReferences") or ()
@@ -39,7 +39,7 @@ def _absent(store: Store, ref: Json) -> bool:
     return not store.exists(ref["uid"]) and store.kinds.of(ref["apiVersion"], ref["kind"]) is not None
 
 
-def _waits(owner: tuple[str, Record] | None) -> bool:
+def _waits(owner: tuple[str, ObjectVersion] | None) -> bool:
     """Whether an owner is on its way, held by what its dependents are to do first."""
     if owner is None or not is_deleting(owner[1].obj):
         return False
@@ -69,16 +69,16 @@ def _collect(pause_seconds: float, store: Store, key: Key) -> float | None:
     return None
 
 
-def _still(store: Store, record: Record) -> bool:
+def _still(store: Store, record: ObjectVersion) -> bool:
     return store.exists(record["metadata"]["uid"])
 
 
-def _blocks(dependent: Record, uid: str) -> bool:
+def _blocks(dependent: ObjectVersion, uid: str) -> bool:
     refs = dependent["metadata"].get("ownerReferences") or ()
     return any(ref["uid"] == uid and ref.get("blockOwnerDeletion") for ref in refs)
 
 
-def _leave_or_go(store: Store, table: str, record: Record, uid: str) -> None:
+def _leave_or_go(store: Store, table: str, record: ObjectVersion, uid: str) -> None:
     """An object goes with the last of its owners."""
     refs = record["metadata"].get("ownerReferences") or ()
     # The one that has gone is known to have, though its kind may have gone with it.
@@ -89,12 +89,12 @@ def _leave_or_go(store: Store, table: str, record: Record, uid: str) -> None:
         store.delete(table, *record.key.address, DeleteOptions(propagation="Background"))
 
 
-def _disown(store: Store, table: str, record: Record, uid: str) -> None:
+def _disown(store: Store, table: str, record: ObjectVersion, uid: str) -> None:
     refs = [ref for ref in record["metadata"].get("ownerReferences") or () if ref["uid"] != uid]
     store.modify(table, *record.key.address, lambda obj: changed(obj, "metadata", ownerReferences=refs or None))
 
 
-def _drop_finalizer(store: Store, table: str, record: Record, finalizer: str) -> None:
+def _drop_finalizer(store: Store, table: str, record: ObjectVersion, finalizer: str) -> None:
     left = [f for f in record["metadata"].get("finalizers") or () if f != finalizer]
     store.modify(table, *record.key.address, lambda obj: changed(obj, "metadata", finalizers=left or None))
 
@@ -104,7 +104,7 @@ def collector(pause_seconds: float = 0.0) -> Controller:
     return Controller("garbage-collector", _orphaned, partial(_collect, pause_seconds))
 
 
-def _namespaces(store: Store, table: str, event: Event) -> Iterable[Key]:
+def _namespaces(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
     """A namespace that came or goes, and one that something has just left."""
     if table == "namespaces":
         yield event.key

@@ -11,7 +11,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Final
 
-from topo_scheduler.simulation.apiserver import Event, Key, Record, Store
+from topo_scheduler.simulation.apiserver import Key, ObjectVersion, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.objects import (
     Json,
     changed,
@@ -24,24 +24,24 @@ from topo_scheduler.simulation.apiserver.objects import (
     with_condition,
 )
 
-from .runtime import Controller, Plan, carry_out, owned, owner_and_owned, pod_of
+from .runtime import Controller, ControllerPlan, carry_out, owned, owner_and_owned, pod_of
 
 FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
-def plan(job: Record, pods: list[Record], moment: datetime) -> Plan:
+def plan(job: ObjectVersion, pods: list[ObjectVersion], moment: datetime) -> ControllerPlan:
     """What a job wants, given its pods."""
     state = _counted(job, pods)
     tracked = [pod for pod in pods if _has_finalizer(pod)]
     live = [pod for pod in pods if not is_finished(pod.obj) and not is_deleting(pod.obj)]
     if _over(job):
-        return Plan(delete=live, release=tracked, status=status(job.obj))
+        return ControllerPlan(delete=live, release=tracked, status=status(job.obj))
     if (end := _end(job, state, live, moment)) is not None:
-        return Plan(delete=live, release=tracked, status=end)
+        return ControllerPlan(delete=live, release=tracked, status=end)
     counted = [pod for pod in tracked if _is_over(job, pod)]
     if job["spec"].get("suspend"):
-        return Plan(delete=live, release=counted, status=_suspended(state, moment))
+        return ControllerPlan(delete=live, release=counted, status=_suspended(state, moment))
     leaving = sum(is_deleting(pod.obj) and not is_finished(pod.obj) for pod in pods)
     wanted = _wanted(job["spec"], state.get("succeeded", 0), len(live))
     room = max(wanted - len(live) - (leaving if _is_patient(job) else 0), 0)
@@ -51,10 +51,12 @@ def plan(job: Record, pods: list[Record], moment: datetime) -> Plan:
     if condition(job.obj, "Suspended"):
         resumed = {"type": "Suspended", "status": "False", "reason": "JobResumed", "message": "Job resumed"}
         active["conditions"] = with_condition(state.get("conditions"), resumed, moment)
-    return Plan(_new_pods(job, pods, state, room), surplus[: max(len(live) - wanted, 0)], counted, _tidy(active))
+    return ControllerPlan(
+        _new_pods(job, pods, state, room), surplus[: max(len(live) - wanted, 0)], counted, _tidy(active)
+    )
 
 
-def _end(job: Record, state: Json, live: list[Record], moment: datetime) -> Json | None:
+def _end(job: ObjectVersion, state: Json, live: list[ObjectVersion], moment: datetime) -> Json | None:
     """The job's last status, if it has come to its end."""
     spec, succeeded = job["spec"], state.get("succeeded", 0)
     if state.get("failed", 0) > spec["backoffLimit"]:
@@ -74,25 +76,25 @@ def _suspended(state: Json, moment: datetime) -> Json:
     return _tidy({**state, "active": 0, "ready": 0, "startTime": None, "conditions": conditions})
 
 
-def _has_finalizer(pod: Record) -> bool:
+def _has_finalizer(pod: ObjectVersion) -> bool:
     return FINALIZER in pod["metadata"].get("finalizers", ())
 
 
-def _over(job: Record) -> bool:
+def _over(job: ObjectVersion) -> bool:
     return any((condition(job.obj, kind) or {}).get("status") == "True" for kind in ("Complete", "Failed"))
 
 
-def _is_over(job: Record, pod: Record) -> bool:
+def _is_over(job: ObjectVersion, pod: ObjectVersion) -> bool:
     """Whether a pod counts: a Job that only replaces failed pods, as with a failure policy, waits for its end."""
     return is_finished(pod.obj) or (is_deleting(pod.obj) and not _is_patient(job))
 
 
-def _is_patient(job: Record) -> bool:
+def _is_patient(job: ObjectVersion) -> bool:
     """The API server says so of every Job with a failure policy."""
     return bool(job["spec"].get("podReplacementPolicy") == "Failed")
 
 
-def _is_ready(pod: Record) -> bool:
+def _is_ready(pod: ObjectVersion) -> bool:
     return (condition(pod.obj, "Ready") or {}).get("status") == "True"
 
 
@@ -103,7 +105,7 @@ def _wanted(spec: Json, succeeded: int, live: int) -> int:
     return min(int(spec["parallelism"]), max(int(spec["completions"]) - succeeded, 0))
 
 
-def _counted(job: Record, pods: list[Record]) -> Json:
+def _counted(job: ObjectVersion, pods: list[ObjectVersion]) -> Json:
     """The status with the pods counted that are over and not counted yet."""
     state: Json = dict(status(job.obj))
     indexed = job["spec"].get("completionMode") == "Indexed"
@@ -122,7 +124,7 @@ def _counted(job: Record, pods: list[Record]) -> Json:
     return _tidy(state)
 
 
-def _is_ignored(job: Record, pod: Record) -> bool:
+def _is_ignored(job: ObjectVersion, pod: ObjectVersion) -> bool:
     """Whether the failure policy says that this failure is not the job's."""
     met = {(c["type"], c["status"]) for c in status(pod.obj).get("conditions") or ()}
     rules = (job["spec"].get("podFailurePolicy") or {}).get("rules") or ()
@@ -146,7 +148,7 @@ def _tidy(state: Json) -> Json:
     return {name: v for name, v in state.items() if v or (name in ("ready", "terminating") and v is not None)}
 
 
-def _new_pods(job: Record, pods: list[Record], state: Json, count: int) -> list[Json]:
+def _new_pods(job: ObjectVersion, pods: list[ObjectVersion], state: Json, count: int) -> list[Json]:
     name = job.key.name
     if job["spec"].get("completionMode") != "Indexed":
         return [pod_of(job, f"{name}-", finalizers=[FINALIZER]) for _ in range(count)]
@@ -156,7 +158,7 @@ def _new_pods(job: Record, pods: list[Record], state: Json, count: int) -> list[
     return [_indexed_pod(job, index) for index in islice(free, count)]
 
 
-def _indexed_pod(job: Record, index: int) -> Json:
+def _indexed_pod(job: ObjectVersion, index: int) -> Json:
     mark = {INDEX: str(index)}
     pod = pod_of(job, f"{job.key.name}-{index}-", labels=mark, annotations=mark, finalizers=[FINALIZER])
     source = {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{INDEX}']"}}
@@ -165,7 +167,7 @@ def _indexed_pod(job: Record, index: int) -> Json:
     return {**pod, "spec": {**pod["spec"], "hostname": f"{job.key.name}-{index}", "containers": containers}}
 
 
-def _index_of(pod: Record) -> int:
+def _index_of(pod: ObjectVersion) -> int:
     return int(pod["metadata"]["annotations"][INDEX])
 
 
@@ -189,7 +191,7 @@ def format_indexes(indexes: set[int]) -> str:
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
 
 
-def _release(store: Store, pod: Record) -> None:
+def _release(store: Store, pod: ObjectVersion) -> None:
     """Let go of a pod that needs no counting any more; it may be gone already."""
     if store.find("pods", *pod.key.address) is not None:
         left = [f for f in pod["metadata"].get("finalizers", ()) if f != FINALIZER]
@@ -213,7 +215,7 @@ def _reconcile(store: Store, key: Key) -> float | None:
     return None
 
 
-def _left_alone(store: Store, table: str, event: Event) -> Iterable[Key]:
+def _left_alone(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
     """Pods that nobody will count any more, since their job has gone."""
     if table == "pods" and event.after is not None and _has_finalizer(event.after):
         owner = controller_of(event.after.obj)

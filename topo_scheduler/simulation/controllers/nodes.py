@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, Final
 
-from topo_scheduler.simulation.apiserver import Event, Key, Record, Store
+from topo_scheduler.simulation.apiserver import Key, ObjectVersion, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.objects import (
     Json,
@@ -81,13 +81,13 @@ def on_node(name: str) -> Selection:
     return Selection(fields=(FieldRequirement(("spec", "nodeName"), name),))
 
 
-def _nodes(store: Store, table: str, event: Event) -> Iterable[Key]:
+def _nodes(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
     """A node whose readiness, cordon or taints changed; any other change means nothing here."""
     if table == "nodes" and _essence(event.before) != _essence(event.after):
         yield event.key
 
 
-def _essence(node: Record | None) -> Any:
+def _essence(node: ObjectVersion | None) -> Any:
     if node is None:
         return None
     return (
@@ -122,28 +122,28 @@ def _tend(store: Store, key: Key) -> float | None:
     return min(waits, default=None)
 
 
-def _evicts(node: Record) -> bool:
+def _evicts(node: ObjectVersion) -> bool:
     return any(taint["effect"] == "NoExecute" for taint in spec(node.obj).get("taints") or ())
 
 
-def _unready(store: Store, pod: Record) -> None:
+def _unready(store: Store, pod: ObjectVersion) -> None:
     ready = condition(pod.obj, "Ready")
     if ready is not None and ready["status"] == "True":
         _set(store, pod, {"type": "Ready", "status": "False", "reason": "NodeNotReady"})
 
 
-def _remove(store: Store, pod: Record) -> None:
+def _remove(store: Store, pod: ObjectVersion) -> None:
     """A pod without a node ends as failed and goes."""
     if not is_finished(pod.obj):
         _mark(store, pod, "DeletionByPodGC", "PodGC: node no longer exists", phase="Failed")
     store.delete("pods", *pod.key.address, DeleteOptions(grace=0))
 
 
-def _mark(store: Store, pod: Record, reason: str, message: str, **fields: str) -> None:
+def _mark(store: Store, pod: ObjectVersion, reason: str, message: str, **fields: str) -> None:
     _set(store, pod, {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}, **fields)
 
 
-def _set(store: Store, pod: Record, new: Json, **fields: str) -> None:
+def _set(store: Store, pod: ObjectVersion, new: Json, **fields: str) -> None:
     conditions = with_condition(status(pod.obj).get("conditions"), new, store.clock())
     store.modify(
         "pods",

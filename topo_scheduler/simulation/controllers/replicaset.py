@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from topo_scheduler.simulation.apiserver import Key, Record, Store
+from topo_scheduler.simulation.apiserver import Key, ObjectVersion, Store
 from topo_scheduler.simulation.apiserver.objects import condition, is_deleting, is_finished
 
-from .runtime import Controller, Plan, carry_out, owned, owner_and_owned, pod_of
+from .runtime import Controller, ControllerPlan, carry_out, owned, owner_and_owned, pod_of
 
 KIND: Final = "replicasets.apps"
 
 
-def plan(replica_set: Record, pods: list[Record]) -> Plan:
+def plan(replica_set: ObjectVersion, pods: list[ObjectVersion]) -> ControllerPlan:
     """What a ReplicaSet wants, given its pods."""
     live = [pod for pod in pods if not is_finished(pod.obj) and not is_deleting(pod.obj)]
     wanted, generation = replica_set["spec"]["replicas"], replica_set["metadata"]["generation"]
@@ -25,19 +25,19 @@ def plan(replica_set: Record, pods: list[Record]) -> Plan:
         "availableReplicas": ready,
         "observedGeneration": generation,
     }
-    return Plan(
+    return ControllerPlan(
         create=[pod_of(replica_set, f"{replica_set.key.name}-") for _ in range(missing)],
         delete=sorted(live, key=_worth)[: max(len(live) - wanted, 0)],
         status={name: value for name, value in status.items() if value or name == "replicas"},
     )
 
 
-def is_ready(pod: Record) -> bool:
+def is_ready(pod: ObjectVersion) -> bool:
     """Whether a pod's Ready condition is true."""
     return (condition(pod.obj, "Ready") or {}).get("status") == "True"
 
 
-def _worth(pod: Record) -> tuple[bool, bool, int]:
+def _worth(pod: ObjectVersion) -> tuple[bool, bool, int]:
     """The least is deleted first: without a node, then not ready, then the youngest."""
     return bool(pod["spec"].get("nodeName")), is_ready(pod), -pod.revision
 

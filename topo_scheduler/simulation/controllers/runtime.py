@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from topo_scheduler.simulation.apiserver import APIError, Event, Key, Record, Store
+from topo_scheduler.simulation.apiserver import APIError, Key, ObjectVersion, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.objects import Json, controller_of
 from topo_scheduler.simulation.tending import Tending
@@ -22,7 +22,7 @@ _RETRY_SECONDS: Final = 1.0
 _BREATH: Final = 64
 """Reconciliations in a row before others on the event loop get their turn."""
 
-Concerns = Callable[[Store, str, Event], Iterable[Key]]
+Concerns = Callable[[Store, str, StoreEvent], Iterable[Key]]
 Reconcile = Callable[[Store, Key], float | None]
 """Does what is to be done; may return after how many seconds it wants to look again."""
 
@@ -37,12 +37,12 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ControllerPlan:
     """What a controller wants for one of its objects, as a value."""
 
     create: Sequence[Json] = ()
-    delete: Sequence[Record] = ()
-    release: Sequence[Record] = ()
+    delete: Sequence[ObjectVersion] = ()
+    release: Sequence[ObjectVersion] = ()
     """Pods that are counted in the status and no longer need to be kept for that."""
     status: Json = field(default_factory=dict)
 
@@ -50,7 +50,7 @@ class Plan:
 def owner_and_owned(owner_table: str, owned_table: str = "pods") -> Concerns:
     """An event concerns the object itself, or the controller of the object that changed."""
 
-    def concerns(store: Store, table: str, event: Event) -> Iterable[Key]:
+    def concerns(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
         if table == owner_table:
             yield event.key
         elif table == owned_table:
@@ -63,7 +63,7 @@ def owner_and_owned(owner_table: str, owned_table: str = "pods") -> Concerns:
     return concerns
 
 
-def owned(store: Store, owner: Record, table: str = "pods") -> list[Record]:
+def owned(store: Store, owner: ObjectVersion, table: str = "pods") -> list[ObjectVersion]:
     """What an object controls, in the order of creation."""
     uid = owner["metadata"]["uid"]
     # Whoever names an owner of another namespace belongs to nobody: anybody can write any uid.
@@ -72,7 +72,7 @@ def owned(store: Store, owner: Record, table: str = "pods") -> list[Record]:
     return [record for record in found if record and (controller_of(record.obj) or {}).get("uid") == uid]
 
 
-def owner_reference(owner: Record) -> Json:
+def owner_reference(owner: ObjectVersion) -> Json:
     """The reference that makes ``owner`` the controller of something."""
     return {
         "apiVersion": owner["apiVersion"],
@@ -85,7 +85,7 @@ def owner_reference(owner: Record) -> Json:
 
 
 def pod_of(
-    owner: Record,
+    owner: ObjectVersion,
     name: str,
     *,
     labels: Mapping[str, str] | None = None,
@@ -106,7 +106,7 @@ def pod_of(
     return {"metadata": metadata, "spec": template["spec"]}
 
 
-def carry_out(store: Store, owner: Record, plan: Plan, *, table: str = "pods") -> None:
+def carry_out(store: Store, owner: ObjectVersion, plan: ControllerPlan, *, table: str = "pods") -> None:
     """Do what a plan says, but for the release."""
     for obj in plan.create:
         store.create(table, obj, owner.key.namespace)
@@ -117,14 +117,14 @@ def carry_out(store: Store, owner: Record, plan: Plan, *, table: str = "pods") -
         store.modify(kind, *owner.key.address, lambda obj: {**obj, "status": plan.status}, subresource="status")
 
 
-class Runner(Tending[tuple[int, Key]]):
+class ControllerRunner(Tending[tuple[int, Key]]):
     """Runs controllers on a store."""
 
     def __init__(self, store: Store, controllers: Sequence[Controller]) -> None:
         super().__init__(store, "controllers")
         self._controllers = controllers
 
-    def _notice(self, table: str, event: Event) -> None:
+    def _notice(self, table: str, event: StoreEvent) -> None:
         for number, controller in enumerate(self._controllers):
             for key in controller.concerns(self._store, table, event):
                 self._enqueue((number, key))

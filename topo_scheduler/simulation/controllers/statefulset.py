@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from topo_scheduler.simulation.apiserver import Key, Record, Store
+from topo_scheduler.simulation.apiserver import Key, ObjectVersion, Store
 from topo_scheduler.simulation.apiserver.objects import Json, is_deleting, is_finished
 
 from .deployment import template_hash
 from .replicaset import is_ready
-from .runtime import Controller, Plan, carry_out, owned, owner_and_owned, pod_of
+from .runtime import Controller, ControllerPlan, carry_out, owned, owner_and_owned, pod_of
 from .volumes import CLAIMS, claims_of_replica
 
 KIND: Final = "statefulsets.apps"
@@ -17,14 +17,14 @@ _REVISION: Final = "controller-revision-hash"
 _INDEX: Final = "apps.kubernetes.io/pod-index"
 
 
-def plan(stateful_set: Record, pods: list[Record]) -> Plan:
+def plan(stateful_set: ObjectVersion, pods: list[ObjectVersion]) -> ControllerPlan:
     """What a StatefulSet wants, given its pods: one step, or in parallel all steps at once."""
     spec, name = stateful_set["spec"], stateful_set.key.name
     revision = f"{name}-{template_hash(spec['template'])}"
     there = {int(pod["metadata"]["labels"][_INDEX]): pod for pod in pods}
     replicas, parallel = spec["replicas"], spec["podManagementPolicy"] == "Parallel"
     create: list[Json] = []
-    delete: list[Record] = []
+    delete: list[ObjectVersion] = []
     for index in range(replicas):
         pod = there.get(index)
         if pod is None:
@@ -44,10 +44,10 @@ def plan(stateful_set: Record, pods: list[Record]) -> Plan:
         )
         delete += [pod for pod in [next(outdated, None)] if pod is not None]
     delete = [pod for pod in delete if not is_deleting(pod.obj)]
-    return Plan(create, delete, status=_status(stateful_set, pods, len(create), revision))
+    return ControllerPlan(create, delete, status=_status(stateful_set, pods, len(create), revision))
 
 
-def _pod(stateful_set: Record, index: int, revision: str) -> Json:
+def _pod(stateful_set: ObjectVersion, index: int, revision: str) -> Json:
     name = f"{stateful_set.key.name}-{index}"
     labels = {"statefulset.kubernetes.io/pod-name": name, _INDEX: str(index), _REVISION: revision}
     pod = pod_of(stateful_set, name, labels=labels)
@@ -56,7 +56,7 @@ def _pod(stateful_set: Record, index: int, revision: str) -> Json:
     return with_claims
 
 
-def _status(stateful_set: Record, pods: list[Record], created: int, revision: str) -> Json:
+def _status(stateful_set: ObjectVersion, pods: list[ObjectVersion], created: int, revision: str) -> Json:
     ready = sum(is_ready(pod) for pod in pods)
     updated = created + sum(pod["metadata"]["labels"][_REVISION] == revision for pod in pods)
     counts = {

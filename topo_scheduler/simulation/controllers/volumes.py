@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from topo_scheduler.api.quantity import QuantityError, parse_quantity
-from topo_scheduler.simulation.apiserver import Event, Key, Record, Store
+from topo_scheduler.simulation.apiserver import Key, ObjectVersion, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.objects import Json, changed, is_deleting, meta, spec, status
 from topo_scheduler.simulation.apiserver.selectors import from_label_selector, matches_labels
 
@@ -33,7 +33,7 @@ _ZONE: Final = "topology.kubernetes.io/zone"
 # ---------------------------------------------------------------- claims
 
 
-def _claims(store: Store, table: str, event: Event) -> Iterable[Key]:
+def _claims(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
     """The claim itself; when volumes or classes change, all claims that have none yet and that one which lost it."""
     if table == CLAIMS:
         yield event.key
@@ -59,7 +59,7 @@ def _tend_claim(store: Store, key: Key) -> float | None:
     return None
 
 
-def _volume_for(store: Store, claim: Record) -> Record | None:
+def _volume_for(store: Store, claim: ObjectVersion) -> ObjectVersion | None:
     """The volume reserved for a claim, the smallest that will do, or one that is made; None while it has to wait."""
     volumes = store.list(VOLUMES)
     reserved = next((v for v in volumes if spec(v.obj).get("claimRef") and _may_have(v, claim)), None)
@@ -79,7 +79,7 @@ def _volume_for(store: Store, claim: Record) -> Record | None:
     return store.create(VOLUMES, _made(store, claim, name, node))
 
 
-def _may_have(volume: Record, claim: Record) -> bool:
+def _may_have(volume: ObjectVersion, claim: ObjectVersion) -> bool:
     """Whether a volume is free or reserved for just this claim."""
     reference = spec(volume.obj).get("claimRef")
     if reference is None:
@@ -88,7 +88,7 @@ def _may_have(volume: Record, claim: Record) -> bool:
     return same and reference.get("uid") in (None, "", claim["metadata"]["uid"])
 
 
-def _will_do(volume: Record, claim: Record) -> bool:
+def _will_do(volume: ObjectVersion, claim: ObjectVersion) -> bool:
     has, wants = spec(volume.obj), spec(claim.obj)
     clauses = from_label_selector(wants["selector"]) if wants.get("selector") else ()
     return (
@@ -110,7 +110,7 @@ def _size(amounts: Json | None) -> int:
         return 0
 
 
-def _made(store: Store, claim: Record, class_name: str, node: str | None) -> Json:
+def _made(store: Store, claim: ObjectVersion, class_name: str, node: str | None) -> Json:
     """A new volume for a claim."""
     wants = spec(claim.obj)
     name = f"pvc-{claim['metadata']['uid']}"
@@ -131,12 +131,12 @@ def _made(store: Store, claim: Record, class_name: str, node: str | None) -> Jso
     return {"metadata": {"name": name, "annotations": {_PROVISIONED_BY: PROVISIONER}}, "spec": body}
 
 
-def _reference(claim: Record) -> Json:
+def _reference(claim: ObjectVersion) -> Json:
     where = {"namespace": claim.key.namespace, "name": claim.key.name, "uid": claim["metadata"]["uid"]}
     return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **where}
 
 
-def _bind(store: Store, volume: Record, claim: Record) -> None:
+def _bind(store: Store, volume: ObjectVersion, claim: ObjectVersion) -> None:
     """Have a volume and a claim name each other, for good."""
     if (spec(volume.obj).get("claimRef") or {}).get("uid") != claim["metadata"]["uid"]:
         store.modify(VOLUMES, *volume.key.address, lambda obj: changed(obj, "spec", claimRef=_reference(claim)))
@@ -155,18 +155,18 @@ def _bind(store: Store, volume: Record, claim: Record) -> None:
     store.modify(CLAIMS, *claim.key.address, lambda obj: {**obj, "status": state}, subresource="status")
 
 
-def _set_phase(store: Store, table: str, record: Record, phase: str) -> None:
+def _set_phase(store: Store, table: str, record: ObjectVersion, phase: str) -> None:
     store.modify(table, *record.key.address, lambda obj: changed(obj, "status", phase=phase), subresource="status")
 
 
-def _annotations(record: Record) -> Json:
+def _annotations(record: ObjectVersion) -> Json:
     return meta(record.obj).get("annotations") or {}
 
 
 # ---------------------------------------------------------------- volumes
 
 
-def _volumes(store: Store, table: str, event: Event) -> Iterable[Key]:
+def _volumes(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
     """The volume itself, and that of a claim that is gone."""
     if table == VOLUMES:
         yield event.key
@@ -192,7 +192,7 @@ def _tend_volume(store: Store, key: Key) -> float | None:
 # ---------------------------------------------------------------- claims made for pods
 
 
-def _ephemeral(store: Store, table: str, event: Event) -> Iterable[Key]:
+def _ephemeral(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
     """Pods with generic ephemeral volumes."""
     volumes = spec(event.after.obj).get("volumes") if table == "pods" and event.after is not None else ()
     if any("ephemeral" in one for one in volumes or ()):
@@ -213,7 +213,7 @@ def _make_claims(store: Store, key: Key) -> float | None:
     return None
 
 
-def claims_of_replica(owner: Record, pod: Json) -> tuple[Json, list[Json]]:
+def claims_of_replica(owner: ObjectVersion, pod: Json) -> tuple[Json, list[Json]]:
     """A StatefulSet's pod with its claims among its volumes, and those claims; they outlive the pod."""
     templates = owner["spec"].get("volumeClaimTemplates") or []
     if not templates:

@@ -25,30 +25,30 @@ from topo_scheduler.api.config import (
 )
 from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.labels import PREFIX
-from topo_scheduler.api.process import Fabric, Level, PendingPods
+from topo_scheduler.api.process import FabricSettings, Level, PendingPodsSettings
 from topo_scheduler.api.sharing import GpusByAnnotation
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.intake.arrivals import Resolve
 from topo_scheduler.simulation.cases.model import CaseError
-from topo_scheduler.simulation.policies.placing import RULES, ByScore, Rule
+from topo_scheduler.simulation.policies.placing import RULES, BaselineRule, ByScore
 from topo_scheduler.state.groups import PodGroup
 from topo_scheduler.state.typical import Popular
 
 TOPO: Final = "topo"
 BLIND: Final = "blind-gang"
 MOST_SEEDS: Final = 10_000
-_RULES: Final[Mapping[str, Rule]] = {rule.name: rule for rule in RULES}
+_RULES: Final[Mapping[str, BaselineRule]] = {rule.name: rule for rule in RULES}
 NAMES: Final[Sequence[str]] = (TOPO, BLIND, *_RULES)
 UNDERSTOOD: Final = frozenset(
     (GANG, GANG_NAME, GANG_SIZE, GPU_COUNT, GPU_FRACTION, GPU_MODEL, GPU_MODEL_MIXED, EXPECTED_DURATION)
 )
 """Annotations that policies without topology understand; the others of ours mean nothing to them."""
-_NO_LEVELS: Final = Fabric(levels=(Level(name="cluster", labels=(PREFIX + "no-such-level",)),))
+_NO_LEVELS: Final = FabricSettings(levels=(Level(name="cluster", labels=(PREFIX + "no-such-level",)),))
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SimulatedPolicy:
     """A policy. ``name`` as it was given; ``config`` text of the file that it names, ``source`` that file."""
 
     name: str
@@ -62,7 +62,7 @@ class Policy:
         return self.kind == TOPO
 
 
-def read_policies(names: str) -> list[Policy]:
+def read_policies(names: str) -> list[SimulatedPolicy]:
     """Return the policies of a list with commas.
 
     Raises:
@@ -77,14 +77,14 @@ def read_policies(names: str) -> list[Policy]:
     return found
 
 
-def _read(name: str) -> Policy:
+def _read(name: str) -> SimulatedPolicy:
     kind, _, file = name.partition(":")
     if kind not in NAMES:
         raise CaseError(f"--policy: {name!r} is none; write one of {', '.join(NAMES)}, or topo:FILE")
     if not file:
         if name != kind:
             raise CaseError(f"--policy: {name!r} names no file; write topo:FILE, or topo for the default configuration")
-        return Policy(name, kind)
+        return SimulatedPolicy(name, kind)
     if kind != TOPO:
         raise CaseError(f"--policy: {kind} has no configuration; only topo:FILE has one")
     try:
@@ -94,14 +94,14 @@ def _read(name: str) -> Policy:
         raise CaseError(f"--policy: {name}: can't read {file}: {error}") from error
     except ConfigError as error:
         raise CaseError(f"--policy: {name}: {error}") from error
-    return Policy(name, kind, file, text)
+    return SimulatedPolicy(name, kind, file, text)
 
 
 _EVERY_NAMESPACE: Final = GpusByAnnotation(namespaces=("*",))
-_EVERY_POD: Final = PendingPods(most_per_namespace=1_000_000, memory=1 << 50)
+_EVERY_POD: Final = PendingPodsSettings(most_per_namespace=1_000_000, memory=1 << 50)
 
 
-def configuration_of(policy: Policy, topology: TopologySpec | None, base: Configuration) -> Configuration:
+def configuration_of(policy: SimulatedPolicy, topology: TopologySpec | None, base: Configuration) -> Configuration:
     """Return what an engine of a policy is configured with.
 
     Args:
@@ -136,7 +136,7 @@ def configuration_of(policy: Policy, topology: TopologySpec | None, base: Config
     return Configuration(scheduler, TopologySchedulerConfig(spec=greedy))
 
 
-def engine_of(policy: Policy, config: Configuration, resolve: Resolve, epoch: float, seed: int) -> Engine:
+def engine_of(policy: SimulatedPolicy, config: Configuration, resolve: Resolve, epoch: float, seed: int) -> Engine:
     """Return the engine of a policy, on which nothing has happened yet."""
     engine = Engine(config, resolve, epoch=epoch)
     engine.attempts.explains = False

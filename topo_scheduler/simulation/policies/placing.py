@@ -15,9 +15,9 @@ import numpy as np
 
 from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.extensions.extension import Request, Score
-from topo_scheduler.scheduling.placing.ask import Ask, Failure, Placement
+from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.site import Site
+from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.simulation.policies import scores
@@ -40,7 +40,7 @@ class Ties(StrEnum):
     """Any, as kube-scheduler has it."""
 
 
-class Shares(StrEnum):
+class GpuSharing(StrEnum):
     """Which GPU of its node a share is given."""
 
     TIGHTEST = "tightest"
@@ -50,24 +50,24 @@ class Shares(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class BaselineRule:
     """How a baseline places. ``score`` None: any node will do, all as likely. ``rack``: a gang in one leaf, if any."""
 
     name: str
     score: scores.NodeScore | None
     ties: Ties = Ties.SHUFFLED
-    shares: Shares = Shares.TIGHTEST
+    shares: GpuSharing = GpuSharing.TIGHTEST
     rack: bool = False
 
 
 RULES: Final = (
-    Rule("random", None, shares=Shares.RANDOM),
-    Rule("best-fit", scores.best_fit),
-    Rule("least-allocated", scores.least_allocated, Ties.RANDOM),
-    Rule("most-allocated", scores.most_allocated, Ties.RANDOM),
-    Rule("dot-product", scores.dot_product),
-    Rule("fgd", scores.gradient, shares=Shares.GRADIENT),
-    Rule("rack", scores.least_allocated, Ties.RANDOM, rack=True),
+    BaselineRule("random", None, shares=GpuSharing.RANDOM),
+    BaselineRule("best-fit", scores.best_fit),
+    BaselineRule("least-allocated", scores.least_allocated, Ties.RANDOM),
+    BaselineRule("most-allocated", scores.most_allocated, Ties.RANDOM),
+    BaselineRule("dot-product", scores.dot_product),
+    BaselineRule("fgd", scores.gradient, shares=GpuSharing.GRADIENT),
+    BaselineRule("rack", scores.least_allocated, Ties.RANDOM, rack=True),
 )
 """All baselines that place by a score of nodes."""
 
@@ -76,7 +76,7 @@ RULES: Final = (
 class ByScore:
     """One baseline at work. ``typical`` pods that its score may measure by; draws depend on the seed alone."""
 
-    rule: Rule
+    rule: BaselineRule
     seed: int
     typical: Popular = ()
     _draw: Random = field(init=False)
@@ -88,7 +88,7 @@ class ByScore:
         self._draw = Random(f"{self.rule.name} {self.seed}")
         self._score = Score(self.rule.name, nodes=self.rule.score)
 
-    def plan(self, planner: Planner, ask: Ask, layout: Layout) -> Placement | Failure:
+    def plan(self, planner: Planner, ask: PlacementQuery, layout: Layout) -> Placement | PlacementFailure:
         """Return a place for every member, or why there is none."""
         if ask.gang and is_tied(ask.groups):
             return planner.plan_within(ask, layout, 0.0)
@@ -101,21 +101,21 @@ class ByScore:
                 if placed is not None:
                     leaves = sorted(layout.leaves_of(row for some in placed for row in some))
                     return Placement(placed, leaves, anywhere, ScoreParts(0, 0, 0, 0, 0), int((view.fit > 0).sum()))
-        return Failure("", anywhere if could else None)
+        return PlacementFailure("", anywhere if could else None)
 
-    def choose_share(self, site: Site, cls: PodClass, row: int) -> int:
+    def choose_share(self, site: PlanningContext, cls: PodClass, row: int) -> int:
         """Return which GPU of a row a share gets, -1 for the one with least free."""
-        if self.rule.shares is Shares.GRADIENT:
+        if self.rule.shares is GpuSharing.GRADIENT:
             request = self._request(site, cls, 1, gang=False)
             return int(scores.gradient_and_gpu(site.nodes, request, np.array([row], np.int64))[0, 1])
-        if self.rule.shares is Shares.RANDOM:
+        if self.rule.shares is GpuSharing.RANDOM:
             room = np.flatnonzero(site.nodes.devices.free[row, : site.nodes.devices.count[row]] >= cls.share)
             return int(room[self._draw.randrange(len(room))]) if len(room) else -1
         return -1
 
     # ------------------------------------------------------------ inside
 
-    def _parts(self, planner: Planner, view: ClassView, ask: Ask, layout: Layout) -> Sequence[Int64 | None]:
+    def _parts(self, planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout) -> Sequence[Int64 | None]:
         """Return the rows to try, one set after the other; None stands for all."""
         if not self.rule.rack or not ask.gang:
             return (None,)
@@ -130,7 +130,9 @@ class ByScore:
         leaf = int(open_[0])
         return (layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]],)
 
-    def _in_turn(self, planner: Planner, view: ClassView, ask: Ask, rows: Int64 | None) -> list[list[int]] | None:
+    def _in_turn(
+        self, planner: Planner, view: ClassView, ask: PlacementQuery, rows: Int64 | None
+    ) -> list[list[int]] | None:
         """Place member by member; None as soon as one has no room."""
         if ask.members == 1:
             row = self._alone(planner, view, ask, rows)
@@ -146,7 +148,7 @@ class ByScore:
             placed.append(found)
         return placed
 
-    def _alone(self, site: Site, view: ClassView, ask: Ask, rows: Int64 | None) -> int:
+    def _alone(self, site: PlanningContext, view: ClassView, ask: PlacementQuery, rows: Int64 | None) -> int:
         fit = view.fit if rows is None else _only(view.fit, rows)
         if self.rule.score is None:
             return self._choose(site)(fit, None)
@@ -157,7 +159,7 @@ class ByScore:
         score = self.rule.score
         return None if score is None else lambda nodes, rows: score(nodes, request, rows)
 
-    def _choose(self, site: Site) -> Callable[[Int64, Int64 | None], int]:
+    def _choose(self, site: PlanningContext) -> Callable[[Int64, Int64 | None], int]:
         """Return what chooses a row: the best with room, -1 where none has any."""
         order = self._shuffled(site)
 
@@ -178,7 +180,7 @@ class ByScore:
 
         return choose
 
-    def _shuffled(self, site: Site) -> Int64:
+    def _shuffled(self, site: PlanningContext) -> Int64:
         """Return the place of each row in an order that the seed draws (int64[rows])."""
         nodes = site.nodes
         if self._order_at != nodes.facts_changes.position or len(self._order) != nodes.rows:
@@ -191,7 +193,7 @@ class ByScore:
                 self._order[nodes.row_of[name]] = place
         return self._order
 
-    def _request(self, site: Site, cls: PodClass, members: int, *, gang: bool) -> Request:
+    def _request(self, site: PlanningContext, cls: PodClass, members: int, *, gang: bool) -> Request:
         typical: Typical = site.small_pods.typical.now(self.typical)
         return Request(cls, members, gang, "", typical=typical)
 
@@ -199,7 +201,7 @@ class ByScore:
 class _Trial:
     """The accounts of nodes, with the members that were placed so far counted as if they ran."""
 
-    def __init__(self, site: Site, rows: Int64 | None) -> None:
+    def __init__(self, site: PlanningContext, rows: Int64 | None) -> None:
         nodes = site.nodes
         nodes.widen()
         self._nodes = nodes

@@ -26,7 +26,7 @@ _DEFAULT_MEMORY: Final = 200
 """Milli-CPU and MiB that kube-scheduler's scores take a pod to ask for that asks for none."""
 
 
-class Accounts(Protocol):
+class ScoredNodes(Protocol):
     """What scores read of nodes: as `extension.Nodes`."""
 
     @property
@@ -58,12 +58,12 @@ class Accounts(Protocol):
 class NodeScore(Protocol):
     """A score of nodes."""
 
-    def __call__(self, nodes: Accounts, request: Request, rows: Int64) -> Int64:
+    def __call__(self, nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
         """Return int64[n]."""
         ...
 
 
-def least_allocated(nodes: Accounts, request: Request, rows: Int64) -> Int64:
+def least_allocated(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     """kube-scheduler's default: LeastAllocated of CPU and memory, and BalancedAllocation, with equal weights."""
     used, total = _used_after(nodes, request, rows)
     left = np.maximum(total - used, 0) * BEST // np.maximum(total, 1)
@@ -71,7 +71,7 @@ def least_allocated(nodes: Accounts, request: Request, rows: Int64) -> Int64:
     return found
 
 
-def most_allocated(nodes: Accounts, request: Request, rows: Int64) -> Int64:
+def most_allocated(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     """kube-scheduler's NodeResourcesFit with the strategy MostAllocated over CPU, memory and GPUs, of equal weights.
 
     What a node has none of does not count there.
@@ -85,7 +85,7 @@ def most_allocated(nodes: Accounts, request: Request, rows: Int64) -> Int64:
     return found
 
 
-def best_fit(nodes: Accounts, request: Request, rows: Int64) -> Int64:
+def best_fit(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     """The least CPU and GPUs left over, each as a share of the largest node's."""
     most_cpu, most_gpu = _largest(nodes)
     cpu = nodes.allocatable[rows, CPU] - nodes.requested[rows, CPU] - request.cls.amount(CPU)
@@ -95,7 +95,7 @@ def best_fit(nodes: Accounts, request: Request, rows: Int64) -> Int64:
     return found
 
 
-def dot_product(nodes: Accounts, request: Request, rows: Int64) -> Int64:
+def dot_product(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     """The least product of what is free and what is asked, CPU and GPUs each as a share of the largest node's."""
     most_cpu, most_gpu = _largest(nodes)
     cpu = nodes.allocatable[rows, CPU] - nodes.requested[rows, CPU]
@@ -105,12 +105,12 @@ def dot_product(nodes: Accounts, request: Request, rows: Int64) -> Int64:
     return found
 
 
-def gradient(nodes: Accounts, request: Request, rows: Int64) -> Int64:
+def gradient(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     """FGD: int(100 * sigmoid(GPUs that are stranded less for typical pods))."""
     return gradient_and_gpu(nodes, request, rows)[:, 0]
 
 
-def gradient_and_gpu(nodes: Accounts, request: Request, rows: Int64) -> Int64:
+def gradient_and_gpu(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     """Return the same, and which GPU a share takes there (int64[n, 2])."""
     assert request.typical is not None
     cls, out = request.cls, np.empty((len(rows), 2), np.int64)
@@ -134,7 +134,7 @@ def gradient_and_gpu(nodes: Accounts, request: Request, rows: Int64) -> Int64:
     return out
 
 
-def _used_after(nodes: Accounts, request: Request, rows: Int64) -> tuple[Int64, Int64]:
+def _used_after(nodes: ScoredNodes, request: Request, rows: Int64) -> tuple[Int64, Int64]:
     """Return milli-CPU and MiB that are asked of each row with the pod, and those it has (int64[n, 2] each)."""
     scale = np.array((1, _MIB), np.int64)
     cpu = request.cls.amount(CPU) or _DEFAULT_CPU
@@ -152,7 +152,7 @@ def _balanced(used: Int64, total: Int64) -> Int64:
     return found
 
 
-def _free_gpus(nodes: Accounts, rows: Int64) -> Int64:
+def _free_gpus(nodes: ScoredNodes, rows: Int64) -> Int64:
     """Return the thousandths of GPUs that are free on each row (int64[n])."""
     parts = nodes.gpu_free[rows]
     whole = WHOLE_GPU * (nodes.allocatable[rows, GPU] - nodes.requested[rows, GPU])
@@ -164,6 +164,6 @@ def _asked_gpus(request: Request) -> int:
     return WHOLE_GPU * request.cls.gpus + request.cls.share
 
 
-def _largest(nodes: Accounts) -> tuple[int, int]:
+def _largest(nodes: ScoredNodes) -> tuple[int, int]:
     """Return milli-CPU and GPU-thousandths of the largest node; at least 1 each."""
     return max(1, int(nodes.allocatable[:, CPU].max())), max(1, WHOLE_GPU * int(nodes.allocatable[:, GPU].max()))

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from topo_scheduler.api.fractions import WHOLE
-from topo_scheduler.simulation.virtual.history import History, Stay
+from topo_scheduler.simulation.virtual.history import RunHistory, Stay
 from topo_scheduler.state.natural import natural_key
 
 FRAMES: Final = 401
@@ -37,7 +37,7 @@ class MapRun:
     rows: list[tuple[int, ...]]
 
 
-def map_run(history: History, end: float) -> MapRun:
+def map_run(history: RunHistory, end: float) -> MapRun:
     """Return a run as its map needs it, with `FRAMES` frames from 0 to a moment."""
     order = sorted(
         (node for node, milli in enumerate(history.capacity) if milli),
@@ -71,7 +71,7 @@ def _frames(stay: Stay, moments: Any) -> tuple[int, int]:
     return first, len(moments) if stay.end == inf else int(np.searchsorted(moments, stay.end, side="left"))
 
 
-def seats(history: History) -> list[tuple[Stay, list[tuple[int, int, int]]]]:
+def seats(history: RunHistory) -> list[tuple[Stay, list[tuple[int, int, int]]]]:
     """Return the GPUs of each stay as runs of neighbours: the first, how many, and thousandths of each.
 
     They are those that the scheduler named, where it did; else the first that are free, as a device plugin might have

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from topo_scheduler.simulation.report.fabric_map import MapRun, map_run
 from topo_scheduler.simulation.results.figures import order_of_size, size_of
 from topo_scheduler.simulation.results.model import Result, Run
-from topo_scheduler.simulation.virtual.history import History
+from topo_scheduler.simulation.virtual.history import RunHistory
 
 Floats = NDArray[np.float64]
-Read = Callable[[Run], History]
+Read = Callable[[Run], RunHistory]
 
 POINTS: Final = 200
 """Moments of a line."""
 
 
 @dataclass(slots=True)
-class Line:
+class SeriesLine:
     """Values at all moments: the mean of the seeds, and the least and the most of them."""
 
     mean: Floats
@@ -39,7 +39,7 @@ class Side:
     colour: int
     dash: int
     runs: list[Run]
-    lines: dict[str, Line] = field(default_factory=dict)
+    lines: dict[str, SeriesLine] = field(default_factory=dict)
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Workloads by size: how many ran whole, and how many there were."""
     map: MapRun | None = None
@@ -117,29 +117,29 @@ def _sides(runs: Sequence[Run]) -> list[Side]:
     ]
 
 
-def _line(values: Sequence[Floats]) -> Line:
+def _line(values: Sequence[Floats]) -> SeriesLine:
     stacked = np.stack(values)
-    return Line(stacked.mean(axis=0), stacked.min(axis=0), stacked.max(axis=0))
+    return SeriesLine(stacked.mean(axis=0), stacked.min(axis=0), stacked.max(axis=0))
 
 
 # ---------------------------------------------------------------- one run
 
 
-def _arrivals(history: History, asked: Floats) -> Floats:
+def _arrivals(history: RunHistory, asked: Floats) -> Floats:
     """Return the number of the last arrival by which so much was asked for, in percent of the GPUs there are."""
     told = np.cumsum([outcome.milli for outcome in history.outcomes] or [0])
     whole = max(1, sum(history.capacity))
     return np.searchsorted(told, asked * whole / 100 - 1e-6, side="left").astype(np.float64)
 
 
-def _lines(history: History, at: Floats) -> dict[str, Floats]:
+def _lines(history: RunHistory, at: Floats) -> dict[str, Floats]:
     whole = max(1, sum(history.capacity))
     broken, room = _free(history, at)
     used = _held(history, at) if history.order else _held_between(history, at)
     return {USED: 100 * used / whole, BROKEN: 100 * broken / whole, ROOM: room / 1000}
 
 
-def _held(history: History, at: Floats) -> Floats:
+def _held(history: RunHistory, at: Floats) -> Floats:
     """Return the thousandths of GPUs that are held at moments."""
     total = np.zeros(len(at))
     for times, milli in _edges(history):
@@ -148,7 +148,7 @@ def _held(history: History, at: Floats) -> Floats:
     return total
 
 
-def _held_between(history: History, at: Floats) -> Floats:
+def _held_between(history: RunHistory, at: Floats) -> Floats:
     """Return the thousandths of GPUs that were held on average from each moment before; the first is the second."""
     area = np.zeros(len(at))
     for times, milli in _edges(history):
@@ -161,7 +161,7 @@ def _held_between(history: History, at: Floats) -> Floats:
     return np.concatenate((means[:1], means)) if len(means) else np.zeros(len(at))
 
 
-def _edges(history: History) -> Iterable[tuple[Floats, Floats]]:
+def _edges(history: RunHistory) -> Iterable[tuple[Floats, Floats]]:
     """Yield when GPUs are taken and how many, then when they are given back, as negative numbers."""
     for sign, times in ((1.0, [one.start for one in history.stays]), (-1.0, [one.end for one in history.stays])):
         known = np.array(times, np.float64)
@@ -171,7 +171,7 @@ def _edges(history: History) -> Iterable[tuple[Floats, Floats]]:
         yield known[finite][order], milli[finite][order]
 
 
-def _free(history: History, at: Floats) -> tuple[Floats, Floats]:
+def _free(history: RunHistory, at: Floats) -> tuple[Floats, Floats]:
     """Return thousandths of GPUs at moments: free on nodes in part held, and most on free nodes of one leaf."""
     free = list(history.capacity)
     shut = frozenset(history.cordoned)
@@ -205,7 +205,7 @@ def _part(free: int, capacity: int) -> int:
     return free if 0 < free < capacity else 0
 
 
-def _leaves(history: History) -> list[int]:
+def _leaves(history: RunHistory) -> list[int]:
     number: dict[object, int] = {}
     return [number.setdefault(path, len(number)) for path in history.paths]
 

@@ -8,7 +8,7 @@ from typing import Final
 from topo_scheduler.scheduling.intake.pending import worded
 from topo_scheduler.simulation.results.model import Assumptions, Slowdown, Span, Wait
 from topo_scheduler.simulation.slowdown import Assumed, Slow
-from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome
+from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory, WorkloadOutcome
 from topo_scheduler.state.fabric import Path
 
 ALL: Final = "all"
@@ -41,16 +41,16 @@ def percentile(values: Sequence[float], share: float) -> float | None:
     return values[max(0, ceil(share * len(values) / 100) - 1)]
 
 
-def waits(history: History) -> list[Wait]:
+def waits(history: RunHistory) -> list[Wait]:
     """Return how long workloads waited, of all sizes and by size."""
-    groups: dict[str, list[Outcome]] = defaultdict(list)
+    groups: dict[str, list[WorkloadOutcome]] = defaultdict(list)
     for outcome in history.outcomes:
         groups[ALL].append(outcome)
         groups[size_of(outcome.milli)].append(outcome)
     return [_wait(size, groups[size]) for size in sorted(groups, key=order_of_size)]
 
 
-def _wait(size: str, outcomes: Sequence[Outcome]) -> Wait:
+def _wait(size: str, outcomes: Sequence[WorkloadOutcome]) -> Wait:
     waited = sorted(round(one.started - one.arrived, 6) for one in outcomes if one.started < inf)
     return Wait(
         gpus=size,
@@ -64,7 +64,7 @@ def _wait(size: str, outcomes: Sequence[Outcome]) -> Wait:
     )
 
 
-def spans(history: History) -> dict[str, Span]:
+def spans(history: RunHistory) -> dict[str, Span]:
     """Return over how much of the fabric gangs lie, of all sizes and by size."""
     nodes: dict[int, set[int]] = defaultdict(set)
     for stay in history.stays:
@@ -98,7 +98,7 @@ def _span(found: Sequence[tuple[int, int]], *, above: bool) -> Span:
     )
 
 
-def slowdown(history: History, found: Sequence[Slow]) -> dict[str, Slowdown]:
+def slowdown(history: RunHistory, found: Sequence[Slow]) -> dict[str, Slowdown]:
     """Return what the network cost gangs, of all sizes and by size."""
     groups: dict[str, list[Slow]] = {ALL: list(found)}
     for one in found:
@@ -106,7 +106,7 @@ def slowdown(history: History, found: Sequence[Slow]) -> dict[str, Slowdown]:
     return {size: _slowdown(history, groups[size]) for size in sorted(groups, key=order_of_size)}
 
 
-def _slowdown(history: History, found: Sequence[Slow]) -> Slowdown:
+def _slowdown(history: RunHistory, found: Sequence[Slow]) -> Slowdown:
     if not found:
         return Slowdown(gangs=0, mean=None, p95=None, most=None, by_gpu_seconds=None, job_seconds=None)
     factors = sorted(round(one.factor, 6) for one in found)
@@ -131,13 +131,13 @@ def assumptions(assumed: Assumed) -> Assumptions:
     )
 
 
-def allocated(history: History) -> float:
+def allocated(history: RunHistory) -> float:
     """Return the percentage of all GPUs that are held at the end."""
     held = sum(stay.milli for stay in history.stays if stay.end == inf)
     return round(100 * held / max(1, sum(history.capacity)), 4)
 
 
-def utilisation(history: History, until: float, since: float = 0.0) -> float | None:
+def utilisation(history: RunHistory, until: float, since: float = 0.0) -> float | None:
     """Return the percentage of GPU-seconds that were held up to a moment, from the first arrival on; None in a fill.
 
     ``since``: from a later moment on.
@@ -158,9 +158,9 @@ def _mean(values: Iterable[int]) -> float | None:
     return round(sum(found) / len(found), 4) if found else None
 
 
-def reasons(history: History) -> list[str]:
+def reasons(history: RunHistory) -> list[str]:
     """Return why workloads never ran: the most frequent reasons, each with how many there were and one of them."""
-    groups: dict[str, list[Outcome]] = {}
+    groups: dict[str, list[WorkloadOutcome]] = {}
     for outcome in history.outcomes:
         if outcome.started == inf:
             groups.setdefault(worded(outcome.reason), []).append(outcome)
@@ -168,7 +168,7 @@ def reasons(history: History) -> list[str]:
     return [f"{_some(some)}: {some[0].reason or 'nothing was told of it'}" for some in found]
 
 
-def _some(outcomes: Sequence[Outcome]) -> str:
+def _some(outcomes: Sequence[WorkloadOutcome]) -> str:
     return (
         f"1 workload {outcomes[0].name}" if len(outcomes) == 1 else f"{len(outcomes)} workloads, as {outcomes[0].name}"
     )

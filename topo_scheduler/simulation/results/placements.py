@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 import zstandard
 
-from topo_scheduler.simulation.virtual.history import History, Outcome, Stay
+from topo_scheduler.simulation.virtual.history import RunHistory, Stay, WorkloadOutcome
 
 SCHEMA: Final = 1
 FOLDER: Final = "runs"
@@ -67,7 +67,7 @@ class RunFile(msgspec.Struct):
     placements: Placements
 
 
-def encode(history: History) -> bytes:
+def encode(history: RunHistory) -> bytes:
     """Return the file of a run."""
     outcomes, stays = history.outcomes, history.stays
     whole = RunFile(
@@ -101,7 +101,7 @@ def encode(history: History) -> bytes:
     return zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(msgspec.json.encode(whole))
 
 
-def decode(data: bytes) -> History:
+def decode(data: bytes) -> RunHistory:
     """Return a run from its file.
 
     Raises:
@@ -114,7 +114,7 @@ def decode(data: bytes) -> History:
         raise ValueError(f"its schema_version is {found.schema_version}, this version reads {SCHEMA}")
     jobs, places = found.jobs, found.placements
     _check(found)
-    history = History(
+    history = RunHistory(
         tuple(found.nodes),
         tuple(tuple(path) for path in found.paths),
         tuple(found.levels),
@@ -127,7 +127,7 @@ def decode(data: bytes) -> History:
         jobs.name, jobs.pods, jobs.arrived, jobs.milli, jobs.started, jobs.ended, jobs.restarts, strict=True
     )
     for name, pods, arrived, milli, started, ended, restarts in columns:
-        history.outcomes.append(Outcome(name, pods, arrived, milli, _known(started), _known(ended), restarts))
+        history.outcomes.append(WorkloadOutcome(name, pods, arrived, milli, _known(started), _known(ended), restarts))
     rows: Any = zip(
         places.job, places.pod, places.node, places.milli, places.devices, places.start, places.end, strict=True
     )
@@ -150,7 +150,7 @@ def _check(found: RunFile) -> None:
         raise ValueError("nodes, paths and capacity are not of one length")
 
 
-def read(path: Path) -> History:
+def read(path: Path) -> RunHistory:
     """Return a run from its file; raises as `decode`."""
     return decode(path.read_bytes())
 

@@ -18,7 +18,7 @@ from topo_scheduler.simulation.report.page import report
 from topo_scheduler.simulation.results.model import SCHEMA, Lost, Result, Run
 from topo_scheduler.simulation.results.placements import FOLDER, decode, read
 from topo_scheduler.simulation.tasks import Task
-from topo_scheduler.simulation.virtual.history import History
+from topo_scheduler.simulation.virtual.history import RunHistory
 
 RESULT: Final = "result.json"
 REPORT: Final = "report.html"
@@ -162,7 +162,7 @@ def write_report(folder: Path) -> Path:
     return path
 
 
-def _read_run(path: Path) -> History:
+def _read_run(path: Path) -> RunHistory:
     try:
         return read(path)
     except OSError as error:

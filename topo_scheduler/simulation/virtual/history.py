@@ -27,7 +27,7 @@ class Stay:
 
 
 @dataclass(slots=True)
-class Outcome:
+class WorkloadOutcome:
     """What became of a workload.
 
     ``arrived`` and ``started`` (all of its pods ran) and ``ended`` in seconds, infinite where that never came.
@@ -46,7 +46,7 @@ class Outcome:
 
 
 @dataclass(slots=True)
-class History:
+class RunHistory:
     """A whole run. ``nodes`` names, ``paths`` of the leaf of each, ``capacity`` thousandths of GPUs of each.
 
     ``cordoned`` indexes of nodes that take no new pods.
@@ -60,7 +60,7 @@ class History:
     capacity: tuple[int, ...]
     order: bool = False
     stays: list[Stay] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[WorkloadOutcome] = field(default_factory=list)
     decisions: int = 0
     evictions: int = 0
     end: float = 0.0

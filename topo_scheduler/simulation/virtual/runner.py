@@ -22,21 +22,21 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.storage import storage_sinks
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import (
-    Announce,
     Bind,
     BindOutcome,
-    Complain,
+    DryRunBind,
+    EmitEvent,
     Evict,
     EvictionOutcome,
     Instruction,
+    LogWarning,
     Preempt,
     PrepareVolumes,
-    Rehearse,
-    Tell,
+    RecordDecision,
 )
 from topo_scheduler.scheduling.queueing.standing import least_of
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
-from topo_scheduler.simulation.virtual.history import BEFORE, History, Outcome, Stay
+from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory, Stay, WorkloadOutcome
 from topo_scheduler.simulation.virtual.objects import Annotations, Owners, arriving, bound, ended, going
 from topo_scheduler.state.decision import Verdict
 from topo_scheduler.state.fabric import Fabric
@@ -58,7 +58,7 @@ _BATCH: Final = 64
 
 
 @dataclass(slots=True)
-class _Job:
+class _RunningWorkload:
     """A workload on its way, or a pod that ran before, of which nothing is told as of a workload.
 
     ``waiting`` pods that are not bound; ``ends`` tells its end from those called off.
@@ -66,7 +66,7 @@ class _Job:
 
     number: int
     arrival: Arrival
-    outcome: Outcome
+    outcome: WorkloadOutcome
     pods: dict[str, Pod] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
     stays: dict[str, Stay] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class _Job:
     renewed: int = 0
 
 
-class Runner:
+class VirtualRunner:
     """One engine, one cluster, and what happens to them."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Runner:
         annotations: Annotations = dict,
         group_seen: Callable[[PodGroup], PodGroup] = lambda group: group,
         latency: float = 0.0,
-        after_step: Callable[["Runner"], None] = lambda _: None,
+        after_step: Callable[["VirtualRunner"], None] = lambda _: None,
     ) -> None:
         """Tell an engine of a cluster.
 
@@ -113,7 +113,7 @@ class Runner:
         self._node_of = {name: number for number, name in enumerate(self.history.nodes)}
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, _RunningWorkload] = {}
         """By uid of the pod."""
         self._order = False
         self._turn = 0
@@ -122,7 +122,7 @@ class Runner:
 
     # ------------------------------------------------------------ the course of time
 
-    def stream(self, arrivals: Sequence[Arrival], progress: Callable[[int], None] = lambda _: None) -> History:
+    def stream(self, arrivals: Sequence[Arrival], progress: Callable[[int], None] = lambda _: None) -> RunHistory:
         """Let workloads come, run and end at their times, until all have ended or nothing changes any more."""
         pending = list(reversed(arrivals))
         idle, last = 0, 0.0
@@ -149,7 +149,7 @@ class Runner:
         self.history.end = last
         return self._finished()
 
-    def fill(self, arrivals: Sequence[Arrival], progress: Callable[[int], None] = lambda _: None) -> History:
+    def fill(self, arrivals: Sequence[Arrival], progress: Callable[[int], None] = lambda _: None) -> RunHistory:
         """Let workloads come one after the other, each tried before the next; nobody leaves, and no time passes."""
         self._order = self.history.order = True
         self._settle()
@@ -161,7 +161,7 @@ class Runner:
         self.history.end = float(len(arrivals))
         return self._finished()
 
-    def _finished(self) -> History:
+    def _finished(self) -> RunHistory:
         """Note the size of those that never ran whole."""
         for job in self._jobs.values():
             members = [found[1] for uid in job.pods if (found := self.engine.workloads.of_pod(uid)) is not None]
@@ -172,7 +172,7 @@ class Runner:
             self._give_reasons(list(never.values())[:_EXPLAINED])
         return self.history
 
-    def _give_reasons(self, jobs: Iterable[_Job]) -> None:
+    def _give_reasons(self, jobs: Iterable[_RunningWorkload]) -> None:
         """Find out why workloads have no place: while time passes no attempt counts nodes by reason, to be quick."""
         attempts, world = self.engine.attempts, self.engine.world
         attempts.drop_caches()
@@ -187,7 +187,7 @@ class Runner:
             if decision.verdict is Verdict.UNSCHEDULABLE:
                 job.outcome.reason = decision.message
 
-    def _moment(self, job: _Job) -> float:
+    def _moment(self, job: _RunningWorkload) -> float:
         """Return the time as it is told: in a fill the number of the arrival that is tried."""
         return float(max(job.number, self._turn)) if self._order else self.now
 
@@ -234,12 +234,12 @@ class Runner:
         pods: list[Pod] = []
         for arrival in arrivals:
             number = len(self.history.outcomes)
-            outcome = Outcome(arrival.name, len(arrival.pods), 0.0)
+            outcome = WorkloadOutcome(arrival.name, len(arrival.pods), 0.0)
             self.history.outcomes.append(outcome)
             outcome.arrived = float(number) if self._order else arrival.at
             self._owners.add(arrival.owners)
             self._tell_groups(arrival.groups)
-            job = _Job(number, arrival, outcome)
+            job = _RunningWorkload(number, arrival, outcome)
             # Of those that come at one moment the first of the source goes first.
             when = self.now + number % 1_000_000 / 1e6
             for at, pod in enumerate(arrival.pods):
@@ -249,7 +249,7 @@ class Runner:
         if pods:
             self.engine.pods_applied(pods, self.now)
 
-    def _appear(self, job: _Job, pod: Pod, into: list[Pod]) -> None:
+    def _appear(self, job: _RunningWorkload, pod: Pod, into: list[Pod]) -> None:
         uid = pod.metadata.uid
         job.pods[uid] = pod
         job.waiting.add(uid)
@@ -281,12 +281,12 @@ class Runner:
         for one in said:
             if isinstance(one, Bind):
                 binds.append(one)
-            elif isinstance(one, Announce):
+            elif isinstance(one, RecordDecision):
                 self.history.decisions += 1
-            elif isinstance(one, Tell) and one.reason is Reason.FAILED_SCHEDULING:
+            elif isinstance(one, EmitEvent) and one.reason is Reason.FAILED_SCHEDULING:
                 if (job := self._jobs.get(one.pod.uid)) is not None:
                     job.outcome.reason = one.message
-            elif isinstance(one, Rehearse):
+            elif isinstance(one, DryRunBind):
                 engine.rehearsed(one.bind.pod.uid, BindOutcome.BOUND, "", self.now)
             elif isinstance(one, Preempt):
                 engine.eviction_finished(one.pod.uid, EvictionOutcome.GOING, "", self.now)
@@ -295,7 +295,7 @@ class Runner:
                 self._evict(one.pod.uid)
             elif isinstance(one, PrepareVolumes):
                 engine.volumes_written(one.pod.uid, (), "volumes are not made in simulations")
-            elif isinstance(one, Complain) and len(self.history.complaints) < _COMPLAINTS:
+            elif isinstance(one, LogWarning) and len(self.history.complaints) < _COMPLAINTS:
                 self.history.complaints.append(one.message)
         return binds
 
@@ -315,7 +315,7 @@ class Runner:
             self._began(job, uid, bind)
         self.engine.pods_applied(running, self.now)
 
-    def _began(self, job: _Job, uid: str, bind: Bind) -> None:
+    def _began(self, job: _RunningWorkload, uid: str, bind: Bind) -> None:
         found = self.engine.workloads.of_pod(uid)
         cls = found[1].cls if found is not None else None
         milli = 1000 * cls.gpus + cls.share if cls is not None else 0
@@ -330,7 +330,7 @@ class Runner:
             if job.arrival.seconds is not None and not self._order:
                 self._at(self.now + job.arrival.seconds, partial(self._end, job, job.ends))
 
-    def _end(self, job: _Job, ends: int) -> None:
+    def _end(self, job: _RunningWorkload, ends: int) -> None:
         """A workload has run to its end."""
         if ends != job.ends:
             return
@@ -369,9 +369,9 @@ class Runner:
         self.engine.pods_applied(fresh, self.now)
 
 
-def _ran_before(pod: Pod, stay: Stay) -> _Job:
+def _ran_before(pod: Pod, stay: Stay) -> _RunningWorkload:
     uid, arrival = pod.metadata.uid, Arrival(pod.key, 0.0, None, (pod,))
-    return _Job(BEFORE, arrival, Outcome(arrival.name, 1, 0.0), {uid: pod}, stays={uid: stay})
+    return _RunningWorkload(BEFORE, arrival, WorkloadOutcome(arrival.name, 1, 0.0), {uid: pod}, stays={uid: stay})
 
 
 def _alike(arrivals: Sequence[Arrival], running: Collection[int]) -> Iterator[list[Arrival]]:
@@ -399,7 +399,7 @@ def _no_clock() -> float:
     return 0.0
 
 
-def _history_of(cluster: ClusterCase, levels: SchedulerConfig, engine: Engine) -> History:
+def _history_of(cluster: ClusterCase, levels: SchedulerConfig, engine: Engine) -> RunHistory:
     fabric = Fabric(levels.topology)
     for number, node in enumerate(cluster.nodes):
         fabric.put(number, node.metadata.name, node.metadata.labels)
@@ -408,7 +408,7 @@ def _history_of(cluster: ClusterCase, levels: SchedulerConfig, engine: Engine) -
     for node in cluster.nodes:
         amounts = engine.world.resources.amounts(node.status.allocatable or node.status.capacity)
         capacity.append(1000 * amounts.get(GPU, 0))
-    return History(
+    return RunHistory(
         tuple(node.metadata.name for node in cluster.nodes),
         tuple(layout.paths[leaf] for leaf in layout.leaf_of_row.tolist()),
         layout.levels,
