@@ -329,7 +329,7 @@ class World:
 
     def overdrawn(self, row: int, amounts: Amounts | None = None) -> list[str]:
         """Return the resources of which pods ask more than the node has; of ``amounts``, where given."""
-        return self.nodes.overdrawn(row, amounts, less=self.kept.get(row, ()))
+        return self.nodes.overdrawn(row, amounts, excluded=self.kept.get(row, ()))
 
     def _kept(self) -> tuple[Int64, Int64]:
         width = self.nodes.requested.shape[1]

@@ -1,7 +1,7 @@
-"""PodGroups: what is known of them, whichever API they come from, and which of the APIs there are.
+"""PodGroups of all supported APIs, and which of these APIs the API server serves.
 
-All facts here come from the API server. A PodGroup whose fields make no sense is kept with its problem, so that the
-pods that name it can say why they wait.
+All facts here come from the API server. A PodGroup with invalid fields is kept with its problem, so that the events
+of its pods can report why they are pending.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,16 +19,16 @@ from topo_scheduler.state.selectors import EVERYTHING, Selector, SelectorError, 
 
 
 class Serving(StrEnum):
-    """What is known of an API."""
+    """Whether the API server serves an API."""
 
     UNKNOWN = "unknown"
-    """Not asked for yet, or its PodGroups are not listed yet."""
+    """The scheduler has not asked yet, or has not listed its PodGroups yet."""
     ABSENT = "absent"
     LISTED = "listed"
 
 
 class Disruption(StrEnum):
-    """What may be evicted of a group at a time."""
+    """Which pods of a group are evicted together."""
 
     POD = "pod"
     GANG = "gang"
@@ -36,7 +36,7 @@ class Disruption(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """Which PodGroup. Two APIs may each have one of the same name."""
+    """Identity of a PodGroup. Two APIs may each have one of the same name."""
 
     api: GroupApi
     namespace: str
@@ -44,7 +44,7 @@ class GroupKey:
 
     @property
     def id(self) -> str:
-        """The identity of the gang, as it is written on its pods."""
+        """Identity of the gang, as the scheduler writes it on its pods."""
         return f"{self.namespace}/{PLURAL}.{self.api}/{self.name}"
 
     @property
@@ -54,9 +54,9 @@ class GroupKey:
 
     @classmethod
     def parse(cls, id_: str) -> "GroupKey | None":
-        """Return the key of an identity; None where it is that of a gang without a PodGroup."""
-        namespace, _, rest = id_.partition("/")
-        kind, _, name = rest.partition("/")
+        """Return the key of an identity; None for the identity of a gang without a PodGroup."""
+        namespace, _, qualified_name = id_.partition("/")
+        kind, _, name = qualified_name.partition("/")
         plural, _, api = kind.partition(".")
         if plural != PLURAL or not name or api not in set(GroupApi):
             return None
@@ -65,7 +65,7 @@ class GroupKey:
 
 @dataclass(frozen=True, slots=True)
 class SubgroupPolicy:
-    """Pods of a group that are put into subgroups: those selected, by the values that they have of some labels."""
+    """Rule that divides the selected pods of a group into subgroups, by their values of the labels ``keys``."""
 
     name: str
     selector: Selector = EVERYTHING
@@ -74,13 +74,13 @@ class SubgroupPolicy:
 
 @dataclass(frozen=True, slots=True)
 class LabelledSubgroups:
-    """Subgroups that labels of pods tell, each of which must be below one switch of a tier at most (1: a leaf)."""
+    """Subgroups by pod labels. Each must be below one switch of at most tier ``tiers`` (1: a leaf)."""
 
     policies: tuple[SubgroupPolicy, ...]
     tiers: int
 
     def name(self, labels: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the name of the subgroup of a pod, by the first policy that it is for; empty for none."""
+        """Return the name of a pod's subgroup by the first policy that applies to the pod; empty for none."""
         for policy in self.policies:
             if policy.selector.matches(labels) and all(labels.get(key) for key in policy.keys):
                 return (policy.name, *(labels[key] for key in policy.keys))
@@ -89,13 +89,14 @@ class LabelledSubgroups:
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """What a PodGroup asks for.
+    """The request of a PodGroup.
 
-    ``version`` of its API; ``minimum`` pods that must be placed at once; ``gang`` False for a group of which each pod
-    is placed for itself; ``priority`` None where it is that of its pods; ``level_key`` node label of which all pods
-    must share the value; ``tiers`` highest tier of switches they must share (1: a leaf), 0 for none; ``subgroups`` of
-    which each must share a tier of its own; ``scheduled`` its condition PodGroupScheduled, None where it has none;
-    ``problem`` why its pods can't be placed.
+    ``version`` is that of its API. ``minimum`` is the number of pods that must be placed at once. ``gang`` is False
+    for a group whose pods are placed singly. ``priority`` is None where the priority of its pods counts.
+
+    ``level_key`` is the node label whose value all pods must share. ``tiers`` is the highest tier of switches that
+    they must share (1: a leaf), 0 for none. Each of ``subgroups`` must share a tier of its own. ``scheduled`` is its
+    condition PodGroupScheduled, None without one. ``problem`` is why its pods can't be placed.
     """
 
     key: GroupKey
@@ -112,10 +113,10 @@ class PodGroup:
     problem: str = ""
 
     def asks_as(self, other: "PodGroup") -> bool:
-        """Whether another asks for the same; its condition does not count."""
-        return self._asked() == other._asked()
+        """Whether another PodGroup has the same request; its condition does not count."""
+        return self._request() == other._request()
 
-    def _asked(self) -> tuple[object, ...]:
+    def _request(self) -> tuple[object, ...]:
         return (
             self.key,
             self.uid,
@@ -131,9 +132,9 @@ class PodGroup:
 
 
 MOST_POLICIES: Final = 64
-"""Subgroup policies of a PodGroup: each pod is compared with them."""
+"""Subgroup policies of a PodGroup: each pod is compared with all of them."""
 MOST_PROBLEM_CHARACTERS: Final = 400
-"""Of what is said of a field, which may quote it."""
+"""Characters of the message on an invalid field, which may quote the field."""
 
 
 class _FieldProblem(Exception):
@@ -141,18 +142,18 @@ class _FieldProblem(Exception):
 
 
 def read_group(api: GroupApi, version: str, obj: PodGroupObject) -> PodGroup:
-    """Make sense of a PodGroup. Never raises: what is wrong becomes its ``problem``."""
+    """Read a PodGroup. Never raises: an invalid field becomes its ``problem``."""
     key = GroupKey(api, obj.metadata.namespace, obj.metadata.name)
-    about = {"key": key, "uid": obj.metadata.uid, "version": version}
+    identity = {"key": key, "uid": obj.metadata.uid, "version": version}
     try:
         if isinstance(size := obj.spec.get(TOO_LONG), int):
-            most = f"{MOST_SPEC_BYTES:,}"
-            raise _FieldProblem(f"spec has {size} bytes, the scheduler reads at most {most}; make it shorter")
-        asked = _native(obj) if api is GroupApi.NATIVE else _other(api, obj)
+            limit = f"{MOST_SPEC_BYTES:,}"
+            raise _FieldProblem(f"spec has {size} bytes, the scheduler reads at most {limit}; make it shorter")
+        fields = _native(obj) if api is GroupApi.NATIVE else _other(api, obj)
     except _FieldProblem as error:
         problem = f"{key.said}: {clipped(str(error), MOST_PROBLEM_CHARACTERS)}"
-        return PodGroup(**about, problem=problem)  # type: ignore[arg-type]
-    return PodGroup(**about, **asked)  # type: ignore[arg-type]
+        return PodGroup(**identity, problem=problem)  # type: ignore[arg-type]
+    return PodGroup(**identity, **fields)  # type: ignore[arg-type]
 
 
 def _native(obj: PodGroupObject) -> dict[str, Any]:
@@ -162,8 +163,10 @@ def _native(obj: PodGroupObject) -> dict[str, Any]:
     policy = _mapping(obj.spec, "schedulingPolicy", "spec")
     gang = policy.get("gang")
     keys = [
-        _text(one, "key", "spec.schedulingConstraints.topology[]")
-        for one in _list(_mapping(obj.spec, "schedulingConstraints", "spec"), "topology", "spec.schedulingConstraints")
+        _text(constraint, "key", "spec.schedulingConstraints.topology[]")
+        for constraint in _list(
+            _mapping(obj.spec, "schedulingConstraints", "spec"), "topology", "spec.schedulingConstraints"
+        )
     ]
     if len(keys) > 1:
         raise _FieldProblem("spec.schedulingConstraints.topology: this scheduler understands one key only")
@@ -180,49 +183,51 @@ def _native(obj: PodGroupObject) -> dict[str, Any]:
 
 
 def _other(api: GroupApi, obj: PodGroupObject) -> dict[str, Any]:
-    """The PodGroups of scheduler-plugins and of Volcano: ``minMember``, of which none is as good as one."""
+    """The PodGroups of scheduler-plugins and of Volcano: ``minMember``, where 0 counts as 1."""
     minimum = _number(obj.spec, "minMember", "spec", low=0) if "minMember" in obj.spec else 1
-    asked: dict[str, Any] = {"minimum": max(1, minimum)}
+    fields: dict[str, Any] = {"minimum": max(1, minimum)}
     if api is GroupApi.VOLCANO:
-        asked["tiers"] = _tiers(_mapping(obj.spec, "networkTopology", "spec"), "spec.networkTopology")
-        asked["subgroups"] = _subgroups(obj.spec)
-    return asked
+        fields["tiers"] = _tiers(_mapping(obj.spec, "networkTopology", "spec"), "spec.networkTopology")
+        fields["subgroups"] = _subgroups(obj.spec)
+    return fields
 
 
 def _subgroups(spec: Mapping[str, Any]) -> LabelledSubgroups | None:
-    """Volcano: of each policy the pods it selects, by the values of its keys, below one switch of at most a tier.
+    """Volcano: pods that a policy selects form subgroups by the values of its keys, each below one switch of a tier.
 
-    Policies that ask for no tier, or only would like it, put nobody together. Sizes are not read: a gang is placed
-    whole, and so are its subgroups.
+    Policies without a tier, or of mode soft, group no pods. Sizes are not read: the scheduler places a gang whole,
+    and so its subgroups.
     """
-    found: list[tuple[SubgroupPolicy, int]] = []
-    policies = _list(spec, "subGroupPolicy", "spec")
-    if len(policies) > MOST_POLICIES:
+    policies: list[tuple[SubgroupPolicy, int]] = []
+    entries = _list(spec, "subGroupPolicy", "spec")
+    if len(entries) > MOST_POLICIES:
         raise _FieldProblem(
-            f"spec.subGroupPolicy has {len(policies)} entries, the scheduler reads at most {MOST_POLICIES}"
+            f"spec.subGroupPolicy has {len(entries)} entries, the scheduler reads at most {MOST_POLICIES}"
         )
-    for number, one in enumerate(policies):
+    for number, entry in enumerate(entries):
         path = f"spec.subGroupPolicy[{number}]"
-        tiers = _tiers(_mapping(one, "networkTopology", path), f"{path}.networkTopology")
-        keys = _list(one, "matchLabelKeys", path)
+        tiers = _tiers(_mapping(entry, "networkTopology", path), f"{path}.networkTopology")
+        keys = _list(entry, "matchLabelKeys", path)
         if not all(isinstance(key, str) and key for key in keys):
             raise _FieldProblem(f"{path}.matchLabelKeys: {quoted(keys)} is not a list of label keys")
-        selected = _mapping(one, "labelSelector", path)
+        selected = _mapping(entry, "labelSelector", path)
         try:
             selector = compile_selector(msgspec.convert(selected, LabelSelector)) if selected else EVERYTHING
         except (msgspec.ValidationError, SelectorError) as error:
             raise _FieldProblem(f"{path}.labelSelector: {error}") from None
-        found.append((SubgroupPolicy(_text(one, "name", path), selector, tuple(keys)), tiers))
-    asked = {tiers for _, tiers in found if tiers}
-    if len(asked) > 1:
+        policies.append((SubgroupPolicy(_text(entry, "name", path), selector, tuple(keys)), tiers))
+    tiers_requested = {tiers for _, tiers in policies if tiers}
+    if len(tiers_requested) > 1:
         raise _FieldProblem("spec.subGroupPolicy: this scheduler understands one highestTierAllowed for all subgroups")
-    # The first policy that is for a pod holds, whether it asks for anything or not.
-    if asked and any(not tiers for _, tiers in found):
+    # The first policy that applies to a pod counts, with or without a tier.
+    if tiers_requested and any(not tiers for _, tiers in policies):
         raise _FieldProblem(
             "spec.subGroupPolicy: this scheduler understands subgroups only where all of them have a networkTopology of"
             " mode hard with highestTierAllowed, or none"
         )
-    return LabelledSubgroups(tuple(policy for policy, _ in found), asked.pop()) if asked else None
+    return (
+        LabelledSubgroups(tuple(policy for policy, _ in policies), tiers_requested.pop()) if tiers_requested else None
+    )
 
 
 def _tiers(topology: Mapping[str, Any], path: str) -> int:
@@ -240,15 +245,15 @@ def _tiers(topology: Mapping[str, Any], path: str) -> int:
 
 
 def _disruption(mode: object) -> Disruption:
-    # v1alpha2 writes a word; a union with one field set says the same.
-    said = next(iter(mode), "") if isinstance(mode, Mapping) else mode
-    return Disruption.GANG if str(said).lower() in ("podgroup", "all") else Disruption.POD
+    # v1alpha2 has a string; later versions have a union with one field set.
+    mode_name = next(iter(mode), "") if isinstance(mode, Mapping) else mode
+    return Disruption.GANG if str(mode_name).lower() in ("podgroup", "all") else Disruption.POD
 
 
 def _condition(status: Mapping[str, Any]) -> bool | None:
-    for one in status.get("conditions") or ():
-        if isinstance(one, Mapping) and one.get("type") == "PodGroupScheduled":
-            return one.get("status") == "True"
+    for condition in status.get("conditions") or ():
+        if isinstance(condition, Mapping) and condition.get("type") == "PodGroupScheduled":
+            return condition.get("status") == "True"
     return None
 
 
@@ -259,31 +264,31 @@ def _priority(spec: Mapping[str, Any]) -> int | None:
     return value
 
 
-def _number(where: Mapping[str, Any], name: str, path: str, low: int = 1) -> int:
-    value = where.get(name) if isinstance(where, Mapping) else None
+def _number(parent: Mapping[str, Any], name: str, path: str, low: int = 1) -> int:
+    value = parent.get(name) if isinstance(parent, Mapping) else None
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= MAX_GANG:
         raise _FieldProblem(f"{path}.{name}: {quoted(value)} is not a whole number from {low} to {MAX_GANG}")
     return value
 
 
-def _text(where: object, name: str, path: str) -> str:
-    value = where.get(name, "") if isinstance(where, Mapping) else None
+def _text(parent: object, name: str, path: str) -> str:
+    value = parent.get(name, "") if isinstance(parent, Mapping) else None
     if not isinstance(value, str):
         raise _FieldProblem(f"{path}.{name}: {quoted(value)} is not a string")
     return value
 
 
-def _mapping(where: object, name: str, path: str) -> Mapping[str, Any]:
-    if not isinstance(where, Mapping):
-        raise _FieldProblem(f"{path}: {quoted(where)} is not an object")
-    value = where.get(name) or {}
+def _mapping(parent: object, name: str, path: str) -> Mapping[str, Any]:
+    if not isinstance(parent, Mapping):
+        raise _FieldProblem(f"{path}: {quoted(parent)} is not an object")
+    value = parent.get(name) or {}
     if not isinstance(value, Mapping):
         raise _FieldProblem(f"{path}.{name}: {quoted(value)} is not an object")
     return value
 
 
-def _list(where: Mapping[str, Any], name: str, path: str) -> list[Any]:
-    value = where.get(name) or []
+def _list(parent: Mapping[str, Any], name: str, path: str) -> list[Any]:
+    value = parent.get(name) or []
     if not isinstance(value, list):
         raise _FieldProblem(f"{path}.{name}: {quoted(value)} is not a list")
     return value
@@ -293,15 +298,15 @@ def _list(where: Mapping[str, Any], name: str, path: str) -> list[Any]:
 class Groups:
     """All PodGroups, and which APIs are served.
 
-    ``levels`` maps a node label to the level of the fabric it tells. Without further facts no API is served.
+    ``levels`` maps a node label to its level of the fabric. By default no API is served.
     """
 
     levels: Mapping[str, str] = field(default_factory=dict)
     _known: dict[GroupKey, PodGroup] = field(default_factory=dict)
     _serving: dict[GroupApi, tuple[Serving, float]] = field(default_factory=dict)
     _served: set[GroupApi] = field(default_factory=set)
-    """APIs of which PodGroups were listed once, by an earlier leader too: pods that name one are members of it."""
-    _wondered: bool = False
+    """APIs whose PodGroups this or an earlier leader has listed: pods that name a PodGroup of one are its members."""
+    _refresh_wanted: bool = False
 
     def __iter__(self) -> Iterator[PodGroup]:
         return iter(self._known.values())
@@ -311,29 +316,29 @@ class Groups:
         return self._known.get(key)
 
     def put(self, group: PodGroup) -> bool:
-        """Take over a PodGroup that appeared or changed; return whether it asks for something new."""
-        before = self._known.get(group.key)
+        """Store a PodGroup that appeared or changed; return whether its request is new or changed."""
+        previous = self._known.get(group.key)
         self._known[group.key] = group
         self._served.add(group.key.api)
-        return before is None or not before.asks_as(group)
+        return previous is None or not previous.asks_as(group)
 
     def drop(self, key: GroupKey, uid: str = "") -> bool:
-        """Forget a PodGroup; one that was made anew under the name since stays."""
+        """Remove a PodGroup; one that was created again under the same name, with another uid, stays."""
         known = self._known.get(key)
         if known is None or (uid and known.uid != uid):
             return False
         del self._known[key]
         return True
 
-    def serve(self, api: GroupApi, serving: Serving, asked: float) -> None:
-        """Take over what is known of an API.
+    def serve(self, api: GroupApi, serving: Serving, asked_at: float) -> None:
+        """Record whether an API is served.
 
         Args:
-            api: which.
-            serving: what is known.
-            asked: when it was asked for, in seconds.
+            api: the API.
+            serving: whether it is served.
+            asked_at: when the scheduler sent the request for it, in seconds.
         """
-        self._serving[api] = (serving, asked)
+        self._serving[api] = (serving, asked_at)
         if serving is Serving.LISTED:
             self._served.add(api)
 
@@ -346,18 +351,18 @@ class Groups:
         return api in self._served
 
     def serving(self, api: GroupApi, since: float) -> Serving:
-        """Return what is known of an API to a pod that was first seen at ``since``.
+        """Return whether an API is served, for a pod that was first seen at ``since``.
 
-        An answer that is older than the pod says nothing of a definition that was made just before the pod: then it is
-        unknown, and worth asking again.
+        An answer older than the pod does not cover a definition that was created just before the pod. The API is then
+        unknown, and the scheduler should ask again.
         """
-        serving, asked = self._serving.get(api, (Serving.ABSENT, float("inf")))
-        if serving is Serving.ABSENT and asked < since:
-            self._wondered = True
+        serving, asked_at = self._serving.get(api, (Serving.ABSENT, float("inf")))
+        if serving is Serving.ABSENT and asked_at < since:
+            self._refresh_wanted = True
             return Serving.UNKNOWN
         return serving
 
     def take_wondered(self) -> bool:
-        """Return whether it should be asked again which APIs there are, since the last call."""
-        wondered, self._wondered = self._wondered, False
-        return wondered
+        """Return whether a pod since the last call needs a fresh list of the served APIs."""
+        refresh_wanted, self._refresh_wanted = self._refresh_wanted, False
+        return refresh_wanted

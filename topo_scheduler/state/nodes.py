@@ -1,7 +1,7 @@
-"""Nodes as arrays: one row a node, rows never move while the node lives.
+"""Nodes as arrays: one row for each node, and a row never moves while its node exists.
 
-Every write goes through `NodeTable`, which notes the row in one of two logs: ``capacity`` (what is free changed) and
-``facts`` (labels, taints, readiness, allocatable). Caches read the logs instead of comparing nodes.
+Every write goes through `NodeTable`, which appends the row to one of two logs: ``capacity`` (free resources changed)
+and ``facts`` (labels, taints, readiness, allocatable). Caches read the logs instead of comparing nodes.
 """
 
 from collections import Counter
@@ -22,17 +22,17 @@ from topo_scheduler.state.resources import GPU, GPU_SHARE, MOST_OFFERED, Amounts
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN = -1
-"""Bandwidth or model that no label tells."""
+"""Bandwidth or model of a node without such a label."""
 AWAY = frozenset(f"node.kubernetes.io/{name}" for name in ("unschedulable", "not-ready", "unreachable"))
 """Keys of the taints that Kubernetes puts on nodes that are cordoned or not ready."""
 
 FEW_TAINT_SETS = 64
-"""Sets of taints that are kept whether nodes have them or not, beside two for each node."""
+"""Sets of taints that are kept without a node, in addition to two for each node."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLabels:
-    """Which labels tell a node's GPU model and its bandwidth; the first one present wins."""
+    """Keys of the labels with a node's GPU model and its bandwidth; the first key present counts."""
 
     gpu_model: tuple[str, ...]
     bandwidth: tuple[str, ...]
@@ -43,24 +43,24 @@ class NodeTable:
 
     def __init__(self, resources: ResourceTable, labels: NodeLabels, rows: int = 256) -> None:
         self.resources = resources
-        self.read = labels
+        self.label_keys = labels
         columns = max(16, len(resources))
         self.allocatable: Int64 = np.zeros((rows, columns), np.int64)
         self.requested: Int64 = np.zeros((rows, columns), np.int64)
         self.daemons: Int64 = np.zeros((rows, columns), np.int64)
-        """The part of ``requested`` that DaemonSets hold: there even when a node is otherwise empty."""
+        """The part of ``requested`` that DaemonSet pods hold, which an otherwise empty node has too."""
         self.exists: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
         self.ready: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
         self.unschedulable: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
         self.penalty: Int64 = np.zeros(rows, np.int64)
-        """How many pods each kubelet refused, as far as that is remembered."""
+        """Number of pods that each kubelet refused recently."""
         self.spare: npt.NDArray[np.bool_] = np.zeros(rows, np.bool_)
         """Which nodes are kept free for recovery."""
         self.model: Int64 = np.full(rows, UNKNOWN, np.int64)
         self.bandwidth: Int64 = np.full(rows, UNKNOWN, np.int64)
         self.reserved_bandwidth: Int64 = np.zeros(rows, np.int64)
-        """What gangs have reserved of each node's network in Mbit/s, as of the last time `Links` was settled."""
-        self._bandwidth_untold = UNKNOWN
+        """Network bandwidth of each node that gangs have reserved, in Mbit/s, as of the last settling of `Links`."""
+        self._assumed_bandwidth = UNKNOWN
         self.taint_set: Int64 = np.zeros(rows, np.int64)
         self.devices = Devices(rows)
         """Single GPUs, where they are shared."""
@@ -68,7 +68,7 @@ class NodeTable:
         self.uids: list[str] = [""] * rows
         self.labels: list[Mapping[str, str]] = [{} for _ in range(rows)]
         self.features: list[frozenset[str]] = [frozenset()] * rows
-        """Features that nodes declare."""
+        """Features that each node declares in its status."""
         self.images = Images()
         self.row_of: dict[str, int] = {}
         self._facts: list[tuple[object, ...]] = [()] * rows
@@ -84,7 +84,7 @@ class NodeTable:
         self.values: list[str] = []
         self._label_columns: dict[str, Int64] = {}
         self._nodes_with: Counter[str] = Counter()
-        """How many nodes carry each label: pods ask for labels that none has, and these get no column."""
+        """Number of nodes with each label: a label that only pods name gets no column."""
         self._no_label: Int64 = np.full(rows, UNKNOWN, np.int64)
         self._no_label.flags.writeable = False
         self._rows_by_value: dict[str, tuple[int, Int64, Int64]] = {}
@@ -99,22 +99,22 @@ class NodeTable:
 
     @property
     def gpu_sharing(self) -> npt.NDArray[np.bool_]:
-        """bool[rows]: whether its GPUs may be shared by pods."""
+        """bool[rows]: whether pods may share the GPUs of the node."""
         return self.devices.sharing
 
     @property
     def gpu_free(self) -> Int64:
-        """int64[rows, d]: free thousandths of each GPU where they are shared, 0 elsewhere."""
+        """int64[rows, d]: free thousandths of each GPU on nodes that share GPUs, 0 on the others."""
         return self.devices.free
 
     # ------------------------------------------------------------ nodes in and out
 
     def put(self, node: Node) -> tuple[int, bool, list[str]]:
-        """Take over a node's facts.
+        """Store a node's facts.
 
         Returns:
-            Its row, whether anything that counts differs from what was known (a heartbeat does not count), and
-            messages on what could not be read (the rest of the node is used all the same).
+            Its row; whether a relevant fact changed (a heartbeat is none); and messages on what could not be read.
+            The other fields of such a node are used.
         """
         name = node.metadata.name
         ready = all(condition.status == "True" for condition in node.status.conditions if condition.type == "Ready")
@@ -150,7 +150,7 @@ class NodeTable:
         return row, True, [f"node {name}: {problem}" for problem in problems]
 
     def remove(self, name: str) -> int | None:
-        """Forget a node; return the row it had. What was charged to the row is zeroed: the ledger keeps the pods."""
+        """Remove a node; return the row it had. Charges on the row become 0; the ledger keeps the pods."""
         row = self.row_of.pop(name, None)
         if row is None:
             return None
@@ -177,7 +177,7 @@ class NodeTable:
     # ------------------------------------------------------------ charges
 
     def charge(self, row: int, amounts: Amounts, *, sign: int = 1, daemon: bool = False) -> None:
-        """Add (or with sign -1 take away) what a pod holds of a node."""
+        """Add what a pod holds of a node; with sign -1, subtract it."""
         requested = self.requested[row]
         for column, amount in amounts:
             requested[column] += sign * amount
@@ -188,60 +188,60 @@ class NodeTable:
         self.capacity_changes.append(row)
 
     def charge_all(self, rows: Int64, amounts: Int64) -> None:
-        """Add amounts (int64[n, some first resources]) to what is held of rows (int64[n], each once)."""
+        """Add amounts (int64[n, k] for the first k resources) to ``requested`` of rows (int64[n], each once)."""
         self.requested[rows, : amounts.shape[1]] += amounts
         self.capacity_changes.extend(rows.tolist())
 
-    def charge_pods(self, held: Sequence[tuple[int, Amounts]], *, sign: int) -> None:
-        """Do what `charge` does for many pods, each a row and what it holds, none of them a DaemonSet's."""
-        rows, columns, amounts = charges_of(held)
+    def charge_pods(self, charges: Sequence[tuple[int, Amounts]], *, sign: int) -> None:
+        """Charge many pods as `charge` does, each given as its row and amounts; none is a DaemonSet pod."""
+        rows, columns, amounts = charges_of(charges)
         self.charge_each(rows, columns, sign * amounts)
 
     def charge_each(self, rows: Int64, columns: Int64, amounts: Int64) -> None:
-        """Add amounts to what is held of columns of rows (int64[n] each), any of them more than once."""
+        """Add amounts to ``requested`` at rows and columns (int64[n] each); pairs may repeat."""
         np.add.at(self.requested, (rows, columns), amounts)
         self.capacity_changes.extend(np.unique(rows).tolist())
 
     def penalise(self, row: int, level: int) -> None:
-        """Note how many pods a node refused."""
+        """Record how many pods a node refused."""
         if self.penalty[row] != level:
             self.penalty[row] = level
             self.facts_changes.append(row)
 
-    def keep_spare(self, row: int, kept: bool) -> None:
-        """Note whether a node is kept free for recovery."""
-        if bool(self.spare[row]) != kept:
-            self.spare[row] = kept
+    def keep_spare(self, row: int, spare: bool) -> None:
+        """Record whether a node is kept free for recovery."""
+        if bool(self.spare[row]) != spare:
+            self.spare[row] = spare
             self.facts_changes.append(row)
 
     def assume_bandwidth(self, mbits: int) -> None:
-        """Take nodes whose labels tell no bandwidth to have so much, -1 for an unknown one."""
-        if mbits == self._bandwidth_untold:
+        """Set the bandwidth of nodes without a bandwidth label in Mbit/s, -1 for unknown."""
+        if mbits == self._assumed_bandwidth:
             return
-        self._bandwidth_untold = mbits
+        self._assumed_bandwidth = mbits
         for row in self.row_of.values():
-            if not any(key in self.labels[row] for key in self.read.bandwidth):
+            if not any(key in self.labels[row] for key in self.label_keys.bandwidth):
                 self.bandwidth[row] = mbits
                 self.facts_changes.append(row)
 
-    def overdrawn(self, row: int, amounts: Amounts | None = None, *, less: Amounts = ()) -> list[str]:
+    def overdrawn(self, row: int, amounts: Amounts | None = None, *, excluded: Amounts = ()) -> list[str]:
         """Return the names of the resources of which more is charged than the node has; of ``amounts``, where given.
 
-        ``less`` of what is charged does not count.
+        Charges in ``excluded`` do not count.
         """
-        over = self.requested[row] > self.allocatable[row]
-        if not less and not over.any():
+        overdrawn = self.requested[row] > self.allocatable[row]
+        if not excluded and not overdrawn.any():
             return []
-        for column, amount in less:
-            over[column] = self.requested[row, column] - amount > self.allocatable[row, column]
-        asked = None if amounts is None else {column for column, _ in amounts}
-        if asked is not None and GPU_SHARE in asked:
-            asked.add(GPU)  # a GPU in shares that somebody took whole
-        columns = np.flatnonzero(over).tolist()
-        return [self.resources.names[column] for column in columns if asked is None or column in asked]
+        for column, amount in excluded:
+            overdrawn[column] = self.requested[row, column] - amount > self.allocatable[row, column]
+        columns = None if amounts is None else {column for column, _ in amounts}
+        if columns is not None and GPU_SHARE in columns:
+            columns.add(GPU)  # a shared GPU that a pod took whole
+        columns = np.flatnonzero(overdrawn).tolist()
+        return [self.resources.names[column] for column in columns if columns is None or column in columns]
 
     def widen(self) -> None:
-        """Make room for resource columns that were added since."""
+        """Add columns for resources that became known since the last call."""
         missing = len(self.resources) - self.allocatable.shape[1]
         if missing > 0:
             pad = ((0, 0), (0, max(missing, 8)))
@@ -252,7 +252,7 @@ class NodeTable:
     # ------------------------------------------------------------ copies
 
     def detach(self) -> None:
-        """Own every array from here on. For a shallow copy of another table, on which changes are tried."""
+        """Copy every array, so that changes no longer reach the table of which this is a shallow copy."""
         for name, value in list(vars(self).items()):
             if isinstance(value, np.ndarray):
                 setattr(self, name, value.copy())
@@ -260,7 +260,7 @@ class NodeTable:
         self._rows_by_value = {}
 
     def admit(self, row: int) -> None:
-        """Let a row be ready and schedulable, without the taints that tell the contrary."""
+        """Make a row ready and schedulable, without the taints that say otherwise."""
         self.ready[row], self.unschedulable[row] = True, False
         taints = self.taint_sets[int(self.taint_set[row])]
         self._put_taints(row, tuple(taint for taint in taints if taint.key not in AWAY))
@@ -270,15 +270,15 @@ class NodeTable:
     # ------------------------------------------------------------ labels as columns
 
     def value_id(self, value: str) -> int:
-        """Return the integer that stands for a label value; equal strings, equal integers."""
-        found = self._value_id.get(value)
-        if found is None:
-            found = self._value_id[value] = len(self.values)
+        """Return the integer id of a label value; equal strings have equal ids."""
+        id_ = self._value_id.get(value)
+        if id_ is None:
+            id_ = self._value_id[value] = len(self.values)
             self.values.append(value)
-        return found
+        return id_
 
     def known_value(self, value: str) -> int:
-        """Return the integer that stands for a label value, -1 when none does yet."""
+        """Return the integer id of a label value, -1 when it has none yet."""
         return self._value_id.get(value, UNKNOWN)
 
     def labels_of(self, row: int) -> Mapping[str, str]:
@@ -290,7 +290,7 @@ class NodeTable:
         return self.resources.find(resource)
 
     def label_column(self, key: str) -> Int64:
-        """Return the value ids of one label by row (int64[rows], -1 where absent), up to date at this moment."""
+        """Return the value ids of one label by row (int64[rows], -1 where absent), up to date for now."""
         column = self._label_columns.get(key)
         if column is None:
             if key not in self._nodes_with:
@@ -304,20 +304,20 @@ class NodeTable:
         return column
 
     def rows_with(self, key: str, value: str) -> Int64:
-        """Return the rows with this value of a label, ascending (int64). Cheap when asked often for one key."""
-        found = self._rows_by_value.get(key)
-        if found is None or found[0] != self.facts_changes.position:
+        """Return the rows with this value of a label, ascending (int64). Repeated calls for one key are cheap."""
+        cached = self._rows_by_value.get(key)
+        if cached is None or cached[0] != self.facts_changes.position:
             column = self.label_column(key)
             order = np.argsort(column, kind="stable").astype(np.int64)
-            found = self._rows_by_value[key] = (self.facts_changes.position, order, column[order])
-        _, order, values = found
-        wanted = self.known_value(value)
-        if wanted == UNKNOWN:
+            cached = self._rows_by_value[key] = (self.facts_changes.position, order, column[order])
+        _, order, values = cached
+        value_id = self.known_value(value)
+        if value_id == UNKNOWN:
             return order[:0]
-        return order[np.searchsorted(values, wanted) : np.searchsorted(values, wanted, side="right")]
+        return order[np.searchsorted(values, value_id) : np.searchsorted(values, value_id, side="right")]
 
     def model_id(self, name: str) -> int:
-        """Return the integer that stands for a GPU model, -1 when no node has it."""
+        """Return the integer id of a GPU model, -1 when no node has it."""
         return self._model_id.get(name, UNKNOWN)
 
     # ------------------------------------------------------------ inside
@@ -332,25 +332,25 @@ class NodeTable:
         return row
 
     def _grow(self) -> None:
-        old = self.rows
+        rows = self.rows
         for attribute in ("allocatable", "requested", "daemons"):
-            setattr(self, attribute, np.pad(getattr(self, attribute), ((0, old), (0, 0))))
+            setattr(self, attribute, np.pad(getattr(self, attribute), ((0, rows), (0, 0))))
         for attribute in ("exists", "ready", "unschedulable", "spare", "taint_set", "reserved_bandwidth", "penalty"):
-            setattr(self, attribute, np.pad(getattr(self, attribute), (0, old)))
+            setattr(self, attribute, np.pad(getattr(self, attribute), (0, rows)))
         for attribute in ("model", "bandwidth"):
-            setattr(self, attribute, np.pad(getattr(self, attribute), (0, old), constant_values=UNKNOWN))
-        self.devices.grow(2 * old)
-        self._no_label = np.full(2 * old, UNKNOWN, np.int64)
+            setattr(self, attribute, np.pad(getattr(self, attribute), (0, rows), constant_values=UNKNOWN))
+        self.devices.grow(2 * rows)
+        self._no_label = np.full(2 * rows, UNKNOWN, np.int64)
         self._no_label.flags.writeable = False
         for key, column in self._label_columns.items():
-            self._label_columns[key] = np.pad(column, (0, old), constant_values=UNKNOWN)
-        self.names += [""] * old
-        self.uids += [""] * old
-        self.labels += [{} for _ in range(old)]
-        self.features += [frozenset()] * old
-        self._facts += [()] * old
-        self._free = list(range(2 * old - 1, old - 1, -1))
-        # Every cache is as long as these arrays: all of them start over.
+            self._label_columns[key] = np.pad(column, (0, rows), constant_values=UNKNOWN)
+        self.names += [""] * rows
+        self.uids += [""] * rows
+        self.labels += [{} for _ in range(rows)]
+        self.features += [frozenset()] * rows
+        self._facts += [()] * rows
+        self._free = list(range(2 * rows - 1, rows - 1, -1))
+        # Every cache has the length of these arrays, so all of them must start over.
         self.facts_changes.restart()
         self.capacity_changes.restart()
 
@@ -360,16 +360,16 @@ class NodeTable:
         for key, column in self._label_columns.items():
             value = labels.get(key)
             column[row] = UNKNOWN if value is None else self.value_id(value)
-        model = next((labels[key] for key in self.read.gpu_model if labels.get(key)), None)
+        model = next((labels[key] for key in self.label_keys.gpu_model if labels.get(key)), None)
         self.model[row] = UNKNOWN if model is None else self._intern_model(model)
-        self.bandwidth[row] = self._bandwidth_untold
-        told = next((key for key in self.read.bandwidth if key in labels), None)
-        if told is not None:
+        self.bandwidth[row] = self._assumed_bandwidth
+        bandwidth_key = next((key for key in self.label_keys.bandwidth if key in labels), None)
+        if bandwidth_key is not None:
             try:
-                self.bandwidth[row] = parse_bandwidth(labels[told])
+                self.bandwidth[row] = parse_bandwidth(labels[bandwidth_key])
             except QuantityError as error:
                 self.bandwidth[row] = UNKNOWN
-                problems.append(f"label {told}: {error}; its bandwidth counts as unknown")
+                problems.append(f"label {bandwidth_key}: {error}; its bandwidth counts as unknown")
 
     def _count_labels(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         nodes_with = self._nodes_with
@@ -383,43 +383,43 @@ class NodeTable:
                 self._rows_by_value.pop(key, None)
 
     def _put_sharing(self, row: int, labels: Mapping[str, str], problems: list[str]) -> None:
-        told = labels.get(GPU_SHARING, "false")
-        if told not in ("true", "false"):
-            problems.append(f'label {GPU_SHARING}: {told!r} is neither "true" nor "false"; its GPUs are not shared')
-        self.devices.sharing[row] = told == "true"
-        self.allocatable[row, GPU_SHARE] = WHOLE * self.allocatable[row, GPU] if told == "true" else 0
+        sharing = labels.get(GPU_SHARING, "false")
+        if sharing not in ("true", "false"):
+            problems.append(f'label {GPU_SHARING}: {sharing!r} is neither "true" nor "false"; its GPUs are not shared')
+        self.devices.sharing[row] = sharing == "true"
+        self.allocatable[row, GPU_SHARE] = WHOLE * self.allocatable[row, GPU] if sharing == "true" else 0
 
     def _intern_model(self, name: str) -> int:
-        found = self._model_id.get(name)
-        if found is None:
-            found = self._model_id[name] = len(self.models)
+        model_id = self._model_id.get(name)
+        if model_id is None:
+            model_id = self._model_id[name] = len(self.models)
             self.models.append(name)
-        return found
+        return model_id
 
     def _put_taints(self, row: int, taints: tuple[Taint, ...]) -> None:
-        found = self._taint_set_id.get(taints)
-        if found is None:
-            found = self._taint_set_id[taints] = len(self.taint_sets)
+        set_id = self._taint_set_id.get(taints)
+        if set_id is None:
+            set_id = self._taint_set_id[taints] = len(self.taint_sets)
             self.taint_sets.append(taints)
-        self.taint_set[row] = found
+        self.taint_set[row] = set_id
 
     def _forget_taints(self) -> None:
-        """Forget the sets of taints that no node has any more, once they are many: every class is compared with each.
+        """Forget the sets of taints without a node once they are many, as every pod class is compared with each set.
 
-        Autoscalers write times into taints. Tables that were copied from this one keep the lists they have.
+        Autoscalers write times into taints. Copies of this table keep their lists.
         """
         if len(self.taint_sets) <= FEW_TAINT_SETS + 2 * len(self.row_of):
             return
-        used = np.union1d(np.unique(self.taint_set), np.zeros(1, np.int64))
-        self.taint_set = np.searchsorted(used, self.taint_set).astype(np.int64)
-        self.taint_sets = [self.taint_sets[id_] for id_ in used.tolist()]
+        used_ids = np.union1d(np.unique(self.taint_set), np.zeros(1, np.int64))
+        self.taint_set = np.searchsorted(used_ids, self.taint_set).astype(np.int64)
+        self.taint_sets = [self.taint_sets[id_] for id_ in used_ids.tolist()]
         self._taint_set_id = {taints: id_ for id_, taints in enumerate(self.taint_sets)}
 
     def _put_allocatable(self, row: int, node: Node, problems: list[str]) -> None:
         quantities = dict(node.status.allocatable or node.status.capacity)
         key = tuple(quantities.items())
-        if (known := self._allocatable_rows.get(key)) is not None and len(known) == self.allocatable.shape[1]:
-            self.allocatable[row] = known
+        if (cached := self._allocatable_rows.get(key)) is not None and len(cached) == self.allocatable.shape[1]:
+            self.allocatable[row] = cached
             return
         for name in self.resources.offer(quantities):
             problems.append(f"allocatable {name}: nodes offer {MOST_OFFERED} other resources already; it counts as 0")

@@ -1,8 +1,8 @@
-"""Who sits where, as neighbours see it: labels, host ports, claims, and whom a pod keeps away.
+"""Pods by node, as inter-pod rules see them: labels, host ports, claims, and affinity.
 
-Pods that look alike share one profile, so a selector is tried once per profile and not once per pod. A tally counts
-the pods a selector matches by row and reads the log of arrivals and departures from where it stopped. Profiles that
-nobody has any more are forgotten.
+Equal pods share one profile, so a selector is matched once per profile and not once per pod. A tally counts the pods
+that a selector matches by row; it reads the log of arrivals and departures from where it stopped. Profiles without
+pods are forgotten.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -24,11 +24,11 @@ ANY_ADDRESS: Final = "0.0.0.0"
 LARGE_CHARACTERS: Final = 4_096
 """Characters beyond which a profile counts as large."""
 MOST_REPELS: Final = 256
-"""Different anti-affinity that is kept as one object; beyond it all is forgotten."""
+"""Sets of anti-affinity terms that are shared as one object; beyond this number the table is cleared."""
 KEEP: Final = 2048
-"""Entries of the log kept at least; a tally that is further behind counts anew, which takes little longer.
+"""Minimum entries of the log that are kept; a tally further behind counts again, which takes little longer.
 
-Each keeps the profile of a pod alive that may be gone: a kilobyte or two.
+Each entry keeps a profile alive whose pods may be gone: a kilobyte or two.
 """
 
 
@@ -41,14 +41,14 @@ class Port:
     number: int
 
     def conflicts(self, other: "Port") -> bool:
-        """Return whether both can't be on one node."""
+        """Return whether pods with these ports can't share a node."""
         same = self.number == other.number and self.protocol == other.protocol
         return same and (self.address == other.address or ANY_ADDRESS in (self.address, other.address))
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """A volume that Kubernetes lets one pod of a node use, or several as long as all only read."""
+    """A volume that Kubernetes lets one pod of a node use, or several if all of them only read."""
 
     kind: str
     names: frozenset[str]
@@ -57,14 +57,14 @@ class Disk:
     read_only: bool = False
 
     def conflicts(self, other: "Disk") -> bool:
-        """Return whether both can't be used on one node."""
+        """Return whether pods with these disks can't share a node."""
         same = self.kind == other.kind and self.place == other.place and bool(self.names & other.names)
         return same and not (self.shared_read and self.read_only and other.read_only)
 
 
 @dataclass(frozen=True, slots=True)
 class PodVolumeClaim:
-    """A PersistentVolumeClaim a pod uses; ``owner`` the uid it must belong to where it is a generic ephemeral one."""
+    """A PersistentVolumeClaim of a pod; ``owner`` is the uid of the pod that must own a generic ephemeral claim."""
 
     name: str
     owner: str = ""
@@ -81,29 +81,29 @@ class CountedTerm:
     _hash: int = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash(self._asked()))
+        object.__setattr__(self, "_hash", hash(self._key()))
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CountedTerm, self._asked()
+        return CountedTerm, self._key()
 
-    def _asked(self) -> tuple[Selector, frozenset[str], str, Selector]:
+    def _key(self) -> tuple[Selector, frozenset[str], str, Selector]:
         return self.selector, self.namespaces, self.topology_key, self.namespace_selector
 
     def matches(self, profile: "Profile", namespace_labels: Mapping[str, str]) -> bool:
-        """Return whether a pod is meant, whose namespace has these labels."""
-        there = profile.namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
-        return there and self.selector.matches(profile.labels)
+        """Return whether the term counts a pod whose namespace has these labels."""
+        in_namespaces = profile.namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
+        return in_namespaces and self.selector.matches(profile.labels)
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Profile:
-    """What neighbours see of a pod; equal ones are one object, made by `Residents.profile`.
+    """What inter-pod rules see of a pod; equal profiles are one object, made by `Residents.profile`.
 
-    ``repels`` is its required anti-affinity, ``attracts`` what draws others to it, or away where the weight is
-    negative.
+    ``repels`` is its required anti-affinity. ``attracts`` has its preferred terms with weights, negative for
+    anti-affinity, which also attract other pods to its domain.
     """
 
     namespace: str
@@ -115,16 +115,16 @@ class Profile:
     disks: tuple[Disk, ...]
     attracts: tuple[tuple[int, CountedTerm], ...] = ()
     matched: dict[int, bool] = field(default_factory=dict)
-    """By number of a tally, whether it is counted there."""
+    """By number of a tally, whether that tally counts it."""
 
     @property
     def special(self) -> bool:
-        """Whether it holds something of a node that is counted by no resource."""
+        """Whether it uses host ports, disks or claims, which no resource counts."""
         return bool(self.ports or self.disks or self.claims)
 
 
 Condition = tuple[Selector, frozenset[str] | None]
-"""A selector and the namespaces in which it looks, None for all of them."""
+"""A selector and the namespaces to which it applies, None for all of them."""
 
 
 _numbers: Final = Numbering()
@@ -138,42 +138,42 @@ class Tally:
     ) -> None:
         self._residents = residents
         self._conditions = conditions
-        self._namespaces = next((named for _, named in conditions if named is not None), None)
-        """Where pods are that may be counted; None for anywhere."""
+        self._namespaces = next((namespaces for _, namespaces in conditions if namespaces is not None), None)
+        """Namespaces of the pods that may be counted; None for all."""
         self._living = living
         self._number = _numbers.take() if number is None else number
         self._counts: Int64 = np.zeros(0, np.int64)
-        self._at = -1
+        self._position = -1
 
     def twin(self, residents: "Residents") -> "Tally":
-        """Return a tally of the same conditions over other residents; what is known of profiles is shared."""
+        """Return a tally of the same conditions over a copy of the residents; both share results by profile."""
         return Tally(residents, self._conditions, living=self._living, number=self._number)
 
     def counts(self, rows: int) -> Int64:
-        """Return int64[rows], up to date; not to be written to."""
+        """Return int64[rows], up to date. The caller must not write to it."""
         residents = self._residents
-        if self._at == residents.position and len(self._counts) >= rows:
+        if self._position == residents.position and len(self._counts) >= rows:
             return self._counts[:rows]
-        fresh = residents.since(self._at)
-        if fresh is None or len(self._counts) < rows:
+        changes = residents.since(self._position)
+        if changes is None or len(self._counts) < rows:
             self._counts = np.zeros(rows, np.int64)
-            fresh = list(residents.all(self._namespaces))
-        charge(1 + len(fresh) // 4)
-        self._at = -1  # should this raise half way, all is counted anew
-        for row, profile, change in fresh:
+            changes = list(residents.all(self._namespaces))
+        charge(1 + len(changes) // 4)
+        self._position = -1  # if an exception stops the loop, the next call counts everything again
+        for row, profile, change in changes:
             if self.matches(profile):
                 self._counts[row] += change
-        self._at = residents.position
+        self._position = residents.position
         return self._counts[:rows]
 
     def matches(self, profile: Profile) -> bool:
-        """Return whether pods of a profile are counted."""
-        found = profile.matched.get(self._number)
-        if found is None:
-            found = profile.matched[self._number] = self._tried(profile)
-        return found
+        """Return whether the tally counts pods of a profile."""
+        counted = profile.matched.get(self._number)
+        if counted is None:
+            counted = profile.matched[self._number] = self._meets_conditions(profile)
+        return counted
 
-    def _tried(self, profile: Profile) -> bool:
+    def _meets_conditions(self, profile: Profile) -> bool:
         charge(2 + 2 * len(self._conditions))
         if self._living and profile.terminating:
             return False
@@ -184,7 +184,7 @@ class Tally:
 
 
 Change = tuple[int, Profile, int]
-"""Row, profile, and by how many pods more or fewer."""
+"""Row, profile, and the change in the number of its pods."""
 
 
 class Residents:
@@ -194,52 +194,52 @@ class Residents:
         self.special: dict[int, dict[Profile, int]] = {}
         """By row, the profiles with ports, disks or claims, and how many pods have them."""
         self.repelling: dict[CountedTerm, dict[int, int]] = {}
-        """Required anti-affinity of residents: by term, the rows of who has it, and how many. What stands for several
-        terms is there, too."""
+        """Required anti-affinity of residents: by term and row, the number of pods that have it. Terms that stand for
+        several others are included."""
         self._own: set[CountedTerm] | None = None
-        """In a copy, the terms whose rows are its own: those of others are copied before they change."""
+        """In a copy, the terms with rows of their own; other rows are shared and copied before they change."""
         self.attracting: dict[tuple[int, CountedTerm], dict[int, int]] = {}
-        """What draws others to residents, or away: by weight and term, the rows of who has it, and how many."""
+        """Preferred affinity of residents: by weight and term, then by row, the number of pods that have it."""
         self.repelling_index: TermIndex[CountedTerm] = TermIndex()
         self.attracting_index: TermIndex[tuple[int, CountedTerm]] = TermIndex()
         self._stand_ins: dict[str, dict[str, CountedTerm]] = {}
-        """What stands for all anti-affinity of a namespace's pods that may mean other namespaces, by topology key.
+        """Terms that replace all anti-affinity of a namespace's pods toward other namespaces, by topology key.
 
-        Where more terms may mean a pod than are compared, none of them must be overlooked.
+        They are used where more terms may apply to a pod than are compared, so that no term is overlooked.
         """
         self.claimed: dict[tuple[str, str], int] = {}
         """How many residents name each claim, by namespace and name."""
         self._profiles: WeakValueDictionary[tuple[object, ...], Profile] = WeakValueDictionary()
         self._repels: dict[tuple[CountedTerm, ...], tuple[CountedTerm, ...]] = {}
-        """Equal anti-affinity as one object, so that pods whose labels alone tell them apart are quickly compared."""
+        """Equal anti-affinity as one object, so that comparing pods that differ in labels only is fast."""
         self._here: dict[str, dict[int, dict[Profile, int]]] = {}
         self._log: list[Change] = []
         self._base = 0
         self._tallies: dict[tuple[object, ...], Tally] = {}
         self._origin: Residents | None = None
         self.large_bytes = 0
-        """Characters of the large profiles that were made since `drop_caches`."""
+        """Total characters of the large profiles made since `drop_caches`."""
 
     @property
     def terms_changed(self) -> int:
-        """How often the terms that may mean a pod became others."""
+        """How often the set of terms that may apply to a pod changed."""
         return self.repelling_index.changes + self.attracting_index.changes
 
     def repelling_candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[CountedTerm]:
-        """Yield the anti-affinity of residents that may mean pods like this. Each is to be compared.
+        """Yield the anti-affinity terms of residents that may apply to such a pod. The caller must compare each.
 
-        Of another namespace's residents with very many such terms one term a topology key is yielded, which means all
-        pods: those residents keep it off as if each of their terms meant it. No tenant gains a power by that, as one
-        term that selects everything does the same.
+        If residents of another namespace have too many such terms, one term for each topology key replaces them. It
+        selects all pods, so those residents repel the pod as if each of their terms applied. No tenant gains power
+        from that: one term that selects everything has the same effect.
         """
-        return self.repelling_index.candidates(namespace, labels, self._standing_for)
+        return self.repelling_index.candidates(namespace, labels, self._stand_ins_of)
 
-    def _standing_for(self, holder: str) -> Iterable[CountedTerm]:
+    def _stand_ins_of(self, holder: str) -> Iterable[CountedTerm]:
         return islice(self._stand_ins.get(holder, {}).values(), MOST_ABROAD)
 
     @property
     def position(self) -> int:
-        """Where a reader that is up to date stands."""
+        """Position in the log of a reader that is up to date."""
         return self._base + len(self._log)
 
     def profile(
@@ -254,63 +254,63 @@ class Residents:
         disks: tuple[Disk, ...] = (),
         attracts: tuple[tuple[int, CountedTerm], ...] = (),
     ) -> Profile:
-        """Return the profile of pods like this."""
+        """Return the shared profile of such a pod."""
         key = (namespace, tuple(sorted(labels.items())), terminating, ports, repels, claims, disks, attracts)
-        found = self._profiles.get(key)
-        if found is None:
+        profile = self._profiles.get(key)
+        if profile is None:
             if repels:
                 if len(self._repels) > MOST_REPELS:
                     self._repels.clear()
                 repels = self._repels.setdefault(repels, repels)
-            found = Profile(namespace, labels, terminating, ports, repels, claims, disks, attracts)
-            self._profiles[key] = found
-            if (size := _characters(found)) > LARGE_CHARACTERS:
+            profile = Profile(namespace, labels, terminating, ports, repels, claims, disks, attracts)
+            self._profiles[key] = profile
+            if (size := _characters(profile)) > LARGE_CHARACTERS:
                 self.large_bytes += size
-        return found
+        return profile
 
     def tally(self, conditions: tuple[Condition, ...], *, living: bool = False) -> Tally:
-        """Return the count of pods that meet all conditions; ``living`` leaves out those being deleted."""
+        """Return the tally of pods that meet all conditions; ``living`` excludes pods being deleted."""
         key = (conditions, living)
-        found = self._tallies.get(key)
-        if found is None:
+        tally = self._tallies.get(key)
+        if tally is None:
             if len(self._tallies) > 1024:
                 self._forget_tallies()
             if self._origin is not None:
-                found = self._origin.tally(conditions, living=living).twin(self)
+                tally = self._origin.tally(conditions, living=living).twin(self)
             else:
-                found = Tally(self, conditions, living=living)
-            self._tallies[key] = found
-        return found
+                tally = Tally(self, conditions, living=living)
+            self._tallies[key] = tally
+        return tally
 
     def copy(self) -> "Residents":
-        """Return a copy to try changes on; profiles are shared, and it is thrown away before this changes again."""
+        """Return a copy for trial changes. It shares profiles and must not be used after the original changes."""
         twin = Residents()
         twin._origin = self
         twin._profiles, twin._repels = self._profiles, self._repels
-        twin.special = {row: dict(here) for row, here in self.special.items()}
+        twin.special = {row: dict(counts) for row, counts in self.special.items()}
         twin.repelling, twin._own = dict(self.repelling), set()
         twin.repelling_index = self.repelling_index.copy()
         twin._stand_ins = {holder: dict(terms) for holder, terms in self._stand_ins.items()}
         twin.claimed = dict(self.claimed)
         twin._here = {
-            namespace: {row: dict(here) for row, here in by_row.items()} for namespace, by_row in self._here.items()
+            namespace: {row: dict(counts) for row, counts in by_row.items()} for namespace, by_row in self._here.items()
         }
         return twin
 
     def since(self, position: int) -> Sequence[Change] | None:
-        """Return what changed since a position, None when that is forgotten."""
+        """Return the changes since a position, None when the log no longer reaches back to it."""
         start = position - self._base
         return None if start < 0 else self._log[start:]
 
     def all(self, namespaces: Iterable[str] | None = None) -> Iterator[Change]:
-        """Return everybody in some namespaces, or in all of them, as if they had just arrived."""
+        """Yield all pods of the given namespaces, or of all namespaces, as changes from zero."""
         for namespace in self._here if namespaces is None else namespaces:
-            for row, here in self._here.get(namespace, {}).items():
-                for profile, count in here.items():
+            for row, counts in self._here.get(namespace, {}).items():
+                for profile, count in counts.items():
                     yield row, profile, count
 
     def drop_caches(self) -> None:
-        """Drop what is kept to be quick; it may hold on to pods that are gone."""
+        """Drop all caches, which may keep profiles of deleted pods alive."""
         self._forget_tallies()
         self._repels.clear()
         self._base += len(self._log)
@@ -320,15 +320,15 @@ class Residents:
     def _forget_tallies(self) -> None:
         self._tallies.clear()
         if self._origin is not None:
-            return  # what is known of profiles belongs to the origin
+            return  # the results in profiles belong to the origin
         for profile in self._profiles.values():
             profile.matched.clear()
 
     def change(self, row: int, profile: Profile, change: int) -> None:
-        """Note that so many more pods of a profile are on a row, or fewer."""
-        here = self._here.setdefault(profile.namespace, {})
-        _count(here, row, profile, change)
-        if not here:
+        """Change the number of pods of a profile on a row."""
+        by_row = self._here.setdefault(profile.namespace, {})
+        _count(by_row, row, profile, change)
+        if not by_row:
             del self._here[profile.namespace]
         if profile.ports or profile.disks or profile.claims:
             _count(self.special, row, profile, change)
@@ -344,8 +344,8 @@ class Residents:
             if claim.owner:
                 continue
             key = (profile.namespace, claim.name)
-            left = self.claimed[key] = self.claimed.get(key, 0) + change
-            if not left:
+            count = self.claimed[key] = self.claimed.get(key, 0) + change
+            if not count:
                 del self.claimed[key]
         self._log.append((row, profile, change))
         if len(self._log) > 2 * KEEP:
@@ -359,25 +359,32 @@ class Residents:
         _count(self.repelling, term, row, change)
 
     def _count_stand_in(self, holder: str, topology_key: str, row: int, change: int) -> None:
-        here = self._stand_ins.setdefault(holder, {})
-        term = here.get(topology_key)
+        stand_ins = self._stand_ins.setdefault(holder, {})
+        term = stand_ins.get(topology_key)
         if term is None:
-            # No namespace has such a name, so no pod has this term itself.
-            term = here[topology_key] = CountedTerm(EVERYTHING, frozenset((f"{holder}/",)), topology_key, EVERYTHING)
+            # No namespace has such a name, so no pod has an equal term.
+            term = stand_ins[topology_key] = CountedTerm(
+                EVERYTHING, frozenset((f"{holder}/",)), topology_key, EVERYTHING
+            )
         self._count_repelling(term, row, change)
         if term not in self.repelling:
-            del here[topology_key]
-            if not here:
+            del stand_ins[topology_key]
+            if not stand_ins:
                 del self._stand_ins[holder]
 
 
 def _characters(profile: Profile) -> int:
-    """Return about how many characters a profile consists of."""
+    """Return the approximate number of characters in a profile."""
     terms = (*profile.repels, *(term for _, term in profile.attracts))
-    selectors = (one for term in terms for one in (term.selector, term.namespace_selector))
+    selectors = (selector for term in terms for selector in (term.selector, term.namespace_selector))
     return (
         sum(len(key) + len(value) for key, value in profile.labels.items())
-        + sum(len(value) for one in selectors for clause in one.clauses for value in (clause.key, *clause.values))
+        + sum(
+            len(value)
+            for selector in selectors
+            for clause in selector.clauses
+            for value in (clause.key, *clause.values)
+        )
         + sum(len(namespace) for term in terms for namespace in term.namespaces)
         + sum(len(str(disk)) for disk in profile.disks)
     )
@@ -389,8 +396,8 @@ Inner = TypeVar("Inner", bound=Hashable)
 
 def _count(index: dict[Outer, dict[Inner, int]], outer: Outer, inner: Inner, change: int) -> None:
     counts = index.setdefault(outer, {})
-    left = counts[inner] = counts.get(inner, 0) + change
-    if not left:
+    count = counts[inner] = counts.get(inner, 0) + change
+    if not count:
         del counts[inner]
         if not counts:
             del index[outer]

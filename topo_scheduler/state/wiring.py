@@ -179,7 +179,7 @@ def _of_domain(
 
 def _silent(wiring: Wiring, nodes: NodeTable, link: Link, names: Sequence[str], rows: Int64) -> str:
     lost = [nodes.names[row] for row in rows.tolist() if nodes.bandwidth[row] == UNKNOWN]
-    label = next(iter(nodes.read.bandwidth), "")
+    label = next(iter(nodes.label_keys.bandwidth), "")
     return (
         f"spec.links: {link.name}: what nodes carry together is not known, as {few_of(lost, _EXAMPLES)} of {names[0]}"
         f" tell no bandwidth; {len(names)} {'uplink counts' if len(names) == 1 else 'uplinks count'} as unlimited."

@@ -1,4 +1,4 @@
-"""Workloads: pods grouped into what is placed as one."""
+"""Workloads: groups of pods that the scheduler places together."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,11 +13,11 @@ from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.runs import RunKey
 
 MOST_CLASSES: Final = 64
-"""Classes of pods in one gang: the searches for gangs of different pods are bounded, and find little beyond that."""
+"""Pod classes that one gang may have. The searches for heterogeneous gangs are bounded and find little beyond that."""
 
 
 class Stage(StrEnum):
-    """Where a member is on its way."""
+    """The scheduling stage of a member."""
 
     PENDING = "pending"
     ASSUMED = "assumed"
@@ -28,10 +28,10 @@ class Stage(StrEnum):
 class Member:
     """One pod of a workload.
 
-    ``index`` the number its controller gave it, None when it gave none; ``series`` of which row of such numbers it is,
-    where several controllers made the workload, the first in order first; ``rank`` the one it was placed with.
-    ``controlled``: a controller makes a new pod when this one is evicted. ``bandwidth`` Mbit/s a node reserved for its
-    gang.
+    ``index`` is the number that its controller gave it, None without one. ``series`` identifies the controller's
+    sequence of indices where several controllers made the workload; it sorts in controller order. ``rank`` is the
+    rank with which the pod was placed. ``controlled``: a controller makes a new pod when this one is evicted.
+    ``bandwidth`` is what is reserved for its gang on each node, in Mbit/s.
     """
 
     uid: str
@@ -45,40 +45,40 @@ class Member:
     series: tuple[int, str] = (0, "")
     controlled: bool = False
     preempts: bool = True
-    """Whether pods of lower priority may be evicted for it."""
+    """Whether the scheduler may evict pods of lower priority for this pod."""
     doubt: str = ""
-    """Why it is not known what it is part of; empty where that is known. Nothing is evicted for such a pod."""
+    """Why the workload of this pod is unknown; empty where it is known. The scheduler evicts nothing for such a pod."""
     charged_gpus: int = 0
     stage: Stage = Stage.PENDING
     node: str = ""
     rank: int = -1
     decided: bool = False
-    """Whether this process decided where it runs: a tenant can put a pod on a node itself, in the scheduler's name."""
+    """Whether this process chose its node: a tenant can also bind a pod itself, in the scheduler's name."""
     bandwidth: int = 0
     evicted: bool = False
-    """Whether it was told to go, as its gang could not be completed."""
+    """Whether the scheduler evicted it because its gang could not be completed."""
     leaving: bool = False
     """Whether it is bound and being deleted."""
     marked: bool = False
-    """Whether it bears the condition that its gang ran complete."""
+    """Whether it has the condition that its gang ran complete."""
     told_size: int = 0
-    """Size of its gang as its Binding says, where it was found bound; 0 where it does not say."""
+    """Size of its gang as its Binding records it, for a pod that was already bound; 0 where it records none."""
     profile: Profile | None = None
-    """What its neighbours will see of it."""
+    """What inter-pod rules see of the pod: labels, host ports, volumes, affinity."""
     lasts: float = inf
-    """Seconds it is expected to run from its start, by its deadlines and ``expected-duration``."""
+    """Expected run time from its start in seconds, by its deadlines and ``expected-duration``."""
     deadline: float = inf
-    """The same by deadlines alone, which others enforce."""
+    """Longest run time in seconds by deadlines alone, which Kubernetes enforces."""
     ends_by: float = inf
-    """When its Job is ended by ``activeDeadlineSeconds``, in seconds since the epoch."""
+    """When ``activeDeadlineSeconds`` ends its Job, in seconds since the epoch."""
     run: RunKey | None = None
-    """What it is a run of."""
+    """The recurring job of which the pod is one run."""
     labels: Mapping[str, str] | None = None
-    """Its labels, where its PodGroup has subgroups that are told by them."""
+    """Its labels, where its PodGroup defines subgroups by labels."""
     problem: str = ""
-    """Why this pod can't be placed whatever is free; empty when it can."""
+    """Why this pod can't be placed even on free nodes; empty when it can."""
     withdrawn: str = ""
-    """Why it must not be bound though that was decided, or not be moved: it is about to be deleted."""
+    """Why it must not be bound or moved although a decision says so: it is about to be deleted."""
 
     @property
     def key(self) -> str:
@@ -88,15 +88,15 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """What it takes to tell whether a workload that was set aside is helped by what happened.
+    """What decides whether a change in the cluster could help an unschedulable workload.
 
-    ``classes`` of its waiting members, each once; ``refused``: nothing that happens to others helps it.
+    ``classes`` of its pending members, each once. ``refused``: no change to other objects helps it.
     """
 
     classes: tuple[PodClass, ...] = ()
     refused: bool = False
     looks_around: bool = field(init=False, default=False)
-    """Whether it matters to any of them who else is there."""
+    """Whether any of the classes has constraints that depend on other pods."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "looks_around", any(cls.constraints is not None for cls in self.classes))
@@ -107,9 +107,9 @@ NOT_SET_ASIDE: Final = SetAside()
 
 @dataclass(frozen=True, slots=True)
 class Subgroups:
-    """Runs of so many consecutive ranks that a controller wants together; 0 for none.
+    """Subgroups of ``size`` consecutive ranks that a controller wants together; 0 for none.
 
-    ``ahead`` members before the first run: they belong to it, or are ``apart`` from all.
+    ``ahead`` is the number of members before the first subgroup. They belong to it, or are ``apart`` from all.
     """
 
     size: int = 0
@@ -117,7 +117,7 @@ class Subgroups:
     apart: bool = False
 
     def number(self, rank: int) -> int:
-        """Return the number of the subgroup of a rank, -1 for one that is in none."""
+        """Return the number of the subgroup of a rank, -1 for a rank outside all subgroups."""
         if rank < self.ahead:
             return -1 if self.apart else 0
         return (rank - self.ahead) // self.size
@@ -128,10 +128,11 @@ NO_SUBGROUPS: Final = Subgroups()
 
 @dataclass(slots=True)
 class MemberShortage:
-    """What the members of a gang were told of the pods that must yet appear.
+    """The events on a gang's members about pods that must still appear.
 
-    ``text`` that all of them are to be told from ``due`` on, in seconds, empty where they were; ``heard`` uids of
-    waiting members that were told of any; ``members`` how many ever were, ``times`` how often that was in all.
+    ``text`` is the message to publish on all members from ``due`` on, in seconds; empty once it is published.
+    ``heard`` has the uids of pending members with such an event. ``members`` counts the members that ever had one,
+    ``times`` the events in all.
     """
 
     text: str = ""
@@ -145,12 +146,15 @@ class MemberShortage:
 class Workload:
     """Pods that are placed together: a gang, or one pod.
 
-    ``size`` members that must be placed at once (those that run count); ``controller`` kind and name of what made
-    the pods, for messages; ``complete`` whether all of it ran at some time, and some of it since: from then on lost
-    members are re-placed singly, before that a gang that can't be completed is rolled back. ``group`` the PodGroup
-    that says so, if one does; ``level`` of the fabric of which all members must share one domain, ``tiers`` the same as
-    a number of levels from the leaf (1) outward; ``subgroups`` pods of consecutive ranks that its controller wants
-    together; ``awaits`` what must appear before its size is known; ``too_large`` why so many pods never come.
+    ``size`` is the number of members that must be placed at once; members that run count. ``controller`` is kind and
+    name of the object that made the pods, for messages. ``complete``: all members ran at some time, and some have run
+    ever since. From then on the scheduler replaces lost members singly; before that it rolls back a gang that can't be
+    completed.
+
+    ``group`` is the PodGroup that defines the gang, if one does. ``level`` is the level of the fabric at which all
+    members must share one domain; ``tiers`` is the same as a number of levels from the leaf (1) outward.
+    ``subgroups`` are pods of consecutive ranks that the controller wants together. ``awaits`` is what must appear
+    before the size is known. ``too_large`` is why that many pods will never exist.
     """
 
     id: str
@@ -171,113 +175,113 @@ class Workload:
     complete: bool = False
     attempts: int = 0
     room_helps: bool = True
-    """Whether room could help, as of the last attempt; otherwise only other nodes can."""
+    """Whether freed capacity could help, as of the last attempt; otherwise only different nodes can."""
     half_bound_since: float | None = None
-    """Since when something keeps the rest of a half-bound gang from being bound, in seconds."""
+    """Since when the remaining members of a half-bound gang can't be bound, in seconds."""
     progressed: float = 0.0
-    """When a member was bound last, in seconds; 0 if none was by this process."""
+    """When a member was bound last, in seconds; 0 if this process bound none."""
     rollbacks: int = 0
-    """How often it was rolled back since it was complete."""
+    """How often the scheduler rolled it back since it was complete."""
     not_before: float = 0.0
-    """When it may be tried again after it was rolled back, in seconds."""
+    """Earliest time of the next attempt after a rollback, in seconds."""
     ran: set[int] = field(default_factory=set)
     """Ranks of which a member was bound at some time."""
     failing: bool = False
     """Whether a bind of the last decision failed."""
     set_aside: SetAside = NOT_SET_ASIDE
-    """What its waiting members are, as of when it was set aside: whatever changes them makes it active."""
+    """Its pending members as of when it was found unschedulable; a change to them makes the workload active."""
     shortage: MemberShortage | None = None
     lacking_since: float | None = None
-    """Since when it lacks pods without its members having been told, in seconds."""
+    """Since when it lacks pods without an event on its members that says so, in seconds."""
     plugin_failures: int = 0
-    """Attempts in a row that failed because a plugin did."""
+    """Consecutive attempts that failed because a plugin failed."""
     failures: int = 0
-    """Attempts in a row that raised or exceeded their budget: the pause before the next grows with them."""
+    """Consecutive attempts that raised or exceeded their budget; the pause before the next attempt grows with them."""
     found: bool = False
-    """Whether members were found bound by an earlier process: it is not known whether it ever ran whole."""
+    """Whether an earlier process bound members: then it is unknown whether the gang ever ran complete."""
     resumed: bool = False
-    """Whether members were found bound before the first decision of this process: an earlier one placed them."""
+    """Whether members were bound before the first decision of this process: an earlier process placed them."""
     speaker: str = ""
-    """The pod whose annotations speak for all: the first in order of those that wait, so that it is always the same."""
+    """The pod whose annotations count for all: the first pending member in order, so that the choice is stable."""
     bound: int = 0
-    """Members that are bound: counted as they change, as a gang may have thousands and is asked after each."""
+    """Members that are bound. The count is kept, as a gang may have thousands and every change reads it."""
     pending: int = 0
-    """Members that are pending, counted likewise."""
+    """Members that are pending; the count is kept likewise."""
     bearers: tuple[str, ...] = ()
-    """Members known to bear the condition that it ran complete, by uid; those that are gone since are among them."""
+    """Uids of members known to have the condition that the gang ran complete, deleted ones included."""
 
     def turn(self, member: Member, stage: Stage) -> None:
-        """Let a member be at another stage. Nothing else sets the stage of a member of a workload."""
+        """Set the stage of a member. Nothing else sets the stage of a member of a workload."""
         self._count(member, -1)
         member.stage = stage
         self._count(member, 1)
 
     def unplace(self, member: Member) -> None:
-        """Let a member be pending again, without a place."""
+        """Make a member pending again, without a node."""
         self.turn(member, Stage.PENDING)
         member.node, member.rank, member.bandwidth = "", -1, 0
 
     def put(self, member: Member) -> None:
-        """Take a member in, in the place of what was known of the same pod."""
-        if (known := self.members.get(member.uid)) is not None:
-            self._count(known, -1)
+        """Add a member; it replaces the previous member of the same uid."""
+        if (previous := self.members.get(member.uid)) is not None:
+            self._count(previous, -1)
         self.members[member.uid] = member
         self._count(member, 1)
 
     def take(self, uid: str) -> None:
-        """Take a member out, if it is one."""
+        """Remove a member, if the workload has it."""
         if (member := self.members.pop(uid, None)) is not None:
             self._count(member, -1)
 
     def recount(self) -> None:
-        """Count the members anew, after others were put in their place."""
+        """Count the members again, after the caller replaced them."""
         self.bound = self.pending = 0
         for member in self.members.values():
             self._count(member, 1)
 
-    def _count(self, member: Member, by: int) -> None:
-        self.bound += by * (member.stage is Stage.BOUND)
-        self.pending += by * (member.stage is Stage.PENDING)
+    def _count(self, member: Member, delta: int) -> None:
+        self.bound += delta * (member.stage is Stage.BOUND)
+        self.pending += delta * (member.stage is Stage.PENDING)
 
     def speaks(self, member: Member) -> bool:
-        """Return whether a member speaks for all from now on."""
-        known = self.members.get(self.speaker)
+        """Return whether the annotations of this member now count for all."""
+        speaker = self.members.get(self.speaker)
         return (
-            known is None
-            or known.uid == member.uid
-            or known.stage is not Stage.PENDING
-            or _order(member) < _order(known)
+            speaker is None
+            or speaker.uid == member.uid
+            or speaker.stage is not Stage.PENDING
+            or _order(member) < _order(speaker)
         )
 
     def at(self, stage: Stage) -> list[Member]:
         """Return the members at a stage, in order of index, age and name."""
-        found = [member for member in self.members.values() if member.stage is stage]
-        if len(found) > 1:
-            found.sort(key=_order)
-        return found
+        members = [member for member in self.members.values() if member.stage is stage]
+        if len(members) > 1:
+            members.sort(key=_order)
+        return members
 
     @property
     def only(self) -> Member | None:
-        """The one member of a workload that has just one; most do."""
+        """The member of a workload that has just one, as most do; None otherwise."""
         if len(self.members) != 1:
             return None
         (member,) = self.members.values()
         return member
 
     def described_by(self, other: "Workload") -> bool:
-        """Whether another says the same of what is wanted."""
+        """Whether another workload describes the same request."""
         return all(getattr(self, name) == getattr(other, name) for name in _DESCRIBED) and _alike(
             self.group, other.group
         )
 
     def describe(self, other: "Workload") -> None:
-        """Take over what another says of what is wanted."""
+        """Take over the request that another workload describes."""
         for name in (*_DESCRIBED, "group"):
             setattr(self, name, getattr(other, name))
 
     @property
     def priority(self) -> int:
-        """That of its PodGroup, else the lowest of a member: the whole can't go before any part of it."""
+        """Priority of its PodGroup, else the lowest priority of a member: a gang can't go before any of its members."""
         if self.group is not None and self.group.priority is not None:
             return self.group.priority
         if (only := self.only) is not None:
@@ -293,17 +297,19 @@ class Workload:
 
     @property
     def doubt(self) -> str:
-        """Why it is not known what a pending member is part of: then nothing is evicted for any of them."""
-        return next((one.doubt for one in self.members.values() if one.doubt and one.stage is Stage.PENDING), "")
+        """Why the workload of a pending member is unknown: then the scheduler evicts nothing for the gang."""
+        return next(
+            (member.doubt for member in self.members.values() if member.doubt and member.stage is Stage.PENDING), ""
+        )
 
     @property
     def problem(self) -> str:
-        """Why the workload can't be placed whatever is free; empty when it can."""
+        """Why the workload can't be placed even on free nodes; empty when it can."""
         pending = self.at(Stage.PENDING)
         for member in pending:
             if member.problem:
                 return f"pod {member.key}: {member.problem}"
-        # Equal classes are one object mostly, and to compare classes takes long.
+        # Equal classes are mostly one object, and comparing classes is slow.
         if len(pending) > MOST_CLASSES and len({id(member.cls) for member in pending}) > MOST_CLASSES:
             classes = len({member.cls for member in pending})
             if classes > MOST_CLASSES:
@@ -315,7 +321,7 @@ class Workload:
 
 
 def size_of(workload: Workload) -> int:
-    """Return of how many members a workload is, 1 for a pod alone; 0 where that is not known, as after a restart."""
+    """Return the number of members of a workload: 1 for a single pod, 0 where it is unknown, as after a restart."""
     if not workload.gang:
         return 1
     return 0 if workload.found and workload.size == 1 else workload.size
@@ -336,8 +342,8 @@ _DESCRIBED: Final = (
 )
 
 
-def _alike(one: PodGroup | None, other: PodGroup | None) -> bool:
-    return one is other or (one is not None and other is not None and one.asks_as(other))
+def _alike(group: PodGroup | None, other: PodGroup | None) -> bool:
+    return group is other or (group is not None and other is not None and group.asks_as(other))
 
 
 def _order(member: Member) -> tuple[bool, tuple[int, str], int, float, str]:
@@ -349,8 +355,8 @@ def _order(member: Member) -> tuple[bool, tuple[int, str], int, float, str]:
 class Workloads:
     """All workloads that have members, and which workload each pod belongs to.
 
-    Where all members of a gang that have a place are being deleted, they are a workload of their own with the same id,
-    which is found by its pods only: whoever comes in their place is a gang that begins anew.
+    Where all placed members of a gang are being deleted, they become a workload of their own with the same id, which
+    only its pods lead to. The pods that replace them form a new gang.
     """
 
     def __init__(self) -> None:
@@ -370,7 +376,7 @@ class Workloads:
         return self._by_id.get(id_)
 
     def of_pod(self, uid: str) -> tuple[Workload, Member] | None:
-        """Return the workload and the member a pod is."""
+        """Return the workload of a pod and the pod's member."""
         id_ = self._of_pod.get(uid)
         if id_ is None:
             return None
@@ -379,16 +385,16 @@ class Workloads:
 
     def decided(self, uid: str) -> bool:
         """Return whether this process decided where a pod runs."""
-        found = self.of_pod(uid)
-        return found is not None and found[1].decided
+        member_entry = self.of_pod(uid)
+        return member_entry is not None and member_entry[1].decided
 
     def join(self, template: Workload, member: Member, *, describes: bool = True) -> Workload:
-        """Put a pod into the workload it belongs to, which is made when it is the first.
+        """Put a pod into its workload, which the first pod creates from the template.
 
-        ``describes``: the template says what the workload wants now; False for one made up for a pod found bound.
+        ``describes``: the template has the current request; False for a template made up for a bound pod.
         """
-        known = self._of_pod.get(member.uid)
-        if known is not None and known != template.id:
+        previous_id = self._of_pod.get(member.uid)
+        if previous_id is not None and previous_id != template.id:
             self.leave(member.uid)
         workload = self._by_id.setdefault(template.id, template)
         if describes and workload.speaks(member):
@@ -399,13 +405,13 @@ class Workloads:
         self._of_pod[member.uid] = workload.id
         if member.leaving:
             self._ending.add(workload.id)
-        self._part(workload)
+        self._split_off_leaving(workload)
         return workload
 
     def leave(self, uid: str) -> Workload | None:
-        """Take a pod out; return the workload it was in.
+        """Remove a pod; return its workload.
 
-        A workload without members is forgotten; so is that it ran whole where none of those that are left has a place.
+        A workload without members is removed. One whose remaining members are all pending no longer counts as complete.
         """
         id_ = self._of_pod.pop(uid, None)
         if id_ is None:
@@ -413,7 +419,7 @@ class Workloads:
         workload = self._by_id[id_]
         workload.take(uid)
         if workload.id == id_:
-            self._part(workload)
+            self._split_off_leaving(workload)
         if not workload.members:
             del self._by_id[id_]
             self._ending.discard(id_)
@@ -423,7 +429,7 @@ class Workloads:
         return workload
 
     def leaves(self, uid: str) -> Workload | None:
-        """Note that a pod is bound and being deleted; return the workload whose other pods begin anew, if they do."""
+        """Mark a bound pod as being deleted; return the workload whose pending pods now form a new gang, if they do."""
         id_ = self._of_pod.get(uid)
         if id_ is None:
             return None
@@ -432,23 +438,25 @@ class Workloads:
         if workload.id != id_:
             return None
         self._ending.add(id_)
-        return workload if self._part(workload) else None
+        return workload if self._split_off_leaving(workload) else None
 
-    def _part(self, workload: Workload) -> bool:
-        """Part those who leave from those who wait, where nobody stays; return whether that was done."""
+    def _split_off_leaving(self, workload: Workload) -> bool:
+        """Split placed members from pending ones if all placed ones are being deleted; return whether that was done."""
         if not workload.gang or workload.id not in self._ending or not 0 < workload.pending < len(workload.members):
             return False
-        if any(one.stage is not Stage.PENDING and not one.leaving for one in workload.members.values()):
+        if any(member.stage is not Stage.PENDING and not member.leaving for member in workload.members.values()):
             return False
-        placed = [one for one in workload.members.values() if one.stage is not Stage.PENDING]
-        key = f"{workload.id} (leaving)"
-        if key not in self._by_id:
-            gone = replace(workload, members={}, ran=set(workload.ran), speaker="", bound=0, pending=0, bearers=())
-            self._by_id[key] = gone
+        placed = [member for member in workload.members.values() if member.stage is not Stage.PENDING]
+        leaving_id = f"{workload.id} (leaving)"
+        if leaving_id not in self._by_id:
+            leaving_workload = replace(
+                workload, members={}, ran=set(workload.ran), speaker="", bound=0, pending=0, bearers=()
+            )
+            self._by_id[leaving_id] = leaving_workload
         for member in placed:
             workload.take(member.uid)
-            self._by_id[key].put(member)
-            self._of_pod[member.uid] = key
+            self._by_id[leaving_id].put(member)
+            self._of_pod[member.uid] = leaving_id
         workload.complete, workload.half_bound_since, workload.found = False, None, False
         workload.ran.clear()
         self._ending.discard(workload.id)
