@@ -1,4 +1,4 @@
-"""Pods that are placed alone and ask for GPUs: node by node over the whole fabric, by one score of nodes."""
+"""Placement of single pods that ask for GPUs: one score of nodes decides, over all nodes of the fabric."""
 
 from typing import Final
 
@@ -21,47 +21,50 @@ _NOTHING: Final[Int64] = np.empty(0, np.int64)
 
 
 def plan_alone(
-    site: PlanningContext, ask: PlacementQuery, view: ClassView, layout: Layout, rule: SizeRule
+    context: PlanningContext, query: PlacementQuery, view: ClassView, layout: Layout, rule: SizeRule
 ) -> Placement | None:
-    """Return the best place for a pod alone, None where it is to be placed as a gang of one, or has no room.
+    """Return the best place for a single pod.
+
+    None where no node has room, or where the pod has to be placed as a gang of one.
 
     Raises:
-        PluginError: the score is a plugin's, and failed.
+        PluginError: a plugin computes the score, and it failed.
     """
-    score = site.extensions.alone.get(site.policy.alone)
-    if score is None or ask.gang or ask.running or ask.strategy != PlacementStrategy.BALANCED or ask.within:
+    score = context.extensions.alone.get(context.policy.alone)
+    if score is None or query.gang or query.running or query.strategy != PlacementStrategy.BALANCED or query.within:
         return None
-    if not (view.cls.gpus or view.cls.share) and not _only_with_gpus(site.nodes, view):
+    if not (view.cls.gpus or view.cls.share) and not _only_with_gpus(context.nodes, view):
         return None
-    kept = site.small_pods.scores.get(score, view, site.small_pods.typical.now(site.policy.typical))
-    low, high = ask.preferred or (0, 0)
-    row = kernels().choose_row(
+    node_scores = context.small_pods.scores.get(score, view, context.small_pods.typical.now(context.policy.typical))
+    first_preferred, end_preferred = query.preferred or (0, 0)
+    best_row = kernels().choose_row(
         layout.order,
         layout.leaf_of_row,
         view.fit,
         view.liking,
         view.preference,
         layout.aligned,
-        low,
-        high,
-        load_of_leaves(site, layout, site.totals(view.cls.scarce, layout), None) if ask.latency else _NOTHING,
-        kept.score,
-        kept.left,
-        _NOTHING if score.name == FGD else _free_gpus(site, layout),  # that one takes the first of equals, as published
+        first_preferred,
+        end_preferred,
+        load_of_leaves(context, layout, context.totals(view.cls.scarce, layout), None) if query.latency else _NOTHING,
+        node_scores.score,
+        node_scores.left,
+        # FGD takes the first of equal rows, as published.
+        _NOTHING if score.name == FGD else _free_gpus(context, layout),
     )
-    if row < 0:
+    if best_row < 0:
         return None
-    found = int(kept.score[row])
-    parts = ScoreParts(0, 0, 0, 0, found, ((score.name, found),), by_node=True)
-    leaf = int(layout.leaf_of_row[row])
-    return Placement([[int(row)]], [leaf], rule, parts, int(np.count_nonzero(view.fit)))
+    row_score = int(node_scores.score[best_row])
+    parts = ScoreParts(0, 0, 0, 0, row_score, ((score.name, row_score),), by_node=True)
+    leaf = int(layout.leaf_of_row[best_row])
+    return Placement([[int(best_row)]], [leaf], rule, parts, int(np.count_nonzero(view.fit)))
 
 
-def shares_in_mixed_gang(ask: PlacementQuery) -> str:
-    """Return what is wrong with a gang that asks for shares of GPUs, or an empty string."""
-    if not ask.gang or not any(cls.share for cls, _ in ask.groups):
+def shares_in_mixed_gang(query: PlacementQuery) -> str:
+    """Return why a gang that asks for shares of GPUs can't be placed, or an empty string."""
+    if not query.gang or not any(cls.share for cls, _ in query.groups):
         return ""
-    if len(ask.groups) == 1 and not is_tied(ask.groups):
+    if len(query.groups) == 1 and not is_tied(query.groups):
         return ""
     return (
         "its pods ask for shares of GPUs, and a gang of different pods or of pods that look at each other can't have"
@@ -69,13 +72,13 @@ def shares_in_mixed_gang(ask: PlacementQuery) -> str:
     )
 
 
-def _free_gpus(site: PlanningContext, layout: Layout) -> Int64:
-    """Return the GPUs that are free in each leaf (int64[leaves]): the fewest first, so that whole leaves stay whole."""
-    gpus = site.totals(GPU, layout)
+def _free_gpus(context: PlanningContext, layout: Layout) -> Int64:
+    """Return the free GPUs of each leaf (int64[leaves]); leaves with fewer come first, to keep empty leaves whole."""
+    gpus = context.totals(GPU, layout)
     return gpus.capacity - gpus.used
 
 
 def _only_with_gpus(nodes: NodeTable, view: ClassView) -> bool:
-    """Return whether only nodes with GPUs have room for a class, and any of them has."""
+    """Return whether some node with GPUs has room for a class, and no node without GPUs has."""
     room = view.fit > 0
     return bool(room.any()) and not bool((nodes.allocatable[room, GPU] == 0).any())

@@ -1,4 +1,4 @@
-"""What the planner is asked, and what it answers."""
+"""The query that the planner gets, and its answers: a placement, or a failure with its reason."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,18 +25,18 @@ class SizeRuleLimits:
     max_gpus_per_leaf: int = 0
 
     def members_per_leaf(self, gpus: int) -> int:
-        """Return the most members with so many GPUs each that one leaf may hold; 0 means no limit."""
+        """Return the most members that one leaf may hold, given the ``gpus`` of each; 0 means no limit."""
         if not self.max_gpus_per_leaf or not gpus:
             return 0
-        # A leaf that may not even take one member takes none; 0 would mean no limit, so the caller checks first.
+        # 0 also results where the limit is below one member. The caller checks that first.
         return self.max_gpus_per_leaf // gpus
 
     @property
     def within(self) -> str:
-        """The limits that are set, to be said behind a reason: `` within maxNodesPerLeaf 4``; empty where none is."""
-        named = (("maxNodesPerLeaf", self.max_nodes_per_leaf), ("maxGPUsPerLeaf", self.max_gpus_per_leaf))
-        told = " and ".join(f"{name} {limit}" for name, limit in named if limit)
-        return f" within {told}" if told else ""
+        """The limits that are set, as the end of a message: `` within maxNodesPerLeaf 4``; empty without limits."""
+        limits = (("maxNodesPerLeaf", self.max_nodes_per_leaf), ("maxGPUsPerLeaf", self.max_gpus_per_leaf))
+        text = " and ".join(f"{name} {limit}" for name, limit in limits if limit)
+        return f" within {text}" if text else ""
 
 
 NO_LIMITS: Final = SizeRuleLimits()
@@ -46,7 +46,8 @@ NO_LIMITS: Final = SizeRuleLimits()
 class SpreadLimits:
     """How far a gang may spread beside the size rule.
 
-    ``leaves`` at most, 0 for any number; ``depth`` of the domain that they must share at least, 0 for the whole fabric.
+    ``leaves``: the most leaves, 0 for any number. ``depth``: the gang must share one domain of this depth or deeper, 0
+    for the whole fabric.
     """
 
     leaves: int = 0
@@ -58,15 +59,15 @@ ANYWHERE: Final = SpreadLimits()
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Runs of so many consecutive ranks, each of which must share a domain of one level; 1 for none.
+    """Segments of a gang: ``size`` consecutive ranks that must share a domain of one level; size 1 means no segments.
 
-    ``depth`` and name of that ``level``: 0 for the leaf, -1 for one that no node tells. ``places`` where some of the
-    gang run: for each member in order the number of its segment, and the domain where most of that run, -1 where none
-    does.
+    ``level`` is the name of that level and ``depth`` its depth: 0 for the leaf, -1 for a level without node labels.
+    ``places`` is set where some members run already. It has an entry for each member in order: the number of its
+    segment, and the domain where most of that segment runs, or -1.
 
-    Where members are not alike, or segments are not: ``parts`` for each group of the ask the segment of each member, -1
-    for members of none; ``homes`` segments of which some run, and the domain where most of that do. ``ahead`` members
-    beside the multiple of the size: a leader.
+    The other fields are for gangs whose members or segments differ. ``parts`` has the segment of each member of each
+    group of the query, -1 for members in no segment. ``homes`` lists each segment that runs in part, and the domain
+    where most of it runs. ``ahead`` counts members on top of a multiple of the size, such as a leader.
     """
 
     size: int = 1
@@ -85,8 +86,8 @@ NO_SEGMENTS: Final = Segments()
 class GangTraffic:
     """What a gang sends over the links of the fabric.
 
-    ``bandwidth`` Mbit/s asked on each of its nodes. ``open`` bool[rows]: where its members may go for the sake of
-    links, None for anywhere.
+    ``bandwidth``: Mbit/s that the gang asks for on each of its nodes. ``open`` bool[rows]: rows that its links allow,
+    None for all rows.
     """
 
     gang: GangKey
@@ -96,16 +97,20 @@ class GangTraffic:
 
 @dataclass(frozen=True, slots=True)
 class PlacementQuery:
-    """Members of one workload to be placed together.
+    """Members of one workload that the planner has to place together.
 
-    ``groups`` pod class and number of members, most demanding first. ``running`` rows of members that run already,
-    one entry a member. ``siblings`` rows of pods to keep away from when spreading. ``preferred`` leaves of the
-    preferred domain as (first, last + 1), None when there is none. ``profiles`` what others see of each member of each
-    group, where members look at each other. ``within`` depth of the domain that all members, those that run included,
-    must share whatever the enforcement: 0 for none, -1 for one that no node is in; ``level`` its name. ``demands`` of
-    placement rules for this gang, of which the planner makes ``bounds``. ``segments`` that must each share a leaf.
-    ``because`` who asks for ``within``. ``traffic`` of a gang that asks for bandwidth. ``woven`` what is woven into the
-    fabric that depths are meant in, as `Layout.woven` has it.
+    ``groups``: pod class and number of members, the most demanding class first. ``running``: rows of members that run
+    already, one entry per member. ``siblings``: rows of pods to avoid when spreading. ``preferred``: leaves of the
+    preferred domain as (first, last + 1), None without one. ``profiles``: for each member of each group, what other
+    pods see of it; only set where members have constraints on each other.
+
+    ``within``: depth of the domain that all members, running ones included, must share whatever the enforcement. It is
+    0 for none and -1 for a level without node labels. ``level`` is the name of that level, ``because`` what asks for
+    it.
+
+    ``demands``: placement rules for this gang, from which the planner derives ``bounds``. ``segments`` must each share
+    a leaf. ``traffic``: only for gangs that ask for bandwidth. ``woven``: levels woven into the fabric to which the
+    depths refer, as in `Layout.woven`.
     """
 
     groups: Sequence[tuple[PodClass, int]]
@@ -127,38 +132,38 @@ class PlacementQuery:
     traffic: GangTraffic | None = None
     woven: tuple[str, ...] = ()
     members: int = field(init=False, compare=False)
-    """How many are to be placed now."""
+    """Number of members to place now."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "members", sum(count for _, count in self.groups))
 
     @property
     def in_segments(self) -> bool:
-        """Whether some of the members must share a domain with each other, and others needn't."""
+        """Whether the gang has segments."""
         return self.segments.size > 1 or bool(self.segments.parts)
 
     @property
     def segment(self) -> int:
-        """Members of a segment, where all members and all segments are alike; else 1."""
+        """Members per segment where all members and all segments are alike; otherwise 1."""
         return 1 if self.segments.parts else self.segments.size
 
     @property
     def units(self) -> int:
-        """How many segments are to be placed now; members, where there are no segments."""
+        """Number of segments to place now; without segments, number of members."""
         return self.members // self.segment
 
     @property
     def total_units(self) -> int:
-        """The same of the whole gang."""
+        """Number of segments, or members, of the whole gang."""
         return self.total // self.segment
 
     @property
     def total(self) -> int:
-        """Members of the whole gang, those that run included."""
+        """Members of the whole gang, running ones included."""
         return self.members + len(self.running)
 
     def within_links(self, fit: Int64) -> Int64:
-        """Return how many members each row may take (int64[rows]): none where links keep the gang from going."""
+        """Return how many members each row may take (int64[rows]): 0 on rows that the links of the gang rule out."""
         if self.traffic is None or self.traffic.open is None:
             return fit
         return np.where(self.traffic.open, fit, 0)
@@ -166,13 +171,15 @@ class PlacementQuery:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A place for every member.
+    """A row for every member.
 
-    ``rows`` for each group of the ask, one row a member, in order of the fabric. ``leaves`` leaf indices used by the
-    whole gang. ``seated`` group and position of each member in turn, where members look at each other: each may be
-    where it is with those before it. ``shared`` levels of accelerator domains of which all share one, and of
-    the network where it cuts these. ``domains`` how
-    many domains the whole gang uses of the level of its segments, and its name, where the rule counts these for leaves.
+    ``rows``: for each group of the query one row per member, in order of the fabric. ``leaves``: leaf indices that the
+    whole gang uses. ``candidates``: how many placements the planner compared.
+
+    ``seated``: group and position of each member in turn, where members have constraints on each other. Each member is
+    allowed on its row given the members before it. ``shared``: levels of accelerator domains of which all members share
+    one, and levels of the network that cut these. ``domains``: number of domains that the whole gang uses at the level
+    of its segments, and the name of that level. It is set where the size rule counts these domains instead of leaves.
     """
 
     rows: Sequence[Sequence[int]]
@@ -188,9 +195,10 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class PlacementFailure:
-    """Why there is none. ``best`` what comes closest: members that fit in the best domain now, and its name.
+    """Why there is no placement: ``sentence``.
 
-    ``elsewhere`` the rule as it is on the fabric with these levels woven in, where it was looked for on that.
+    ``domains``: paths of domains that fail, each with its reason. ``elsewhere``: set where the planner used a fabric
+    with other levels woven in. It has the size rule on that fabric, and these levels.
     """
 
     sentence: str

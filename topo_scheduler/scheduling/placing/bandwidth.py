@@ -1,9 +1,11 @@
-"""Gangs that ask for bandwidth: placed where no link would have to carry more than it can.
+"""Placement of gangs that ask for bandwidth: no link may have to carry more than its capacity.
 
-The best place is looked for as if links carried anything. If they can't carry the gang there, it is looked for again
-within sets of rows where they can (`within_links`), and what is found is checked against every link. The first that
-holds is taken. Exact for members of one class that take a node each and share one domain of the level above the leaves;
-beyond that a heuristic, which may let a gang wait where there is a place.
+The planner first finds the best placement as if links were unlimited. If the links can't carry the gang there, it
+searches again within sets of rows where they can (see `within_links`). It checks each result against every link and
+takes the first that passes.
+
+The search is exact for members of one class that take a node each and share one domain of the level above the leaves.
+Otherwise it is a heuristic: a gang may stay pending although a placement exists.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,119 +36,119 @@ Plan = Callable[[PlacementQuery, Layout, float], Placement | PlacementFailure]
 
 
 def bandwidth_of(workload: Workload, members: Iterable[Member]) -> int:
-    """Return the Mbit/s a node that members placed together ask for: the most that one of them does; 0 for no gang."""
+    """Return the Mbit/s per node for members placed together: the maximum over the members; 0 outside gangs."""
     return max((member.cls.bandwidth for member in members), default=0) if workload.gang else 0
 
 
 def traffic_of(workload: Workload, members: Iterable[Member]) -> GangTraffic | None:
-    """Return what members that are placed together send, None where they ask for no bandwidth."""
+    """Return the traffic of members that are placed together, None where they ask for no bandwidth."""
     bandwidth = bandwidth_of(workload, members)
     return GangTraffic((workload.namespace, workload.id), bandwidth) if bandwidth else None
 
 
 def plan_within_links(
-    plan: Plan, site: "PlanningContext", ask: PlacementQuery, layout: Layout, now: float
+    plan: Plan, context: "PlanningContext", query: PlacementQuery, layout: Layout, now: float
 ) -> Placement | PlacementFailure:
-    """Find a place that links can carry.
+    """Find the best placement whose traffic the links can carry.
 
     Args:
-        plan: finds the best place on the rows that the ask leaves open, whatever links carry.
-        site: on which it is made.
-        ask: what is to be placed, with its traffic.
+        plan: finds the best placement on the rows that the query leaves open, and ignores links.
+        context: nodes, policy and caches that plans share.
+        query: the members to place, with their traffic.
         layout: the fabric.
         now: seconds.
 
     Raises:
-        PluginError: a plugin failed, so that nothing can be said.
+        PluginError: a plugin failed, so there is no outcome.
     """
-    links = settled_links(site.around, layout)
-    outcome = plan(ask, layout, now)
+    links = settled_links(context.around, layout)
+    outcome = plan(query, layout, now)
     if isinstance(outcome, PlacementFailure):
-        return outcome if outcome.rule is not None else _never(plan, ask, layout, now) or outcome
-    short = _short(links, ask, outcome)
-    if not short:
+        return outcome if outcome.rule is not None else _never(plan, query, layout, now) or outcome
+    shortages = _overloaded(links, query, outcome)
+    if not shortages:
         return outcome
-    for rows in _row_sets(site, links, ask, layout, outcome.rule):
-        found = plan(_on(ask, rows), layout, now)
-        if isinstance(found, Placement) and not _short(links, ask, found):
-            return found
-    return PlacementFailure(_sentence(links, short), outcome.rule, _domains(links, short))
+    for rows in _row_sets(context, links, query, layout, outcome.rule):
+        candidate = plan(_restricted_to(query, rows), layout, now)
+        if isinstance(candidate, Placement) and not _overloaded(links, query, candidate):
+            return candidate
+    return PlacementFailure(_sentence(links, shortages), outcome.rule, _domains(links, shortages))
 
 
-def check_links(links: Links, ask: PlacementQuery, placement: Placement) -> str:
-    """Return which link a placement would take beyond what it carries, or an empty string."""
-    if ask.traffic is None:
+def check_links(links: Links, query: PlacementQuery, placement: Placement) -> str:
+    """Return a message that names a link which the placement would overload, or an empty string."""
+    if query.traffic is None:
         return ""
-    short = _short(links, ask, placement)
-    return _shortage(links, short[0]) if short else ""
+    shortages = _overloaded(links, query, placement)
+    return _shortage(links, shortages[0]) if shortages else ""
 
 
-def _short(links: Links, ask: PlacementQuery, placement: Placement) -> list[LinkShortage]:
-    assert ask.traffic is not None
+def _overloaded(links: Links, query: PlacementQuery, placement: Placement) -> list[LinkShortage]:
+    assert query.traffic is not None
     rows = (row for group in placement.rows for row in group)
-    return links.shortages(ask.traffic.gang, rows, ask.traffic.bandwidth)
+    return links.shortages(query.traffic.gang, rows, query.traffic.bandwidth)
 
 
-def _on(ask: PlacementQuery, rows: Bool | None) -> PlacementQuery:
-    assert ask.traffic is not None
-    return replace(ask, traffic=replace(ask.traffic, open=rows))
+def _restricted_to(query: PlacementQuery, rows: Bool | None) -> PlacementQuery:
+    assert query.traffic is not None
+    return replace(query, traffic=replace(query.traffic, open=rows))
 
 
 def _row_sets(
-    site: "PlanningContext", links: Links, ask: PlacementQuery, layout: Layout, rule: SizeRule
+    context: "PlanningContext", links: Links, query: PlacementQuery, layout: Layout, rule: SizeRule
 ) -> Iterator[Bool]:
-    """Yield sets of rows in which to look: where networks of nodes will do, then where uplinks will, then one node."""
-    assert ask.traffic is not None
-    room = room_now(links, ask.traffic)
+    """Yield sets of rows to search: rows whose own network suffices, then sets that uplinks can carry, then a node."""
+    assert query.traffic is not None
+    room = room_now(links, query.traffic)
     yield room.networks
-    free = ask.enforcement is Enforcement.PREFERRED or bool(ask.running)
+    any_depth = query.enforcement is Enforcement.PREFERRED or bool(query.running)
     depths = sorted({depth_in(layout, layout.network, depth) for depth in range(rule.depth + 1)}, reverse=True)
-    for whole in _fits(site, ask):
-        for fit in islice(domains_apart(ask, layout, whole), TRIES):
-            for depth in depths if free else depths[:1]:
-                yield from islice(row_sets(room, fit, depth, ask.members), TRIES)
-    if len(ask.groups) == 1 and not len(room.home):
-        # On one node nothing is sent. Of those that hold the gang the tightest, then the first.
-        for fit in _fits(site, ask):
-            rows = layout.order[fit[layout.order] >= ask.members]
+    for fit_of_model in _fits(context, query):
+        for fit in islice(domains_apart(query, layout, fit_of_model), TRIES):
+            for depth in depths if any_depth else depths[:1]:
+                yield from islice(row_sets(room, fit, depth, query.members), TRIES)
+    if len(query.groups) == 1 and not len(room.home):
+        # On a single node the gang sends nothing. Take the node with the least room that holds it, then the first.
+        for fit in _fits(context, query):
+            rows = layout.order[fit[layout.order] >= query.members]
             if len(rows):
-                chosen = np.zeros(len(fit), np.bool_)
-                chosen[rows[int(fit[rows].argmin())]] = True
-                yield chosen
+                single_row = np.zeros(len(fit), np.bool_)
+                single_row[rows[int(fit[rows].argmin())]] = True
+                yield single_row
 
 
-def _fits(site: "PlanningContext", ask: PlacementQuery) -> Iterator[Int64]:
-    """Yield how many members each row takes, once a GPU model that the gang may keep to (int64[rows])."""
-    if len(ask.groups) == 1:
-        for view in site.views_for(ask):
+def _fits(context: "PlanningContext", query: PlacementQuery) -> Iterator[Int64]:
+    """Yield how many members each row takes (int64[rows]), once per GPU model that the whole gang may use."""
+    if len(query.groups) == 1:
+        for view in context.views_for(query):
             yield view.fit
     else:
-        yield np.sum([site.views.get(cls).fit for cls, _ in ask.groups], axis=0)
+        yield np.sum([context.views.get(cls).fit for cls, _ in query.groups], axis=0)
 
 
-# ---------------------------------------------------------------- in words
+# ---------------------------------------------------------------- messages
 
 
-def _never(plan: Plan, ask: PlacementQuery, layout: Layout, now: float) -> PlacementFailure | None:
-    """Return the reason of a gang that links could not even carry by itself, None where they are not the cause."""
-    assert ask.traffic is not None
-    if plan(replace(ask, traffic=None), layout, now).rule is None:
+def _never(plan: Plan, query: PlacementQuery, layout: Layout, now: float) -> PlacementFailure | None:
+    """Return the failure of a gang that links can't carry even without other traffic; None with another cause."""
+    assert query.traffic is not None
+    if plan(replace(query, traffic=None), layout, now).rule is None:
         return None
     return PlacementFailure(
-        f"no domain could hold the gang's {ask.total} pods even if it were empty and carry"
-        f" {readable(ask.traffic.bandwidth)} Gbit/s a node over its uplinks; ask for less"
+        f"no domain could hold the gang's {query.total} pods even if it were empty and carry"
+        f" {readable(query.traffic.bandwidth)} Gbit/s a node over its uplinks; ask for less"
     )
 
 
-def _sentence(links: Links, short: Sequence[LinkShortage]) -> str:
-    worst = max(short, key=lambda one: (one.needed - one.left, -one.link))
+def _sentence(links: Links, shortages: Sequence[LinkShortage]) -> str:
+    worst = max(shortages, key=lambda shortage: (shortage.needed - shortage.left, -shortage.link))
     return f"there is room for the gang, but not the bandwidth: {_shortage(links, worst)}"
 
 
-def _shortage(links: Links, short: LinkShortage) -> str:
+def _shortage(links: Links, shortage: LinkShortage) -> str:
     return (
-        f"{_link(links, short.link)} has {readable(max(0, short.left))} of {readable(short.capacity)} Gbit/s left,"
-        f" {readable(short.needed)} needed"
+        f"{_link(links, shortage.link)} has {readable(max(0, shortage.left))} of {readable(shortage.capacity)} Gbit/s"
+        f" left, {readable(shortage.needed)} needed"
     )
 
 
@@ -157,12 +159,12 @@ def _link(links: Links, link: int) -> str:
     return f"uplink of {'/'.join(links.wiring.layout.domain_path(depth, index))}"
 
 
-def _domains(links: Links, short: Sequence[LinkShortage]) -> tuple[tuple[Path, str], ...]:
-    """Return by domain which of its links is short."""
-    found: dict[Path, str] = {}
+def _domains(links: Links, shortages: Sequence[LinkShortage]) -> tuple[tuple[Path, str], ...]:
+    """Return each domain that has an overloaded link, with the message for the first such link."""
+    reasons: dict[Path, str] = {}
     layout = links.wiring.layout
-    for one in short:
-        depth, index = links.wiring.place(one.link)
+    for shortage in shortages:
+        depth, index = links.wiring.place(shortage.link)
         path = layout.domain_path(depth, index) if depth else layout.paths[int(layout.leaf_of_row[index])]
-        found.setdefault(path, _shortage(links, one))
-    return tuple(found.items())
+        reasons.setdefault(path, _shortage(links, shortage))
+    return tuple(reasons.items())

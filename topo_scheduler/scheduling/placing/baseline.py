@@ -1,4 +1,4 @@
-"""What may place instead of the planner, so that other algorithms are compared on the very same accounts and queue."""
+"""Baseline algorithms that replace the planner in simulations, to compare them on the same state and queue."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class Baseline(Protocol):
-    """An algorithm that simulations compare with; no daemon has one."""
+    """An algorithm that simulations compare with. The daemon never has one."""
 
-    def plan(self, planner: "Planner", ask: PlacementQuery, layout: Layout) -> Placement | PlacementFailure:
-        """Return a place for every member of an ask, or why there is none; what is asked of topology may be ignored."""
+    def plan(self, planner: "Planner", query: PlacementQuery, layout: Layout) -> Placement | PlacementFailure:
+        """Return a placement for every member of a query, or the failure; demands on topology may be ignored."""
         ...
 
-    def choose_share(self, site: "PlanningContext", cls: PodClass, row: int) -> int:
-        """Return which GPU of a row a share that is placed alone gets, -1 for the one with least free."""
+    def choose_share(self, context: "PlanningContext", cls: PodClass, row: int) -> int:
+        """Return the GPU of a row for a GPU share that is placed alone, -1 for the GPU with least free."""
         ...

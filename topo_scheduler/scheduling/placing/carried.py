@@ -1,7 +1,7 @@
-"""The size rule of gangs of different pods, and of those that look at each other, where links must carry them too.
+"""The size rule with bandwidth, for gangs of several classes and gangs whose members have constraints on each other.
 
-As for gangs of one class (`link_rule`): where the place that is found on the empty cluster would take more than some
-link carries, it is looked for within sets of rows in which any placement will do.
+It works as for gangs of one class (`link_rule`). If the placement found on the empty cluster would overload a link, the
+search is repeated within sets of rows in which the links can carry any placement.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,49 +20,51 @@ from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 
 Find = Callable[[PlacementQuery, int | None], Found | None]
-"""Finds a place on the empty cluster for an ask: at one level only, where that is given."""
+"""Finds a placement of a query on the empty cluster; where a depth is given, at that depth only."""
 
 
-def links_key(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> object:
-    """Return what a size rule depends on beside nodes, for use in the keys of caches."""
-    if ask.traffic is None:
+def links_key(context: PlanningContext, query: PlacementQuery, layout: Layout) -> object:
+    """Return what a size rule depends on in addition to nodes, for use in cache keys."""
+    if query.traffic is None:
         return None
-    return ask.traffic.bandwidth, settled_links(site.around, layout.inner or layout).capacity_changes
+    return query.traffic.bandwidth, settled_links(context.around, layout.inner or layout).capacity_changes
 
 
-def carried(site: PlanningContext, ask: PlacementQuery, layout: Layout, find: Find, fit: Int64) -> Found | None:
-    """Return the deepest level, the fewest leaves found of it, and a place there that links, all free, can carry.
+def carried(context: PlanningContext, query: PlacementQuery, layout: Layout, find: Find, fit: Int64) -> Found | None:
+    """Return the depth, number of leaves and rows of a placement that the links can carry when they are all unused.
+
+    It takes the deepest level possible, then the fewest leaves found there.
 
     Args:
-        site: on which it is planned.
-        ask: what is to be placed.
+        context: nodes, policy and caches that plans share.
+        query: the members to place.
         layout: the fabric as the gang sees it.
-        find: finds a place whatever links carry.
-        fit: int64[rows], members each row of the empty cluster takes.
+        find: finds a placement and ignores links.
+        fit: int64[rows], members that each row takes in the empty cluster.
     """
-    if ask.traffic is None:
-        return find(ask, None)
-    found = find(_on(ask, None), None)
-    links = settled_links(site.around, layout.inner or layout)
-    if found is None or not links.limited:
-        return found
-    room = room_ever(links, ask.traffic)
-    if _carries(room, found):
-        return found
-    for depth in range(found[0], max(min(ask.within, layout.depth - 1), ask.bounds.depth) - 1, -1):
+    if query.traffic is None:
+        return find(query, None)
+    placed = find(_restricted_to(query, None), None)
+    links = settled_links(context.around, layout.inner or layout)
+    if placed is None or not links.limited:
+        return placed
+    room = room_ever(links, query.traffic)
+    if _carries(room, placed):
+        return placed
+    for depth in range(placed[0], max(min(query.within, layout.depth - 1), query.bounds.depth) - 1, -1):
         best: Found | None = None
-        for rows in islice(row_sets(room, fit, depth, ask.members), TRIES):
-            one = find(_on(ask, rows), depth)
-            if one is not None and _carries(room, one) and (best is None or one[1] < best[1]):
-                best = one
+        for rows in islice(row_sets(room, fit, depth, query.members), TRIES):
+            candidate = find(_restricted_to(query, rows), depth)
+            if candidate is not None and _carries(room, candidate) and (best is None or candidate[1] < best[1]):
+                best = candidate
         if best is not None:
             return best
     return None
 
 
-def _carries(room: LinkRoom, found: Found) -> bool:
-    """Return whether links with nothing else on them serve the nodes of a placement."""
-    rows = np.unique(np.fromiter(_rows(found[2]), np.int64))
+def _carries(room: LinkRoom, placed: Found) -> bool:
+    """Return whether links without other traffic can serve the nodes of a placement."""
+    rows = np.unique(np.fromiter(_rows(placed[2]), np.int64))
     below = np.bincount(room.wiring.of_row[rows].ravel(), minlength=len(room.below))
     return bool((np.minimum(below, len(rows) - below) <= room.below).all())
 
@@ -71,6 +73,6 @@ def _rows(groups: Iterable[Iterable[int]]) -> Iterable[int]:
     return (row for group in groups for row in group)
 
 
-def _on(ask: PlacementQuery, rows: Bool | None) -> PlacementQuery:
-    assert ask.traffic is not None
-    return replace(ask, traffic=replace(ask.traffic, open=rows))
+def _restricted_to(query: PlacementQuery, rows: Bool | None) -> PlacementQuery:
+    assert query.traffic is not None
+    return replace(query, traffic=replace(query.traffic, open=rows))

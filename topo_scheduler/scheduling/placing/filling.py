@@ -1,4 +1,4 @@
-"""Filling nodes with members of several classes, quickly: what is found holds, what is not found may exist."""
+"""A quick way to fill nodes with members of several classes: its result is valid, but it may miss one that exists."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -21,32 +21,32 @@ class Filler:
 
     def __init__(
         self,
-        site: PlanningContext,
+        context: PlanningContext,
         views: Sequence[ClassView],
-        ask: PlacementQuery,
+        query: PlacementQuery,
         layout: Layout,
         used: Int64,
         *,
         empty: bool,
     ) -> None:
-        """``used`` int64[rows, resources] is taken; ``empty``: nodes that are closed at the moment count as well."""
-        nodes = site.nodes
+        """``used`` int64[rows, resources]: amounts in use. ``empty``: nodes that are closed now count as well."""
+        nodes = context.nodes
         self._allocatable = nodes.allocatable
         self._used = used
         self._requests = np.zeros((len(views), nodes.allocatable.shape[1]), np.int64)
         for number, view in enumerate(views):
             self._requests[number, view.columns] = view.amounts
         self._eligible = np.stack([view.eligible if empty else view.open for view in views])
-        if ask.traffic is not None and ask.traffic.open is not None:
-            self._eligible &= ask.traffic.open
-        # What is free is not all that counts: members may exclude each other, or quotas be nearly used up.
-        self._most = np.stack([view.empty_fit if empty else view.fit for view in views])
-        self._gpus = np.array([cls.gpus for cls, _ in ask.groups], np.int64)
-        self._limits = site.limits_for(ask)
+        if query.traffic is not None and query.traffic.open is not None:
+            self._eligible &= query.traffic.open
+        # Free resources are not the only limit: members may exclude each other, and quotas may be nearly used up.
+        self._limit_by_class = np.stack([view.empty_fit if empty else view.fit for view in views])
+        self._gpus = np.array([cls.gpus for cls, _ in query.groups], np.int64)
+        self._limits = context.limits_for(query)
         self._leaf_of_row = (layout.inner or layout).leaf_of_row
 
     def fill(self, rows: Int64, counts: Int64) -> Int64 | None:
-        """Return how many of each class go to each of some rows, None where that was not found within the limits.
+        """Return how many members of each class go to each row, None where no filling was found within the limits.
 
         Args:
             rows: int64[n], in order of the fabric.
@@ -55,24 +55,24 @@ class Filler:
         Returns:
             int64[classes, n].
         """
-        from topo_scheduler.kernels.filling import fill_nodes  # few gangs are of different pods
+        from topo_scheduler.kernels.filling import fill_nodes  # few gangs have several classes
 
         rows = np.ascontiguousarray(rows)
         charge(5 + len(counts) * len(rows) * self._requests.shape[1] // ROWS_A_MICROSECOND)
         out = np.zeros((len(counts), len(rows)), np.int64)
         if fill_nodes(rows, self._allocatable, self._used, self._requests, self._eligible, counts, 0, out):
             return None
-        if (out > self._most[:, rows]).any():
+        if (out > self._limit_by_class[:, rows]).any():
             return None
         limits = self._limits
         if not limits.max_nodes_per_leaf and not limits.max_gpus_per_leaf:
             return out
-        of_row = self._leaf_of_row[rows]
-        for leaf in np.unique(of_row):
+        leaf_of_row = self._leaf_of_row[rows]
+        for leaf in np.unique(leaf_of_row):
             charge_rows(out.size)
-            here = of_row == leaf
-            used_nodes = int((out[:, here].sum(axis=0) > 0).sum())
-            used_gpus = int((out[:, here].sum(axis=1) * self._gpus).sum())
+            in_leaf = leaf_of_row == leaf
+            used_nodes = int((out[:, in_leaf].sum(axis=0) > 0).sum())
+            used_gpus = int((out[:, in_leaf].sum(axis=1) * self._gpus).sum())
             if limits.max_nodes_per_leaf and used_nodes > limits.max_nodes_per_leaf:
                 return None
             if limits.max_gpus_per_leaf and used_gpus > limits.max_gpus_per_leaf:

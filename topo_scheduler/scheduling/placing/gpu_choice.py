@@ -1,4 +1,4 @@
-"""Which GPUs of its node each placed pod gets, where GPUs are shared and so told apart."""
+"""Choice of the GPUs that each placed pod gets on its node, where GPUs are shared and have indexes."""
 
 from collections.abc import Sequence
 
@@ -12,42 +12,42 @@ from topo_scheduler.state.devices import WHOLE
 from topo_scheduler.state.nodes import Int64
 
 
-def choose_gpus(site: PlanningContext, placed: Sequence[tuple[PodClass, int]]) -> list[tuple[int, ...]]:
-    """Return the indexes of the GPUs of each of some pods that were placed together; none where they are a number only.
+def choose_gpus(context: PlanningContext, placements: Sequence[tuple[PodClass, int]]) -> list[tuple[int, ...]]:
+    """Return the GPU indexes of each pod of a placement; no indexes on nodes that only count their GPUs.
 
-    Whole GPUs are the lowest that are free. A share that is placed alone gets the GPU by which its node was scored;
-    every other the one with least free that has room, the lowest of them.
+    Pods with whole GPUs get the lowest free ones. A share that is placed alone gets the GPU by which its node was
+    scored. Any other share gets the GPU with least free that has room, the lowest of equal ones.
     """
-    devices = site.nodes.devices
-    if not any(devices.count[row] for _, row in placed):
-        return [()] * len(placed)
-    left: dict[int, Int64] = {}
+    devices = context.nodes.devices
+    if not any(devices.count[row] for _, row in placements):
+        return [()] * len(placements)
+    free_by_row: dict[int, Int64] = {}
     chosen: list[tuple[int, ...]] = []
-    for cls, row in placed:
+    for cls, row in placements:
         if not devices.count[row] or not (cls.gpus or cls.share):
             chosen.append(())
             continue
-        free = left.setdefault(row, devices.free[row, : devices.count[row]].copy())
+        free = free_by_row.setdefault(row, devices.free[row, : devices.count[row]].copy())
         if cls.share:
-            at = _scored(site, cls, row) if len(placed) == 1 else -1
-            found = (at,) if at >= 0 else _tightest(free, cls.share)
-            free[list(found)] -= cls.share
+            index = _scored(context, cls, row) if len(placements) == 1 else -1
+            indexes = (index,) if index >= 0 else _tightest(free, cls.share)
+            free[list(indexes)] -= cls.share
         else:
-            found = tuple(np.flatnonzero(free == WHOLE)[: cls.gpus].tolist())
-            # Fewer than are free by number: the records of others contradict each other, and nothing is recorded.
-            found = found if len(found) == cls.gpus else ()
-            free[list(found)] = 0
-        chosen.append(found)
+            indexes = tuple(np.flatnonzero(free == WHOLE)[: cls.gpus].tolist())
+            # Fewer than the count says: the records of other pods contradict each other. Record none.
+            indexes = indexes if len(indexes) == cls.gpus else ()
+            free[list(indexes)] = 0
+        chosen.append(indexes)
     return chosen
 
 
-def _scored(site: PlanningContext, cls: PodClass, row: int) -> int:
-    if site.policy.baseline is not None:
-        return site.policy.baseline.choose_share(site, cls, row)
-    if site.policy.alone not in (FRAGMENTATION, FGD):
+def _scored(context: PlanningContext, cls: PodClass, row: int) -> int:
+    if context.policy.baseline is not None:
+        return context.policy.baseline.choose_share(context, cls, row)
+    if context.policy.alone not in (FRAGMENTATION, FGD):
         return -1
-    typical = site.small_pods.typical.now(site.policy.typical)
-    return int(scored(site.policy.alone, site.nodes, cls, typical, np.array([row], np.int64))[0, 1])
+    typical = context.small_pods.typical.now(context.policy.typical)
+    return int(scored(context.policy.alone, context.nodes, cls, typical, np.array([row], np.int64))[0, 1])
 
 
 def _tightest(free: Int64, share: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Placing members into seats that were held for them, checked as any other placement is."""
+"""Placement of members on nodes that were reserved for them, validated like any other placement."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,37 +15,41 @@ from topo_scheduler.state.workloads import Member
 
 def place_in_seats(
     planner: Planner,
-    ask: PlacementQuery,
+    query: PlacementQuery,
     members: Sequence[Sequence[Member]],
     rows: Mapping[str, int],
     layout: Layout,
     now: float,
 ) -> Placement | None:
-    """Return the placement in which each member has its seat; None where that may not be any more.
+    """Return the placement in which each member has its reserved row; None where that is not allowed any more.
 
     Args:
-        planner: on the state as it is.
-        ask: what is asked for them.
-        members: those of each group of the ask.
-        rows: the seat of each, by uid.
+        planner: of the current state.
+        query: the members to place.
+        members: of each group of the query.
+        rows: the reserved row of each member, by uid.
         layout: the fabric.
         now: seconds.
     """
-    if len(ask.groups) > 1 and not ask.running:
-        return None  # what its size rule is takes the planner of mixed gangs to tell
-    views = planner.views_for(ask)
+    if len(query.groups) > 1 and not query.running:
+        return None  # only the planner of mixed gangs knows its size rule
+    views = planner.views_for(query)
     if not views:
         return None
-    anywhere = make_rule(layout, ask.bounds.depth, max(1, ask.bounds.leaves or len(layout.paths)), 1)
-    rule = (planner.rule(views, ask, layout)[0] if len(ask.groups) == 1 else None) or anywhere
-    seats = [[rows[member.uid] for member in group] for group in members]
-    rows_of_all = [row for some in seats for row in some]
+    anywhere = make_rule(layout, query.bounds.depth, max(1, query.bounds.leaves or len(layout.paths)), 1)
+    rule = (planner.rule(views, query, layout)[0] if len(query.groups) == 1 else None) or anywhere
+    rows_by_group = [[rows[member.uid] for member in group] for group in members]
+    rows_of_all = [row for group_rows in rows_by_group for row in group_rows]
     if any(layout.leaf_of_row[row] < 0 for row in rows_of_all):
-        return None  # of a node that does not tell the accelerator domain it should be in any more
-    leaves = sorted(layout.leaves_of([*rows_of_all, *ask.running]))
-    score = repair_score(planner, ask, layout, views[0], leaves, rule, now)
-    seated = [(group, at) for group, some in enumerate(seats) for at in range(len(some))] if ask.profiles else []
-    placement = Placement(seats, leaves, rule, score, 1, seated, ask.bounds)
-    if check(planner.around, layout, ask, placement, planner.limits_for(ask)):
+        return None  # a node that lost the label of its accelerator domain
+    leaves = sorted(layout.leaves_of([*rows_of_all, *query.running]))
+    score = repair_score(planner, query, layout, views[0], leaves, rule, now)
+    seated = (
+        [(group, position) for group, group_rows in enumerate(rows_by_group) for position in range(len(group_rows))]
+        if query.profiles
+        else []
+    )
+    placement = Placement(rows_by_group, leaves, rule, score, 1, seated, query.bounds)
+    if check(planner.around, layout, query, placement, planner.limits_for(query)):
         return None
-    return replace(placement, leaves=network_leaves_of(layout, ask, placement)) if layout.woven else placement
+    return replace(placement, leaves=network_leaves_of(layout, query, placement)) if layout.woven else placement

@@ -1,7 +1,7 @@
-"""Kinds of segments: those that have as many members of each class are alike, and it does not matter which goes where.
+"""Kinds of segments: two segments with the same number of members of each class are of one kind, so interchangeable.
 
-What a leaf holds is then counted in segments of each kind instead of members of each class, and everything that is
-known of counts (`packing`) holds for them as well. Members of no segment are segments of one.
+The planner can then count the room of a leaf in segments of each kind instead of members of each class. The functions
+of `packing` work on these counts as well. A member in no segment counts as a segment of one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,20 +17,20 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.operation_budget import charge, charge_rows
 
 MANY: Final = 12
-"""Kinds from which on there are too many for a complete search."""
+"""The most kinds for a complete search."""
 MOST_COUNTS: Final = 1 << 16
-"""Ways to count segments by kind from which on there are too many for it."""
+"""The most combinations of counts by kind for a complete search."""
 
 Place = tuple[int, int]
-"""Group, and position in it, of one member."""
+"""Group of a member, and its position in the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentShapes:
-    """Segments to be placed, by kind, the most demanding kind first.
+    """Segments to place, by kind, the most demanding kind first.
 
-    ``vectors`` members of each group in a segment of each kind; ``segments`` of each kind, in order of rank, as the
-    members of each.
+    ``vectors``: for each kind, members of each group in one segment. ``segments``: for each kind, its segments in order
+    of rank; each is a tuple of its members.
     """
 
     vectors: tuple[Vector, ...]
@@ -38,35 +38,37 @@ class SegmentShapes:
 
     @property
     def counts(self) -> Vector:
-        """Segments of each kind."""
-        return tuple(len(some) for some in self.segments)
+        """Number of segments of each kind."""
+        return tuple(len(of_kind) for of_kind in self.segments)
 
     @property
     def countable(self) -> bool:
-        """Whether they are few enough for a complete search."""
+        """Whether there are few enough for a complete search."""
         return len(self.vectors) <= MANY and prod(count + 1 for count in self.counts) <= MOST_COUNTS
 
     def members(self, counts: Sequence[int]) -> Vector:
-        """Return how many members of each group so many segments of each kind have together."""
+        """Return the members of each group in ``counts`` segments of each kind together."""
         columns = zip(*self.vectors, strict=True)
-        return tuple(sum(n * each for n, each in zip(counts, column, strict=True)) for column in columns)
+        return tuple(
+            sum(count * per_segment for count, per_segment in zip(counts, column, strict=True)) for column in columns
+        )
 
 
 class SegmentBounds:
-    """What leaves hold at most of segments, of which there must be some, as far as members of each class alone tell."""
+    """Upper bounds on the segments that leaves hold, from the room for members of each class alone."""
 
     def __init__(self, kinds: SegmentShapes) -> None:
         self._vectors = np.array(kinds.vectors, np.int64)
         self._groups = np.flatnonzero(self._vectors.any(axis=0))
-        some = self._vectors[:, self._groups]
-        having = some > 0
-        self._least = np.where(having, some, np.iinfo(np.int64).max).min(axis=0)
+        vectors = self._vectors[:, self._groups]
+        has_members = vectors > 0
+        self._least = np.where(has_members, vectors, np.iinfo(np.int64).max).min(axis=0)
         counts = np.array(kinds.counts, np.int64)
-        self.wanted: Int64 = np.concatenate((counts, counts @ having))[:, None].astype(np.int64)
-        """int64[lines, 1]: segments of each kind; then, for each group of which any has members, those that have."""
+        self.wanted: Int64 = np.concatenate((counts, counts @ has_members))[:, None].astype(np.int64)
+        """int64[lines, 1]: segments of each kind; then, for each group with members in segments, segments that have some."""
 
     def of(self, fits: Int64) -> Int64:
-        """Return how many leaves hold at most of what is wanted (int64[lines, leaves]).
+        """Return the most that each leaf can hold of each line of ``wanted`` (int64[lines, leaves]).
 
         ``fits`` int64[classes, leaves]: members of each class alone.
         """
@@ -75,67 +77,67 @@ class SegmentBounds:
         return np.stack([*kinds, *(fits[self._groups] // self._least[:, None])])
 
 
-def kinds_of(ask: PlacementQuery, parts: Iterable[int] | None = None) -> SegmentShapes:
-    """Return the kinds of an ask's segments; of some of them only, where given."""
-    wanted = None if parts is None else set(parts)
+def kinds_of(query: PlacementQuery, parts: Iterable[int] | None = None) -> SegmentShapes:
+    """Return the kinds of the segments of a query; with ``parts``, of segments with these numbers only."""
+    numbers = None if parts is None else set(parts)
     members: dict[tuple[int, int, int], list[Place]] = {}
-    for group, part in enumerate(ask.segments.parts):
-        for position, number in enumerate(part):
-            if wanted is None or number in wanted:
-                # Members of no segment each stand for themselves, after all others.
+    for group, segment_numbers in enumerate(query.segments.parts):
+        for position, number in enumerate(segment_numbers):
+            if numbers is None or number in numbers:
+                # A member in no segment is a segment of its own, after all others.
                 key = (0, number, 0) if number >= 0 else (1, group, position)
                 members.setdefault(key, []).append((group, position))
     by_vector: dict[Vector, list[tuple[Place, ...]]] = {}
     for key in sorted(members):
         places = members[key]
-        charge(1 + len(places) * len(ask.groups) // 16)
-        vector = tuple(sum(group == at for at, _ in places) for group in range(len(ask.groups)))
+        charge(1 + len(places) * len(query.groups) // 16)
+        vector = tuple(sum(group == other for other, _ in places) for group in range(len(query.groups)))
         by_vector.setdefault(vector, []).append(tuple(places))
     order = sorted(by_vector, reverse=True)
     return SegmentShapes(tuple(order), tuple(tuple(by_vector[vector]) for vector in order))
 
 
 def in_kinds(frontier: Frontier, kinds: SegmentShapes, budget: VectorBudget) -> Frontier:
-    """Return in segments of each kind what a place holds in members of each class.
+    """Convert a frontier from members of each class to segments of each kind.
 
     Raises:
         TooMuch: the work allowed is used up.
     """
     counts, last = kinds.counts, len(kinds.vectors) - 1
-    found: set[Vector] = set()
+    vectors: set[Vector] = set()
 
     def fill(kind: int, left: Vector, chosen: Vector) -> None:
         vector = kinds.vectors[kind]
-        most = min([counts[kind], *(have // want for have, want in zip(left, vector, strict=True) if want)])
+        limit = min([counts[kind], *(room // needed for room, needed in zip(left, vector, strict=True) if needed)])
         budget.spend(1)
         if kind == last:
-            found.add((*chosen, most))
+            vectors.add((*chosen, limit))
             return
-        for count in range(most, -1, -1):
-            rest = tuple(have - count * want for have, want in zip(left, vector, strict=True))
-            fill(kind + 1, rest, (*chosen, count))
+        for count in range(limit, -1, -1):
+            remaining = tuple(room - count * needed for room, needed in zip(left, vector, strict=True))
+            fill(kind + 1, remaining, (*chosen, count))
 
-    for one in frontier:
-        fill(0, one, ())
-    return maximal(found, budget)
+    for members in frontier:
+        fill(0, members, ())
+    return maximal(vectors, budget)
 
 
 class Dealing:
-    """Hands segments to places in order, so that those that follow each other are near each other."""
+    """Assigns segments to rows in order of the fabric, so that consecutive segments are near each other."""
 
-    def __init__(self, ask: PlacementQuery) -> None:
-        self.rows: list[list[int]] = [[-1] * count for _, count in ask.groups]
+    def __init__(self, query: PlacementQuery) -> None:
+        self.rows: list[list[int]] = [[-1] * count for _, count in query.groups]
         """Row of each member of each group."""
 
-    def deal(self, places: Iterable[Place], there: Sequence[Sequence[int]]) -> None:
-        """Seat members on rows of one place; ``there`` for each group the rows, one a member."""
-        rows = [iter(some) for some in there]
+    def deal(self, places: Iterable[Place], rows_by_group: Sequence[Sequence[int]]) -> None:
+        """Assign members to rows; ``rows_by_group``: for each group one row per member."""
+        queues = [iter(group_rows) for group_rows in rows_by_group]
         for group, position in sorted(places):
-            self.rows[group][position] = next(rows[group])
+            self.rows[group][position] = next(queues[group])
 
     def deal_kinds(self, kinds: SegmentShapes, dealt: Iterable[tuple[Vector, Sequence[Sequence[int]]]]) -> None:
-        """Seat segments: for each place in order of the fabric so many of each kind, and the rows of each group."""
-        queues = [iter(some) for some in kinds.segments]
-        for counts, there in dealt:
+        """Assign segments: ``dealt`` has the count of each kind and the rows of each group, in order of the fabric."""
+        queues = [iter(of_kind) for of_kind in kinds.segments]
+        for counts, rows_by_group in dealt:
             segments = (next(queue) for queue, count in zip(queues, counts, strict=True) for _ in range(count))
-            self.deal([place for segment in segments for place in segment], there)
+            self.deal([place for segment in segments for place in segment], rows_by_group)

@@ -1,4 +1,4 @@
-"""How many members of a class each leaf holds now, kept up to date leaf by leaf."""
+"""Number of members of a class that each leaf holds now, updated leaf by leaf."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 
 FEW: Final = 4
-"""One in so many leaves may have changed for them to be counted singly; else all are."""
+"""Leaves are counted one by one if at most 1 in 4 changed; otherwise all leaves are counted."""
 
 
 class LeafCounts:
@@ -20,23 +20,23 @@ class LeafCounts:
     def __init__(self, gpus: int, limits: SizeRuleLimits) -> None:
         """``gpus`` of one member."""
         self._nodes = limits.max_nodes_per_leaf
-        self._most = limits.members_per_leaf(gpus)
-        self._none = bool(limits.max_gpus_per_leaf and gpus and not self._most)
+        self._max_members = limits.members_per_leaf(gpus)
+        self._excluded = bool(limits.max_gpus_per_leaf and gpus and not self._max_members)
         self._layout: Layout | None = None
         self._fit: Int64 | None = None
-        self._at = -1
+        self._log_position = -1
         self._held: Int64 = np.empty(0, np.int64)
 
     def refresh(self, fit: Int64, changes: ChangeLog, layout: Layout) -> Int64:
-        """Return the members each leaf holds, not to be written to.
+        """Return the members that each leaf holds, read-only.
 
         Args:
             fit: int64[rows], members each row takes.
-            changes: rows of it as they change.
+            changes: log of the rows of ``fit`` that changed.
             layout: the fabric.
         """
-        rows = changes.since(self._at)
-        self._at = changes.position
+        rows = changes.since(self._log_position)
+        self._log_position = changes.position
         known = layout is self._layout and fit is self._fit
         if known and rows is not None and FEW * len(rows) <= len(layout.paths):
             leaves = layout.leaf_of_row[rows]
@@ -45,6 +45,6 @@ class LeafCounts:
             self._layout, self._fit = layout, fit
             self._held = np.zeros(len(layout.paths), np.int64)
             leaves = np.arange(len(layout.paths), dtype=np.int64)
-        if len(leaves) and not self._none:
-            fit_leaves(fit, layout.order, layout.offsets, leaves, self._nodes, self._most, self._held)
+        if len(leaves) and not self._excluded:
+            fit_leaves(fit, layout.order, layout.offsets, leaves, self._nodes, self._max_members, self._held)
         return self._held

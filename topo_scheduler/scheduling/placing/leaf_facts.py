@@ -1,4 +1,4 @@
-"""What leaves are judged by: capacity, use, alignment, history, link load, and what plugins say."""
+"""The facts by which leaves are scored: capacity, use, alignment, history, link load, and scores of plugins."""
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from topo_scheduler.state.nodes import Int64
 
 
 def leaf_facts(
-    site: PlanningContext,
-    ask: PlacementQuery,
+    context: PlanningContext,
+    query: PlacementQuery,
     view: ClassView,
     fit: Int64,
     layout: Layout,
@@ -29,45 +29,45 @@ def leaf_facts(
 ) -> Int64:
     """Return int64[5 + p, leaves]: capacity, use, alignment, history, link load, and p parts of plugins.
 
-    ``fit`` int64[rows] members each node takes. ``last`` leaves of windows: nodes beyond the last of them are not
-    scored. ``across`` depth of the domain that placements in several leaves share, None for those in one leaf.
+    ``fit`` int64[rows]: members each node takes. ``last``: last leaf of each window; nodes after the last of these
+    leaves get no score. ``across``: depth of the domain that placements in several leaves share, None for one leaf.
     """
-    scores = site.extensions.scores
+    scores = context.extensions.scores
     facts = np.empty((3 + len(scores), len(layout.paths)), np.int64)
     facts[0] = totals.capacity
     facts[1] = totals.used
-    request = Request(view.cls, ask.members, ask.gang, ask.strategy, aligned, ask.preferred)
-    record = _record(site, layout, now)
+    request = Request(view.cls, query.members, query.gang, query.strategy, aligned, query.preferred)
+    record = _record(context, layout, now)
     leaves = Leaves(layout.paths, layout.order, layout.offsets, fit, facts[0], facts[1], layout.aligned, record)
-    for at, score in zip((2, 3, *range(5, len(facts))), scores, strict=True):
+    for index, score in zip((2, 3, *range(5, len(facts))), scores, strict=True):
         if score.leaves is not None:
-            facts[at] = score.leaves(leaves, request)
+            facts[index] = score.leaves(leaves, request)
         else:
-            facts[at] = node_scores.by_leaf(site, score, request, fit, layout, int(last.max()))
-    facts[4] = load_of_leaves(site, layout, totals, across) if ask.latency else 0
+            facts[index] = node_scores.by_leaf(context, score, request, fit, layout, int(last.max()))
+    facts[4] = load_of_leaves(context, layout, totals, across) if query.latency else 0
     return facts
 
 
-def _record(site: PlanningContext, layout: Layout, now: float) -> Int64:
+def _record(context: PlanningContext, layout: Layout, now: float) -> Int64:
     if layout.plain is not None and layout.inner is None:
-        # What went well or badly in a leaf holds for each part of it.
-        return np.ascontiguousarray(_record(site, layout.plain, now)[network_leaves(layout)])
-    neutral = site.neutral(layout)
-    if not (known := site.history.known()):
+        # The history of a leaf applies to each part of it.
+        return np.ascontiguousarray(_record(context, layout.plain, now)[network_leaves(layout)])
+    neutral = context.neutral(layout)
+    if not (recorded_paths := context.history.known()):
         return neutral
     record = neutral.copy()
-    for path in known:
+    for path in recorded_paths:
         leaf = layout.index.get(path)
         if leaf is not None:
-            record[leaf] = site.history.score(path, now)
+            record[leaf] = context.history.score(path, now)
     return record
 
 
-def load_of_leaves(site: PlanningContext, layout: Layout, totals: LeafTotals, across: int | None) -> Int64:
-    """Return the load of the links of each leaf; where nothing is known of them, the share in use (int64[leaves])."""
+def load_of_leaves(context: PlanningContext, layout: Layout, totals: LeafTotals, across: int | None) -> Int64:
+    """Return the load of the links of each leaf (int64[leaves]); without known capacity, the used share of the leaf."""
     share: Int64 = 1000 * totals.used // np.maximum(totals.capacity, 1)
     if layout.inner is not None:
         return share  # links are those of all levels
     if across is not None:
         across = depth_in(layout, layout.network, across)
-    return link_load(settled_links(site.around, layout), layout, share, across)
+    return link_load(settled_links(context.around, layout), layout, share, across)

@@ -1,7 +1,8 @@
-"""Levels that a gang asks for: the one it must share, the one that will do, and how the first loosens while it waits.
+"""Levels that a gang asks for: the required level, the preferred level, and how the required level loosens with time.
 
-Each is a plan of its own, tried in turn: within the preferred level as close as can be had now; as the rules have it;
-and, once a gang with ``relax-after`` has waited so long, one level further out for every such interval.
+The planner tries one plan after the other. First, the closest placement possible now within the preferred level. Next,
+a placement by the rules. Last, if a gang with ``relax-after`` has been pending that long, a placement one level further
+out for each such interval.
 """
 
 from collections.abc import Sequence
@@ -20,10 +21,10 @@ from topo_scheduler.state.workloads import Member, Workload
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a gang says of levels beside the one it must share.
+    """What a gang asks of levels in addition to its required level.
 
-    ``preferred`` the level that will do without waiting, empty for none; ``steps`` levels to loosen by, of which each
-    took ``interval`` seconds.
+    ``preferred``: the level within which the gang is placed at once, empty for none. ``steps``: number of levels by
+    which its requirement has loosened, one per ``interval`` seconds.
     """
 
     preferred: str = ""
@@ -33,33 +34,33 @@ class Wish:
 
 NO_WISH: Final = Wish()
 _DEEPEST: Final = 64
-"""Levels: no fabric has as many."""
+"""Levels: more than any fabric has."""
 
 
 def required_level(workload: Workload, layout: Layout) -> tuple[int, str, str]:
-    """Return the depth of the domain that all members must share, its level's name, and who asks for it.
+    """Return the depth of the domain that all members must share, the name of its level, and what asks for it.
 
-    Depth 0 is the whole fabric, -1 a level that no node tells. Where the PodGroup and the annotation both ask, the
-    tighter one holds.
+    Depth 0 is the whole fabric, -1 a level without node labels. If both the PodGroup and the annotation name a level,
+    the tighter one applies.
     """
-    asked = workload.request.required_level if workload.gang else ""
-    found = [
-        (_depth(name, layout), name, said)
-        for name, said in ((asked, "its annotation required-level"), (workload.level, ""))
+    annotated = workload.request.required_level if workload.gang else ""
+    levels = [
+        (_depth(name, layout), name, source)
+        for name, source in ((annotated, "its annotation required-level"), (workload.level, ""))
         if name
     ]
     if workload.tiers:
-        # Tiers are those of the network.
+        # Tiers count levels of the network.
         network = layout.network
         name = network.levels[max(0, network.depth - workload.tiers)] if workload.tiers <= network.depth else ""
-        found.append((_depth(name, layout), name, ""))
-    unknown = [one for one in found if one[0] < 0]
-    depth, name, said = unknown[0] if unknown else max(found, default=(0, "", ""), key=lambda one: one[0])
-    return depth, name, said or "its PodGroup"
+        levels.append((_depth(name, layout), name, ""))
+    unlabelled = [entry for entry in levels if entry[0] < 0]
+    depth, name, source = unlabelled[0] if unlabelled else max(levels, default=(0, "", ""), key=lambda entry: entry[0])
+    return depth, name, source or "its PodGroup"
 
 
 def wish_of(workload: Workload, members: Sequence[Member], layout: Layout, now: float) -> Wish:
-    """Return what a gang says of levels at a time in seconds."""
+    """Return what a gang asks of levels at the time ``now``, in seconds."""
     request = workload.request
     if not workload.gang or not (request.preferred_level or request.relax_after):
         return NO_WISH
@@ -69,7 +70,7 @@ def wish_of(workload: Workload, members: Sequence[Member], layout: Layout, now: 
 
 
 def next_loosening(workload: Workload, members: Sequence[Member], layout: Layout, now: float) -> float | None:
-    """Return when a gang that waits is loosened next, in seconds; None when it is not."""
+    """Return when the level of a pending gang loosens next, in seconds; None if it does not."""
     interval = workload.request.relax_after
     if not interval or not workload.gang or not members:
         return None
@@ -79,73 +80,79 @@ def next_loosening(workload: Workload, members: Sequence[Member], layout: Layout
 
 
 def plan_by_levels(
-    planner: Planner, ask: PlacementQuery, layout: Layout, now: float, wish: Wish
+    planner: Planner, query: PlacementQuery, layout: Layout, now: float, wish: Wish
 ) -> tuple[PlacementQuery, Placement | PlacementFailure, str]:
-    """Return the ask that was met, or came furthest; how it ended; and what is to be said of its level.
+    """Return the query that was met or tried last, its outcome, and a message about a loosened level.
 
-    The first two are meant on the fabric that has woven in what the ask says.
+    Query and outcome refer to the fabric with the levels of ``query.woven``.
 
     Raises:
-        PluginError: a plugin failed, so that nothing can be said.
+        PluginError: a plugin failed, so there is no outcome.
     """
-    if wish.preferred and ask.within >= 0 and not ask.running:
-        there = joined(ask, layout, (wish.preferred,))
-        near = moved(ask, layout, there)
-        within = max(_depth(wish.preferred, there), near.within)
-        near = replace(near, within=within, enforcement=Enforcement.PREFERRED)
-        found = brought_back(planner.plan(near, there, now), near, there, layout)
-        if isinstance(found, Placement):
-            return (near if there is layout else replace(ask, enforcement=Enforcement.PREFERRED)), found, ""
-    outcome = planner.plan(ask, layout, now)
-    base = _base(ask, outcome, layout)
+    if wish.preferred and query.within >= 0 and not query.running:
+        other_layout = joined(query, layout, (wish.preferred,))
+        near_query = moved(query, layout, other_layout)
+        within = max(_depth(wish.preferred, other_layout), near_query.within)
+        near_query = replace(near_query, within=within, enforcement=Enforcement.PREFERRED)
+        outcome_near = brought_back(planner.plan(near_query, other_layout, now), near_query, other_layout, layout)
+        if isinstance(outcome_near, Placement):
+            return (
+                (near_query if other_layout is layout else replace(query, enforcement=Enforcement.PREFERRED)),
+                outcome_near,
+                "",
+            )
+    outcome = planner.plan(query, layout, now)
+    base = _base(query, outcome, layout)
     if isinstance(outcome, Placement) or not wish.steps or base <= 0:
-        return ask, outcome, ""
+        return query, outcome, ""
     strictest = layout.levels[base - 1]
-    looser, layout = _looser(ask, layout, base, wish)
+    looser, layout = _looser(query, layout, base, wish)
     depth, level = looser.within, looser.level
-    told = f"level loosened from {strictest} to {level} after {format_duration(wish.steps * wish.interval)}"
-    # Leaves are whole again where no accelerator domain is to be shared any more.
-    there = crossed(layout, (name for name in layout.woven if name in (*layout.levels[:depth], ask.segments.level)))
-    inside = moved(looser, layout, there)
-    outcome = brought_back(planner.plan(inside, there, now), inside, there, layout)
+    message = f"level loosened from {strictest} to {level} after {format_duration(wish.steps * wish.interval)}"
+    # Leaves are whole again where the gang no longer has to share an accelerator domain.
+    other_layout = crossed(
+        layout, (name for name in layout.woven if name in (*layout.levels[:depth], query.segments.level))
+    )
+    looser_query = moved(looser, layout, other_layout)
+    outcome = brought_back(planner.plan(looser_query, other_layout, now), looser_query, other_layout, layout)
     if isinstance(outcome, PlacementFailure) and outcome.rule is not None:
-        where = f"no {level} has" if depth else "the cluster does not have"
-        outcome = replace(outcome, sentence=f"{where} room for {ask.members} pods now; {told}")
+        failed_scope = f"no {level} has" if depth else "the cluster does not have"
+        outcome = replace(outcome, sentence=f"{failed_scope} room for {query.members} pods now; {message}")
     elif isinstance(outcome, PlacementFailure):
-        outcome = replace(outcome, sentence=f"{outcome.sentence}; {told}")
-    return looser, outcome, told
+        outcome = replace(outcome, sentence=f"{outcome.sentence}; {message}")
+    return looser, outcome, message
 
 
-def as_loosened(planner: Planner, ask: PlacementQuery, layout: Layout, now: float, wish: Wish) -> PlacementQuery:
-    """Return what is asked by now of a gang that has no room: its level as ``relax-after`` has loosened it.
+def as_loosened(planner: Planner, query: PlacementQuery, layout: Layout, now: float, wish: Wish) -> PlacementQuery:
+    """Return the query of a gang without room, with its level as ``relax-after`` has loosened it by now.
 
     Raises:
-        PluginError: a plugin failed, so that nothing can be said.
+        PluginError: a plugin failed, so there is no outcome.
     """
     if not wish.steps:
-        return ask
-    base = ask.within or _base(ask, planner.plan(ask, layout, now), layout)
-    return _looser(ask, layout, base, wish)[0] if base > 0 else ask
+        return query
+    base = query.within or _base(query, planner.plan(query, layout, now), layout)
+    return _looser(query, layout, base, wish)[0] if base > 0 else query
 
 
-def _looser(ask: PlacementQuery, layout: Layout, base: int, wish: Wish) -> tuple[PlacementQuery, Layout]:
-    """Return what is asked once the level is loosened, and the fabric on which it is meant."""
+def _looser(query: PlacementQuery, layout: Layout, base: int, wish: Wish) -> tuple[PlacementQuery, Layout]:
+    """Return the query with the loosened level, and the fabric to which it refers."""
     depth = max(0, base - wish.steps)
     looser = replace(
-        ask,
+        query,
         within=depth,
         level=layout.levels[depth - 1] if depth else "cluster",
         because="its annotation relax-after",
         enforcement=Enforcement.PREFERRED,
     )
-    there = cut_no_more(ask, layout, depth)
-    return moved(looser, layout, there), there
+    looser_layout = cut_no_more(query, layout, depth)
+    return moved(looser, layout, looser_layout), looser_layout
 
 
-def _base(ask: PlacementQuery, outcome: Placement | PlacementFailure, layout: Layout) -> int:
-    """Return the depth from which a gang is loosened: what it must share, else what the size rule says."""
-    if ask.within:
-        return ask.within
+def _base(query: PlacementQuery, outcome: Placement | PlacementFailure, layout: Layout) -> int:
+    """Return the depth from which loosening starts: of the required level, otherwise of the size rule."""
+    if query.within:
+        return query.within
     rule = outcome.rule
     if rule is None:
         return 0
@@ -159,15 +166,15 @@ def _depth(name: str, layout: Layout) -> int:
 
 
 def _since(members: Sequence[Member]) -> float:
-    """Since when all of them wait."""
+    """Return the time since which all members have been pending, in seconds."""
     return max(member.enqueued for member in members)
 
 
 def _waited(members: Sequence[Member], now: float, interval: float) -> int:
-    """Return how many intervals have passed since all of them wait."""
+    """Return how many intervals have passed since all members are pending."""
     if not interval or not members:
         return 0
-    # No division: the engine is called at the very second that `next_loosening` says, whatever floats make of it.
+    # No division: the engine acts at the exact second that `next_loosening` returns, whatever the rounding.
     since, steps = _since(members), 0
     while steps < _DEEPEST and since + (steps + 1) * interval <= now:
         steps += 1

@@ -1,4 +1,4 @@
-"""The size rule of gangs that ask for bandwidth: what an empty cluster holds, and what its links carry."""
+"""The size rule of gangs that ask for bandwidth: an empty cluster must hold them, and its links must carry them."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -23,61 +23,61 @@ def carried_size_rule(
     links: Links,
     traffic: GangTraffic,
     views: Sequence[ClassView],
-    ask: PlacementQuery,
+    query: PlacementQuery,
     layout: Layout,
     limits: SizeRuleLimits,
 ) -> tuple[SizeRule | None, int]:
-    """Return what the size rule asks of a gang where links, with nothing else on them, must carry it too.
+    """Return the size rule of a gang that links without other traffic must carry as well, and the most that fit.
 
-    Otherwise like `size_rule`: of the deepest level the fewest leaves in which the gang fits and can be carried.
+    Otherwise like `size_rule`: at the deepest level, the fewest leaves that hold the gang and whose links carry it.
     """
-    rule, most = size_rule(views, layout, limits, ask.total_units, ask.within, ask.bounds, ask.segment)
+    rule, capacity = size_rule(views, layout, limits, query.total_units, query.within, query.bounds, query.segment)
     if rule is None or rule.leaves == 1 or not links.limited:
-        return rule, most
+        return rule, capacity
     room = room_ever(links, traffic)
     best: tuple[int, int, int, int] | None = None
     for view in views:
         for unlabelled in (0, 1):
-            counted = named_at(layout, ask.within) * (1 if unlabelled else layout.aligned)
-            needed = _spread(room, view, ask, layout, limits, counted)
+            usable = named_at(layout, query.within) * (1 if unlabelled else layout.aligned)
+            needed = _spread(room, view, query, layout, limits, usable)
             if needed is not None:
                 depth, leaves = needed
-                nodes = -(-ask.total // max(1, int(view.empty_fit.max())))
+                nodes = -(-query.total // max(1, int(view.empty_fit.max())))
                 candidate = (unlabelled, -depth, leaves, nodes)
                 best = candidate if best is None else min(best, candidate)
                 break
-    return (make_rule(layout, -best[1], best[2], best[3]) if best is not None else None), most
+    return (make_rule(layout, -best[1], best[2], best[3]) if best is not None else None), capacity
 
 
-def _row_sets(room: LinkRoom, fit: Int64, depth: int, ask: PlacementQuery, layout: Layout) -> Iterator[Bool]:
-    """Yield sets of rows that links can carry (bool[rows]), in each accelerator domain where one is to be shared."""
+def _row_sets(room: LinkRoom, fit: Int64, depth: int, query: PlacementQuery, layout: Layout) -> Iterator[Bool]:
+    """Yield sets of rows that links can carry (bool[rows]), per accelerator domain where the gang must share one."""
     across = depth_in(layout, layout.network, depth)
-    for inside in islice(domains_apart(ask, layout, fit), TRIES):
-        yield from islice(row_sets(room, inside, across, ask.total), TRIES)
+    for inside in islice(domains_apart(query, layout, fit), TRIES):
+        yield from islice(row_sets(room, inside, across, query.total), TRIES)
 
 
 def _spread(
-    room: LinkRoom, view: ClassView, ask: PlacementQuery, layout: Layout, limits: SizeRuleLimits, counted: Int64
+    room: LinkRoom, view: ClassView, query: PlacementQuery, layout: Layout, limits: SizeRuleLimits, usable: Int64
 ) -> tuple[int, int] | None:
-    """Return (depth, leaves) as `spread_needed` does, of placements that links can carry.
+    """Return (depth, leaves) as `spread_needed` does, for placements that links can carry.
 
-    ``counted`` int64[leaves]: 1 for leaves that may be used.
+    ``usable`` int64[leaves]: 1 for leaves that the gang may use, else 0.
     """
-    total, bounds, segment = ask.total_units, ask.bounds, ask.segment
-    held = leaf_fits(view, layout, limits, empty=True, segment=segment) * counted
+    total, bounds, segment = query.total_units, query.bounds, query.segment
+    held = leaf_fits(view, layout, limits, empty=True, segment=segment) * usable
     if int(held.max(initial=0)) >= total:
         return layout.depth - 1, 1
     fit = np.zeros(len(view.empty_fit), np.int64)
-    fit[layout.order] = view.empty_fit[layout.order] * counted[layout.leaf_of_row[layout.order]]
-    for depth in range(layout.depth - 1, max(min(ask.within, layout.depth - 1), bounds.depth) - 1, -1):
-        least = 0
-        for rows in _row_sets(room, fit, depth, ask, layout):
+    fit[layout.order] = view.empty_fit[layout.order] * usable[layout.leaf_of_row[layout.order]]
+    for depth in range(layout.depth - 1, max(min(query.within, layout.depth - 1), bounds.depth) - 1, -1):
+        fewest = 0
+        for rows in _row_sets(room, fit, depth, query, layout):
             fits = leaf_fits(view, layout, limits, fit=np.where(rows, fit, 0), segment=segment)
-            out = np.empty(len(layout.domains[depth]) - 1, np.int64)
-            fewest_leaves(fits, layout.domains[depth], total, out)
-            found = out[(out > 0) & ((out <= bounds.leaves) | (not bounds.leaves))]
-            if len(found):
-                least = min(least or int(found.min()), int(found.min()))
-        if least:
-            return depth, least
+            leaves_needed = np.empty(len(layout.domains[depth]) - 1, np.int64)
+            fewest_leaves(fits, layout.domains[depth], total, leaves_needed)
+            counts = leaves_needed[(leaves_needed > 0) & ((leaves_needed <= bounds.leaves) | (not bounds.leaves))]
+            if len(counts):
+                fewest = min(fewest or int(counts.min()), int(counts.min()))
+        if fewest:
+            return depth, fewest
     return None
