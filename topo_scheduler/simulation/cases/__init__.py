@@ -1,1 +1,1 @@
-"""What is simulated: a cluster, and the workloads that arrive at it, whatever they were read from."""
+"""Simulation input: a cluster and the workloads that arrive there, read from any supported source."""

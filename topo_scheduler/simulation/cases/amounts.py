@@ -1,4 +1,4 @@
-"""GPUs of nodes and of pods, in thousandths of one."""
+"""GPU amounts of nodes and pods, in thousandths of a GPU."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,23 +11,23 @@ from topo_scheduler.simulation.cases.model import Arrival
 
 
 def node_milli(node: Node, resources: Sequence[str] = GPU_RESOURCES) -> int:
-    """Return the GPUs that a node can give; 0 where its numbers can't be read."""
+    """Return the allocatable GPUs of a node; 0 if the quantity can't be read."""
     return WHOLE * sum(_count(node.status.allocatable.get(name, 0)) for name in resources)
 
 
 def capacity_milli(nodes: Iterable[Node], resources: Sequence[str] = GPU_RESOURCES) -> int:
-    """Return the GPUs that nodes can give together."""
+    """Return the allocatable GPUs of all nodes together."""
     return sum(node_milli(node, resources) for node in nodes)
 
 
 def pod_milli(pod: Pod, resources: Sequence[str] = GPU_RESOURCES) -> int:
-    """Return the GPUs that a pod asks for by requests, limits, or its own annotations."""
-    found = 0
+    """Return the GPUs that a pod requests by requests, limits, or its own annotations."""
+    gpus = 0
     for container in pod.spec.containers:
-        asked = container.resources.requests or container.resources.limits
-        found += sum(_count(asked.get(name) or container.resources.limits.get(name, 0)) for name in resources)
-    if found:
-        return WHOLE * found
+        requests = container.resources.requests or container.resources.limits
+        gpus += sum(_count(requests.get(name) or container.resources.limits.get(name, 0)) for name in resources)
+    if gpus:
+        return WHOLE * gpus
     annotations = pod.metadata.annotations
     if GPU_FRACTION in annotations:
         return written_share(annotations, GPU_FRACTION)
@@ -35,15 +35,15 @@ def pod_milli(pod: Pod, resources: Sequence[str] = GPU_RESOURCES) -> int:
 
 
 def arrival_milli(arrival: Arrival, resources: Sequence[str] = GPU_RESOURCES) -> int:
-    """Return the GPUs that the pods of a workload ask for together."""
-    found = sum(pod_milli(pod, resources) for pod in arrival.pods)
-    return found or WHOLE * sum(_by_owner(owner, len(arrival.pods)) for owner in arrival.owners.values())
+    """Return the GPUs that all pods of a workload request together."""
+    milli = sum(pod_milli(pod, resources) for pod in arrival.pods)
+    return milli or WHOLE * sum(_by_owner(owner, len(arrival.pods)) for owner in arrival.owners.values())
 
 
 def _by_owner(owner: Job | PartialObject, pods: int) -> int:
-    """Return what an owner's annotation asks for: on a Job for all of its pods, elsewhere for each."""
-    told = written_number(owner.metadata.annotations, GPU_COUNT) or 0
-    return told if isinstance(owner, Job) or owner.kind == "CronJob" else told * pods
+    """Return the GPUs that an owner's annotation requests: on a Job for all its pods, on other kinds for each pod."""
+    gpus = written_number(owner.metadata.annotations, GPU_COUNT) or 0
+    return gpus if isinstance(owner, Job) or owner.kind == "CronJob" else gpus * pods
 
 
 def _count(quantity: Quantity) -> int:

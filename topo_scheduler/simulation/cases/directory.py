@@ -1,4 +1,4 @@
-"""A cluster as ``kubectl get … -o yaml`` wrote it into files: nodes, what runs on them, and what else decides."""
+"""Read a cluster from files of ``kubectl get … -o yaml``: nodes, running pods, and other objects that matter."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -37,7 +37,7 @@ _GROUPS: Final[Mapping[str, str]] = {
     "PriorityClass": "scheduling.k8s.io",
     **{kind: resource.group for kind, resource in STORED.items()},
 }
-"""Of the kinds that are read: other APIs have kinds of the same names."""
+"""API group of each kind that is read; other APIs have kinds of the same names."""
 SNAPSHOT_KEYS: Final[Mapping[str, tuple[str, str]]] = {
     "pods": ("v1", "Pod"),
     "pending": ("v1", "Pod"),
@@ -51,54 +51,56 @@ SNAPSHOT_KEYS: Final[Mapping[str, tuple[str, str]]] = {
     "csiStorageCapacities": ("storage.k8s.io/v1", "CSIStorageCapacity"),
     "volumeAttachments": ("storage.k8s.io/v1", "VolumeAttachment"),
 }
-"""What a snapshot of ``topo-scheduler filter`` calls its lists."""
+"""API version and kind of the items in each list of a snapshot of ``topo-scheduler filter``."""
 
 
 def unpacked(documents: Iterable[Document]) -> list[Document]:
-    """Return the objects, those of snapshots of ``topo-scheduler filter`` one by one."""
-    found: list[Document] = []
+    """Return the objects; snapshots of ``topo-scheduler filter`` are split into their objects."""
+    objects: list[Document] = []
     for document in documents:
         if document.kind or not any(isinstance(document.obj.get(key), list) for key in SNAPSHOT_KEYS):
-            found.append(document)
+            objects.append(document)
             continue
         for key, (version, kind) in SNAPSHOT_KEYS.items():
             for item in document.obj.get(key) or ():
                 if not isinstance(item, dict):
                     raise document.error(f"{key} holds something that is no object")
-                found.append(Document({"apiVersion": version, "kind": kind, **item}, document.path, document.line))
-    return found
+                objects.append(Document({"apiVersion": version, "kind": kind, **item}, document.path, document.line))
+    return objects
 
 
 def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
-    """Return a cluster made of objects. Pods that wait for a node are left to the workload.
+    """Return the cluster that objects describe. Pending pods belong to the workload instead.
 
     Raises:
-        CaseError: an object can't be used, or there are two of one name.
+        CaseError: an object can't be used, or two objects have the same name.
     """
     kinds: dict[str, list[Document]] = {}
     for document in once(unpacked(documents)):
         kind, group = document.kind, document.group
         foreign = document.api_version and group != _GROUPS.get(kind, group)  # Longhorn has Nodes too
         kinds.setdefault(f"{kind}.{group}" if foreign else kind, []).append(document)
-    pods = [convert(one, Pod) for one in kinds.get("Pod", ())]
+    pods = [convert(document, Pod) for document in kinds.get("Pod", ())]
     running = tuple(_requesting(pod) for pod in pods if pod.spec.node_name and not pod.finished)
     stored = {
-        resource.plural: tuple(convert(one, resource.type, namespaced=resource.namespaced) for one in kinds[kind])
+        resource.plural: tuple(
+            convert(document, resource.type, namespaced=resource.namespaced) for document in kinds[kind]
+        )
         for kind, resource in STORED.items()
         if kind in kinds
     }
     resources = ResourceTable(GPU_RESOURCES)
     return ClusterCase(
         name,
-        tuple(_node(one, resources) for one in kinds.get("Node", ())),
+        tuple(_node(document, resources) for document in kinds.get("Node", ())),
         running,
-        owners_of(running, (one for listed in kinds.values() for one in listed)),
+        owners_of(running, (document for of_kind in kinds.values() for document in of_kind)),
         groups_of(kinds.get("PodGroup", ())),
-        tuple(convert(one, DisruptionBudget) for one in kinds.get("PodDisruptionBudget", ())),
-        tuple(convert(one, PartialObject, namespaced=False) for one in kinds.get("Namespace", ())),
-        _topology(one for kind in (*CONFIG_KINDS, "ConfigMap") for one in kinds.get(kind, ())),
+        tuple(convert(document, DisruptionBudget) for document in kinds.get("PodDisruptionBudget", ())),
+        tuple(convert(document, PartialObject, namespaced=False) for document in kinds.get("Namespace", ())),
+        _topology(document for kind in (*CONFIG_KINDS, "ConfigMap") for document in kinds.get(kind, ())),
         stored,
-        tuple(one.obj for one in kinds.get("PriorityClass", ())),
+        tuple(document.obj for document in kinds.get("PriorityClass", ())),
     )
 
 
@@ -113,10 +115,13 @@ def _node(document: Document, resources: ResourceTable) -> Node:
 
 
 def _requesting(pod: Pod) -> Pod:
-    """Return a pod whose containers request what they are limited to, as an API server would have written."""
+    """Return the pod with missing requests set to the limits, as an API server would do."""
     spec = pod.spec
-    told = {part: [_requested(one) for one in getattr(spec, part)] for part in ("containers", "init_containers")}
-    return structs.replace(pod, spec=structs.replace(spec, **told))
+    containers = {
+        field_name: [_requested(container) for container in getattr(spec, field_name)]
+        for field_name in ("containers", "init_containers")
+    }
+    return structs.replace(pod, spec=structs.replace(spec, **containers))
 
 
 def _requested(container: Container) -> Container:
@@ -126,87 +131,87 @@ def _requested(container: Container) -> Container:
 
 
 def once(documents: Iterable[Document]) -> list[Document]:
-    """Return the documents without those that are there twice: one object may be in several files.
+    """Return the documents without duplicates; the same object may be in several files.
 
     Raises:
-        CaseError: two objects have one name.
+        CaseError: two different objects have the same name.
     """
     seen: dict[tuple[str, ...], Document] = {}
     for document in documents:
         metadata = document.metadata
         namespace, name = str(metadata.get("namespace") or "default"), str(metadata.get("name") or "")
         key = (document.kind, document.group, namespace, name)
-        before = seen.get(key)
+        existing = seen.get(key)
         uid = metadata.get("uid")
         if (
-            before is not None
+            existing is not None
             and key[-1]
-            and (before.obj != document.obj if not uid else before.metadata.get("uid") != uid)
+            and (existing.obj != document.obj if not uid else existing.metadata.get("uid") != uid)
         ):
-            raise document.error(f"there is another of this name in {before.where}", "rename one, or delete it")
+            raise document.error(f"there is another of this name in {existing.where}", "rename one, or delete it")
         seen[key if key[-1] else (*key, document.where)] = document
     return list(seen.values())
 
 
 def owners_of(pods: Iterable[Pod], documents: Iterable[Document]) -> dict[str, Job | PartialObject]:
-    """Return the workloads above pods, as far as they are among the documents, by uid."""
-    by_uid = {str(one.metadata["uid"]): one for one in documents if one.metadata.get("uid")}
-    found: dict[str, Job | PartialObject] = {}
-    wanted: list[OwnerReference] = [ref for pod in pods if (ref := pod.metadata.controller) is not None]
-    while wanted:
-        uid = wanted.pop().uid
-        if uid in found or uid not in by_uid:
+    """Return the controllers of pods, and their controllers, found among the documents, by uid."""
+    by_uid = {str(document.metadata["uid"]): document for document in documents if document.metadata.get("uid")}
+    owners: dict[str, Job | PartialObject] = {}
+    pending_references: list[OwnerReference] = [ref for pod in pods if (ref := pod.metadata.controller) is not None]
+    while pending_references:
+        uid = pending_references.pop().uid
+        if uid in owners or uid not in by_uid:
             continue
         document = by_uid[uid]
-        owner = found[uid] = owner_of(document)
+        owner = owners[uid] = owner_of(document)
         if owner.metadata.controller is not None:
-            wanted.append(owner.metadata.controller)
-    return found
+            pending_references.append(owner.metadata.controller)
+    return owners
 
 
 def owner_of(document: Document) -> Job | PartialObject:
-    """Return a workload: of a Job its spec too, of all others their metadata."""
+    """Return a controller: a Job with its spec, all other kinds with their metadata only."""
     return convert(document, Job) if document.kind == "Job" else convert(document, PartialObject)
 
 
 def groups_of(documents: Iterable[Document]) -> tuple[PodGroup, ...]:
-    """Return PodGroups of the APIs that are understood.
+    """Return the PodGroups among documents.
 
     Raises:
-        CaseError: it is of an API that is not.
+        CaseError: the API of a PodGroup is unknown.
     """
-    found = []
+    groups = []
     for document in documents:
         group, _, version = document.api_version.rpartition("/")
         if group not in set(GroupApi):
             raise document.error(f"PodGroups of {group or 'v1'} are not understood", f"use {', '.join(GroupApi)}")
-        found.append(read_group(GroupApi(group), version, convert(document, PodGroupObject)))
-    return tuple(found)
+        groups.append(read_group(GroupApi(group), version, convert(document, PodGroupObject)))
+    return tuple(groups)
 
 
 def above_of(pods: Iterable[Pod], known: Mapping[str, Job | PartialObject]) -> dict[str, Job | PartialObject]:
-    """Return the workloads above pods, as far as they are known, by uid."""
-    found: dict[str, Job | PartialObject] = {}
+    """Return the controllers of pods, and their controllers, found in ``known``, by uid."""
+    owners: dict[str, Job | PartialObject] = {}
     for pod in pods:
         reference = pod.metadata.controller
-        while reference is not None and reference.uid in known and reference.uid not in found:
-            found[reference.uid] = known[reference.uid]
+        while reference is not None and reference.uid in known and reference.uid not in owners:
+            owners[reference.uid] = known[reference.uid]
             reference = known[reference.uid].metadata.controller
-    return found
+    return owners
 
 
 def together(pod: Pod, owners: Mapping[str, Job | PartialObject]) -> str:
-    """Return the group that a pod names, ``namespace/name``, empty for none: all of a group arrive together."""
+    """Return the gang that a pod names, ``namespace/name``, empty for none. All pods of a gang arrive together."""
     namespace, labels, annotations = pod.metadata.namespace, pod.metadata.labels, pod.metadata.annotations
     native = (pod.spec.scheduling_group or {}).get("podGroupName")
     names = [native, labels.get(PLUGINS_LABEL), labels.get(SIGS_LABEL), *map(annotations.get, VOLCANO_ANNOTATIONS)]
-    names += [annotations.get(GANG_NAME), *(one.metadata.annotations.get(GANG_NAME) for one in owners.values())]
-    name = next((one for one in names if isinstance(one, str) and one), "")
+    names += [annotations.get(GANG_NAME), *(owner.metadata.annotations.get(GANG_NAME) for owner in owners.values())]
+    name = next((name for name in names if isinstance(name, str) and name), "")
     return f"{namespace}/{name}" if name else ""
 
 
 def _topology(documents: Iterable[Document]) -> TopologySpec | None:
-    """Return the configuration of decisions that the objects hold: one of the kind, or that in the ConfigMap."""
+    """Return the topology configuration among the objects: an object of its kind, or the text in the ConfigMap."""
     texts: dict[str, str] = {}
     for document in documents:
         if document.kind in CONFIG_KINDS and document.api_version == API_VERSION:

@@ -1,6 +1,6 @@
 """Objects of Kubernetes in files: YAML or JSON, single, in several documents, or in lists of ``kubectl get``.
 
-Each object keeps the file and the line where it begins, so that one that is wrong among hundreds is found.
+Each object keeps the file and the line where it begins, so that an error message can name them.
 """
 
 import json
@@ -24,22 +24,22 @@ T = TypeVar("T", bound=Object)
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 _REMEDY: Final = "correct it, or move the file away"
 MISUSED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
-"""What the constructors of PyYAML raise, beside their own errors, of scalars that are not what they look like."""
+"""Exceptions that constructors of PyYAML raise for malformed scalars, in addition to its own errors."""
 
 
 class _DocumentLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """Leaves timestamps as they are written."""
+    """Keeps timestamps as strings."""
 
 
 _DocumentLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """An object. ``line`` where it begins in its file, from 1."""
+    """A Kubernetes object. ``line`` is where it begins in its file, from 1; 0 if it comes from no file."""
 
     obj: dict[str, Any]
     path: Path
@@ -47,12 +47,12 @@ class Document:
 
     @property
     def kind(self) -> str:
-        """Its kind, empty where it says none."""
+        """Its kind, empty if missing."""
         return str(self.obj.get("kind") or "")
 
     @property
     def api_version(self) -> str:
-        """Its API version, empty where it says none."""
+        """Its API version, empty if missing."""
         return str(self.obj.get("apiVersion") or "")
 
     @property
@@ -62,19 +62,19 @@ class Document:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Its metadata, empty where it has none."""
-        found = self.obj.get("metadata")
-        return found if isinstance(found, Mapping) else {}
+        """Its metadata, empty if missing."""
+        metadata = self.obj.get("metadata")
+        return metadata if isinstance(metadata, Mapping) else {}
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """Its spec, empty where it has none."""
-        found = self.obj.get("spec")
-        return found if isinstance(found, Mapping) else {}
+        """Its spec, empty if missing."""
+        spec = self.obj.get("spec")
+        return spec if isinstance(spec, Mapping) else {}
 
     @property
     def where(self) -> str:
-        """File and line; line 0 is that of what was in no file."""
+        """File and line; the path alone if the line is 0."""
         return f"{self.path}:{self.line}" if self.line else str(self.path)
 
     @property
@@ -84,29 +84,29 @@ class Document:
         return f"{self.kind or 'object'} {'/'.join(filter(None, parts)) or 'without a name'}"
 
     def error(self, problem: str, remedy: str = _REMEDY) -> CaseError:
-        """Return the error for this object."""
+        """Return a `CaseError` that names this object."""
         return wrong(self.path, self.line, f"{self.named}: {problem}", remedy)
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Return the YAML and JSON files of a folder and those below it, in order.
+    """Return the YAML and JSON files of a folder and its subfolders, sorted.
 
     Raises:
         CaseError: there are none, or a folder can't be read.
     """
     try:
-        found = sorted(
+        files = sorted(
             path
-            for within, _, names in os.walk(folder, onerror=_refuse)  # Path.rglob passes over what it may not read
-            for path in (Path(within, name) for name in names)
-            if path.suffix in SUFFIXES and (path.is_file() or path.is_symlink())  # a link to nothing is told
+            for directory, _, names in os.walk(folder, onerror=_refuse)  # Path.rglob skips unreadable folders silently
+            for path in (Path(directory, name) for name in names)
+            if path.suffix in SUFFIXES and (path.is_file() or path.is_symlink())  # a broken link raises an error
         )
     except OSError as error:
         raise wrong(Path(error.filename or folder), 0, f"can't be read: {error.strerror}", "check the path") from error
-    if not found:
+    if not files:
         remedy = "save objects there, such as kubectl get nodes,pods -A -o yaml > all.yaml"
         raise wrong(folder, 0, f"no file that ends in {', '.join(SUFFIXES)}", remedy)
-    return found
+    return files
 
 
 def _refuse(error: OSError) -> None:
@@ -123,15 +123,15 @@ def read_folder(folder: Path) -> list[Document]:
 
 
 def read_documents(path: Path) -> list[Document]:
-    """Return the objects of a file; those of lists one by one.
+    """Return the objects of a file; lists are split into their items.
 
     Raises:
-        CaseError: the file can't be read, is no YAML, or holds something that is no object.
+        CaseError: the file can't be read, is no YAML, or contains something that is no object.
     """
     text = read_text(path)
     if text.lstrip().startswith("{"):
         try:
-            whole = json.loads(text)
+            parsed = json.loads(text)
         except json.JSONDecodeError as error:
             json_error = error
         except RecursionError as error:
@@ -139,7 +139,7 @@ def read_documents(path: Path) -> list[Document]:
         except ValueError as error:  # a number of thousands of digits
             raise wrong(path, 1, f"not valid JSON: {error}", _REMEDY) from error
         else:
-            return list(_flat(path, whole, _ItemLines(text)))
+            return list(_flat(path, parsed, _ItemLines(text)))
         if path.suffix == ".json":
             raise wrong(path, json_error.lineno, f"not valid JSON: {json_error.msg}", _REMEDY) from json_error
     return list(_yaml_documents(path, text))
@@ -158,11 +158,11 @@ def _yaml_documents(path: Path, text: str) -> Iterator[Document]:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        told = " ".join(str(error.problem or error.context).split())
-        raise wrong(path, mark.line + 1 if mark else line, f"not valid YAML: {told}", _REMEDY) from error
+        problem = " ".join(str(error.problem or error.context).split())
+        raise wrong(path, mark.line + 1 if mark else line, f"not valid YAML: {problem}", _REMEDY) from error
     except yaml.reader.ReaderError as error:
-        at = text.count("\n", 0, error.position if isinstance(error.position, int) else 0) + 1
-        raise wrong(path, at, f"not valid YAML: {error.reason}", _REMEDY) from error
+        error_line = text.count("\n", 0, error.position if isinstance(error.position, int) else 0) + 1
+        raise wrong(path, error_line, f"not valid YAML: {error.reason}", _REMEDY) from error
     except CaseError:
         raise
     except RecursionError as error:
@@ -172,13 +172,13 @@ def _yaml_documents(path: Path, text: str) -> Iterator[Document]:
 
 
 def composed(path: Path) -> yaml.Node | None:
-    """Return the nodes of a file of one document that `read_documents` has read: they know their lines."""
+    """Return the YAML nodes, with line numbers, of a file with one document that `read_documents` accepted."""
     node: yaml.Node | None = yaml.compose(read_text(path), Loader=_DocumentLoader)
     return node
 
 
 class _ItemLines:
-    """Finds the items of a list in JSON; only asked when lines are shown, so it looks for their names."""
+    """Finds the line of each item of a JSON list by searching for the name of the item."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -189,10 +189,10 @@ class _ItemLines:
         """Return the line of an item, near its name."""
         metadata = item.get("metadata") if isinstance(item, dict) else None
         name = metadata.get("name") if isinstance(metadata, dict) else None
-        at = self._text.find(json.dumps(name), self._from) if isinstance(name, str) else -1
-        if at >= 0:
-            self._line += self._text.count("\n", self._from, at)
-            self._from = at
+        position = self._text.find(json.dumps(name), self._from) if isinstance(name, str) else -1
+        if position >= 0:
+            self._line += self._text.count("\n", self._from, position)
+            self._from = position
         return self._line
 
 
@@ -215,12 +215,12 @@ def _flat(path: Path, obj: object, lines: _ItemLines | list[int], line: int = 1)
     if isinstance(items, list) and (not obj.get("kind") or str(obj["kind"]).endswith("List")):
         kind = str(obj.get("kind") or "").removesuffix("List")
         for number, item in enumerate(items):
-            at = lines.of(item) if isinstance(lines, _ItemLines) else [*lines[number : number + 1], line][0]
+            item_line = lines.of(item) if isinstance(lines, _ItemLines) else [*lines[number : number + 1], line][0]
             if not isinstance(item, dict):
-                raise wrong(path, at, f"items[{number}] is {_described(item)}", _REMEDY)
-            if kind and not item.get("kind"):  # items of a raw list carry no kind
+                raise wrong(path, item_line, f"items[{number}] is {_described(item)}", _REMEDY)
+            if kind and not item.get("kind"):  # items of a raw list have no kind
                 item = {"apiVersion": obj.get("apiVersion"), "kind": kind, **item}
-            yield from _flat(path, item, [], at)  # lists may hold lists
+            yield from _flat(path, item, [], item_line)  # lists may contain lists
         return
     if isinstance(lines, _ItemLines):
         line = lines.of(obj)
@@ -237,22 +237,22 @@ def _described(value: object) -> str:
 
 
 def convert(document: Document, kind: type[T], *, namespaced: bool = True) -> T:
-    """Return an object as the daemon would decode it, with a uid: its own, or one made of its names.
+    """Return an object as the daemon would decode it. An object without uid gets one made of kind, namespace and name.
 
     Raises:
-        CaseError: it does not fit its type.
+        CaseError: the object does not match the type.
     """
     try:
-        found = decode_object(msgspec.json.Decoder(kind), msgspec.json.encode(document.obj))
+        obj = decode_object(msgspec.json.Decoder(kind), msgspec.json.encode(document.obj))
     except msgspec.ValidationError as error:
         raise document.error(str(error)) from error
     except (msgspec.MsgspecError, *MISUSED) as error:
         raise document.error(f"it can't be written as JSON: {error}") from error
-    metadata: ObjectMeta = found.metadata
+    metadata: ObjectMeta = obj.metadata
     if not metadata.name:
         raise document.error("metadata.name is missing", "give it a name")
     if namespaced and not metadata.namespace:
         metadata.namespace = "default"
     if not metadata.uid:
         metadata.uid = "/".join(filter(None, (document.kind.lower(), metadata.namespace, metadata.name)))
-    return found
+    return obj

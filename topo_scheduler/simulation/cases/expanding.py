@@ -1,6 +1,6 @@
-"""Workloads of manifests become pods as in a cluster: admitted, and made by controllers.
+"""Expand manifests into pods as in a cluster, by admission and by controllers.
 
-The same code that runs behind the embedded API server gives defaults, priorities, names, labels and indexes here.
+The code behind the embedded API server sets defaults, priorities, names, labels and indexes here too.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ _SERVERS_OWN: Final = ("uid", "resourceVersion", "creationTimestamp", "generatio
 
 
 class Expander:
-    """Makes pods of manifests, with the same names and uids each time for the same seed."""
+    """Expands manifests into pods. The same seed gives the same names and uids."""
 
     def __init__(self, seed: int) -> None:
         self._store = Store(clock=lambda: _BORN, seed=seed)
@@ -47,10 +47,10 @@ class Expander:
         self._store.observe(self._notice)
 
     def add_priority_class(self, obj: Mapping[str, Any]) -> None:
-        """Let pods name a PriorityClass; one that is there already stays.
+        """Add a PriorityClass that pods may name; an existing class of that name is kept.
 
         Raises:
-            CaseError: it is refused.
+            CaseError: the API server refuses the class.
         """
         name = (obj.get("metadata") or {}).get("name")
         if not isinstance(name, str) or self._store.find(_PRIORITIES, name) is None:
@@ -60,18 +60,18 @@ class Expander:
                 raise CaseError(f"PriorityClass {name}: {error}; correct it") from error
 
     def expand(self, document: Document) -> tuple[list[Json], dict[str, Json]]:
-        """Return the pods of a workload, and the objects above them by uid.
+        """Return the pods of a workload, and their owners by uid.
 
         Raises:
-            CaseError: an API server would refuse it.
+            CaseError: an API server would refuse the workload.
         """
         self._made.clear()
         owners: dict[str, Json] = {}
         try:
             if document.kind == JOBSET:
                 owners, jobs = _jobs_of(document)
-                for one in jobs:
-                    self._create(TABLES["Job"], one, document)
+                for job_obj in jobs:
+                    self._create(TABLES["Job"], job_obj, document)
             else:
                 self._create(TABLES[document.kind], document.obj, document)
             self._settle()
@@ -84,16 +84,18 @@ class Expander:
             raise document.error(f"it would be refused: {error}", "correct it") from error
         return pods, owners
 
-    def _create(self, table: str, told: Mapping[str, Any], document: Document) -> None:
-        obj = _unborn(told)
+    def _create(self, table: str, manifest: Mapping[str, Any], document: Document) -> None:
+        obj = _unborn(manifest)
         spec = obj.get("spec")
         if isinstance(spec, dict):
             for name in _COUNTS:
                 _check_count(document, name, spec.get(name))
             if table == TABLES["StatefulSet"]:
-                spec["podManagementPolicy"] = "Parallel"  # else each pod waits until the one before it runs
+                spec["podManagementPolicy"] = (
+                    "Parallel"  # otherwise each pod is created only after the pod before it is ready
+                )
             if table == TABLES["Job"]:
-                spec["suspend"] = False  # it is the simulation that lets it go
+                spec["suspend"] = False  # the simulation decides when the Job starts
         namespace = str(obj["metadata"].get("namespace") or "default")
         if self._store.find("namespaces", namespace) is None:
             self._store.create("namespaces", {"metadata": {"name": namespace}})
@@ -114,18 +116,18 @@ class Expander:
 
     def _add_owners(self, obj: Json, owners: dict[str, Json]) -> None:
         reference = controller_of(obj)
-        place = self._store.by_uid(reference["uid"]) if reference else None
-        if place is not None and place[1]["metadata"]["uid"] not in owners:
-            owners[place[1]["metadata"]["uid"]] = place[1].obj
-            self._add_owners(place[1].obj, owners)
+        owner_entry = self._store.by_uid(reference["uid"]) if reference else None
+        if owner_entry is not None and owner_entry[1]["metadata"]["uid"] not in owners:
+            owners[owner_entry[1]["metadata"]["uid"]] = owner_entry[1].obj
+            self._add_owners(owner_entry[1].obj, owners)
 
 
-def _unborn(told: Mapping[str, Any]) -> Json:
-    """Return a copy of an object without what only a server may say of it."""
-    obj: Json = deepcopy(dict(told))
+def _unborn(manifest: Mapping[str, Any]) -> Json:
+    """Return a copy of a manifest without status and without fields that only the API server sets."""
+    obj: Json = deepcopy(dict(manifest))
     metadata = obj.get("metadata")
-    kept = metadata if isinstance(metadata, dict) else {}
-    obj["metadata"] = {name: value for name, value in kept.items() if name not in _SERVERS_OWN}
+    metadata_fields = metadata if isinstance(metadata, dict) else {}
+    obj["metadata"] = {name: value for name, value in metadata_fields.items() if name not in _SERVERS_OWN}
     obj.pop("status", None)
     return obj
 
@@ -141,7 +143,7 @@ def _check_count(document: Document, name: str, value: object) -> None:
 
 
 def _jobs_of(document: Document) -> tuple[dict[str, Json], list[Json]]:
-    """Return a JobSet by its uid, and its Jobs with the names and labels that its controller gives them."""
+    """Return a JobSet by its uid, and its Jobs with the names and labels that the JobSet controller sets."""
     name, namespace = str(document.metadata["name"]), str(document.metadata.get("namespace") or "default")
     uid = f"jobset/{namespace}/{name}"
     metadata = {**document.metadata, "namespace": namespace, "uid": uid}
@@ -151,26 +153,30 @@ def _jobs_of(document: Document) -> tuple[dict[str, Json], list[Json]]:
         count = replicated.get("replicas", 1)
         _check_count(document, "replicatedJobs[].replicas", count)
         for index in range(count):
-            marks = {
+            jobset_labels = {
                 JOBSET_NAME: name,
                 f"{_JOBSET}replicatedjob-name": str(replicated["name"]),
                 f"{_JOBSET}replicatedjob-replicas": str(count),
                 f"{_JOBSET}job-index": str(index),
                 JOBSET_JOB_INDEX: str(len(jobs)),
             }
-            jobs.append(_job_of(replicated["template"], f"{name}-{replicated['name']}-{index}", namespace, marks))
+            jobs.append(
+                _job_of(replicated["template"], f"{name}-{replicated['name']}-{index}", namespace, jobset_labels)
+            )
             jobs[-1]["metadata"]["ownerReferences"] = [reference]
     return {uid: {**document.obj, "metadata": metadata}}, jobs
 
 
-def _job_of(told: Json, name: str, namespace: str, marks: Json) -> Json:
-    template = deepcopy(told)
-    metadata = {**_marked(template.get("metadata"), marks), "name": name, "namespace": namespace}
+def _job_of(job_template: Json, name: str, namespace: str, jobset_labels: Json) -> Json:
+    template = deepcopy(job_template)
+    metadata = {**_marked(template.get("metadata"), jobset_labels), "name": name, "namespace": namespace}
     pod = template["spec"]["template"]
-    pod["metadata"] = _marked(pod.get("metadata"), marks)
+    pod["metadata"] = _marked(pod.get("metadata"), jobset_labels)
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": template["spec"]}
 
 
-def _marked(metadata: Json | None, marks: Json) -> Json:
-    given = metadata or {}
-    return given | {part: {**(given.get(part) or {}), **marks} for part in ("labels", "annotations")}
+def _marked(metadata: Json | None, jobset_labels: Json) -> Json:
+    original = metadata or {}
+    return original | {
+        section: {**(original.get(section) or {}), **jobset_labels} for section in ("labels", "annotations")
+    }

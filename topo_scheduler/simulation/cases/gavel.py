@@ -1,8 +1,8 @@
-"""Gavel's streams: jobs of tenants of a production cluster (Philly), one a line of seven fields between tabs.
+"""Read Gavel's traces: jobs of a production cluster (Philly), one per line, with seven tab-separated fields.
 
-The first field is the model that a job trains, the fifth how many steps it takes, the sixth the second at which it
-arrives, the last how many GPUs it has. Times in seconds were not kept: Gavel assigned models at random and turned each
-duration into steps of its model. The rates below turn them back.
+The first field is the model that a job trains, the fifth its number of steps, the sixth its arrival in seconds, the
+last its number of GPUs. The trace has no durations: Gavel assigned models at random and converted each duration into
+steps of its model. The rates below convert them back.
 
     Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads, OSDI 2020;
     https://github.com/stanford-futuredata/gavel
@@ -47,15 +47,15 @@ STEPS_A_SECOND: Final[dict[str, float]] = {
     "Transformer (batch size 128)": 5.7712108,
     "Transformer (batch size 256)": 1.70703,
 }
-"""Steps that a job of each model takes in a second, whatever its GPUs: the data is parallel, and a step is one of all.
+"""Steps per second of each model, independent of the number of GPUs: training is data-parallel, all GPUs share a step.
 
-Found by joining the stream ``7f04ca`` with ``trace1.csv`` of Muri, which holds 968 of its jobs with their durations.
-For each model the largest quotient is that of three jobs in four, to the step, whatever their GPUs; the others ran for
-less than Muri says."""
+Derived by joining the trace ``7f04ca`` with ``trace1.csv`` of Muri, which holds 968 of its jobs with their durations.
+For each model, three jobs in four have exactly the largest quotient of steps by seconds, with any number of GPUs. The
+other jobs ran for less time than Muri says."""
 
 
 def read_gavel(path: Path) -> list[TracedJob]:
-    """Return the jobs of a stream, in the order of the file.
+    """Return the jobs of a trace, in the order of the file.
 
     Raises:
         CaseError: a line can't be used.
@@ -90,18 +90,18 @@ def _plain(stem: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "job"
 
 
-def _whole(path: Path, line: int, what: str, text: str) -> int:
+def _whole(path: Path, line: int, noun: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,15}", text.strip()) or int(text) < 1:
-        raise wrong(path, line, f"{quoted(text)} is no number of {what}", "write a whole number from 1 up")
+        raise wrong(path, line, f"{quoted(text)} is no number of {noun}", "write a whole number from 1 up")
     return int(text)
 
 
 def _moment(path: Path, line: int, text: str) -> float:
     try:
-        at = float(text)
+        seconds = float(text)
     except ValueError:
-        at = float("nan")
-    if not isfinite(at) or at < 0:
-        what = "is negative" if at < 0 else "is no second"
-        raise wrong(path, line, f"{quoted(text)} {what}", "write the second at which the job arrives, from 0 up")
-    return at
+        seconds = float("nan")
+    if not isfinite(seconds) or seconds < 0:
+        problem = "is negative" if seconds < 0 else "is no second"
+        raise wrong(path, line, f"{quoted(text)} {problem}", "write the second at which the job arrives, from 0 up")
+    return seconds

@@ -1,7 +1,7 @@
-"""Alibaba's Lingjun fabric (2023): the hosts of a three-layer Clos network, ``ip,DSW,PSW,ASW``.
+"""Read Alibaba's Lingjun fabric (2023): the hosts of a three-layer Clos network, ``ip,DSW,PSW,ASW``.
 
-Names of leaves (ASW) repeat under different aggregation switches (PSW), so a domain is its whole path. The table tells
-nothing of what a host has: 8 GPUs, unless options say otherwise.
+Names of leaves (ASW) repeat under different aggregation switches (PSW), so the whole path identifies a domain. The
+table has no resources of hosts: each host has 8 GPUs unless options say otherwise.
 
     Cao et al., Crux: GPU-Efficient Communication Scheduling for Deep Learning Training, SIGCOMM 2024;
     https://github.com/alibaba/alibaba-lingjun-dataset-2023
@@ -18,12 +18,12 @@ from topo_scheduler.simulation.cases.tables import Row, quoted, read_rows
 
 COLUMNS: Final = ("ip", "DSW", "PSW", "ASW")
 _NAME: Final = 12
-"""Characters of the hash that stands for an address: enough to tell hosts apart, and short enough for a label."""
+"""Length of a node name cut from the hash of an address, in characters: unique, and short enough for a label."""
 _VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 def read_lingjun(path: Path, host: Host) -> ClusterCase:
-    """Return the hosts of the table, in the order of their places.
+    """Return the hosts of the table, sorted by their path in the network.
 
     Raises:
         CaseError: the table can't be used.
@@ -37,7 +37,7 @@ def read_lingjun(path: Path, host: Host) -> ClusterCase:
         seen[name] = row.line
         place = tuple(_switch(row, column) for column in COLUMNS[1:])
         nodes.append((place, name, make_node(name, place, host)))
-    return ClusterCase(path.stem, tuple(node for _, _, node in sorted(nodes, key=lambda one: one[:2])))
+    return ClusterCase(path.stem, tuple(node for _, _, node in sorted(nodes, key=lambda entry: entry[:2])))
 
 
 def _name(row: Row) -> str:

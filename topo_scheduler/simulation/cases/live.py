@@ -1,4 +1,4 @@
-"""A live cluster, read once: nothing is watched or written, so any account that may list nodes and pods will do."""
+"""Read a live cluster once, without watches or writes; an account that may list nodes and pods is enough."""
 
 import asyncio
 import logging
@@ -42,10 +42,10 @@ _PRIORITIES: Final = Resource(
 
 
 def read_live(kubeconfig: str | None, context: str | None) -> ClusterCase:
-    """List what decides about placements. What may not be listed is left out, but for nodes and pods.
+    """List the objects that affect placement. Kinds that the account may not list are left out, except nodes and pods.
 
     Raises:
-        CaseError: the kubeconfig can't be used, or the server does not answer or says no.
+        CaseError: the kubeconfig can't be used, or the server does not answer or denies access.
     """
     return asyncio.run(_read(kubeconfig, context))
 
@@ -65,7 +65,7 @@ async def _read(kubeconfig: str | None, context: str | None) -> ClusterCase:
 
 
 async def read_cluster_of(client: Client) -> ClusterCase:
-    """Return the cluster of a client.
+    """Return the cluster that a client is connected to.
 
     Raises:
         KubeError: nodes or pods can't be listed.
@@ -90,38 +90,38 @@ async def read_cluster_of(client: Client) -> ClusterCase:
         tuple(budgets),
         tuple(namespaces),
         storage=stored,
-        priority_classes=tuple(_told(one) for one in priorities),
+        priority_classes=tuple(_told(priority_class) for priority_class in priorities),
         waiting=_waiting(pods, owners),
     )
 
 
 def _waiting(pods: Sequence[Pod], owners: Mapping[str, Job | PartialObject]) -> tuple[Arrival, ...]:
-    """Return the pods that wait for a node, as manifests of them would arrive."""
+    """Return the pending pods as arrivals, as if they had been read from manifests."""
     from topo_scheduler.simulation.cases.manifests import read_manifests
 
-    waiting = [pod for pod in pods if not (pod.spec.node_name or pod.finished or pod.metadata.deletion_timestamp)]
-    above = above_of(waiting, owners)
-    objects = [{"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)} for pod in waiting]
+    pending = [pod for pod in pods if not (pod.spec.node_name or pod.finished or pod.metadata.deletion_timestamp)]
+    above = above_of(pending, owners)
+    objects = [{"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)} for pod in pending]
     objects += [_owner(owner) for owner in above.values()]
-    return read_manifests(LIVE, [Document(one, Path(LIVE), 0) for one in objects]).arrivals
+    return read_manifests(LIVE, [Document(obj, Path(LIVE), 0) for obj in objects]).arrivals
 
 
 def _owner(owner: Job | PartialObject) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(owner)
-    return {"apiVersion": "batch/v1", "kind": "Job", **told} if isinstance(owner, Job) else told
+    fields: dict[str, Any] = msgspec.to_builtins(owner)
+    return {"apiVersion": "batch/v1", "kind": "Job", **fields} if isinstance(owner, Job) else fields
 
 
-def _told(one: _PriorityClass) -> dict[str, Any]:
-    told: dict[str, Any] = {"metadata": {"name": one.metadata.name}, "value": one.value}
-    told |= {"preemptionPolicy": one.preemption_policy} if one.preemption_policy else {}
-    return told | ({"globalDefault": True} if one.global_default else {})
+def _told(priority_class: _PriorityClass) -> dict[str, Any]:
+    fields: dict[str, Any] = {"metadata": {"name": priority_class.metadata.name}, "value": priority_class.value}
+    fields |= {"preemptionPolicy": priority_class.preemption_policy} if priority_class.preemption_policy else {}
+    return fields | ({"globalDefault": True} if priority_class.global_default else {})
 
 
 async def _all(client: Client, resource: Resource[T]) -> list[T]:
-    found, problems = await list_all(client, resource)
+    objects, problems = await list_all(client, resource)
     for problem in problems:
         log.warning("%s", problem)
-    return found
+    return objects
 
 
 async def _allowed(client: Client, resource: Resource[T]) -> list[T]:
@@ -133,20 +133,20 @@ async def _allowed(client: Client, resource: Resource[T]) -> list[T]:
 
 
 async def _groups(client: Client) -> tuple[PodGroup, ...]:
-    found: list[PodGroup] = []
+    groups: list[PodGroup] = []
     for api, resource in (await served_groups(client)).items():
-        found += [read_group(GroupApi(api), resource.version, one) for one in await _allowed(client, resource)]
-    return tuple(found)
+        groups += [read_group(GroupApi(api), resource.version, group) for group in await _allowed(client, resource)]
+    return tuple(groups)
 
 
 async def _owners(client: Client, pods: Sequence[Pod]) -> dict[str, Job | PartialObject]:
-    """Return the workloads above pods, of the kinds that can be listed."""
-    kinds = {(one.kind, one.api_version): one for one in OWNER_KINDS}
+    """Return the controllers of pods, and their controllers, of the kinds that can be listed."""
+    kinds = {(resource.kind, resource.api_version): resource for resource in OWNER_KINDS}
     listed: dict[str, Job | PartialObject] = {}
-    wanted = {(ref.kind, ref.api_version) for pod in pods if (ref := pod.metadata.controller) is not None}
-    above = {("ReplicaSet", "apps/v1"): ("Deployment", "apps/v1"), ("Job", "batch/v1"): ("CronJob", "batch/v1")}
-    wanted |= {above[one] for one in wanted if one in above}
-    for kind in sorted(wanted & kinds.keys()):
+    kinds_in_use = {(ref.kind, ref.api_version) for pod in pods if (ref := pod.metadata.controller) is not None}
+    parent_kinds = {("ReplicaSet", "apps/v1"): ("Deployment", "apps/v1"), ("Job", "batch/v1"): ("CronJob", "batch/v1")}
+    kinds_in_use |= {parent_kinds[kind] for kind in kinds_in_use if kind in parent_kinds}
+    for kind in sorted(kinds_in_use & kinds.keys()):
         for item in await _allowed(client, kinds[kind]):
             listed[item.metadata.uid] = item
     return above_of(pods, listed)

@@ -1,4 +1,4 @@
-"""Nodes and pods as an API server would show them, made of what a trace tells."""
+"""Make nodes and pods, as an API server would return them, from the rows of a trace."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,9 +34,9 @@ NAMESPACE: Final = "default"
 HOSTNAME: Final = "kubernetes.io/hostname"
 CPU_A_GPU: Final = 4
 GIB_A_GPU: Final = 32
-"""What pods of traces that tell of GPUs only ask for beside each."""
+"""GiB of memory and CPUs per GPU that pods request if the trace has GPUs only."""
 LEAST_SECONDS: Final = 1.0
-"""What ended in the second it began ran for so long."""
+"""Duration of jobs that start and end in the same second."""
 
 
 # ---------------------------------------------------------------- nodes
@@ -44,7 +44,7 @@ LEAST_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What sources that tell of places only do not tell of a node; given as options behind them."""
+    """Node properties for sources that contain topology only; given as options after the path."""
 
     gpus: int = 8
     cpu: str = "128"
@@ -56,7 +56,7 @@ class Host:
 
 
 def take_host(options: Options) -> Host:
-    """Read what a node has from options."""
+    """Read the properties of nodes from options."""
     return Host(
         gpus=options.take("gpus", whole(1, 64), 8),
         cpu=options.take("cpu", _cpu, "128"),
@@ -91,26 +91,30 @@ def make_node(name: str, place: Sequence[str], host: Host, labels: Mapping[str, 
 
     Args:
         name: its name.
-        place: the domains it is in, the leaf last, at most one of each of `LEVELS`.
-        host: what it has.
-        labels: further ones.
+        place: the domains that contain it, the leaf last, at most one for each of `LEVELS`.
+        host: its resources and properties.
+        labels: additional labels.
     """
-    told = {HOSTNAME: name}
+    node_labels = {HOSTNAME: name}
     if place:
         levels = LEVELS[-len(place) :]
-        told |= {PREFIX + level: part for level, part in zip(levels, place, strict=True)}
+        node_labels |= {PREFIX + level: domain for level, domain in zip(levels, place, strict=True)}
     if host.model:
-        told[GPU_MODEL_LABELS[0]] = host.model
+        node_labels[GPU_MODEL_LABELS[0]] = host.model
     if host.bandwidth:
-        told[BANDWIDTH_LABELS[0]] = host.bandwidth
+        node_labels[BANDWIDTH_LABELS[0]] = host.bandwidth
     if host.sharing:
-        told[GPU_SHARING] = "true"
-    has: dict[str, Quantity] = {"cpu": host.cpu, "memory": host.memory, "pods": str(host.pods)}
+        node_labels[GPU_SHARING] = "true"
+    allocatable: dict[str, Quantity] = {"cpu": host.cpu, "memory": host.memory, "pods": str(host.pods)}
     if host.gpus:
-        has[GPU] = str(host.gpus)
+        allocatable[GPU] = str(host.gpus)
     return Node(
-        metadata=ObjectMeta(name=name, uid=f"node/{name}", resource_version="1", labels={**told, **(labels or {})}),
-        status=NodeStatus(allocatable=has, capacity=dict(has), conditions=[NodeCondition("Ready", "True")]),
+        metadata=ObjectMeta(
+            name=name, uid=f"node/{name}", resource_version="1", labels={**node_labels, **(labels or {})}
+        ),
+        status=NodeStatus(
+            allocatable=allocatable, capacity=dict(allocatable), conditions=[NodeCondition("Ready", "True")]
+        ),
     )
 
 
@@ -132,19 +136,19 @@ def make_pod(
 
     Args:
         name: its name.
-        requests: of its container; GPUs among them are limits too.
-        share: thousandths of one GPU, in place of whole ones.
-        models: GPU models that will do; none means any.
+        requests: requests of its container; GPUs become limits too.
+        share: thousandths of one GPU, instead of whole GPUs.
+        models: acceptable GPU models; empty means any.
         owner: its controller.
-        annotations: further ones.
+        annotations: additional annotations.
         labels: its labels.
         priority: its priority.
     """
-    told = dict(annotations or {})
+    pod_annotations = dict(annotations or {})
     if share:
-        told[GPU_FRACTION] = write_fraction(share)
+        pod_annotations[GPU_FRACTION] = write_fraction(share)
     if models:
-        told[GPU_MODEL] = ",".join(models)
+        pod_annotations[GPU_MODEL] = ",".join(models)
     limits: dict[str, Quantity] = {GPU: requests[GPU]} if GPU in requests else {}
     return Pod(
         metadata=ObjectMeta(
@@ -153,7 +157,7 @@ def make_pod(
             uid=f"pod/{NAMESPACE}/{name}",
             resource_version="1",
             labels=dict(labels or {}),
-            annotations=told,
+            annotations=pod_annotations,
             owner_references=[owner] if owner else [],
         ),
         spec=PodSpec(
@@ -167,7 +171,7 @@ def make_pod(
 
 @dataclass(frozen=True, slots=True)
 class TracedJob:
-    """A job of a trace that tells of GPUs only. ``at`` and ``seconds`` as in `Arrival`."""
+    """A job of a trace that has GPU counts only. ``at`` and ``seconds`` as in `Arrival`."""
 
     name: str
     at: float
@@ -178,28 +182,30 @@ class TracedJob:
 
 
 def shape(gpus: int, node_gpus: int) -> tuple[int, int]:
-    """Return how many pods a job has and the GPUs of each: one where a node can hold it, else the largest alike."""
+    """Return the number of pods of a job and the GPUs of each: one if it fits a node, else the largest equal pods."""
     if gpus <= node_gpus:
         return 1, gpus
-    each = next(size for size in range(node_gpus, 0, -1) if gpus % size == 0)
-    return gpus // each, each
+    pod_gpus = next(size for size in range(node_gpus, 0, -1) if gpus % size == 0)
+    return gpus // pod_gpus, pod_gpus
 
 
-def make_arrival(job: TracedJob, node_gpus: int, *, told: bool = False) -> Arrival:
+def make_arrival(job: TracedJob, node_gpus: int, *, annotate_duration: bool = False) -> Arrival:
     """Return a job of a trace as a user of Kubernetes would submit it: a pod, or an indexed Job whose pods are a gang.
 
     Args:
-        job: which.
-        node_gpus: most GPUs of a pod.
-        told: whether it says by annotation how long it takes.
+        job: the job.
+        node_gpus: largest number of GPUs of one pod.
+        annotate_duration: whether its annotations contain the expected duration.
     """
     members, each = shape(job.gpus, node_gpus)
-    says = {EXPECTED_DURATION: written_duration(job.seconds)} if told and job.seconds is not None else {}
+    annotations = (
+        {EXPECTED_DURATION: written_duration(job.seconds)} if annotate_duration and job.seconds is not None else {}
+    )
     requests: dict[str, Quantity] = {"cpu": str(CPU_A_GPU * each), "memory": f"{GIB_A_GPU * each}Gi", GPU: str(each)}
     if members == 1:
-        pod = make_pod(job.name, requests, annotations=says, priority=job.priority)
+        pod = make_pod(job.name, requests, annotations=annotations, priority=job.priority)
         return Arrival(job.name, job.at, job.seconds, (pod,), source=job.source)
-    owner, reference = make_job(job.name, members, says)
+    owner, reference = make_job(job.name, members, annotations)
     pods = tuple(
         make_pod(
             f"{job.name}-{index}",
@@ -217,7 +223,7 @@ def make_arrival(job: TracedJob, node_gpus: int, *, told: bool = False) -> Arriv
 def make_job(
     name: str, members: int, annotations: Mapping[str, str], namespace: str = NAMESPACE
 ) -> tuple[Job, OwnerReference]:
-    """Return an indexed Job of so many pods, and how its pods name it."""
+    """Return an indexed Job of ``members`` pods, and the owner reference for its pods."""
     uid = f"job/{namespace}/{name}"
     job = Job(
         metadata=ObjectMeta(
@@ -229,10 +235,10 @@ def make_job(
 
 
 def seconds_of(begin: float, end: float) -> float:
-    """Return how long something ran, at least `LEAST_SECONDS`."""
+    """Return the duration between two times in seconds, at least `LEAST_SECONDS`."""
     return max(end - begin, LEAST_SECONDS)
 
 
 def is_share(gpus: int, milli: int) -> bool:
-    """Whether a pod of so many GPUs, of each so many thousandths, asks for a share of one."""
+    """Whether a pod of ``gpus`` GPUs with ``milli`` thousandths of each requests a share of one GPU."""
     return gpus == 1 and 0 < milli < WHOLE

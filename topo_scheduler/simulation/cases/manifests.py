@@ -1,8 +1,7 @@
-"""A workload of YAML manifests: pods, and what has a template of pods, each at its moment and for its time.
+"""Read a workload from YAML manifests: pods, and objects with a pod template.
 
-Annotations of the workload that only a simulation reads say when it arrives and how long it runs; without them it
-arrives at the start, and runs for what the scheduler would expect: `expected-duration`, `activeDeadlineSeconds`, or for
-ever.
+Two annotations, read by the simulator only, set when a workload arrives and how long it runs. By default it arrives at
+the start, and runs for `expected-duration`, else for `activeDeadlineSeconds`, else for ever.
 """
 
 import re
@@ -27,7 +26,7 @@ from topo_scheduler.state.groups import PodGroup
 ARRIVES: Final = "simulate.topology.scheduler/arrives"
 """How long after the start a workload arrives: ``90s``, ``1h30m``, or ``0``."""
 RUNS: Final = "simulate.topology.scheduler/runs"
-"""How long it runs, whatever it says to the scheduler."""
+"""How long a workload runs; takes precedence over the duration that the scheduler expects."""
 _NOTHING: Final = re.compile(r"0|(0+(ns|us|µs|ms|s|m|h))+")
 _FINISHED: Final = ("Complete", "Failed")
 _DEFAULT: Final = ("", "default-scheduler")
@@ -36,61 +35,65 @@ _DEFAULT: Final = ("", "default-scheduler")
 def read_manifests(
     name: str, documents: Sequence[Document], priority_classes: Iterable[Mapping[str, Any]] = ()
 ) -> WorkloadCase:
-    """Return what arrives.
+    """Return the workload that objects describe.
 
-    A pod that is bound or has ended is not part of it, nor is a workload of which pods are among the objects.
+    Bound and finished pods are not part of it. Neither is a controller whose pods are among the objects.
 
     Args:
-        name: of the workload.
-        documents: its objects; those without pods are passed over.
-        priority_classes: of the cluster, beside those among the objects.
+        name: name of the workload.
+        documents: its objects; objects without pods are ignored.
+        priority_classes: PriorityClasses of the cluster, in addition to those among the objects.
 
     Raises:
         CaseError: an object can't be used.
     """
     documents = once(unpacked(documents))
-    # Generated names and uids are those of these objects: others that are read beside them have others.
-    expander = Expander(crc32("\n".join(f"{one.path.name} {one.named}" for one in documents).encode()))
-    for obj in (*(one.obj for one in documents if one.kind == "PriorityClass"), *priority_classes):
+    # The seed of generated names and uids comes from these objects, so that other inputs get other names.
+    expander = Expander(crc32("\n".join(f"{document.path.name} {document.named}" for document in documents).encode()))
+    for obj in (*(document.obj for document in documents if document.kind == "PriorityClass"), *priority_classes):
         expander.add_priority_class(obj)
-    owned = {uid for one in documents for uid in _controllers(one)}
+    owned = {uid for document in documents for uid in _controllers(document)}
     groups = _groups(documents)
-    found: dict[str, Arrival] = {}
+    arrivals_by_key: dict[str, Arrival] = {}
     for document in documents:
-        one = _arrival(document, documents, expander, owned)
-        if one is not None:
-            _add(found, one, groups)
-    arrivals = _named(found)
-    left = tuple(groups.values())
-    if left and arrivals:  # nobody here names them; they are there all the same
-        arrivals[0] = replace(arrivals[0], groups=(*arrivals[0].groups, *left))
-    return WorkloadCase(name, tuple(sorted(arrivals, key=lambda one: one.at)))
+        arrival = _arrival(document, documents, expander, owned)
+        if arrival is not None:
+            _add(arrivals_by_key, arrival, groups)
+    arrivals = _named(arrivals_by_key)
+    unnamed_groups = tuple(groups.values())
+    if unnamed_groups and arrivals:  # no pod among the objects names these groups; the simulation still needs them
+        arrivals[0] = replace(arrivals[0], groups=(*arrivals[0].groups, *unnamed_groups))
+    return WorkloadCase(name, tuple(sorted(arrivals, key=lambda arrival: arrival.at)))
 
 
 def _groups(documents: Iterable[Document]) -> dict[str, PodGroup]:
-    """Return the PodGroups among objects by ``namespace/name``; no policy could place the pods of one with a problem.
+    """Return the PodGroups among objects by ``namespace/name``.
 
     Raises:
-        CaseError: it is of an API that is not understood, or a field of it is not.
+        CaseError: the API of a PodGroup is unknown, or a field is invalid, so that no policy could place its pods.
     """
-    found = {}
+    groups = {}
     for document in _of_kind(documents, "PodGroup"):
         (group,) = groups_of((document,))
         if group.problem:
             raise document.error(group.problem, "correct it, or leave the PodGroup and its pods out")
-        found[f"{group.key.namespace}/{group.key.name}"] = group
-    return found
+        groups[f"{group.key.namespace}/{group.key.name}"] = group
+    return groups
 
 
 def _of_kind(documents: Iterable[Document], kind: str) -> list[Document]:
-    return [one for one in documents if one.kind == kind]
+    return [document for document in documents if document.kind == kind]
 
 
 def _controllers(document: Document) -> Iterable[str]:
     references = document.metadata.get("ownerReferences")
-    for one in references if isinstance(references, list) else ():
-        if isinstance(one, dict) and one.get("controller") is True and isinstance(one.get("uid"), str):
-            yield one["uid"]
+    for reference in references if isinstance(references, list) else ():
+        if (
+            isinstance(reference, dict)
+            and reference.get("controller") is True
+            and isinstance(reference.get("uid"), str)
+        ):
+            yield reference["uid"]
 
 
 # ---------------------------------------------------------------- one workload
@@ -116,17 +119,17 @@ def _arrival(document: Document, documents: Sequence[Document], expander: Expand
     else:
         if document.kind == "Pod" and document.spec.get("nodeName"):
             return None
-        made, above = expander.expand(document)
-        pods = [convert(_at(document, one), Pod) for one in made]
-        owners = {uid: owner_of(_at(document, one)) for uid, one in above.items()}
+        pod_objects, owner_objects = expander.expand(document)
+        pods = [convert(_at(document, obj), Pod) for obj in pod_objects]
+        owners = {uid: owner_of(_at(document, obj)) for uid, obj in owner_objects.items()}
     if not pods:
         return None
     for pod in pods:
         if pod.spec.scheduler_name in _DEFAULT:
             pod.spec.scheduler_name = SCHEDULER_NAME
-    named = f"{pods[0].metadata.namespace}/{document.metadata.get('name') or pods[0].metadata.name}"
+    name = f"{pods[0].metadata.namespace}/{document.metadata.get('name') or pods[0].metadata.name}"
     seconds = _seconds(document, pods, owners)
-    return Arrival(named, _moment(document), seconds, tuple(pods), owners, source=document.where)
+    return Arrival(name, _moment(document), seconds, tuple(pods), owners, source=document.where)
 
 
 def _at(document: Document, obj: Json) -> Document:
@@ -135,8 +138,9 @@ def _at(document: Document, obj: Json) -> Document:
 
 def _has_template(spec: Mapping[str, Any]) -> bool:
     templates = [spec.get("template"), _part(_part(spec.get("jobTemplate"), "spec"), "template")]
-    return any(isinstance(_part(_part(one, "spec"), "containers"), list) for one in templates) or any(
-        isinstance(value, Mapping) and any(isinstance(one, Mapping) and "template" in one for one in value.values())
+    return any(isinstance(_part(_part(template, "spec"), "containers"), list) for template in templates) or any(
+        isinstance(value, Mapping)
+        and any(isinstance(replica_spec, Mapping) and "template" in replica_spec for replica_spec in value.values())
         for name, value in spec.items()
         if str(name).endswith("ReplicaSpecs")
     )
@@ -149,8 +153,10 @@ def _part(value: object, name: str) -> object:
 def _is_over(document: Document) -> bool:
     conditions = _part(document.obj.get("status"), "conditions")
     return document.kind in ("Job", JOBSET) and any(
-        isinstance(one, Mapping) and one.get("type") in (*_FINISHED, "Completed") and one.get("status") == "True"
-        for one in (conditions if isinstance(conditions, list) else ())
+        isinstance(condition, Mapping)
+        and condition.get("type") in (*_FINISHED, "Completed")
+        and condition.get("status") == "True"
+        for condition in (conditions if isinstance(conditions, list) else ())
     )
 
 
@@ -177,7 +183,7 @@ def _duration(document: Document, name: str, text: str) -> float:
 
 
 def _seconds(document: Document, pods: Sequence[Pod], owners: Mapping[str, Job | PartialObject]) -> float | None:
-    """Return how long a workload runs: what is said for the simulation, else the longest of what its pods expect."""
+    """Return how long a workload runs, in seconds: as annotated for the simulator, else as its longest pod expects."""
     if (text := _told(document, RUNS)) is not None:
         return _duration(document, RUNS, text)
     longest = max(_expected(document, pod, owners) for pod in pods)
@@ -186,47 +192,50 @@ def _seconds(document: Document, pods: Sequence[Pod], owners: Mapping[str, Job |
 
 def _expected(document: Document, pod: Pod, owners: Mapping[str, Job | PartialObject]) -> float:
     chain: list[Pod | Job | PartialObject] = [pod]
-    left = dict(owners)  # who is above itself is there once
-    while (reference := chain[-1].metadata.controller) is not None and reference.uid in left:
-        chain.append(left.pop(reference.uid))
-    texts = (one.metadata.annotations.get(EXPECTED_DURATION) for one in chain)
-    text = next((one for one in texts if one is not None), None)
+    remaining = dict(owners)  # visits each owner once, even in a cycle of owner references
+    while (reference := chain[-1].metadata.controller) is not None and reference.uid in remaining:
+        chain.append(remaining.pop(reference.uid))
+    texts = (obj.metadata.annotations.get(EXPECTED_DURATION) for obj in chain)
+    text = next((text for text in texts if text is not None), None)
     expected = inf if text is None else _duration(document, EXPECTED_DURATION, text)
-    job = next((one for one in chain if isinstance(one, Job)), None)
+    job = next((obj for obj in chain if isinstance(obj, Job)), None)
     deadlines = [pod.spec.active_deadline_seconds, job.spec.active_deadline_seconds if job else None]
-    # A Job with more completions than pods at a time has them one after the other, within its one deadline.
+    # A Job with more completions than parallelism runs its pods in rounds, all within one deadline.
     rounds = -(-(job.spec.completions or 1) // max(1, job.spec.parallelism)) if job else 1
-    return min([expected * max(1, rounds), *(float(one) for one in deadlines if one)])
+    return min([expected * max(1, rounds), *(float(deadline) for deadline in deadlines if deadline)])
 
 
-# ---------------------------------------------------------------- what arrives together
+# ---------------------------------------------------------------- gangs
 
 
-def _add(found: dict[str, Arrival], one: Arrival, groups: dict[str, PodGroup]) -> None:
-    gang = together(one.pods[0], one.owners)
+def _add(arrivals_by_key: dict[str, Arrival], arrival: Arrival, groups: dict[str, PodGroup]) -> None:
+    gang = together(arrival.pods[0], arrival.owners)
     group = groups.pop(gang, None)
     if group is not None:
-        one = replace(one, groups=(group,))
-    before = found.get(f"gang {gang}") if gang else None
-    if before is None:
-        found[f"gang {gang}" if gang else f"{one.source} {one.name}"] = one
+        arrival = replace(arrival, groups=(group,))
+    existing = arrivals_by_key.get(f"gang {gang}") if gang else None
+    if existing is None:
+        arrivals_by_key[f"gang {gang}" if gang else f"{arrival.source} {arrival.name}"] = arrival
         return
-    endless = before.seconds is None or one.seconds is None
-    found[f"gang {gang}"] = replace(
-        before,
-        at=max(before.at, one.at),
-        seconds=None if endless else max(before.seconds or 0.0, one.seconds or 0.0),
-        pods=(*before.pods, *one.pods),
-        owners={**before.owners, **one.owners},
-        groups=(*before.groups, *one.groups),
+    endless = existing.seconds is None or arrival.seconds is None
+    arrivals_by_key[f"gang {gang}"] = replace(
+        existing,
+        at=max(existing.at, arrival.at),
+        seconds=None if endless else max(existing.seconds or 0.0, arrival.seconds or 0.0),
+        pods=(*existing.pods, *arrival.pods),
+        owners={**existing.owners, **arrival.owners},
+        groups=(*existing.groups, *arrival.groups),
     )
 
 
-def _named(found: Mapping[str, Arrival]) -> list[Arrival]:
-    """Return the arrivals under names of which there is one each."""
-    names = {key: key.removeprefix("gang ") if key.startswith("gang ") else one.name for key, one in found.items()}
-    times = Counter(names.values())
+def _named(arrivals_by_key: Mapping[str, Arrival]) -> list[Arrival]:
+    """Return the arrivals under unique names."""
+    names = {
+        key: key.removeprefix("gang ") if key.startswith("gang ") else arrival.name
+        for key, arrival in arrivals_by_key.items()
+    }
+    occurrences = Counter(names.values())
     return [
-        replace(one, name=name if times[name] == 1 else f"{name} ({one.source})")
-        for one, name in zip(found.values(), names.values(), strict=True)
+        replace(arrival, name=name if occurrences[name] == 1 else f"{name} ({arrival.source})")
+        for arrival, name in zip(arrivals_by_key.values(), names.values(), strict=True)
     ]

@@ -1,6 +1,6 @@
-"""A cluster and its workloads as values. Readers make them, the simulator runs them.
+"""Data model of a cluster and its workloads. Readers create them, the simulator runs them.
 
-Both consist of the objects that the daemon decodes from an API server, so that the scheduling core is fed the same way.
+Both consist of the objects that the daemon decodes from an API server, so the scheduling core receives the same input.
 """
 
 from collections.abc import Mapping
@@ -12,21 +12,21 @@ from topo_scheduler.api.objects import DisruptionBudget, Job, Node, PartialObjec
 from topo_scheduler.state.groups import PodGroup
 
 LIVE: Final = "live"
-"""What a live cluster, and what waits in it, is called on the command line."""
+"""The name on the command line of a live cluster, and of its pending pods as a workload."""
 
 
 class CaseError(ValueError):
-    """Input that can't be used. The message names the file, the line or object, the field, and what to do."""
+    """Unusable input. The message names the file, the line or object, the field, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterCase:
     """A cluster as it is before the first arrival.
 
-    ``pods`` are those that run there already; ``owners`` the workloads above any pods of the case, by uid.
-    ``topology`` is what the source says of its levels and links; None takes the configuration of the policy.
-    ``storage`` objects by the plural of their kind, as `kube.storage` follows them. ``priority_classes`` as JSON has
-    them, for manifests that name one.
+    ``pods`` are the pods that run there already. ``owners`` are the controllers of any pods of the case, by uid.
+    ``topology`` describes the levels and links; None means the configuration of the policy applies.
+    ``storage`` maps the plural of each kind that `kube.storage` watches to its objects. ``priority_classes`` are JSON
+    objects, for manifests that name one.
     """
 
     name: str
@@ -40,7 +40,7 @@ class ClusterCase:
     storage: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     priority_classes: tuple[Mapping[str, Any], ...] = ()
     waiting: tuple["Arrival", ...] = ()
-    """What waits for a node where the source tells it with the cluster: no part of it, the workload `live`."""
+    """Pending pods that the source returns with the cluster. They are the workload `live`, not part of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class Arrival:
     """One workload: pods that arrive together, and end together.
 
     ``at``: seconds after the start. ``seconds``: how long it runs once all of its pods run; None is for ever.
-    ``name`` is unique in its workload case. ``owners`` as in `ClusterCase`. ``source`` where it was told, file and
-    line, for messages.
+    ``name`` is unique in its workload case. ``owners`` as in `ClusterCase`. ``source`` is the file and line that
+    describe it, for messages.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadCase:
-    """What arrives, in order of ``at``; of equal times in the order of the source."""
+    """Arrivals in order of ``at``; those of equal times in the order of the source."""
 
     name: str
     arrivals: tuple[Arrival, ...]

@@ -1,6 +1,6 @@
-"""Muri's streams: jobs of a production cluster (Philly) as CSV, times in milliseconds.
+"""Read Muri's traces: jobs of a production cluster (Philly) as CSV, with times in milliseconds.
 
-A job arrives at ``submit_time`` and runs for ``duration``; ``priority`` is taken as that of its pods.
+A job arrives at ``submit_time`` and runs for ``duration``; ``priority`` becomes the priority of its pods.
 
     Zhao et al., Multi-Resource Interleaving for Deep Learning Training, SIGCOMM 2022;
     https://github.com/Rivendile/Muri
@@ -29,10 +29,10 @@ MOST_GPUS: Final = 100_000
 
 
 def read_muri(path: Path) -> list[TracedJob]:
-    """Return the jobs of a stream, in the order of the file.
+    """Return the jobs of a trace, in the order of the file.
 
     Raises:
-        CaseError: the stream can't be used.
+        CaseError: the trace can't be used.
     """
     jobs: list[TracedJob] = []
     seen: dict[str, int] = {}

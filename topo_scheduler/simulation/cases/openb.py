@@ -1,8 +1,8 @@
-"""Alibaba's cluster trace with shared GPUs (openb, 2023), in the form of the FGD authors' repository.
+"""Read Alibaba's cluster trace with shared GPUs (openb, 2023), in the format of the FGD authors' repository.
 
-Nodes are ``sn,cpu_milli,memory_mib,gpu,model``; columns of places may follow, which the trace does not have. Pods are
-``name,cpu_milli,memory_mib,num_gpu,gpu_milli``, and where the list has them the models that will do and three moments
-in seconds: a pod arrives when it was created and runs from when it was scheduled until it was deleted.
+Nodes are ``sn,cpu_milli,memory_mib,gpu,model``; optional columns of network levels may follow, which the trace does not
+have. Pods are ``name,cpu_milli,memory_mib,num_gpu,gpu_milli``. Optional columns list the acceptable GPU models and
+three times in seconds. A pod arrives at its creation, and runs from its scheduling until its deletion.
 
     Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent,
     USENIX ATC 2023; https://github.com/hkust-adsl/kubernetes-scheduler-simulator
@@ -24,13 +24,13 @@ NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 POD_OPTIONAL: Final = ("gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time")
 MOST_PODS: Final = 100_000
-"""Of a node: the trace knows no limit."""
+"""Pods per node: the trace has no limit."""
 MOST_GPUS: Final = 64
 MOST_MIB: Final = MAX_VALUE // 2**20
 
 
 def read_openb_nodes(path: Path) -> ClusterCase:
-    """Return the nodes of a list, each with its GPUs shared; nodes alone, nothing runs yet.
+    """Return an empty cluster of the listed nodes, all with GPU sharing.
 
     Raises:
         CaseError: the list can't be used.
@@ -64,16 +64,19 @@ def _once(row: Row, name: str, seen: dict[str, int]) -> str:
 
 
 def read_openb_pods(path: Path) -> WorkloadCase:
-    """Return the pods of a list in the order in which they were created; those without times come first.
+    """Return the listed pods in order of creation; pods without times come first.
 
     Raises:
         CaseError: the list can't be used.
     """
     seen: dict[str, int] = {}
     arrivals = [_arrival(row, _once(row, row.text("name"), seen)) for row in read_rows(path, POD_COLUMNS, POD_OPTIONAL)]
-    first = min((one.at for one in arrivals if one.at > -inf), default=0.0)
-    moved = [Arrival(one.name, max(0.0, one.at - first), one.seconds, one.pods, source=one.source) for one in arrivals]
-    return WorkloadCase(path.stem, tuple(sorted(moved, key=lambda one: one.at)))
+    first = min((arrival.at for arrival in arrivals if arrival.at > -inf), default=0.0)
+    shifted = [
+        Arrival(arrival.name, max(0.0, arrival.at - first), arrival.seconds, arrival.pods, source=arrival.source)
+        for arrival in arrivals
+    ]
+    return WorkloadCase(path.stem, tuple(sorted(shifted, key=lambda arrival: arrival.at)))
 
 
 def _arrival(row: Row, name: str) -> Arrival:
@@ -90,7 +93,7 @@ def _arrival(row: Row, name: str) -> Arrival:
     if gpus and not share:
         requests[GPU] = str(gpus)
     models = sorted(set(filter(None, row.fields.get("gpu_spec", "").split("|"))))
-    created, deleted, scheduled = (row.maybe(f"{what}_time") for what in ("creation", "deletion", "scheduled"))
+    created, deleted, scheduled = (row.maybe(f"{event}_time") for event in ("creation", "deletion", "scheduled"))
     begun = created if scheduled is None else scheduled
     if deleted is not None and begun is not None and deleted < begun:
         raise row.error(

@@ -1,6 +1,6 @@
-"""Specs on the command line: a path or a generator, with options behind it.
+"""Parse specs on the command line: a path or a generator, followed by options.
 
-``topo.csv@gpus=8,model=A100`` is a path with options, ``leaf-spine:spines=8,leaves=16`` a generator with its own.
+``topo.csv@gpus=8,model=A100`` is a path with options, ``leaf-spine:spines=8,leaves=16`` a generator with parameters.
 """
 
 import re
@@ -22,7 +22,7 @@ _OPTIONS: Final = re.compile(r"[a-z][a-z-]*=[^=@]*(?:,[a-z][a-z-]*=[^=@]*)*")
 
 @dataclass(slots=True)
 class Options:
-    """Options by name, and what they belong to. Those that nobody asked for are an error at the end."""
+    """Options by name, and the spec that contains them. `finish` rejects options that no reader took."""
 
     spec: str
     values: Mapping[str, str]
@@ -43,7 +43,7 @@ class Options:
             raise CaseError(f"{self.spec}: {name}: {error}") from error
 
     def finish(self) -> None:
-        """Raise `CaseError` if there is an option that nobody asked for."""
+        """Raise `CaseError` if there is an option that no reader took."""
         for name in self.values:
             if name not in self._known:
                 known = f"there are {', '.join(sorted(set(self._known)))}" if self._known else "there are none here"
@@ -55,7 +55,7 @@ def parse_options(spec: str, text: str) -> dict[str, str]:
     """Return ``a=1,b=2`` as a mapping.
 
     Raises:
-        CaseError: a part is no ``name=value``, or a name is there twice.
+        CaseError: a part is no ``name=value``, or a name occurs twice.
     """
     values: dict[str, str] = {}
     for part in filter(None, text.split(",")):
@@ -69,7 +69,7 @@ def parse_options(spec: str, text: str) -> dict[str, str]:
 
 
 def split_path(spec: str) -> tuple[Path, Options]:
-    """Return the path of a spec and its options; a file whose own name looks so is taken as it is."""
+    """Return the path of a spec and its options. An existing file whose name contains ``@`` has no options."""
     head, at, tail = spec.rpartition("@")
     if not at or not head or Path(spec).exists() or not _OPTIONS.fullmatch(tail):
         return Path(spec), Options(spec, {})
@@ -78,16 +78,16 @@ def split_path(spec: str) -> tuple[Path, Options]:
 
 def split_generator(spec: str) -> tuple[str, Mapping[str, str], Options]:
     """Return the kind of a generator, its own parameters, and the options behind ``@``."""
-    kind, _, rest = spec.partition(":")
-    own, at, tail = rest.partition("@")
-    return kind, parse_options(spec, own), Options(spec, parse_options(spec, tail) if at else {})
+    kind, _, remaining = spec.partition(":")
+    parameters, at, tail = remaining.partition("@")
+    return kind, parse_options(spec, parameters), Options(spec, parse_options(spec, tail) if at else {})
 
 
 # ---------------------------------------------------------------- values
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:
-    """Return what reads a whole number within bounds."""
+    """Return a parser of whole numbers from ``low`` to ``high``."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[0-9]{1,9}", text) or not low <= int(text) <= high:
@@ -98,7 +98,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
 
 def number(low: float, high: float = 1e9) -> Callable[[str], float]:
-    """Return what reads a number above ``low``."""
+    """Return a parser of numbers above ``low`` and up to ``high``."""
 
     def parse(text: str) -> float:
         try:
@@ -121,12 +121,12 @@ def duration(text: str) -> float:
 
 
 def word(text: str) -> str:
-    """Return any text."""
+    """Return the text unchanged."""
     return text
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """Return what reads one of some words."""
+    """Return a parser that accepts one of the choices."""
 
     def parse(text: str) -> str:
         if text not in choices:
@@ -137,5 +137,5 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def names(texts: Sequence[str]) -> str:
-    """Return a list in a message, the first few of it."""
+    """Return the first few items of a list, for a message."""
     return few_of(texts, 5)

@@ -1,7 +1,7 @@
-"""From what stands on the command line to a cluster and a workload.
+"""Read a cluster and a workload from the specs on the command line.
 
-A spec is ``live``, a generator such as ``leaf-spine:spines=8,leaves=16,nodes=16,gpus=8``, or a path whose content tells
-what it is, with options behind it: ``topo.csv@gpus=8,model=A100``.
+A spec is ``live``, a generator such as ``leaf-spine:spines=8,leaves=16,nodes=16,gpus=8``, or a path. The content of the
+file decides its format. Options follow a path: ``topo.csv@gpus=8,model=A100``.
 """
 
 import gc
@@ -27,22 +27,22 @@ from topo_scheduler.state.resources import ResourceTable
 
 _MOST: Final = 1_000_000
 LONGEST: Final = 1000 * 365 * 86_400
-"""Seconds, a thousand years: later moments and longer times are typing errors, and calendars end."""
+"""Seconds, a thousand years. Later times and longer durations are rejected as typing errors."""
 
 
 # ---------------------------------------------------------------- clusters
 
 
 def read_cluster(spec: str, *, kubeconfig: str | None = None, context: str | None = None) -> ClusterCase:
-    """Return the cluster that a spec means.
+    """Return the cluster that a spec describes.
 
     Args:
         spec: ``live``, a generator, or a path.
-        kubeconfig: of a live cluster; the default one where it is None.
-        context: of the kubeconfig; its current one where it is None.
+        kubeconfig: path for a live cluster; None means the default kubeconfig.
+        context: context of the kubeconfig; None means the current one.
 
     Raises:
-        CaseError: it can't be read, or has no node with GPUs.
+        CaseError: the spec can't be read, or the cluster has no node with GPUs.
     """
     cluster = _read_cluster(spec, kubeconfig, context)
     if not cluster.nodes:
@@ -69,7 +69,7 @@ def _read_cluster(spec: str, kubeconfig: str | None, context: str | None) -> Clu
     if spec.partition(":")[0] == generated.LEAF_SPINE:
         return generated.leaf_spine(_all_options(spec))
     forms = f"{LIVE}, {generated.LEAF_SPINE}:spines=2,leaves=4,nodes=8,gpus=8 or a path"
-    if not spec:  # a variable of a shell that was not set; as a path it would be the folder one is in
+    if not spec:  # an unset shell variable; as a path it would mean the current directory
         raise CaseError(f"--cluster: it is empty; name {forms}")
     path, options = split_path(spec)
     _check_there(path, forms)
@@ -82,11 +82,11 @@ def _read_cluster(spec: str, kubeconfig: str | None, context: str | None) -> Clu
 
 
 def _all_options(spec: str) -> Options:
-    """Return what stands among a generator's own, and behind it, where other clusters have them."""
-    _, own, options = split_generator(spec)
-    if twice := sorted(own.keys() & options.values.keys()):
-        raise CaseError(f"{spec}: {twice[0]} is given twice; keep one")
-    return Options(spec, {**own, **options.values})
+    """Return a generator's own parameters together with the options after ``@``."""
+    _, generator_options, options = split_generator(spec)
+    if duplicates := sorted(generator_options.keys() & options.values.keys()):
+        raise CaseError(f"{spec}: {duplicates[0]} is given twice; keep one")
+    return Options(spec, {**generator_options, **options.values})
 
 
 def _cluster_of_file(path: Path, options: Options) -> ClusterCase:
@@ -116,12 +116,12 @@ def _check_there(path: Path, forms: str) -> None:
     try:
         if path.exists():
             return
-        named, at, told = str(path).rpartition("@")
-        mistaken = bool(at and named) and Path(named).exists()
+        base, separator, suffix = str(path).rpartition("@")
+        malformed_option = bool(separator and base) and Path(base).exists()
     except (OSError, ValueError):
-        mistaken = False
-    if mistaken:
-        raise CaseError(f"{path}: {quoted(told)} is no option; write name=value, separated by commas")
+        malformed_option = False
+    if malformed_option:
+        raise CaseError(f"{path}: {quoted(suffix)} is no option; write name=value, separated by commas")
     raise wrong(path, 0, "there is no such file or directory", f"name {forms}")
 
 
@@ -130,7 +130,7 @@ def _check_there(path: Path, forms: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """What options behind a workload ask for, in the order in which it is done."""
+    """Changes that the options of a workload request, in the order in which they are applied."""
 
     jobs: int | None
     at_most: int | None
@@ -140,18 +140,18 @@ class _Changes:
 
 
 def read_workload(spec: str, seed: int = 42, *, cluster: ClusterCase | None = None) -> WorkloadCase:
-    """Return the workload that a spec means.
+    """Return the workload that a spec describes.
 
     Args:
-        spec: a generator or a path, with options behind it.
-        seed: of what is drawn at random.
-        cluster: what it is for: loads are of its GPUs, and it must be able to hold each workload.
+        spec: a generator or a path, followed by options.
+        seed: seed of the random numbers.
+        cluster: the cluster it will run on. Loads refer to its GPUs, and each workload must fit in it.
 
     Raises:
-        CaseError: it can't be read, nothing arrives, or a workload is larger than the cluster.
+        CaseError: the spec can't be read, nothing arrives, or a workload is larger than the cluster.
     """
     collects = gc.isenabled()
-    gc.disable()  # it would look through all that is made here, again and again, and find nothing
+    gc.disable()  # it would scan the growing set of objects repeatedly and free nothing
     try:
         workload, changes = _read_workload(spec, seed, cluster)
         return replace(_changed(spec, workload, changes, cluster), name=spec)
@@ -192,10 +192,10 @@ def _take_changes(options: Options) -> _Changes:
 
 
 def waiting_in(cluster: str) -> str:
-    """Return the spec of what waits in a cluster: the workload where none is named.
+    """Return the spec of the pending pods of a cluster, the default workload.
 
     Raises:
-        CaseError: its source does not tell what waits.
+        CaseError: the source of the cluster contains no pending pods.
     """
     path = Path(cluster)
     if cluster == LIVE or path.is_dir() or path.suffix in SUFFIXES:
@@ -208,12 +208,12 @@ def waiting_in(cluster: str) -> str:
 
 def _read_workload(spec: str, seed: int, cluster: ClusterCase | None) -> tuple[WorkloadCase, _Changes]:
     if spec.partition(":")[0] in generated.STREAMS:
-        kind, own, options = split_generator(spec)
-        jobs = generated.stream(kind, Options(spec, own), seed)
+        kind, generator_options, options = split_generator(spec)
+        jobs = generated.stream(kind, Options(spec, generator_options), seed)
         changes = _take_changes(options)
-        made = _of_jobs(spec, jobs, options, cluster, changes)
+        workload = _of_jobs(spec, jobs, options, cluster, changes)
         options.finish()
-        return made, changes
+        return workload, changes
     path, options = split_path(spec)
     if str(path) == LIVE:
         if cluster is None or cluster.name != LIVE:
@@ -234,7 +234,7 @@ def _workload_of(path: Path, options: Options, cluster: ClusterCase | None, chan
         if is_record(path):
             return read_record(path)[1]
         if streams := sorted(path.glob("*.trace")):
-            jobs = [job for one in streams for job in gavel.read_gavel(one)]
+            jobs = [job for stream in streams for job in gavel.read_gavel(stream)]
             return _of_jobs(path.name, jobs, options, cluster, changes)
         return _pods_of(path.name, read_folder(path), classes)
     if path.suffix in SUFFIXES:
@@ -258,7 +258,7 @@ def _workload_of(path: Path, options: Options, cluster: ClusterCase | None, chan
 
 
 def _pods_of(name: str, documents: Sequence[Document], classes: Sequence[Any]) -> WorkloadCase:
-    # The embedded cluster that makes pods of manifests takes long to import; traces do without it.
+    # Importing the embedded cluster, which expands manifests into pods, takes long; traces do not need it.
     from topo_scheduler.simulation.cases.manifests import read_manifests
 
     return read_manifests(name, documents, classes)
@@ -267,80 +267,86 @@ def _pods_of(name: str, documents: Sequence[Document], classes: Sequence[Any]) -
 def _of_jobs(
     name: str, jobs: list[TracedJob], options: Options, cluster: ClusterCase | None, changes: _Changes
 ) -> WorkloadCase:
-    """Return jobs as pods and Jobs, in order of arrival, the first at the start; a job too large before pods are made.
+    """Return traced jobs as pods and Jobs, in order of arrival; the first arrives at 0 s.
 
-    Changes are made to what this returns; here they tell which jobs will be kept, and how large those will be.
+    The caller applies ``changes`` afterwards. Here they decide which jobs are checked for size before pods are made.
     """
     largest = max((node_milli(node) // WHOLE for node in cluster.nodes), default=0) if cluster else 0
     node_gpus = options.take("node-gpus", whole(1, 64), max(1, largest or 8))
-    told = options.take("durations", one_of("told", "untold"), "untold") == "told"
-    ignored = options.take("priorities", one_of("kept", "ignored"), "kept") == "ignored"
-    began = min((job.at for job in jobs), default=0.0)
+    annotate_durations = options.take("durations", one_of("told", "untold"), "untold") == "told"
+    ignore_priorities = options.take("priorities", one_of("kept", "ignored"), "kept") == "ignored"
+    first_arrival = min((job.at for job in jobs), default=0.0)
     arrivals = []
     capacity = capacity_milli(cluster.nodes) if cluster else None
-    for job in sorted(jobs, key=lambda one: one.at)[: changes.jobs]:
+    for job in sorted(jobs, key=lambda job: job.at)[: changes.jobs]:
         if capacity is not None and job.gpus <= (changes.at_most or job.gpus):
             _check_total(job, WHOLE * job.gpus * changes.gangs, capacity, changes.gangs)
-        moved = replace(job, at=round(job.at - began, 3), priority=0 if ignored else job.priority)
-        arrivals.append(make_arrival(moved, node_gpus, told=told))
+        shifted = replace(job, at=round(job.at - first_arrival, 3), priority=0 if ignore_priorities else job.priority)
+        arrivals.append(make_arrival(shifted, node_gpus, annotate_duration=annotate_durations))
     return WorkloadCase(name, tuple(arrivals))
 
 
 def _check_told(workload: WorkloadCase) -> None:
-    """Check that no two pods are one, and that all times are some that a calendar has."""
-    found: dict[str, Arrival] = {}
-    for one in workload.arrivals:
-        where = one.source or workload.name
-        for what, seconds in (("arrives", one.at), ("runs for", one.seconds or 0.0)):
+    """Check that pod uids are unique, and that no time exceeds `LONGEST`."""
+    arrival_by_pod_uid: dict[str, Arrival] = {}
+    for arrival in workload.arrivals:
+        source = arrival.source or workload.name
+        for verb, seconds in (("arrives", arrival.at), ("runs for", arrival.seconds or 0.0)):
             if not seconds <= LONGEST:
-                problem = f"{one.name} {what} {seconds:.10g} seconds{' after the start' if what == 'arrives' else ''}"
-                raise CaseError(f"{where}: {problem}, more than a thousand years; correct its times, or raise the load")
-        for pod in one.pods:
-            if (other := found.setdefault(pod.metadata.uid, one)) is not one:
-                told = f"a pod of {one.name} is called {pod.metadata.name}, as one of {other.name}"
-                raise CaseError(f"{where}: {told} ({other.source or workload.name}); rename one of the two")
+                problem = (
+                    f"{arrival.name} {verb} {seconds:.10g} seconds{' after the start' if verb == 'arrives' else ''}"
+                )
+                raise CaseError(
+                    f"{source}: {problem}, more than a thousand years; correct its times, or raise the load"
+                )
+        for pod in arrival.pods:
+            if (other := arrival_by_pod_uid.setdefault(pod.metadata.uid, arrival)) is not arrival:
+                problem = f"a pod of {arrival.name} is called {pod.metadata.name}, as one of {other.name}"
+                raise CaseError(f"{source}: {problem} ({other.source or workload.name}); rename one of the two")
 
 
 # ---------------------------------------------------------------- do they fit together?
 
 
 def check_sizes(workload: WorkloadCase, cluster: ClusterCase, gangs: int = 1) -> None:
-    """Check that the cluster could hold each workload, were it empty, as far as GPUs go.
+    """Check that the empty cluster has enough GPUs for each workload.
 
     Args:
-        workload: which.
-        cluster: that is to hold it.
-        gangs: so many times the GPUs of its source the workloads ask for.
+        workload: the workload to check.
+        cluster: the cluster it will run on.
+        gangs: factor by which GPU requests were multiplied; limits in messages are divided by it.
 
     Raises:
-        CaseError: names the first that it could not, and the way out.
+        CaseError: names the first workload that does not fit, and the remedy.
     """
     capacity = capacity_milli(cluster.nodes)
     largest = max(node_milli(node) for node in cluster.nodes)
-    shares = any(node.metadata.labels.get(GPU_SHARING) == "true" and node_milli(node) for node in cluster.nodes)
-    for one in workload.arrivals:
-        asked = arrival_milli(one)
-        each = max(pod_milli(pod) for pod in one.pods)
-        _check_total(one, asked, capacity, gangs)
-        if each > largest:
-            problem = f"has a pod of {each // WHOLE} GPUs, and no node more than {largest // WHOLE}"
-            raise _too_large(one, problem, (asked // WHOLE - 1) // gangs)
-        if each % WHOLE and not shares:
+    has_shared_gpus = any(
+        node.metadata.labels.get(GPU_SHARING) == "true" and node_milli(node) for node in cluster.nodes
+    )
+    for arrival in workload.arrivals:
+        requested_milli = arrival_milli(arrival)
+        largest_pod = max(pod_milli(pod) for pod in arrival.pods)
+        _check_total(arrival, requested_milli, capacity, gangs)
+        if largest_pod > largest:
+            problem = f"has a pod of {largest_pod // WHOLE} GPUs, and no node more than {largest // WHOLE}"
+            raise _too_large(arrival, problem, (requested_milli // WHOLE - 1) // gangs)
+        if largest_pod % WHOLE and not has_shared_gpus:
             raise CaseError(
-                f"{one.source}: {one.name} asks for a share of a GPU, and no node shares its GPUs; label nodes"
+                f"{arrival.source}: {arrival.name} asks for a share of a GPU, and no node shares its GPUs; label nodes"
                 f" {GPU_SHARING}=true, or behind a generator, a topograph model or the Lingjun table write"
                 " @sharing=true"
             )
 
 
-def _check_total(one: Arrival | TracedJob, asked: int, capacity: int, gangs: int) -> None:
-    """``asked`` and ``capacity`` in thousandths of GPUs."""
-    if asked > capacity:
-        problem = f"asks for {asked / WHOLE:.10g} GPUs, and the cluster has {capacity // WHOLE}"
-        raise _too_large(one, problem, capacity // WHOLE // gangs)
+def _check_total(workload: Arrival | TracedJob, requested: int, capacity: int, gangs: int) -> None:
+    """Raise `CaseError` if a workload requests more than the capacity; both in thousandths of GPUs."""
+    if requested > capacity:
+        problem = f"asks for {requested / WHOLE:.10g} GPUs, and the cluster has {capacity // WHOLE}"
+        raise _too_large(workload, problem, capacity // WHOLE // gangs)
 
 
-def _too_large(one: Arrival | TracedJob, problem: str, fits: int) -> CaseError:
-    """``fits``: GPUs of the source up to which workloads may ask, as `at-most` has it."""
-    without = f", or leave such out with @at-most={fits}" if fits else ""
-    return CaseError(f"{one.source}: {one.name} {problem}; give it a larger cluster{without}")
+def _too_large(workload: Arrival | TracedJob, problem: str, fits: int) -> CaseError:
+    """Return the error for a workload that does not fit; ``fits`` is the limit to name for ``at-most``, in GPUs."""
+    alternative = f", or leave such out with @at-most={fits}" if fits else ""
+    return CaseError(f"{workload.source}: {workload.name} {problem}; give it a larger cluster{alternative}")

@@ -1,9 +1,9 @@
-"""A directory that the daemon recorded (``run --record DIR``) as a cluster and as the workload that came to it.
+"""Read a record of the daemon (``run --record DIR``) as a cluster and the workload that arrived there.
 
-The cluster is what the daemon was told before its first step, and nodes that came later. The workload is what it was to
-place: pods arrive when it first heard of them, and run from when the last of a workload was bound until the last had
-ended; what had not ended when the record did runs for ever. Pods of other schedulers that came later are part of
-neither.
+The cluster holds all objects that the daemon received before its first step, and all nodes that were added later. The
+workload holds the pods that the daemon had to place. A pod arrives when the daemon first received it. A workload runs
+from the bind of its last pod until its last pod ended. If it had not ended by the end of the record, it runs for ever.
+Pods of other schedulers that were created later belong to neither.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def is_record(folder: Path) -> bool:
 
 @dataclass(slots=True)
 class _Seen:
-    """What was heard of a pod; times in seconds since the epoch, None where it has not happened."""
+    """The recorded states of a pod; times in seconds since the epoch, None for what has not happened."""
 
     pod: Pod
     first: float
@@ -57,7 +57,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class _Told:
-    """What the daemon was told. ``began`` and ``last`` are the first and the last moment, since the epoch."""
+    """The recorded inputs of the daemon. ``began`` is the time of the first call, in seconds since the epoch."""
 
     scheduler: str = ""
     topology: TopologySpec | None = None
@@ -73,27 +73,27 @@ class _Told:
 
 
 def read_record(folder: Path) -> tuple[ClusterCase, WorkloadCase]:
-    """Return what a record holds.
+    """Return the cluster and the workload of a record.
 
     Raises:
-        CaseError: it can't be read, or its beginning is not there any more.
+        CaseError: the record can't be read, or its first segments were deleted.
     """
-    told = _Told()
+    history = _Told()
     for header, line in _lines(folder):
-        if not told.scheduler:
-            told.scheduler = header.config.scheduler.scheduler_name
-            told.topology = header.config.topology.spec
+        if not history.scheduler:
+            history.scheduler = header.config.scheduler.scheduler_name
+            history.topology = header.config.topology.spec
         try:
             for raw in line.lineages:
-                _take_owners(told.owners, decode_lineage(raw).owners)  # type: ignore[arg-type]
+                _take_owners(history.owners, decode_lineage(raw).owners)  # type: ignore[arg-type]
             if line.call in _READ:
-                _take(told, line.call, decode_arguments(line.call, line.args), header.epoch)
+                _take(history, line.call, decode_arguments(line.call, line.args), header.epoch)
         except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
             problem = f"a call of {line.call} can't be read: {error}"
-            raise wrong(folder, 0, problem, "record anew with this version") from error
-    if not told.nodes:
-        raise wrong(folder, 0, "the record tells of no node", "record for longer, until the scheduler has started")
-    return _cluster(folder, told), _workload(folder, told)
+            raise wrong(folder, 0, problem, "record again with this version") from error
+    if not history.nodes:
+        raise wrong(folder, 0, "the record contains no node", "record for longer, until the scheduler has started")
+    return _cluster(folder, history), _workload(folder, history)
 
 
 def _lines(folder: Path) -> Iterator[tuple[Header, RecordLine]]:
@@ -107,51 +107,51 @@ def _lines(folder: Path) -> Iterator[tuple[Header, RecordLine]]:
     except RecordError as error:
         raise CaseError(str(error)) from error
     if not begun:
-        remedy = "raise record.maxBytes, restart the scheduler and record anew"
+        remedy = "raise record.maxBytes, restart the scheduler and record again"
         raise wrong(folder, 0, "the record begins in the middle of a term: what the cluster was is not there", remedy)
 
 
-# ---------------------------------------------------------------- what was told
+# ---------------------------------------------------------------- recorded calls
 
 
-def _take(told: _Told, call: str, arguments: list[Any], epoch: float) -> None:
+def _take(history: _Told, call: str, arguments: list[Any], epoch: float) -> None:
     match call:
         case "nodes_applied":
             for node in arguments[0]:
-                told.nodes.setdefault(node.metadata.name, node)
-            _at(told, arguments[1] + epoch)
+                history.nodes.setdefault(node.metadata.name, node)
+            _at(history, arguments[1] + epoch)
         case "pods_applied":
-            moment = _at(told, arguments[1] + epoch)
+            moment = _at(history, arguments[1] + epoch)
             for pod in arguments[0]:
-                _take_pod(told, pod, moment)
+                _take_pod(history, pod, moment)
         case "pod_deleted":
-            seen, moment = told.pods.get(arguments[0]), _at(told, arguments[1] + epoch)
+            seen, moment = history.pods.get(arguments[0]), _at(history, arguments[1] + epoch)
             if seen is not None and seen.ended is None:
                 seen.ended = moment
         case "groups_applied":
             for group in arguments[0]:
-                told.groups.setdefault(f"{group.key.namespace}/{group.key.name}", group)
+                history.groups.setdefault(f"{group.key.namespace}/{group.key.name}", group)
         case "namespaces_applied":
-            told.namespaces |= {one.metadata.name: one for one in arguments[0]}
-        case "budgets_applied" if not told.stepped:
-            told.budgets |= {f"{one.metadata.namespace}/{one.metadata.name}": one for one in arguments[0]}
-        case "storage_applied" if not told.stepped:
-            of_kind = told.storage.setdefault(arguments[0], {})
-            of_kind |= {f"{one.metadata.namespace}/{one.metadata.name}": one for one in arguments[1]}
+            history.namespaces |= {obj.metadata.name: obj for obj in arguments[0]}
+        case "budgets_applied" if not history.stepped:
+            history.budgets |= {f"{obj.metadata.namespace}/{obj.metadata.name}": obj for obj in arguments[0]}
+        case "storage_applied" if not history.stepped:
+            of_kind = history.storage.setdefault(arguments[0], {})
+            of_kind |= {f"{obj.metadata.namespace}/{obj.metadata.name}": obj for obj in arguments[1]}
         case "step":
-            told.stepped = True
+            history.stepped = True
 
 
-def _at(told: _Told, moment: float) -> float:
-    if told.began is None:
-        told.began = moment
+def _at(history: _Told, moment: float) -> float:
+    if history.began is None:
+        history.began = moment
     return moment
 
 
-def _take_pod(told: _Told, pod: Pod, moment: float) -> None:
-    seen = told.pods.get(pod.metadata.uid)
+def _take_pod(history: _Told, pod: Pod, moment: float) -> None:
+    seen = history.pods.get(pod.metadata.uid)
     if seen is None:
-        seen = told.pods[pod.metadata.uid] = _Seen(pod, moment, not told.stepped)
+        seen = history.pods[pod.metadata.uid] = _Seen(pod, moment, not history.stepped)
     if pod.spec.node_name and seen.bound is None:
         seen.bound = moment
     if pod.finished and seen.ended is None:
@@ -159,7 +159,7 @@ def _take_pod(told: _Told, pod: Pod, moment: float) -> None:
 
 
 def _take_owners(owners: dict[str, Job | PartialObject], chain: tuple[RecordedOwner, ...]) -> None:
-    """Take over a chain of owners, the nearest first; each names the next as its controller."""
+    """Add a chain of owners, the nearest first, to ``owners``; each owner names the next one as its controller."""
     for number, owner in enumerate(chain):
         if owner.uid in owners:
             continue
@@ -178,21 +178,21 @@ def _take_owners(owners: dict[str, Job | PartialObject], chain: tuple[RecordedOw
             owners[owner.uid] = PartialObject(kind=owner.kind, metadata=metadata)
 
 
-# ---------------------------------------------------------------- what it was
+# ---------------------------------------------------------------- cluster and workload
 
 
-def _cluster(folder: Path, told: _Told) -> ClusterCase:
-    running = [one.pod for one in told.pods.values() if one.initial and _holds(one.pod)]
+def _cluster(folder: Path, history: _Told) -> ClusterCase:
+    running = [seen.pod for seen in history.pods.values() if seen.initial and _holds(seen.pod)]
     return ClusterCase(
         folder.name,
-        tuple(told.nodes.values()),
+        tuple(history.nodes.values()),
         tuple(running),
-        above_of(running, told.owners),
-        tuple(told.groups.values()),
-        tuple(told.budgets.values()),
-        tuple(told.namespaces.values()),
-        told.topology,
-        {plural: tuple(objects.values()) for plural, objects in told.storage.items()},
+        above_of(running, history.owners),
+        tuple(history.groups.values()),
+        tuple(history.budgets.values()),
+        tuple(history.namespaces.values()),
+        history.topology,
+        {plural: tuple(objects.values()) for plural, objects in history.storage.items()},
     )
 
 
@@ -200,37 +200,41 @@ def _holds(pod: Pod) -> bool:
     return bool(pod.spec.node_name) and not pod.finished
 
 
-def _workload(folder: Path, told: _Told) -> WorkloadCase:
-    waiting = [
-        one
-        for one in told.pods.values()
-        if one.pod.spec.scheduler_name == told.scheduler and not one.pod.spec.node_name and not one.pod.finished
+def _workload(folder: Path, history: _Told) -> WorkloadCase:
+    pending = [
+        seen
+        for seen in history.pods.values()
+        if seen.pod.spec.scheduler_name == history.scheduler and not seen.pod.spec.node_name and not seen.pod.finished
     ]
     batches: dict[str, list[list[_Seen]]] = {}
-    for one in sorted(waiting, key=lambda one: one.first):
-        owners = above_of([one.pod], told.owners)
-        controller = one.pod.metadata.controller
-        name = together(one.pod, owners) or (
-            f"{one.pod.metadata.namespace}/{controller.name if controller else one.pod.metadata.name}"
+    for seen in sorted(pending, key=lambda seen: seen.first):
+        owners = above_of([seen.pod], history.owners)
+        controller = seen.pod.metadata.controller
+        name = together(seen.pod, owners) or (
+            f"{seen.pod.metadata.namespace}/{controller.name if controller else seen.pod.metadata.name}"
         )
-        of_name = batches.setdefault(name, [])
-        # What comes after others of it were bound takes the place of some that went.
-        if not of_name or any(other.bound is not None and other.bound < one.first for other in of_name[-1]):
-            of_name.append([])
-        of_name[-1].append(one)
+        name_batches = batches.setdefault(name, [])
+        # Pods that arrive after members were bound replace members that ended: they form a new batch.
+        if not name_batches or any(
+            member.bound is not None and member.bound < seen.first for member in name_batches[-1]
+        ):
+            name_batches.append([])
+        name_batches[-1].append(seen)
     arrivals = [
-        _arrival(folder, told, name if not number else f"{name}-{number + 1}", batch)
-        for name, of_name in batches.items()
-        for number, batch in enumerate(of_name)
+        _arrival(folder, history, name if not number else f"{name}-{number + 1}", batch)
+        for name, name_batches in batches.items()
+        for number, batch in enumerate(name_batches)
     ]
-    return WorkloadCase(folder.name, tuple(sorted(arrivals, key=lambda one: one.at)))
+    return WorkloadCase(folder.name, tuple(sorted(arrivals, key=lambda arrival: arrival.at)))
 
 
-def _arrival(folder: Path, told: _Told, name: str, batch: list[_Seen]) -> Arrival:
-    bound, ended = [one.bound for one in batch], [one.ended for one in batch]
+def _arrival(folder: Path, history: _Told, name: str, batch: list[_Seen]) -> Arrival:
+    bound, ended = [seen.bound for seen in batch], [seen.ended for seen in batch]
     seconds = None
     if None not in bound and None not in ended:
-        seconds = seconds_of(max(one for one in bound if one is not None), max(one for one in ended if one is not None))
-    pods = [one.pod for one in batch]
-    at = max(0.0, min(one.first for one in batch) - (told.began or 0.0))
-    return Arrival(name, round(at, 3), seconds, tuple(pods), above_of(pods, told.owners), source=str(folder))
+        seconds = seconds_of(
+            max(time for time in bound if time is not None), max(time for time in ended if time is not None)
+        )
+    pods = [seen.pod for seen in batch]
+    at = max(0.0, min(seen.first for seen in batch) - (history.began or 0.0))
+    return Arrival(name, round(at, 3), seconds, tuple(pods), above_of(pods, history.owners), source=str(folder))

@@ -1,4 +1,4 @@
-"""CSV files, row by row, with messages that name the file, the line, and what to do."""
+"""Read CSV files row by row, with messages that name the file, the line, and the remedy."""
 
 import csv
 import re
@@ -13,17 +13,17 @@ from topo_scheduler.simulation.cases.model import CaseError
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?", re.ASCII)
 _DIGITS: Final = re.compile(r"\+?[0-9]+(?:\.0*)?", re.ASCII)
 _SHOWN: Final = 40
-"""Characters of a value that are shown in a message."""
+"""Longest part of a value in a message, in characters."""
 
 
 def wrong(path: Path, line: int, problem: str, remedy: str) -> CaseError:
-    """Return the error for a line of a file; line 0 means the file as a whole."""
+    """Return the error for a line of a file; line 0 means the whole file."""
     where = f"{path}:{line}" if line else str(path)
     return CaseError(f"{where}: {problem}; {remedy}")
 
 
 def quoted(value: str) -> str:
-    """Return a value as it stands in a message, cut so that the remedy still fits behind it."""
+    """Return a value quoted for a message, and cut to leave room for the remedy."""
     return repr(clipped(value, _SHOWN))
 
 
@@ -31,7 +31,7 @@ def read_text(path: Path) -> str:
     """Return a file's text.
 
     Raises:
-        CaseError: it can't be read, or is not UTF-8.
+        CaseError: the file can't be read, or is not UTF-8.
     """
     try:
         return path.read_bytes().decode("utf-8-sig")
@@ -76,19 +76,19 @@ class Row:
             raise self.error(f"{column} is {quoted(value)}", f"write a whole number from {low} up")
         number = int(value.partition(".")[0])
         if number < low:
-            what = "negative" if number < 0 <= low else f"less than {low}"
-            raise self.error(f"{column} is {number}, which is {what}", f"write a whole number from {low} up")
+            reason = "negative" if number < 0 <= low else f"less than {low}"
+            raise self.error(f"{column} is {number}, which is {reason}", f"write a whole number from {low} up")
         if number > high:
             raise self.error(f"{column} is {number}", f"write at most {high}")
         return number
 
     def maybe(self, column: str) -> int | None:
-        """Return a whole number that may be left out, or whose column may be."""
+        """Return a whole number, or None if the field is empty or the column is missing."""
         return self.whole(column) if self.fields.get(column, "").strip() else None
 
 
 def header_of(text: str) -> list[str]:
-    """Return the columns that the first line of a text names; none where it is no CSV."""
+    """Return the column names in the first line of a text; an empty list if it is no CSV."""
     try:
         return [name.strip() for name in next(csv.reader(text.splitlines()[:1]), [])]
     except csv.Error:  # a line longer than any header
@@ -99,7 +99,7 @@ def read_rows(path: Path, required: Sequence[str], optional: Sequence[str] = ())
     """Yield the rows of a CSV file whose first line names its columns; empty lines are skipped.
 
     Raises:
-        CaseError: it can't be read, columns are missing or unknown, or a line has not as many fields as the header.
+        CaseError: the file can't be read, columns are missing or unknown, or a line and the header differ in length.
     """
     text = read_text(path)
     reader = csv.reader(text.splitlines(keepends=True), strict=True)
@@ -120,21 +120,21 @@ def _check_header(path: Path, header: Sequence[str], required: Sequence[str], op
     known = [*required, *optional]
     if not header:
         raise wrong(path, 0, "the file is empty", f"its first line names the columns {','.join(required)}")
-    if twice := next((name for name in header if header.count(name) > 1), None):
-        raise wrong(path, 1, f"column {quoted(twice)} is there twice", "delete one")
+    if duplicate := next((name for name in header if header.count(name) > 1), None):
+        raise wrong(path, 1, f"column {quoted(duplicate)} is there twice", "delete one")
     for name in header:
         if name not in known:
-            lacking = [one for one in required if one not in header]
-            meant = name.lower()
-            among_all = did_you_mean(meant, known, f"known are {', '.join(known)}; delete it")
-            remedy = did_you_mean(meant, lacking, among_all, 0.5)
+            missing_columns = [column for column in required if column not in header]
+            lowercase = name.lower()
+            fallback = did_you_mean(lowercase, known, f"known are {', '.join(known)}; delete it")
+            remedy = did_you_mean(lowercase, missing_columns, fallback, 0.5)
             raise wrong(path, 1, f"unknown column {quoted(name)}", remedy)
     if missing := [name for name in required if name not in header]:
         raise wrong(path, 1, f"column {missing[0]} is missing", f"the columns {', '.join(required)} are needed")
 
 
-def _uneven(path: Path, line: int, found: int, header: Sequence[str]) -> CaseError:
-    if found < len(header):
-        problem = f"{found} of {len(header)} fields, {header[found]} is missing"
+def _uneven(path: Path, line: int, count: int, header: Sequence[str]) -> CaseError:
+    if count < len(header):
+        problem = f"{count} of {len(header)} fields, {header[count]} is missing"
         return wrong(path, line, problem, "the file seems to be cut short; fetch it again, or delete the line")
-    return wrong(path, line, f"{found} fields for {len(header)} columns", "quote fields that contain commas")
+    return wrong(path, line, f"{count} fields for {len(header)} columns", "quote fields that contain commas")

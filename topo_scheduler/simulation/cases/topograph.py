@@ -1,4 +1,4 @@
-"""Models of fabrics as NVIDIA topograph has them for tests: a tree of switches, and blocks of nodes below its leaves.
+"""Read test models of NVIDIA topograph: a tree of switches, and blocks of nodes below its leaves.
 
 ::
 
@@ -8,9 +8,9 @@
     blocks:
       - {switch: leaf-1, nodes: ["node[1101-1118]"], annotations: {accelerator.topology.test/domain: nvl-1}}
 
-Nodes carry the labels that topograph would write: ``fabric.topograph.run/tier-0`` for the leaf and so on outward,
-``accelerator.topograph.run/domain`` and ``/sub-domain`` for what blocks say of accelerators, and the labels of all
-switches above them. Names are in lower case, as names of nodes are.
+Nodes get the labels that topograph would write: ``fabric.topograph.run/tier-0`` for the leaf and so on outward,
+``accelerator.topograph.run/domain`` and ``/sub-domain`` for the annotations of blocks, and the labels of all switches
+above the node. Names are converted to lower case, as names of nodes must be.
 """
 
 import re
@@ -35,12 +35,12 @@ _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
 
 def is_topograph(obj: Mapping[str, Any]) -> bool:
-    """Whether a document is such a model."""
+    """Whether a document is a topograph model."""
     return "blocks" in obj and "kind" not in obj
 
 
 def read_topograph(document: Document, host: Host) -> ClusterCase:
-    """Return the nodes of a model, in its order.
+    """Return the nodes of a model, in the order of the file.
 
     Raises:
         CaseError: the model can't be used.
@@ -52,19 +52,19 @@ def read_topograph(document: Document, host: Host) -> ClusterCase:
     switches = _switches(path, model.get("switches") or {})
     nodes = {}
     for number, block in enumerate(_list(path, "blocks", model.get("blocks"))):
-        about = f"blocks[{number}]"
+        field = f"blocks[{number}]"
         if not isinstance(block, Mapping):
-            raise _wrong(path, f"{about} is no mapping", "write switch and nodes")
-        place, labels = _above(path, about, _text(path, f"{about}.switch", block.get("switch")), switches)
+            raise _wrong(path, f"{field} is no mapping", "write switch and nodes")
+        place, labels = _above(path, field, _text(path, f"{field}.switch", block.get("switch")), switches)
         labels |= {f"{TIER}{tier}": name for tier, name in enumerate(reversed(place))}
-        for key, value in _texts(path, f"{about}.annotations", block.get("annotations")).items():
+        for key, value in _texts(path, f"{field}.annotations", block.get("annotations")).items():
             labels[ACCELERATOR + key.rpartition("/")[2]] = value
-        for name in _nodes(path, about, block.get("nodes")):
+        for name in _nodes(path, field, block.get("nodes")):
             if name in nodes:
-                raise _wrong(path, f"{about}: node {name} is in a block before it", "name each node once")
+                raise _wrong(path, f"{field}: node {name} is in a block before it", "name each node once")
             nodes[name] = make_node(name, (), host, labels)
             if len(nodes) > MOST_NODES:
-                raise _wrong(path, f"{about}: more than {MOST_NODES} nodes", "check the ranges in brackets")
+                raise _wrong(path, f"{field}: more than {MOST_NODES} nodes", "check the ranges in brackets")
     return ClusterCase(path.stem, tuple(nodes.values()))
 
 
@@ -74,79 +74,79 @@ Switches = tuple[dict[str, str], dict[str, dict[str, str]]]
 """The parent of each switch, and the labels of each."""
 
 
-def _switches(path: Path, told: object) -> Switches:
+def _switches(path: Path, switch_map: object) -> Switches:
     parents: dict[str, str] = {}
     labels: dict[str, dict[str, str]] = {}
-    if not isinstance(told, Mapping):
+    if not isinstance(switch_map, Mapping):
         raise _wrong(path, "switches is no mapping", "write the name of each switch and those below it")
-    for name, switch in told.items():
-        about = f"switches.{name}"
+    for name, switch in switch_map.items():
+        field = f"switches.{name}"
         if not isinstance(switch, Mapping):
-            raise _wrong(path, f"{about} is no mapping", "write switches, the list of those below it")
-        labels[str(name)] = _texts(path, f"{about}.labels", switch.get("labels"))
-        for below in _list(path, f"{about}.switches", switch.get("switches")):
-            if str(below) in parents:
-                problem = f"{about}.switches: {below} is below {parents[str(below)]} and below {name}"
+            raise _wrong(path, f"{field} is no mapping", "write switches, the list of those below it")
+        labels[str(name)] = _texts(path, f"{field}.labels", switch.get("labels"))
+        for child in _list(path, f"{field}.switches", switch.get("switches")):
+            if str(child) in parents:
+                problem = f"{field}.switches: {child} is below {parents[str(child)]} and below {name}"
                 raise _wrong(path, problem, "the switches must be a tree; keep one")
-            parents[str(below)] = str(name)
+            parents[str(child)] = str(name)
     return parents, labels
 
 
-def _above(path: Path, about: str, switch: str, switches: Switches) -> tuple[list[str], dict[str, str]]:
-    """Return the switches from the outermost to this one, and their labels; those nearer hold."""
+def _above(path: Path, field: str, switch: str, switches: Switches) -> tuple[list[str], dict[str, str]]:
+    """Return the switches from the outermost to this one, and their merged labels; nearer switches take precedence."""
     parents, labels = switches
     if switch not in parents and switch not in labels:
-        raise _wrong(path, f"{about}.switch: {switch} is not among the switches", "add it, or correct the name")
+        raise _wrong(path, f"{field}.switch: {switch} is not among the switches", "add it, or correct the name")
     place = [switch]
     while place[0] in parents:
         place.insert(0, parents[place[0]])
         if len(place) > MOST_TIERS:
-            problem = f"{about}.switch: {switch} has more than {MOST_TIERS - 1} switches above it, or is above itself"
+            problem = f"{field}.switch: {switch} has more than {MOST_TIERS - 1} switches above it, or is above itself"
             raise _wrong(path, problem, f"describe at most {MOST_TIERS} tiers, as a tree")
-    told: dict[str, str] = {}
+    merged_labels: dict[str, str] = {}
     for name in place:
-        told |= labels.get(name, {})
-    return place, told
+        merged_labels |= labels.get(name, {})
+    return place, merged_labels
 
 
 # ---------------------------------------------------------------- nodes
 
 
-def _nodes(path: Path, about: str, told: object) -> Iterator[str]:
-    listed = _list(path, f"{about}.nodes", told)
-    if not listed:
-        raise _wrong(path, f"{about} has no nodes", 'write a list of names and ranges, such as "node[1101-1118]"')
-    for text in listed:
+def _nodes(path: Path, field: str, node_list: object) -> Iterator[str]:
+    ranges = _list(path, f"{field}.nodes", node_list)
+    if not ranges:
+        raise _wrong(path, f"{field} has no nodes", 'write a list of names and ranges, such as "node[1101-1118]"')
+    for text in ranges:
         try:
-            found = expand(str(text))
+            names = expand(str(text))
         except ValueError as error:
-            raise _wrong(path, f"{about}.nodes: {error}", "write names and ranges such as node[01-08,11]") from error
-        yield from found
+            raise _wrong(path, f"{field}.nodes: {error}", "write names and ranges such as node[01-08,11]") from error
+        yield from names
 
 
 def expand(text: str) -> list[str]:
-    """Return the names that a range in brackets means: ``srv11[01-03]`` is srv1101, srv1102 and srv1103.
+    """Return the names that a range in brackets expands to: ``srv11[01-03]`` is srv1101, srv1102 and srv1103.
 
     Raises:
-        ValueError: it can't be read, goes backward, means too many, or names that no node can have.
+        ValueError: the range is malformed, descending or too large, or a name is no valid node name.
     """
     parts = _BRACKETS.split(text)
     choices = [[part] if number % 2 == 0 else _choices(text, part) for number, part in enumerate(parts)]
     count = 1
-    for one in choices:
-        count *= len(one)
+    for alternatives in choices:
+        count *= len(alternatives)
     if count > MOST_NODES:
         raise ValueError(f"{quoted(text)} means more than {MOST_NODES} nodes")
-    found = ["".join(one).lower() for one in product(*choices)]
-    for name in found:
+    names = ["".join(combination).lower() for combination in product(*choices)]
+    for name in names:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", name):
             raise ValueError(f"{quoted(name)} can't be the name of a node")
-    return found
+    return names
 
 
-def _choices(text: str, inside: str) -> list[str]:
-    found: list[str] = []
-    for part in inside.split(","):
+def _choices(text: str, ranges: str) -> list[str]:
+    numbers: list[str] = []
+    for part in ranges.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
             raise ValueError(f"{quoted(text)} is not a range")
@@ -155,52 +155,52 @@ def _choices(text: str, inside: str) -> list[str]:
             raise ValueError(f"{quoted(text)} goes backward")
         if int(last) - int(first) >= MOST_NODES:
             raise ValueError(f"{quoted(text)} means more than {MOST_NODES} nodes")
-        found += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
-    return found
+        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    return numbers
 
 
 # ---------------------------------------------------------------- fields
 
 
-def _list(path: Path, about: str, value: object) -> list[Any]:
+def _list(path: Path, field: str, value: object) -> list[Any]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise _wrong(path, f"{about} is no list", "write it as one")
+        raise _wrong(path, f"{field} is no list", "write it as one")
     return value
 
 
-def _text(path: Path, about: str, value: object) -> str:
+def _text(path: Path, field: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise _wrong(path, f"{about} is missing", "name the switch that the nodes hang at")
+        raise _wrong(path, f"{field} is missing", "name the switch that the nodes hang at")
     return value
 
 
-def _texts(path: Path, about: str, value: object) -> dict[str, str]:
+def _texts(path: Path, field: str, value: object) -> dict[str, str]:
     if value is None:
         return {}
-    if not isinstance(value, Mapping) or not all(isinstance(one, str) for one in (*value, *value.values())):
-        raise _wrong(path, f"{about} is no mapping of strings", "put values into quotes")
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in (*value, *value.values())):
+        raise _wrong(path, f"{field} is no mapping of strings", "put values into quotes")
     return dict(value)
 
 
-# ---------------------------------------------------------------- where it is
+# ---------------------------------------------------------------- lines of errors
 
 
 def _wrong(path: Path, problem: str, remedy: str) -> CaseError:
-    """Return the error for a part of the model, with which the problem begins: ``blocks[0].nodes: ...``."""
+    """Return the error for a field of the model. The problem begins with the field: ``blocks[0].nodes: ...``."""
     return wrong(path, _line_of(composed(path), problem), problem, remedy)
 
 
-def _line_of(node: yaml.Node | None, told: str, line: int = 1) -> int:
-    """Return the line of the innermost part that a text begins with; lines were not kept when the model was read."""
+def _line_of(node: yaml.Node | None, field_path: str, line: int = 1) -> int:
+    """Return the line of the innermost field that a text begins with. The parsed model has no line numbers."""
     if isinstance(node, yaml.MappingNode):
-        told = told.removeprefix(".")
-        for key, value in sorted(node.value, key=lambda one: -len(str(one[0].value))):
-            rest = told.removeprefix(str(key.value))
-            if rest != told and rest[:1] in ("", ".", "[", ":", " "):
-                return _line_of(value, rest, key.start_mark.line + 1)
-    if isinstance(node, yaml.SequenceNode) and (match := re.match(r"\[(\d+)\]", told)):
+        field_path = field_path.removeprefix(".")
+        for key, value in sorted(node.value, key=lambda entry: -len(str(entry[0].value))):
+            remaining = field_path.removeprefix(str(key.value))
+            if remaining != field_path and remaining[:1] in ("", ".", "[", ":", " "):
+                return _line_of(value, remaining, key.start_mark.line + 1)
+    if isinstance(node, yaml.SequenceNode) and (match := re.match(r"\[(\d+)\]", field_path)):
         item = node.value[int(match[1])]
-        return _line_of(item, told[match.end() :], item.start_mark.line + 1)
+        return _line_of(item, field_path[match.end() :], item.start_mark.line + 1)
     return line

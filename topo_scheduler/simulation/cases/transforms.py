@@ -1,4 +1,4 @@
-"""What can be done to a workload: as functions from one to another, none of which changes what it was given."""
+"""Transformations of a workload. Each function returns a new workload and leaves its argument unchanged."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -23,22 +23,24 @@ _MILLI: Final = 1000
 
 
 def offered_load(workload: WorkloadCase, cluster: ClusterCase) -> float:
-    """Return the GPU-seconds that a workload asks for, by those the cluster has from the first arrival to the last.
+    """Return the requested GPU-seconds of a workload, divided by those that the cluster offers in its span.
 
     Raises:
-        CaseError: a workload runs for ever, or nothing arrives later than the first.
+        CaseError: a workload never ends, or all workloads arrive at the same time.
     """
-    asked = 0.0
-    for one in workload.arrivals:
-        if one.seconds is None:
-            raise CaseError(f"{one.source or one.name}: {one.name} runs for ever, so there is no load; say how long")
-        asked += arrival_milli(one) * one.seconds
+    requested = 0.0
+    for arrival in workload.arrivals:
+        if arrival.seconds is None:
+            raise CaseError(
+                f"{arrival.source or arrival.name}: {arrival.name} runs for ever, so there is no load; say how long"
+            )
+        requested += arrival_milli(arrival) * arrival.seconds
     span = _span(workload)
     capacity = capacity_milli(cluster.nodes)
     if not span or not capacity:
-        what = "everything arrives at once" if capacity else "the cluster has no GPUs"
-        raise CaseError(f"{workload.name}: {what}, so there is no load; leave load out")
-    return asked / (capacity * span)
+        reason = "everything arrives at once" if capacity else "the cluster has no GPUs"
+        raise CaseError(f"{workload.name}: {reason}, so there is no load; leave load out")
+    return requested / (capacity * span)
 
 
 def _span(workload: WorkloadCase) -> float:
@@ -47,138 +49,146 @@ def _span(workload: WorkloadCase) -> float:
 
 
 def with_load(workload: WorkloadCase, cluster: ClusterCase, load: float) -> WorkloadCase:
-    """Return the workload with arrivals closer together, or farther apart, until it offers so much load.
+    """Return the workload with all arrival times scaled so that its offered load is ``load``.
 
     Raises:
-        CaseError: as `offered_load`, or it asks for no GPUs.
+        CaseError: as `offered_load`, or the workload requests no GPUs.
     """
     pace = offered_load(workload, cluster) / load
     if not pace:
         raise CaseError(f"{workload.name}: it asks for no GPUs, so there is no load; leave load out")
-    return replace(workload, arrivals=tuple(replace(one, at=round(one.at * pace, 3)) for one in workload.arrivals))
+    return replace(
+        workload, arrivals=tuple(replace(arrival, at=round(arrival.at * pace, 3)) for arrival in workload.arrivals)
+    )
 
 
 def first(workload: WorkloadCase, count: int) -> WorkloadCase:
-    """Return the workloads that arrive first, so many of them."""
+    """Return the workload cut to its first ``count`` arrivals."""
     return replace(workload, arrivals=workload.arrivals[:count])
 
 
 def at_most(workload: WorkloadCase, gpus: int) -> WorkloadCase:
-    """Return the workload without what asks for more GPUs."""
-    kept = tuple(one for one in workload.arrivals if arrival_milli(one) <= gpus * WHOLE)
+    """Return the workload without arrivals that request more than ``gpus`` GPUs."""
+    kept = tuple(arrival for arrival in workload.arrivals if arrival_milli(arrival) <= gpus * WHOLE)
     if workload.arrivals and not kept:
         raise CaseError(f"{workload.name}: everything asks for more than {gpus} GPUs; raise at-most")
     return replace(workload, arrivals=kept)
 
 
 def repeated(workload: WorkloadCase, times: int) -> WorkloadCase:
-    """Return the workload so many times, one after the other: the next begins a mean gap behind the last arrival."""
+    """Return the workload repeated ``times`` times. Each starts a mean gap after the last arrival before it."""
     arrivals, span = workload.arrivals, _span(workload)
     period = span + span / max(1, len(arrivals) - 1)
-    found = [*arrivals]
+    copies = [*arrivals]
     for round_ in range(1, times):
-        found += [again(one, f"run-{round_ + 1}", at=round(one.at + round_ * period, 3)) for one in arrivals]
-    return replace(workload, arrivals=tuple(found))
+        copies += [
+            again(arrival, f"run-{round_ + 1}", at=round(arrival.at + round_ * period, 3)) for arrival in arrivals
+        ]
+    return replace(workload, arrivals=tuple(copies))
 
 
 def fill(
     workload: WorkloadCase, capacity: int, ratio: float, seed: int, asked_for: Sequence[int] | None = None
 ) -> WorkloadCase:
-    """Return the workload as an order in which a cluster is filled until so much is asked; nobody leaves.
+    """Shuffle and resample the workload until the requested GPUs reach ``ratio`` of the capacity; jobs never finish.
 
-    This is what the tools of FGD's authors do (``TunePodsByNodeTotalResource``): sort by name, shuffle, then append
-    again what is drawn at random, with its name changed, until the next would ask for more than the share. They add
-    whole pods and compare with what the pod asks of *one* GPU, so the last may reach beyond; where the shuffled list
-    already asks for more, what is drawn is taken away. One arrives each second.
+    The tools of FGD's authors do the same (``TunePodsByNodeTotalResource``). They sort by name and shuffle. Then they
+    append random copies under new names until the next copy would exceed the target. They compare the target with
+    the pod's request of *one* GPU, so the last pod may exceed it. If the shuffled list already requests more than the
+    target, random workloads are removed instead. One workload arrives each second.
 
     Args:
-        workload: whose times don't matter.
-        capacity: thousandths of GPUs that the cluster has.
-        ratio: of the GPUs asked for to those there are.
-        seed: of the random numbers.
-        asked_for: thousandths of GPUs that each workload asks for; counted by requests and annotations by default.
+        workload: the source of the arrivals; its times are ignored.
+        capacity: GPUs of the cluster, in thousandths.
+        ratio: requested GPUs divided by the capacity.
+        seed: seed of the random numbers.
+        asked_for: GPUs that each workload requests, in thousandths; by default from requests and annotations.
 
     Raises:
-        CaseError: nothing asks for a GPU, or the cluster has none.
+        CaseError: no workload requests a GPU, or the cluster has none.
     """
-    draw = random.Random(seed)
-    by_name = sorted(workload.arrivals, key=lambda one: one.name)
-    counted = asked_for if asked_for is not None else [arrival_milli(one) for one in workload.arrivals]
-    asked = {one.name: milli for one, milli in zip(workload.arrivals, counted, strict=True)}
+    rng = random.Random(seed)
+    by_name = sorted(workload.arrivals, key=lambda arrival: arrival.name)
+    requested_milli = asked_for if asked_for is not None else [arrival_milli(arrival) for arrival in workload.arrivals]
+    milli_by_name = {arrival.name: milli for arrival, milli in zip(workload.arrivals, requested_milli, strict=True)}
     target = ratio * capacity
-    total = sum(asked.values())
+    total = sum(milli_by_name.values())
     if not total or not target:
-        what = "nothing asks for a GPU" if target else "the cluster has no GPUs"
-        raise CaseError(f"{workload.name}: {what}, so it can't be filled; leave fill out")
+        reason = "nothing asks for a GPU" if target else "the cluster has no GPUs"
+        raise CaseError(f"{workload.name}: {reason}, so it can't be filled; leave fill out")
     order = list(by_name)
-    draw.shuffle(order)
+    rng.shuffle(order)
     if total > target:
         while total > target:
-            total -= asked[order.pop(draw.randrange(len(order))).name]
+            total -= milli_by_name[order.pop(rng.randrange(len(order))).name]
     elif total < target:
-        order += _drawn(by_name, asked, target - total, draw)
-    return replace(workload, arrivals=tuple(replace(one, at=float(at), seconds=None) for at, one in enumerate(order)))
+        order += _drawn(by_name, milli_by_name, target - total, rng)
+    return replace(
+        workload, arrivals=tuple(replace(arrival, at=float(at), seconds=None) for at, arrival in enumerate(order))
+    )
 
 
-def _drawn(arrivals: Sequence[Arrival], asked: Mapping[str, int], room: float, draw: random.Random) -> list[Arrival]:
-    """Return copies of what is drawn, until the next has no room: of a pod alone, one of its GPUs."""
-    found: list[Arrival] = []
+def _drawn(
+    arrivals: Sequence[Arrival], milli_by_name: Mapping[str, int], room: float, rng: random.Random
+) -> list[Arrival]:
+    """Return random copies of arrivals until the next exceeds ``room``; a single pod is compared by one of its GPUs."""
+    copies: list[Arrival] = []
     while True:
-        one = arrivals[draw.randrange(len(arrivals))]
-        milli = asked[one.name]
-        if (min(milli, WHOLE) if len(one.pods) == 1 else milli) > room:
-            return found
+        arrival = arrivals[rng.randrange(len(arrivals))]
+        milli = milli_by_name[arrival.name]
+        if (min(milli, WHOLE) if len(arrival.pods) == 1 else milli) > room:
+            return copies
         room -= milli
-        found.append(again(one, f"tuned-{len(found)}"))
+        copies.append(again(arrival, f"tuned-{len(copies)}"))
 
 
 # ---------------------------------------------------------------- copies
 
 
-def again(one: Arrival, mark: str, *, at: float | None = None) -> Arrival:
-    """Return a workload once more under other names, with a mark behind them.
+def again(arrival: Arrival, suffix: str, *, at: float | None = None) -> Arrival:
+    """Return a copy of a workload with a suffix appended to all names and uids.
 
     Args:
-        one: which.
-        mark: what makes its names differ from all others.
-        at: when it arrives, the same moment by default.
+        arrival: the workload to copy.
+        suffix: makes the names of the copy unique.
+        at: arrival time of the copy, in seconds; that of the original by default.
     """
     owners: dict[str, Job | PartialObject] = {}
-    for uid, owner in one.owners.items():
-        marked = structs.replace(owner, metadata=_marked(owner, mark, one.owners))
-        owners[f"{uid}-{mark}"] = marked
-    pods = tuple(_pod_again(pod, mark, one.owners) for pod in one.pods)
+    for uid, owner in arrival.owners.items():
+        copy = structs.replace(owner, metadata=_marked(owner, suffix, arrival.owners))
+        owners[f"{uid}-{suffix}"] = copy
+    pods = tuple(_pod_again(pod, suffix, arrival.owners) for pod in arrival.pods)
     groups = tuple(
-        replace(group, key=replace(group.key, name=f"{group.key.name}-{mark}"), uid=f"{group.uid}-{mark}")
-        for group in one.groups
+        replace(group, key=replace(group.key, name=f"{group.key.name}-{suffix}"), uid=f"{group.uid}-{suffix}")
+        for group in arrival.groups
     )
     if groups:
         for pod in pods:
-            _rename_group(pod, {group.key.name: f"{group.key.name}-{mark}" for group in one.groups})
-    moment = one.at if at is None else at
-    return replace(one, name=f"{one.name}-{mark}", at=moment, pods=pods, owners=owners, groups=groups)
+            _rename_group(pod, {group.key.name: f"{group.key.name}-{suffix}" for group in arrival.groups})
+    arrives_at = arrival.at if at is None else at
+    return replace(arrival, name=f"{arrival.name}-{suffix}", at=arrives_at, pods=pods, owners=owners, groups=groups)
 
 
-def _marked(obj: Pod | Job | PartialObject, mark: str, owners: Mapping[str, object]) -> ObjectMeta:
+def _marked(obj: Pod | Job | PartialObject, suffix: str, owners: Mapping[str, object]) -> ObjectMeta:
     metadata = obj.metadata
     return structs.replace(
         metadata,
-        name=f"{metadata.name}-{mark}",
-        uid=f"{metadata.uid}-{mark}",
+        name=f"{metadata.name}-{suffix}",
+        uid=f"{metadata.uid}-{suffix}",
         annotations={
-            key: f"{value}-{mark}" if key == GANG_NAME else value for key, value in metadata.annotations.items()
+            key: f"{value}-{suffix}" if key == GANG_NAME else value for key, value in metadata.annotations.items()
         },
         owner_references=[
-            structs.replace(ref, name=f"{ref.name}-{mark}", uid=f"{ref.uid}-{mark}") if ref.uid in owners else ref
+            structs.replace(ref, name=f"{ref.name}-{suffix}", uid=f"{ref.uid}-{suffix}") if ref.uid in owners else ref
             for ref in metadata.owner_references
         ],
     )
 
 
-def _pod_again(pod: Pod, mark: str, owners: Mapping[str, object]) -> Pod:
+def _pod_again(pod: Pod, suffix: str, owners: Mapping[str, object]) -> Pod:
     return structs.replace(
         pod,
-        metadata=_marked(pod, mark, owners),
+        metadata=_marked(pod, suffix, owners),
         spec=structs.replace(pod.spec),
         status=structs.replace(pod.status),
     )
@@ -196,41 +206,43 @@ def _rename_group(pod: Pod, names: Mapping[str, str]) -> None:
 
 
 def larger(workload: WorkloadCase, cluster: ClusterCase | None, factor: int) -> WorkloadCase:
-    """Return the workload with so many times the GPUs in every job: pods as large as nodes can hold, then more of them.
+    """Return the workload with the GPUs of every job multiplied by ``factor``.
 
-    What asks for no whole GPU stays as it is.
+    Pods grow up to the size of a node first, then their number grows. A job that requests no whole GPU is unchanged.
 
     Raises:
-        CaseError: a workload has pods that are not alike, so that it is not known which to make more of.
+        CaseError: the pods of a workload differ, so it is unclear which of them to multiply.
     """
     node_gpus = max((node_milli(node) // WHOLE for node in cluster.nodes), default=0) if cluster else 0
-    return replace(workload, arrivals=tuple(_larger(one, factor, max(1, node_gpus or 8)) for one in workload.arrivals))
+    return replace(
+        workload, arrivals=tuple(_larger(arrival, factor, max(1, node_gpus or 8)) for arrival in workload.arrivals)
+    )
 
 
-def _larger(one: Arrival, factor: int, node_gpus: int) -> Arrival:
-    each = pod_milli(one.pods[0]) // WHOLE
-    if not each:
-        return one
-    if any(pod_milli(pod) != each * WHOLE for pod in one.pods) or one.groups:
+def _larger(arrival: Arrival, factor: int, node_gpus: int) -> Arrival:
+    gpus_per_pod = pod_milli(arrival.pods[0]) // WHOLE
+    if not gpus_per_pod:
+        return arrival
+    if any(pod_milli(pod) != gpus_per_pod * WHOLE for pod in arrival.pods) or arrival.groups:
         raise CaseError(
-            f"{one.source or one.name}: the pods of {one.name} are not alike, or are a PodGroup, so that they can't be"
-            " multiplied; leave gangs out, or the workload"
+            f"{arrival.source or arrival.name}: the pods of {arrival.name} are not alike, or are a PodGroup, so that"
+            " they can't be multiplied; leave gangs out, or the workload"
         )
-    members, gpus = shape(each * len(one.pods) * factor, node_gpus)
-    model = _sized(one.pods[0], each, gpus)
+    members, gpus = shape(gpus_per_pod * len(arrival.pods) * factor, node_gpus)
+    model = _sized(arrival.pods[0], gpus_per_pod, gpus)
     if members == 1:
-        return replace(one, pods=(model,), owners={})
-    base = one.pods[0].metadata.controller
-    name = base.name if base is not None else one.pods[0].metadata.name
-    told = {key: value for owner in one.owners.values() for key, value in owner.metadata.annotations.items()}
-    told = {key: value for key, value in told.items() if key not in (GPU_COUNT, GANG_SIZE)}
-    job, reference = make_job(name, members, told, model.metadata.namespace)
+        return replace(arrival, pods=(model,), owners={})
+    base = arrival.pods[0].metadata.controller
+    name = base.name if base is not None else arrival.pods[0].metadata.name
+    annotations = {key: value for owner in arrival.owners.values() for key, value in owner.metadata.annotations.items()}
+    annotations = {key: value for key, value in annotations.items() if key not in (GPU_COUNT, GANG_SIZE)}
+    job, reference = make_job(name, members, annotations, model.metadata.namespace)
     pods = tuple(_member(model, name, index, reference) for index in range(members))
-    return replace(one, pods=pods, owners={job.metadata.uid: job})
+    return replace(arrival, pods=pods, owners={job.metadata.uid: job})
 
 
 def _sized(pod: Pod, before: int, gpus: int) -> Pod:
-    """Return a pod with so many GPUs, and as much more of everything else."""
+    """Return a pod with ``gpus`` GPUs; its other requests are scaled by the same factor."""
     annotations = {
         key: value for key, value in pod.metadata.annotations.items() if key not in (GPU_COUNT, GANG_SIZE, GANG_NAME)
     }
@@ -239,11 +251,11 @@ def _sized(pod: Pod, before: int, gpus: int) -> Pod:
     for container in pod.spec.containers:
         resources = container.resources
         scaled = {
-            part: {
+            section: {
                 key: str(gpus) if key in GPU_RESOURCES else _scaled(key, value, gpus, before)
-                for key, value in getattr(resources, part).items()
+                for key, value in getattr(resources, section).items()
             }
-            for part in ("requests", "limits")
+            for section in ("requests", "limits")
         }
         containers.append(structs.replace(container, resources=structs.replace(resources, **scaled)))
     spec = structs.replace(pod.spec, containers=containers)
@@ -271,16 +283,16 @@ def _member(model: Pod, name: str, index: int, reference: OwnerReference) -> Pod
 
 
 def merged(name: str, workloads: Sequence[WorkloadCase]) -> WorkloadCase:
-    """Return several workloads as one, in order of arrival.
+    """Return several workloads merged into one, in order of arrival.
 
     Raises:
-        CaseError: two have a workload of one name.
+        CaseError: two of them contain an arrival of the same name.
     """
-    found: dict[str, Arrival] = {}
+    arrivals: dict[str, Arrival] = {}
     for workload in workloads:
-        for one in workload.arrivals:
-            if one.name in found:
-                told = f"{one.name} is also in {found[one.name].source or 'another workload'}"
-                raise CaseError(f"{one.source or workload.name}: {told}; rename one")
-            found[one.name] = one
-    return WorkloadCase(name, tuple(sorted(found.values(), key=lambda one: one.at)))
+        for arrival in workload.arrivals:
+            if arrival.name in arrivals:
+                problem = f"{arrival.name} is also in {arrivals[arrival.name].source or 'another workload'}"
+                raise CaseError(f"{arrival.source or workload.name}: {problem}; rename one")
+            arrivals[arrival.name] = arrival
+    return WorkloadCase(name, tuple(sorted(arrivals.values(), key=lambda arrival: arrival.at)))

@@ -1,8 +1,8 @@
-"""What if: a cluster with another leaf, or without one, and a workload with one more job.
+"""Apply what-if changes: add a leaf to a cluster, drain a domain, or add jobs to a workload.
 
 ``add-leaf:4x8`` adds a leaf of 4 nodes with 8 GPUs each, below the spine with the fewest leaves;
-``add-leaf:4x8@spine-2`` below that one. ``drain:spine-1/leaf-3`` cordons the nodes of a domain, and what runs there
-goes. Any path adds what its manifests hold to the workload.
+``add-leaf:4x8@spine-2`` adds it below spine-2. ``drain:spine-1/leaf-3`` cordons the nodes of a domain and removes their
+pods. A path adds the workloads of its manifests.
 """
 
 import re
@@ -28,24 +28,24 @@ _LEVELS: Final = ("fabric", "core", "spine", "leaf")
 
 
 def changes_of(text: str) -> tuple[str, ...]:
-    """Return the changes of a list with commas.
+    """Return the changes of a comma-separated list.
 
     Raises:
-        CaseError: it has an empty part.
+        CaseError: a change is empty.
     """
     if Path(text).suffix in SUFFIXES and Path(text).is_file():
-        return (text,)  # a comma may be part of its name
-    found = tuple(part.strip() for part in text.split(","))
-    if not all(found):
+        return (text,)  # the file name may contain a comma
+    changes = tuple(part.strip() for part in text.split(","))
+    if not all(changes):
         raise CaseError(f"--what-if: {quoted(text)} has an empty change; write such as add-leaf:4x8,drain:leaf-3")
-    return found
+    return changes
 
 
 def what_if(change: str, cluster: ClusterCase, workload: WorkloadCase) -> tuple[ClusterCase, WorkloadCase]:
     """Return cluster and workload as they would be after a change.
 
     Raises:
-        CaseError: it is none, or names what is not there.
+        CaseError: the change is invalid, or the domain or file that it names does not exist.
     """
     if match := _ADD.fullmatch(change):
         return add_leaf(cluster, int(match[1]), int(match[2]), match[3] or ""), workload
@@ -53,7 +53,7 @@ def what_if(change: str, cluster: ClusterCase, workload: WorkloadCase) -> tuple[
         return drain(cluster, change.removeprefix("drain:")), workload
     path = Path(change)
     if path.suffix in SUFFIXES or path.exists():
-        from topo_scheduler.simulation.cases.manifests import read_manifests  # takes long, and is rarely needed
+        from topo_scheduler.simulation.cases.manifests import read_manifests  # slow to import, and rarely needed
 
         documents = read_folder(path) if path.is_dir() else read_documents(path)
         added = read_manifests(path.stem, documents, cluster.priority_classes)
@@ -69,7 +69,7 @@ def what_if(change: str, cluster: ClusterCase, workload: WorkloadCase) -> tuple[
 
 
 def place_of(node: Node) -> tuple[tuple[str, str], ...]:
-    """Return the label and the value of each level of a node's place in the network, the outermost first."""
+    """Return the label key and value of each network level of a node, the outermost first."""
     labels = node.metadata.labels
     for family in network_families(FabricSettings().families):
         if family.applies(labels):
@@ -83,101 +83,105 @@ def _path(node: Node) -> tuple[str, ...]:
 
 
 def add_leaf(cluster: ClusterCase, nodes: int, gpus: int, parent: str = "") -> ClusterCase:
-    """Return the cluster with one more leaf, of nodes like those there are but for their GPUs.
+    """Return the cluster with an additional leaf. Its nodes copy an existing node except for the GPU count.
 
     Args:
-        cluster: which.
-        nodes: how many the leaf has.
-        gpus: of each.
-        parent: the domain that it hangs below, by its path or its end; that with the fewest leaves by default.
+        cluster: the cluster to extend.
+        nodes: number of nodes of the leaf.
+        gpus: GPUs per node.
+        parent: path of the parent domain, or the end of the path; by default the domain with the fewest leaves.
 
     Raises:
-        CaseError: no node tells its place, or there is no such domain, or more than one.
+        CaseError: no node has topology labels, or ``parent`` matches no domain or several.
     """
     placed = [node for node in cluster.nodes if place_of(node)]
     if not nodes or not gpus or not placed:
-        what = (
+        problem = (
             "a leaf needs nodes with GPUs; write such as add-leaf:4x8"
             if placed
             else "no node tells its place in the network by labels; see how nodes are labelled"
         )
-        raise CaseError(f"add-leaf:{nodes}x{gpus}: {what}")
-    below = _parent(f"add-leaf:{nodes}x{gpus}", placed, parent)
-    model = next(node for node in placed if _path(node)[:-1] == below)
+        raise CaseError(f"add-leaf:{nodes}x{gpus}: {problem}")
+    parent_path = _parent(f"add-leaf:{nodes}x{gpus}", placed, parent)
+    model = next(node for node in placed if _path(node)[:-1] == parent_path)
     leaf = _unused("leaf-added", {value for node in placed for value in _path(node)})
     key = place_of(model)[-1][0]
     taken = {node.metadata.name for node in cluster.nodes}
-    found = []
+    added = []
     for number in range(1, nodes + 1):
         name = _unused(f"{leaf}-node-{number}", taken)
-        found.append(_like(model, name, {key: leaf, HOSTNAME: name}, gpus))
-    return replace(cluster, nodes=(*cluster.nodes, *found))
+        added.append(_like(model, name, {key: leaf, HOSTNAME: name}, gpus))
+    return replace(cluster, nodes=(*cluster.nodes, *added))
 
 
-def _parent(change: str, nodes: Sequence[Node], told: str) -> tuple[str, ...]:
+def _parent(change: str, nodes: Sequence[Node], domain: str) -> tuple[str, ...]:
     leaves: dict[tuple[str, ...], set[str]] = {}
     for node in nodes:
         path = _path(node)
         leaves.setdefault(path[:-1], set()).add(path[-1])
-    if not told:
+    if not domain:
         return min(leaves, key=lambda path: (len(leaves[path]), path))
-    wanted = tuple(told.strip("/").split("/"))
-    matching = [path for path in leaves if path[len(path) - len(wanted) :] == wanted]
+    wanted_path = tuple(domain.strip("/").split("/"))
+    matching = [path for path in leaves if path[len(path) - len(wanted_path) :] == wanted_path]
     if len(matching) != 1:
-        there = names(["/".join(path) for path in sorted(matching or leaves)])
-        raise CaseError(f"{change}@{told}: {len(matching)} domains are called so; there are {there}")
+        candidates = names(["/".join(path) for path in sorted(matching or leaves)])
+        raise CaseError(f"{change}@{domain}: {len(matching)} domains are called so; there are {candidates}")
     return matching[0]
 
 
 def _unused(name: str, taken: set[str]) -> str:
-    number, found = 1, name
-    while found in taken:
+    number, candidate = 1, name
+    while candidate in taken:
         number += 1
-        found = f"{name}-{number}"
-    return found
+        candidate = f"{name}-{number}"
+    return candidate
 
 
 def _like(model: Node, name: str, labels: dict[str, str], gpus: int) -> Node:
-    resource = next((one for one in GPU_RESOURCES if model.status.allocatable.get(one)), GPU_RESOURCES[0])
-    has = {**model.status.allocatable, resource: str(gpus)}
-    told = {**model.metadata.labels, **labels}
-    metadata = ObjectMeta(name=name, uid=f"node/{name}", resource_version="1", labels=told)
+    resource = next(
+        (resource for resource in GPU_RESOURCES if model.status.allocatable.get(resource)), GPU_RESOURCES[0]
+    )
+    allocatable = {**model.status.allocatable, resource: str(gpus)}
+    node_labels = {**model.metadata.labels, **labels}
+    metadata = ObjectMeta(name=name, uid=f"node/{name}", resource_version="1", labels=node_labels)
     return structs.replace(
         model,
         metadata=metadata,
         spec=structs.replace(model.spec, unschedulable=False),
-        status=structs.replace(model.status, allocatable=has, capacity=dict(has)),
+        status=structs.replace(model.status, allocatable=allocatable, capacity=dict(allocatable)),
     )
 
 
 def drain(cluster: ClusterCase, domain: str) -> ClusterCase:
-    """Return the cluster with the nodes of a domain cordoned and empty.
+    """Return the cluster with the nodes of a domain cordoned and their pods removed.
 
     Args:
-        cluster: which.
+        cluster: the cluster to change.
         domain: the path of a domain or the end of it, ``spine-1/leaf-3``, or the name of a node.
 
     Raises:
-        CaseError: there is none, or more than one.
+        CaseError: ``domain`` matches no domain and no node, or several.
     """
-    wanted = tuple(domain.strip("/").split("/"))
+    wanted_path = tuple(domain.strip("/").split("/"))
     paths = {node.metadata.name: (*_path(node), node.metadata.name) for node in cluster.nodes}
-    inside: dict[tuple[str, ...], list[str]] = {}
+    nodes_by_domain: dict[tuple[str, ...], list[str]] = {}
     for name, path in paths.items():
         for depth in range(1, len(path) + 1):
-            if path[max(0, depth - len(wanted)) : depth] == wanted:
-                inside.setdefault(path[:depth], []).append(name)
-    if len(inside) != 1:
+            if path[max(0, depth - len(wanted_path)) : depth] == wanted_path:
+                nodes_by_domain.setdefault(path[:depth], []).append(name)
+    if len(nodes_by_domain) != 1:
         known = sorted({"/".join(path[:-1]) for path in paths.values() if path[:-1]})
-        there = names(["/".join(path) for path in sorted(inside)] or known or sorted(paths))
-        count = "no domain is" if not inside else f"{len(inside)} domains are"
-        raise CaseError(f"drain:{domain}: {count} called so; write the whole path of one of {there}")
-    ((_, drained),) = inside.items()
-    gone = set(drained)
+        candidates = names(["/".join(path) for path in sorted(nodes_by_domain)] or known or sorted(paths))
+        count = "no domain is" if not nodes_by_domain else f"{len(nodes_by_domain)} domains are"
+        raise CaseError(f"drain:{domain}: {count} called so; write the whole path of one of {candidates}")
+    ((_, drained),) = nodes_by_domain.items()
+    drained_nodes = set(drained)
     nodes = tuple(
         structs.replace(node, spec=structs.replace(node.spec, unschedulable=True))
-        if node.metadata.name in gone
+        if node.metadata.name in drained_nodes
         else node
         for node in cluster.nodes
     )
-    return replace(cluster, nodes=nodes, pods=tuple(pod for pod in cluster.pods if pod.spec.node_name not in gone))
+    return replace(
+        cluster, nodes=nodes, pods=tuple(pod for pod in cluster.pods if pod.spec.node_name not in drained_nodes)
+    )
