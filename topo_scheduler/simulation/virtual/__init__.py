@@ -1,1 +1,1 @@
-"""A workload on a cluster in virtual time: the scheduling core of the daemon, and a clock that jumps."""
+"""Run a workload on a cluster in virtual time, with the scheduling core of the daemon and an event-driven clock."""

@@ -1,4 +1,4 @@
-"""What happened in a run: every pod's time on its node, and every workload's wait."""
+"""The history of a run: when each pod ran on its node, and how long each workload waited."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -7,14 +7,15 @@ from typing import Final
 from topo_scheduler.state.fabric import Path
 
 BEFORE: Final = -1
-"""In place of the index of a job: a pod that ran before the first arrival."""
+"""Job index of pods that ran before the first arrival."""
 
 
 @dataclass(slots=True)
 class Stay:
-    """A pod on a node. ``job`` and ``node`` are indexes; ``milli`` thousandths of GPUs; ``devices`` where told apart.
+    """A pod on a node. ``job`` and ``node`` are indexes; ``milli`` is in thousandths of GPUs.
 
-    ``start`` and ``end`` in seconds; infinite while it runs.
+    ``devices`` are GPU indexes, empty if the scheduler did not choose them. ``start`` and ``end`` are in seconds;
+    ``end`` is infinite while the pod runs.
     """
 
     job: int
@@ -28,11 +29,11 @@ class Stay:
 
 @dataclass(slots=True)
 class WorkloadOutcome:
-    """What became of a workload.
+    """The outcome of a workload.
 
-    ``arrived`` and ``started`` (all of its pods ran) and ``ended`` in seconds, infinite where that never came.
-    ``milli`` thousandths of GPUs of all its pods; -1 as long as the scheduler has not made sense of them.
-    ``restarts`` how often a pod of it was evicted after it had started. ``reason`` why it had no place, as told last.
+    ``arrived``, ``started`` (all of its pods ran) and ``ended`` are in seconds, infinite if that never happened.
+    ``milli`` is the sum over its pods in thousandths of GPUs. ``restarts`` counts the evictions of its pods after it
+    had started. ``reason`` is the last reported reason why it could not be placed.
     """
 
     name: str
@@ -47,11 +48,10 @@ class WorkloadOutcome:
 
 @dataclass(slots=True)
 class RunHistory:
-    """A whole run. ``nodes`` names, ``paths`` of the leaf of each, ``capacity`` thousandths of GPUs of each.
+    """A whole run. ``nodes`` are names; ``paths`` and ``capacity`` (thousandths of GPUs) are per node.
 
-    ``cordoned`` indexes of nodes that take no new pods.
-    ``busy`` seconds of the machine's clock that decisions took, ``decisions`` how many there were. ``end`` of the run
-    in virtual seconds. ``order`` whether times are numbers of arrivals: nobody leaves, and no time passes.
+    ``cordoned`` are indexes of nodes that accept no new pods. ``decisions`` took ``busy`` seconds of wall-clock time.
+    ``end`` of the run is in virtual seconds. ``order`` means a fill: times are arrival numbers, and no workload ends.
     """
 
     nodes: tuple[str, ...]

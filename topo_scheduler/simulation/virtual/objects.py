@@ -1,4 +1,4 @@
-"""Pods and their owners as an API server would tell of them in the course of a simulation."""
+"""Pods and their owners as an API server would return them in the course of a simulation."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,20 +13,20 @@ from topo_scheduler.scheduling.instructions import Bind
 from topo_scheduler.scheduling.intake.understand import Lineage
 
 EPOCH: Final = 1_700_000_000
-"""When simulations begin, in seconds since 1970: any moment will do, as long as it is always the same."""
+"""Start of every simulation, in seconds since 1970; an arbitrary constant."""
 _LAST: Final = 253_402_300_799
-"""The last second of the year 9999: when queues of long jobs last longer, moments are no longer told apart."""
+"""The last second of the year 9999, the end of Kubernetes timestamps; later times are shown as this one."""
 _DEPTH: Final = 8
 
 
 @lru_cache(maxsize=64)
 def timestamp(seconds: float) -> str:
-    """Return a Kubernetes timestamp of so many seconds after the start."""
+    """Return the Kubernetes timestamp of a time in seconds after the start."""
     return micro_time(min(EPOCH + seconds, _LAST))
 
 
-def arriving(pod: Pod, scheduler: str, at: float, annotations: Mapping[str, str], uid: str) -> Pod:
-    """Return a pod as it appears: nobody has placed it, and it is ours to place."""
+def pending_pod(pod: Pod, scheduler: str, at: float, annotations: Mapping[str, str], uid: str) -> Pod:
+    """Return a pod as it is created: pending, with the simulated scheduler as its scheduler."""
     meta = replace(
         pod.metadata,
         uid=uid,
@@ -37,26 +37,26 @@ def arriving(pod: Pod, scheduler: str, at: float, annotations: Mapping[str, str]
     return Pod(metadata=meta, spec=replace(pod.spec, scheduler_name=scheduler, node_name=""), status=PodStatus())
 
 
-def bound(pod: Pod, bind: Bind, at: float) -> Pod:
-    """Return a pod as it is once its Binding was written and its node runs it."""
+def bound_pod(pod: Pod, bind: Bind, at: float) -> Pod:
+    """Return a pod after its bind, running on its node."""
     meta = replace(pod.metadata, annotations={**pod.metadata.annotations, **bind.annotations})
     status = PodStatus(phase="Running", start_time=timestamp(at))
     return Pod(metadata=meta, spec=replace(pod.spec, node_name=bind.node), status=status)
 
 
-def ended(pod: Pod) -> Pod:
-    """Return a pod that ran, as it is once it has succeeded."""
+def succeeded_pod(pod: Pod) -> Pod:
+    """Return a running pod after it has succeeded."""
     return Pod(metadata=pod.metadata, spec=pod.spec, status=replace(pod.status, phase="Succeeded"))
 
 
-def going(pod: Pod, at: float) -> Pod:
-    """Return a pod that ran, as it is once it was evicted."""
+def terminating_pod(pod: Pod, at: float) -> Pod:
+    """Return a running pod after its eviction: it is terminating."""
     return Pod(metadata=replace(pod.metadata, deletion_timestamp=timestamp(at)), spec=pod.spec, status=pod.status)
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerLink:
-    """One object of the chain above a pod."""
+    """One owner in the chain of controllers of a pod."""
 
     kind: str
     namespace: str
@@ -67,37 +67,37 @@ class OwnerLink:
 
 
 Annotations = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""Returns the annotations that a policy understands, of all that an object carries."""
+"""Returns those annotations of an object that a policy understands."""
 
 
 class Owners:
-    """Owners by uid, and the chain above each pod."""
+    """Owners by uid; resolves the chain of controllers of a pod."""
 
     def __init__(self, annotations: Annotations = dict) -> None:
-        """``annotations``: those of owners that the policy understands."""
+        """Create an empty set; ``annotations`` selects those of owners that the policy understands."""
         self._annotations = annotations
         self._owners: dict[str, Job | PartialObject] = {}
 
     def add(self, owners: Mapping[str, Job | PartialObject]) -> None:
-        """Make owners known."""
+        """Add owners."""
         self._owners.update(owners)
 
     def drop(self, uids: Iterable[str]) -> None:
-        """Forget owners of which nobody is left."""
+        """Remove owners that have no pods any more."""
         for uid in uids:
             self._owners.pop(uid, None)
 
     def resolve(self, pod: Pod) -> Lineage:
-        """Return the owners of a pod, nearest first, as far as they are known."""
-        found: list[OwnerLink] = []
+        """Return the known owners of a pod, nearest first."""
+        links: list[OwnerLink] = []
         reference = pod.metadata.controller
-        while reference is not None and len(found) < _DEPTH:
+        while reference is not None and len(links) < _DEPTH:
             owner = self._owners.get(reference.uid)
             if owner is None:
                 break
             meta = owner.metadata
             job = owner if isinstance(owner, Job) else None
-            said = self._annotations(meta.annotations)
-            found.append(OwnerLink(reference.kind, meta.namespace, meta.name, meta.uid, said, job))
+            annotations = self._annotations(meta.annotations)
+            links.append(OwnerLink(reference.kind, meta.namespace, meta.name, meta.uid, annotations, job))
             reference = meta.controller
-        return Lineage(found)
+        return Lineage(links)

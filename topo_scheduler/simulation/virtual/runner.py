@@ -1,8 +1,8 @@
-"""Runs a workload on a cluster in virtual time: events in a heap, decisions by the engine of the daemon.
+"""Run a workload on a cluster in virtual time: an event heap, and the decisions of the daemon's engine.
 
-The engine is fed the objects that an API server would tell of; what it wants done is carried out at once, or after a
-stated latency, and told back by the watch. Time passes from event to event: an arrival, the end of a workload, a bind
-that lands, or a moment at which the engine itself has something to do. Nothing depends on the machine's clock.
+The engine receives the objects that an API server would send. The runner executes its instructions at once, or after a
+configured latency, and sends the resulting objects back like a watch. Time advances from event to event: an arrival,
+the end of a workload, a completed bind, or a timer of the engine. No decision depends on the wall clock.
 """
 
 import heapq
@@ -37,7 +37,14 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.queueing.standing import least_of
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
 from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory, Stay, WorkloadOutcome
-from topo_scheduler.simulation.virtual.objects import Annotations, Owners, arriving, bound, ended, going
+from topo_scheduler.simulation.virtual.objects import (
+    Annotations,
+    Owners,
+    bound_pod,
+    pending_pod,
+    succeeded_pod,
+    terminating_pod,
+)
 from topo_scheduler.state.decision import Verdict
 from topo_scheduler.state.fabric import Fabric
 from topo_scheduler.state.groups import PodGroup, Serving
@@ -45,23 +52,24 @@ from topo_scheduler.state.resources import GPU, GPU_SHARE
 from topo_scheduler.state.workloads import Stage
 
 PATIENCE: Final = 86_400.0
-"""Virtual seconds without any change, after which those who wait then are taken to wait for ever."""
+"""Virtual seconds without any change after which the run ends; pending workloads then count as never started."""
 _STEPS: Final = 10_000
-"""Steps at one moment at most: more means that the engine never comes to rest."""
+"""Largest number of engine steps at one time; more means that the engine does not settle."""
 _EXPLAINED: Final = 200
-"""Workloads of which it is found out at the end why they never ran."""
+"""Largest number of never-started workloads that get a reason at the end of a run."""
 _TIMERS: Final = 1_000
-"""Moments of the engine's own in a row at which nothing is bound, after all else is over."""
+"""Consecutive engine timers without a bind, after the last arrival and end, that end the run."""
 _COMPLAINTS: Final = 100
 _BATCH: Final = 64
-"""Workloads that are told of together in a fill: what a step costs beside its decisions is paid once for all."""
+"""Largest number of workloads that arrive together in a fill, to share the fixed cost of a step."""
 
 
 @dataclass(slots=True)
 class _RunningWorkload:
-    """A workload on its way, or a pod that ran before, of which nothing is told as of a workload.
+    """An active workload, or a pod that ran before the first arrival and has no outcome of its own.
 
-    ``waiting`` pods that are not bound; ``ends`` tells its end from those called off.
+    ``waiting`` are uids of unbound pods. ``ends`` is a generation number: it invalidates a scheduled end after an
+    eviction. ``renewed`` counts recreated pods.
     """
 
     number: int
@@ -75,7 +83,7 @@ class _RunningWorkload:
 
 
 class VirtualRunner:
-    """One engine, one cluster, and what happens to them."""
+    """Runs one engine on one cluster."""
 
     def __init__(
         self,
@@ -89,17 +97,17 @@ class VirtualRunner:
         latency: float = 0.0,
         after_step: Callable[["VirtualRunner"], None] = lambda _: None,
     ) -> None:
-        """Tell an engine of a cluster.
+        """Load a cluster into an engine.
 
         Args:
-            engine: on which nothing has happened yet.
-            owners: from which it learns of owners.
-            cluster: what is there before the first arrival.
-            levels: by which it is told where nodes hang, whatever the engine knows of it.
-            annotations: those of pods that the policy sees.
+            engine: a new engine.
+            owners: the owners that the engine resolves.
+            cluster: the state before the first arrival.
+            levels: topology levels for the history; independent of what the engine knows.
+            annotations: selects the pod annotations that the policy sees.
             group_seen: returns a PodGroup as the policy sees it.
             latency: seconds from a decision until its pods run.
-            after_step: called whenever the engine has come to rest.
+            after_step: called whenever the engine has settled.
         """
         self.engine = engine
         self.now = 0.0
@@ -114,89 +122,89 @@ class VirtualRunner:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._jobs: dict[str, _RunningWorkload] = {}
-        """By uid of the pod."""
+        """Workload by uid of each of its pods."""
         self._order = False
-        self._turn = 0
-        """In a fill the number of the arrival that is tried, or of the first of those tried together."""
-        self._tell_of(cluster)
+        self._batch_start = 0
+        """In a fill: number of the first arrival of the current batch."""
+        self._load_cluster(cluster)
 
-    # ------------------------------------------------------------ the course of time
+    # ------------------------------------------------------------ event loop
 
     def stream(self, arrivals: Sequence[Arrival], progress: Callable[[int], None] = lambda _: None) -> RunHistory:
-        """Let workloads come, run and end at their times, until all have ended or nothing changes any more."""
+        """Run workloads at their arrival times until all have ended or nothing changes any more."""
         pending = list(reversed(arrivals))
         idle, last = 0, 0.0
         self._settle()
         while True:
             due = self.engine.next_due()
-            told = [pending[-1].at] if pending else []
-            told += [self._events[0][0]] if self._events else []
-            if not told and (due is None or idle >= _TIMERS or due - last > PATIENCE):
+            next_events = [pending[-1].at] if pending else []
+            next_events += [self._events[0][0]] if self._events else []
+            if not next_events and (due is None or idle >= _TIMERS or due - last > PATIENCE):
                 break
-            self.now = max(self.now, min(told + ([] if due is None else [due])))
-            before = len(self.history.stays)
+            self.now = max(self.now, min(next_events + ([] if due is None else [due])))
+            stays_before = len(self.history.stays)
             while self._events and self._events[0][0] <= self.now:
                 heapq.heappop(self._events)[2]()
-            fresh = []
+            arriving = []
             while pending and pending[-1].at <= self.now:
-                fresh.append(pending.pop())
-            self._arrive(fresh)
+                arriving.append(pending.pop())
+            self._arrive(arriving)
             self._settle()
-            changed = bool(told and min(told) <= self.now) or len(self.history.stays) != before
+            changed = bool(next_events and min(next_events) <= self.now) or len(self.history.stays) != stays_before
             idle, last = (0, self.now) if changed else (idle + 1, last)
-            if fresh:
-                progress(len(fresh))
+            if arriving:
+                progress(len(arriving))
         self.history.end = last
         return self._finished()
 
     def fill(self, arrivals: Sequence[Arrival], progress: Callable[[int], None] = lambda _: None) -> RunHistory:
-        """Let workloads come one after the other, each tried before the next; nobody leaves, and no time passes."""
+        """Place workloads in order, each before the next one; no workload ends, and no time passes."""
         self._order = self.history.order = True
         self._settle()
-        for some in _alike(arrivals, {job.arrival.pods[0].spec.priority for job in self._jobs.values()}):
-            self._turn = len(self.history.outcomes)
-            self._arrive(some)
+        for batch in _batches(arrivals, {job.arrival.pods[0].spec.priority for job in self._jobs.values()}):
+            self._batch_start = len(self.history.outcomes)
+            self._arrive(batch)
             self._settle()
-            progress(len(some))
+            progress(len(batch))
         self.history.end = float(len(arrivals))
         return self._finished()
 
     def _finished(self) -> RunHistory:
-        """Note the size of those that never ran whole."""
+        """Set size and reason of workloads that never ran completely, and return the history."""
         for job in self._jobs.values():
-            members = [found[1] for uid in job.pods if (found := self.engine.workloads.of_pod(uid)) is not None]
+            members = [entry[1] for uid in job.pods if (entry := self.engine.workloads.of_pod(uid)) is not None]
             if job.outcome.started == inf:
                 job.outcome.milli = sum(1000 * member.cls.gpus + member.cls.share for member in members)
         if not self._order:
-            never = {job.number: job for job in self._jobs.values() if job.outcome.started == inf}
-            self._give_reasons(list(never.values())[:_EXPLAINED])
+            unstarted = {job.number: job for job in self._jobs.values() if job.outcome.started == inf}
+            self._give_reasons(list(unstarted.values())[:_EXPLAINED])
         return self.history
 
     def _give_reasons(self, jobs: Iterable[_RunningWorkload]) -> None:
-        """Find out why workloads have no place: while time passes no attempt counts nodes by reason, to be quick."""
+        """Set the reason why workloads can't be placed. During the run, attempts skip this analysis to save time."""
         attempts, world = self.engine.attempts, self.engine.world
         attempts.drop_caches()
         attempts.explains = True
         for job in jobs:
-            found = self.engine.workloads.of_pod(next(iter(job.waiting), ""))
-            pending = found[0].at(Stage.PENDING) if found is not None else []
-            if found is None or not pending or found[0].problem:
+            entry = self.engine.workloads.of_pod(next(iter(job.waiting), ""))
+            pending = entry[0].at(Stage.PENDING) if entry is not None else []
+            if entry is None or not pending or entry[0].problem:
                 continue
-            members = pending[: least_of(found[0])]
-            decision = attempts.decide(found[0], members, (), world.layout, world.improvements, self.now)
+            members = pending[: least_of(entry[0])]
+            decision = attempts.decide(entry[0], members, (), world.layout, world.improvements, self.now)
             if decision.verdict is Verdict.UNSCHEDULABLE:
                 job.outcome.reason = decision.message
 
-    def _moment(self, job: _RunningWorkload) -> float:
-        """Return the time as it is told: in a fill the number of the arrival that is tried."""
-        return float(max(job.number, self._turn)) if self._order else self.now
+    def _history_time(self, job: _RunningWorkload) -> float:
+        """Return the time for the history; in a fill the number of the current arrival."""
+        return float(max(job.number, self._batch_start)) if self._order else self.now
 
-    def _at(self, at: float, what: Callable[[], None]) -> None:
-        heapq.heappush(self._events, (at, next(self._numbers), what))
+    def _at(self, at: float, action: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (at, next(self._numbers), action))
 
-    # ------------------------------------------------------------ facts
+    # ------------------------------------------------------------ input of the engine
 
-    def _tell_of(self, cluster: ClusterCase) -> None:
+    def _load_cluster(self, cluster: ClusterCase) -> None:
         engine = self.engine
         self._owners.add(cluster.owners)
         engine.namespaces_applied(cluster.namespaces)
@@ -207,28 +215,28 @@ class VirtualRunner:
             sink.applied(cluster.storage.get(sink.resource.plural, ()))
             sink.synced()
         engine.nodes_applied(cluster.nodes, self.now)
-        self._tell_groups(cluster.groups)
+        self._apply_groups(cluster.groups)
         running = [pod for pod in cluster.pods if pod.spec.node_name]
         engine.pods_applied(running, self.now)
         for pod in running:
             entry = engine.world.ledger.get(pod.metadata.uid)
             if entry is not None and pod.spec.node_name in self._node_of:
-                held = dict(entry.amounts)
-                milli = 1000 * held.get(GPU, 0) + held.get(GPU_SHARE, 0)
+                amounts = dict(entry.amounts)
+                milli = 1000 * amounts.get(GPU, 0) + amounts.get(GPU_SHARE, 0)
                 node = self._node_of[pod.spec.node_name]
                 stay = Stay(BEFORE, pod.metadata.name, node, milli, entry.devices, 0.0)
                 self.history.stays.append(stay)
                 self._jobs[pod.metadata.uid] = _ran_before(pod, stay)
-        waiting = [pod for pod in cluster.pods if not pod.spec.node_name and not pod.finished]
-        ours = [pod for pod in waiting if pod.spec.scheduler_name == self._scheduler]
+        pending = [pod for pod in cluster.pods if not pod.spec.node_name and not pod.finished]
+        ours = [pod for pod in pending if pod.spec.scheduler_name == self._scheduler]
         self._arrive([Arrival(pod.key, 0.0, None, (pod,)) for pod in ours])
 
-    def _tell_groups(self, groups: Iterable[PodGroup]) -> None:
-        told = [self._group_seen(group) for group in groups]
-        for api in sorted({group.key.api for group in told}):
+    def _apply_groups(self, groups: Iterable[PodGroup]) -> None:
+        visible_groups = [self._group_seen(group) for group in groups]
+        for api in sorted({group.key.api for group in visible_groups}):
             self.engine.groups_served(api, Serving.LISTED, self.now, self.now)
-        if told:
-            self.engine.groups_applied(told, self.now)
+        if visible_groups:
+            self.engine.groups_applied(visible_groups, self.now)
 
     def _arrive(self, arrivals: Iterable[Arrival]) -> None:
         pods: list[Pod] = []
@@ -238,34 +246,34 @@ class VirtualRunner:
             self.history.outcomes.append(outcome)
             outcome.arrived = float(number) if self._order else arrival.at
             self._owners.add(arrival.owners)
-            self._tell_groups(arrival.groups)
+            self._apply_groups(arrival.groups)
             job = _RunningWorkload(number, arrival, outcome)
-            # Of those that come at one moment the first of the source goes first.
-            when = self.now + number % 1_000_000 / 1e6
-            for at, pod in enumerate(arrival.pods):
-                told = self._annotations(pod.metadata.annotations)
-                uid = pod.metadata.uid or f"pod-{number}-{at}"
-                self._appear(job, arriving(pod, self._scheduler, when, told, uid), pods)
+            # Workloads with equal arrival times keep the order of the source.
+            created = self.now + number % 1_000_000 / 1e6
+            for index, pod in enumerate(arrival.pods):
+                annotations = self._annotations(pod.metadata.annotations)
+                uid = pod.metadata.uid or f"pod-{number}-{index}"
+                self._add_pod(job, pending_pod(pod, self._scheduler, created, annotations, uid), pods)
         if pods:
             self.engine.pods_applied(pods, self.now)
 
-    def _appear(self, job: _RunningWorkload, pod: Pod, into: list[Pod]) -> None:
+    def _add_pod(self, job: _RunningWorkload, pod: Pod, created_pods: list[Pod]) -> None:
         uid = pod.metadata.uid
         job.pods[uid] = pod
         job.waiting.add(uid)
         self._jobs[uid] = job
-        into.append(pod)
+        created_pods.append(pod)
 
-    # ------------------------------------------------------------ what the engine wants done
+    # ------------------------------------------------------------ instructions of the engine
 
     def _settle(self) -> None:
-        """Let the engine do all it has to do now, and carry it out."""
+        """Step the engine and execute its instructions until it has no work at the current time."""
         engine = self.engine
         for _ in range(_STEPS):
             began = time.perf_counter()
-            said = engine.step(self.now, _no_clock)
+            instructions = engine.step(self.now, _no_clock)
             self.history.busy += time.perf_counter() - began
-            binds = self._carry_out(said)
+            binds = self._carry_out(instructions)
             if binds and self._latency:
                 self._at(self.now + self._latency, partial(self._bound, binds))
             elif binds:
@@ -276,68 +284,68 @@ class VirtualRunner:
             raise RuntimeError("the engine never comes to rest; please report this with the cluster and the workload")
         self.after_step(self)
 
-    def _carry_out(self, said: Iterable[Instruction]) -> list[Bind]:
+    def _carry_out(self, instructions: Iterable[Instruction]) -> list[Bind]:
         engine, binds = self.engine, list[Bind]()
-        for one in said:
-            if isinstance(one, Bind):
-                binds.append(one)
-            elif isinstance(one, RecordDecision):
+        for instruction in instructions:
+            if isinstance(instruction, Bind):
+                binds.append(instruction)
+            elif isinstance(instruction, RecordDecision):
                 self.history.decisions += 1
-            elif isinstance(one, EmitEvent) and one.reason is Reason.FAILED_SCHEDULING:
-                if (job := self._jobs.get(one.pod.uid)) is not None:
-                    job.outcome.reason = one.message
-            elif isinstance(one, DryRunBind):
-                engine.rehearsed(one.bind.pod.uid, BindOutcome.BOUND, "", self.now)
-            elif isinstance(one, Preempt):
-                engine.eviction_finished(one.pod.uid, EvictionOutcome.GOING, "", self.now)
-                self._evict(one.pod.uid)
-            elif isinstance(one, Evict):
-                self._evict(one.pod.uid)
-            elif isinstance(one, PrepareVolumes):
-                engine.volumes_written(one.pod.uid, (), "volumes are not made in simulations")
-            elif isinstance(one, LogWarning) and len(self.history.complaints) < _COMPLAINTS:
-                self.history.complaints.append(one.message)
+            elif isinstance(instruction, EmitEvent) and instruction.reason is Reason.FAILED_SCHEDULING:
+                if (job := self._jobs.get(instruction.pod.uid)) is not None:
+                    job.outcome.reason = instruction.message
+            elif isinstance(instruction, DryRunBind):
+                engine.rehearsed(instruction.bind.pod.uid, BindOutcome.BOUND, "", self.now)
+            elif isinstance(instruction, Preempt):
+                engine.eviction_finished(instruction.pod.uid, EvictionOutcome.GOING, "", self.now)
+                self._evict(instruction.pod.uid)
+            elif isinstance(instruction, Evict):
+                self._evict(instruction.pod.uid)
+            elif isinstance(instruction, PrepareVolumes):
+                engine.volumes_written(instruction.pod.uid, (), "volumes are not made in simulations")
+            elif isinstance(instruction, LogWarning) and len(self.history.complaints) < _COMPLAINTS:
+                self.history.complaints.append(instruction.message)
         return binds
 
     def _bound(self, binds: Sequence[Bind]) -> None:
-        """The watch tells that pods were bound, and run."""
+        """Bind pods that may still be bound, and send them back as running."""
         running = []
         for bind in binds:
             uid = bind.pod.uid
             job = self._jobs.get(uid)
             if job is None or uid not in job.waiting:
                 continue
-            if why := self.engine.may_bind(uid):
-                self.engine.bind_finished(uid, BindOutcome.WITHDRAWN, why, self.now)
+            if refusal := self.engine.may_bind(uid):
+                self.engine.bind_finished(uid, BindOutcome.WITHDRAWN, refusal, self.now)
                 continue
-            pod = job.pods[uid] = bound(job.pods[uid], bind, self.now)
+            pod = job.pods[uid] = bound_pod(job.pods[uid], bind, self.now)
             running.append(pod)
-            self._began(job, uid, bind)
+            self._record_start(job, uid, bind)
         self.engine.pods_applied(running, self.now)
 
-    def _began(self, job: _RunningWorkload, uid: str, bind: Bind) -> None:
-        found = self.engine.workloads.of_pod(uid)
-        cls = found[1].cls if found is not None else None
+    def _record_start(self, job: _RunningWorkload, uid: str, bind: Bind) -> None:
+        entry = self.engine.workloads.of_pod(uid)
+        cls = entry[1].cls if entry is not None else None
         milli = 1000 * cls.gpus + cls.share if cls is not None else 0
         devices = written_indexes(bind.annotations, GPU_INDEX)
-        stay = Stay(job.number, bind.pod.name, self._node_of[bind.node], milli, devices, self._moment(job))
+        stay = Stay(job.number, bind.pod.name, self._node_of[bind.node], milli, devices, self._history_time(job))
         self.history.stays.append(stay)
         job.stays[uid] = stay
         job.waiting.discard(uid)
         if not job.waiting:
             job.outcome.started = min(job.outcome.started, stay.start)
-            job.outcome.milli = sum(one.milli for one in job.stays.values())
+            job.outcome.milli = sum(stay.milli for stay in job.stays.values())
             if job.arrival.seconds is not None and not self._order:
                 self._at(self.now + job.arrival.seconds, partial(self._end, job, job.ends))
 
     def _end(self, job: _RunningWorkload, ends: int) -> None:
-        """A workload has run to its end."""
+        """End a workload, unless an eviction has invalidated this end."""
         if ends != job.ends:
             return
         job.outcome.ended = self.now
         for stay in job.stays.values():
             stay.end = self.now
-        self.engine.pods_applied([ended(pod) for pod in job.pods.values()], self.now)
+        self.engine.pods_applied([succeeded_pod(pod) for pod in job.pods.values()], self.now)
         for uid in job.pods:
             self.engine.pod_deleted(uid, self.now)
             del self._jobs[uid]
@@ -346,27 +354,30 @@ class VirtualRunner:
             self.engine.group_deleted(group.key, group.uid, self.now)
 
     def _evict(self, uid: str) -> None:
-        """A pod gives way: its controller makes another, and its workload begins anew once all run again."""
+        """Evict a pod. Its controller recreates it, and its workload starts over once all pods run again."""
         job = self._jobs.pop(uid, None)
         if job is None:
             return
         self.history.evictions += 1
         pod = job.pods.pop(uid)
-        self.engine.pods_applied([going(pod, self.now)], self.now)
+        self.engine.pods_applied([terminating_pod(pod, self.now)], self.now)
         self.engine.pod_deleted(uid, self.now)
         stay = job.stays.pop(uid, None)
         if stay is not None:
-            stay.end = self._moment(job)
+            stay.end = self._history_time(job)
         if not job.waiting:
             job.outcome.restarts += 1
         job.ends += 1
         job.renewed += 1
-        source = next(one for one in job.arrival.pods if one.metadata.name == pod.metadata.name)
-        told = self._annotations(source.metadata.annotations)
-        told = {name: value for name, value in told.items() if name not in WRITTEN}  # of one that ran before
-        fresh: list[Pod] = []
-        self._appear(job, arriving(source, self._scheduler, self.now, told, f"{uid}~{job.renewed}"), fresh)
-        self.engine.pods_applied(fresh, self.now)
+        source = next(candidate for candidate in job.arrival.pods if candidate.metadata.name == pod.metadata.name)
+        annotations = self._annotations(source.metadata.annotations)
+        # A pod that ran before carries annotations that the scheduler wrote.
+        annotations = {name: value for name, value in annotations.items() if name not in WRITTEN}
+        created_pods: list[Pod] = []
+        self._add_pod(
+            job, pending_pod(source, self._scheduler, self.now, annotations, f"{uid}~{job.renewed}"), created_pods
+        )
+        self.engine.pods_applied(created_pods, self.now)
 
 
 def _ran_before(pod: Pod, stay: Stay) -> _RunningWorkload:
@@ -374,28 +385,28 @@ def _ran_before(pod: Pod, stay: Stay) -> _RunningWorkload:
     return _RunningWorkload(BEFORE, arrival, WorkloadOutcome(arrival.name, 1, 0.0), {uid: pod}, stays={uid: stay})
 
 
-def _alike(arrivals: Sequence[Arrival], running: Collection[int]) -> Iterator[list[Arrival]]:
-    """Yield workloads that may be told of together: of equal priority and namespace they are tried in their order.
+def _batches(arrivals: Sequence[Arrival], running: Collection[int]) -> Iterator[list[Arrival]]:
+    """Yield batches of arrivals of equal priority and namespace; the engine attempts these in their order.
 
-    Each comes alone where somebody may have to give way, so that it is known to whom. ``running``: priorities of pods
-    that are there before.
+    If preemption is possible, each batch has one arrival, so that evictions belong to it. ``running`` are the
+    priorities of pods that ran before.
     """
-    found: list[Arrival] = []
-    before: object = None
-    most = _BATCH if len({pod.spec.priority for one in arrivals for pod in one.pods} | {*running}) <= 1 else 1
+    batch: list[Arrival] = []
+    batch_key: object = None
+    limit = _BATCH if len({pod.spec.priority for arrival in arrivals for pod in arrival.pods} | {*running}) <= 1 else 1
     for arrival in arrivals:
         key = {(pod.spec.priority, pod.metadata.namespace) for pod in arrival.pods}
-        if found and (key != before or len(found) == most):
-            yield found
-            found = []
-        found.append(arrival)
-        before = key
-    if found:
-        yield found
+        if batch and (key != batch_key or len(batch) == limit):
+            yield batch
+            batch = []
+        batch.append(arrival)
+        batch_key = key
+    if batch:
+        yield batch
 
 
 def _no_clock() -> float:
-    """What decisions cost is measured around steps: nothing in one may depend on it."""
+    """Return 0: the runner measures the time of steps from outside, and decisions must not depend on it."""
     return 0.0
 
 
