@@ -1,7 +1,7 @@
-"""Sets of units that may make room when they end, the cheapest first, for gangs whose pods differ or come in segments.
+"""Sets of units whose end may make room for a gang, the cheapest first. For gangs in segments or of several classes.
 
-What pods hold of resources rules out most sets. It rules out none that would do: whether members of different classes
-fit beside each other, and what other pods keep away, is left to the planner.
+The resources that pods hold rule out most sets, and never a sufficient one. The planner decides the rest: whether
+members of different classes fit together, and which nodes other pods exclude.
 """
 
 import heapq
@@ -27,16 +27,16 @@ from topo_scheduler.state.resources import GPU
 Cost = tuple[int, ...]
 """Compared part by part."""
 ROWS_AT_ONCE: Final = 50
-"""Nodes that are looked at between two pauses."""
+"""Nodes that one part of the work covers, between two pauses."""
 OFFER_OPERATIONS: Final = 30
-"""What it takes to see what room on one node costs."""
+"""Operations charged to work out what room on one node costs."""
 
 
 def sets_by_cost(costs: Sequence[Cost]) -> Iterator[tuple[Cost, tuple[int, ...]]]:
-    """Yield each set of some items that is not empty, as their indices, and what it costs: the cheapest first.
+    """Yield the cost and the item indices of each non-empty set of items, the cheapest first.
 
     Args:
-        costs: of each item, ascending, and none below zero.
+        costs: cost of each item, in ascending order, none below zero.
     """
     heap: list[tuple[Cost, tuple[int, ...]]] = [(costs[0], (0,))] if costs else []
     while heap:
@@ -45,19 +45,28 @@ def sets_by_cost(costs: Sequence[Cost]) -> Iterator[tuple[Cost, tuple[int, ...]]
         last = chosen[-1]
         if last + 1 < len(costs):
             following = costs[last + 1]
-            more = tuple(a + b for a, b in zip(cost, following, strict=True))
-            other = tuple(a - b for a, b in zip(more, costs[last], strict=True))
-            heapq.heappush(heap, (more, (*chosen, last + 1)))
-            heapq.heappush(heap, (other, (*chosen[:-1], last + 1)))
+            extended = tuple(a + b for a, b in zip(cost, following, strict=True))
+            replaced = tuple(a - b for a, b in zip(extended, costs[last], strict=True))
+            heapq.heappush(heap, (extended, (*chosen, last + 1)))
+            heapq.heappush(heap, (replaced, (*chosen[:-1], last + 1)))
 
 
 class GangRegion:
-    """A region of which the whole gang would need room, and the units that hold some of it, the cheapest first."""
+    """A region in which the whole gang would need room, and the units that hold resources there, the cheapest first."""
 
     def __init__(
         self, boards: Sequence[Board], segment: int, region: Region, running: Running, *, elsewhere: bool, lack: int
     ) -> None:
-        """``elsewhere``: whether pods matter too on nodes that the gang may not use. ``lack`` GPUs it lacks there."""
+        """Collect the units of a region.
+
+        Args:
+            boards: one of each class of the gang.
+            segment: members of a segment, or 1.
+            region: where the whole gang would go.
+            running: all pods that could end.
+            elsewhere: whether pods on nodes that the gang may not use matter too.
+            lack: GPUs that the gang lacks in the region.
+        """
         leaf = np.repeat(np.arange(len(region.offsets) - 1), np.diff(region.offsets))
         self._leaf_of = dict(zip(region.rows.tolist(), leaf.tolist(), strict=True))
         self._running = running
@@ -69,7 +78,7 @@ class GangRegion:
         self.units = sorted(units, key=lambda unit: (running.units[unit].cost, unit))
         self._lack = lack
         self.bound: Cost = (1, max(0, lack))
-        """What no set that makes room can cost less than, each part for itself."""
+        """Lower bound of the cost of every set that makes room, each part by itself."""
 
     @property
     def possible(self) -> bool:
@@ -78,9 +87,9 @@ class GangRegion:
 
     def work_out_bound(self) -> Iterator[None]:
         """Set the bound, in parts."""
-        for one in self._classes:
-            found = yield from one.bound(self._leaf_of)
-            self.bound = tuple(max(a, b) for a, b in zip(self.bound, found, strict=True))
+        for members in self._classes:
+            bound = yield from members.bound(self._leaf_of)
+            self.bound = tuple(max(a, b) for a, b in zip(self.bound, bound, strict=True))
         numbers = [number for unit in self.units for number in self._running.units[unit].numbers]
         gpus = np.sort(self._running.held[numbers, GPU])
         pods = int((gpus[::-1].cumsum() < self._lack).sum()) + 1
@@ -88,26 +97,26 @@ class GangRegion:
         self.bound = pods, max(self.bound[1], int(gpus[:pods].sum()))
 
     def cost(self, units: Sequence[int]) -> Cost:
-        """Return what it costs when units end: pods, then GPUs."""
+        """Return the cost of ending the units: pods, then GPUs."""
         costs = [self._running.units[unit].cost for unit in units]
         return sum(pods for pods, _ in costs), sum(gpus for _, gpus in costs)
 
     def sets(self) -> Iterator[tuple[Cost, tuple[int, ...]]]:
         """Yield each set of units and its cost, the cheapest first."""
         for cost, chosen in sets_by_cost([self._running.units[unit].cost for unit in self.units]):
-            yield cost, tuple(self.units[at] for at in chosen)
+            yield cost, tuple(self.units[index] for index in chosen)
 
     def may_hold(self, units: Sequence[int]) -> bool:
-        """Return whether there may be room for the gang once some units have ended; False is certain."""
+        """Return whether the gang may have room once the units have ended. False is certain, True is not."""
         if self._lack > sum(self._running.units[unit].gpus for unit in units):
             return False
-        pods: dict[int, list[int]] = {}
+        numbers_by_row: dict[int, list[int]] = {}
         for unit in units:
             for number in self._running.units[unit].numbers:
                 row = self._running.pods[number].row
                 if row in self._leaf_of:
-                    pods.setdefault(row, []).append(number)
-        return all(one.may_hold(self._leaf_of, pods) for one in self._classes)
+                    numbers_by_row.setdefault(row, []).append(number)
+        return all(members.may_hold(self._leaf_of, numbers_by_row) for members in self._classes)
 
 
 class _Class:
@@ -120,12 +129,17 @@ class _Class:
         self._leaves = np.bincount(leaf, self._fit[region.rows], len(region.offsets) - 1).astype(np.int64)
         self._most = region.most
 
-    def may_hold(self, leaf_of: Mapping[int, int], pods: Mapping[int, list[int]]) -> bool:
-        """Return whether the members may fit once some pods, by row, have ended."""
+    def may_hold(self, leaf_of: Mapping[int, int], numbers_by_row: Mapping[int, list[int]]) -> bool:
+        """Return whether the members may fit once pods have ended.
+
+        Args:
+            leaf_of: leaf of each row of the region.
+            numbers_by_row: pods that end, by their place in `Running`.
+        """
         board, leaves = self._board, self._leaves.copy()
         if board.by_share:
             return True
-        for row, numbers in pods.items():
+        for row, numbers in numbers_by_row.items():
             if board.usable[row]:
                 free = board.free[row] + board.amounts[numbers].sum(axis=0)
                 leaves[leaf_of[row]] += board.room(free.tolist()) - self._fit[row]
@@ -135,23 +149,23 @@ class _Class:
         return int(held.sum()) >= board.members
 
     def bound(self, rows: Iterable[int]) -> Generator[None, None, Cost]:
-        """Return what making room costs at least: pods, and GPUs. As if parts of pods could end where that is least."""
+        """Return a lower bound of the cost of making room: pods, then GPUs. It assumes that parts of pods could end."""
         board = self._board
         lacking = board.members - int(self._leaves.sum())
         if lacking <= 0 or board.by_share:
             return 0, 0
         offers: list[tuple[int, Fraction, Fraction]] = []
-        for at, row in enumerate(rows):
+        for count, row in enumerate(rows):
             if board.usable[row] and (offer := self._offer(row, lacking)) is not None:
                 offers.append(offer)
-            if at % ROWS_AT_ONCE == 0:
+            if count % ROWS_AT_ONCE == 0:
                 yield
-        return _least_of([(one[0], one[1]) for one in offers], lacking), _least_of(
-            [(one[0], one[2]) for one in offers], lacking
+        return _least_of([(offer[0], offer[1]) for offer in offers], lacking), _least_of(
+            [(offer[0], offer[2]) for offer in offers], lacking
         )
 
     def _offer(self, row: int, lacking: int) -> tuple[int, Fraction, Fraction] | None:
-        """Return for how many members more a row can have room, and what one costs at least there: pods, GPUs."""
+        """Return how many more members a row can have room for, and the least cost per member there: pods, GPUs."""
         board, free, now = self._board, self._board.free[row], int(self._fit[row])
         amounts = board.amounts[board.on(row)]
         gain = min(lacking, board.room((free + amounts.sum(axis=0)).tolist()) - now)
@@ -162,25 +176,25 @@ class _Class:
         lack = np.arange(now + 1, now + gain + 1)[:, None] * board.wanted - free
         pods = ((held[None] < lack[:, None]).sum(axis=1) + 1) * (lack > 0)
         gpus = np.maximum(lack, 0) * (board.gpus > 0)
-        each = range(1, gain + 1)
+        counts = range(1, gain + 1)
         return (
             gain,
-            min(map(Fraction, pods.max(axis=1).tolist(), each)),
-            min(map(Fraction, gpus.max(axis=1).tolist(), each)),
+            min(map(Fraction, pods.max(axis=1).tolist(), counts)),
+            min(map(Fraction, gpus.max(axis=1).tolist(), counts)),
         )
 
 
 def _least_of(offers: Sequence[tuple[int, Fraction]], lacking: int) -> int:
-    """Return what so many members cost at least, of offers of so many at a price each."""
+    """Return the least cost of room for the lacking members, from offers of room and price per member."""
     cost = Fraction(0)
-    for many, price in sorted(offers, key=lambda one: one[1]):
-        taken = min(many, lacking)
+    for room, price in sorted(offers, key=lambda offer: offer[1]):
+        taken = min(room, lacking)
         cost, lacking = cost + taken * price, lacking - taken
     return ceil(cost)
 
 
 def places_for(scene: Scene, rule: SizeRule, running: Running) -> Generator[None, None, list[GangRegion]]:
-    """Return the regions of which one must get room, each with the units that may end there: the cheapest first."""
+    """Return the regions of which one must get room, each with the units that may end there, the cheapest first."""
     planner, ask = scene.what_if.planner, scene.ask
     boards = [
         Board(planner, planner.views.get(cls), replace(ask, groups=((cls, count),)), scene.layout, rule, running)
@@ -203,18 +217,18 @@ def places_for(scene: Scene, rule: SizeRule, running: Running) -> Generator[None
 
 
 def _gpus_lacking(scene: Scene, boards: Sequence[Board], region: Region) -> int:
-    """Return how many GPUs the gang asks for beyond those that are free in a region on nodes it may use."""
+    """Return how many more GPUs the gang requests than are free in a region on the nodes that it may use."""
     if any(board.by_share for board in boards):
         return 0
     nodes = scene.what_if.planner.nodes
     usable = np.logical_or.reduce([board.usable[region.rows] for board in boards])
     free = nodes.allocatable[region.rows, GPU] - nodes.requested[region.rows, GPU]
-    asked = sum(cls.gpus * count for cls, count in scene.ask.groups)
-    return asked - int(np.maximum(free, 0)[usable].sum())
+    requested = sum(cls.gpus * count for cls, count in scene.ask.groups)
+    return requested - int(np.maximum(free, 0)[usable].sum())
 
 
 def _beyond_the_rule(scene: Scene) -> bool:
-    """Whether a gang may go where the regions of its size rule don't tell."""
+    """Whether the gang may go to nodes outside the regions of its size rule."""
     ask = scene.ask
     if ask.running or ask.traffic is not None or ask.woven or ask.demands:
         return True

@@ -1,10 +1,10 @@
-"""Ways out of waiting: single ones, and where none helps, two together.
+"""Remedies for a pending workload: single changes, and combinations of two where no single change helps.
 
-Combinations are looked for only where no single way was found. One change is made that may not help by itself (nodes
-back, a looser level, one demand less, or the size that would fit if everything had ended), and on the state as it is
-then the second is looked for as the single ones are. Each is verified once more from the beginning: all of it is
-carried out on the copy, and the ordinary attempt has to place the workload. How much is tried is bounded, so a
-combination may be missed; what is told is true.
+The search tries combinations only if it found no single remedy. It makes a first change that may not help by itself:
+nodes back, a looser level, one demand less, or the size that would fit if all pods had ended. On the changed state it
+searches for the second change as for a single one. It then verifies each combination from the beginning: it makes both
+changes on the copy of the state, and the ordinary attempt must place the workload. The number of trials is bounded, so
+the search may miss a combination. Every combination that it returns is true.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -31,26 +31,26 @@ from topo_scheduler.scheduling.rules.demands import demands_of
 from topo_scheduler.state.workloads import Member, Workload
 
 MOST_TOLD: Final = 3
-"""Combinations that are told, the cheapest of those found."""
+"""Combinations that are reported, the cheapest of those found."""
 MOST_CHANGES: Final = 12
-"""First changes from which a second is looked for."""
+"""First changes for which the search tries a second."""
 MOST_ASKED: Final = 200
-"""How often the planner was asked for combinations when no other first change is tried."""
+"""Queries to the planner for combinations, after which the search tries no further first change."""
 
 
 def ways_out(scene: Scene, running: Running) -> Iterator[None]:
-    """Look for ways out; what is found and verified is in ``scene.found``, cheapest first.
+    """Search for remedies. The verified ones are in ``scene.remedies``, the cheapest first.
 
     Yields:
-        After each part of the work, so that others get their turn.
+        After each part of the work, so that the caller can do other work.
 
     Raises:
         PluginError: a plugin failed.
     """
     yield from single_ways(scene, running)
-    if not scene.found:
+    if not scene.remedies:
         yield from _combinations(scene, running)
-    scene.found.sort(key=_order)
+    scene.remedies.sort(key=_order)
 
 
 def _order(way: Way) -> tuple[object, ...]:
@@ -58,124 +58,135 @@ def _order(way: Way) -> tuple[object, ...]:
 
 
 def _combinations(scene: Scene, running: Running) -> Iterator[None]:
-    asked, found = scene.what_if.asked, dict[frozenset[Way], Way]()
+    queries_before, combinations = scene.what_if.queries, dict[frozenset[Way], Way]()
     for first in _first_changes(scene)[:MOST_CHANGES]:
-        if scene.what_if.asked - asked > MOST_ASKED:
+        if scene.what_if.queries - queries_before > MOST_ASKED:
             break
         rows = _rows(scene, first)
         with scene.what_if.back(rows) if rows else nullcontext():
-            other = _scene(scene, *_applied(scene, first))
+            changed = _scene(scene, *_applied(scene, first))
             yield
             if first.kind is RemedyKind.RETURN:
-                yield from other_levels(other)
-            yield from fewer_demands(other)
-            yield from fewer_members(other)
-            yield from pods_that_end(other, running)
-        kinds = {tuple(part.kind for part in way.parts) for way in found.values()}
-        for second in other.found:
+                yield from other_levels(changed)
+            yield from fewer_demands(changed)
+            yield from fewer_members(changed)
+            yield from pods_that_end(changed, running)
+        kinds = {tuple(part.kind for part in way.parts) for way in combinations.values()}
+        for second in changed.remedies:
             # The least change of its kind is enough.
             if first.kind is RemedyKind.DROP or (first.kind, second.kind) not in kinds:
-                yield from _keep(scene, running, first, second, found)
+                yield from _keep(scene, running, first, second, combinations)
     smaller = yield from _size_for_all(scene, running)
     if smaller is not None:
-        other = _scene(scene, *_applied(scene, smaller))
-        yield from pods_that_end(other, running)
-        for second in other.found:
-            yield from _keep(scene, running, smaller, second, found)
-    scene.found += sorted(found.values(), key=_order)[:MOST_TOLD]
+        changed = _scene(scene, *_applied(scene, smaller))
+        yield from pods_that_end(changed, running)
+        for second in changed.remedies:
+            yield from _keep(scene, running, smaller, second, combinations)
+    scene.remedies += sorted(combinations.values(), key=_order)[:MOST_TOLD]
 
 
 def _first_changes(scene: Scene) -> list[Way]:
-    """Return what may not help by itself, in order of what it costs."""
+    """Return changes that may not help by themselves, in order of cost."""
     nodes, layout = scene.what_if.planner.nodes, scene.layout
     cordoned = np.flatnonzero(nodes.exists & nodes.unschedulable & nodes.ready).tolist()
     away = np.flatnonzero(nodes.exists & ~nodes.ready).tolist()
-    found: list[Way] = []
+    changes: list[Way] = []
     for rows, value in ((cordoned, "uncordon"), ([*cordoned, *away] if away else [], "repair")):
         if rows:
             names = tuple(sorted(nodes.names[row] for row in rows))
-            found.append(Way(RemedyKind.RETURN, RemedyCost(nodes=len(names)), nodes=names, value=value))
-    before = scene.ask.within or layout.depth
+            changes.append(Way(RemedyKind.RETURN, RemedyCost(nodes=len(names)), nodes=names, value=value))
+    asked_depth = scene.ask.within or layout.depth
     for demand, value, _ in level_offers(scene):
         level = value.partition(",")[0]
-        depth = layout.levels.index(level) + 1 if level in layout.levels else 0 if level == "none" else before - 1
-        cost = RemedyCost(levels=max(1, before - depth), demands=value.count(","))
-        found.append(Way(RemedyKind.RELAX, cost, demand=demand, value=value))
+        depth = layout.levels.index(level) + 1 if level in layout.levels else 0 if level == "none" else asked_depth - 1
+        cost = RemedyCost(levels=max(1, asked_depth - depth), demands=value.count(","))
+        changes.append(Way(RemedyKind.RELAX, cost, demand=demand, value=value))
     demands = demands_of(nodes, scene.workload, scene.members)
-    return [*found, *(Way(RemedyKind.DROP, RemedyCost(demands=1), demand=one.name, value=one.value) for one in demands)]
+    return [
+        *changes,
+        *(
+            Way(RemedyKind.DROP, RemedyCost(demands=1), demand=droppable.name, value=droppable.value)
+            for droppable in demands
+        ),
+    ]
 
 
 def _size_for_all(scene: Scene, running: Running) -> Generator[None, None, Way | None]:
-    """Return the largest size that would fit if everything had ended."""
+    """Return the largest size that would fit if all running pods had ended."""
     pods = [pod for unit in running.units for pod in unit.pods]
     if not scene.workload.gang or not pods:
         return None
-    other = _scene(scene, scene.workload, scene.members)
+    without_pods = _scene(scene, scene.workload, scene.members)
     parts = [pods[at : at + AT_ONCE] for at in range(0, len(pods), AT_ONCE)]
     for part in parts:
         scene.what_if.remove(part)
         yield
-    yield from fewer_members(other)
+    yield from fewer_members(without_pods)
     for part in parts:
         scene.what_if.restore(part)
         yield
-    return next(iter(other.found), None)
+    return next(iter(without_pods.remedies), None)
 
 
 # ---------------------------------------------------------------- verification
 
 
-def _keep(scene: Scene, running: Running, first: Way, second: Way, found: dict[frozenset[Way], Way]) -> Iterator[None]:
-    """Note two changes if they hold together, of nodes that come back no more than are needed."""
+def _keep(
+    scene: Scene, running: Running, first: Way, second: Way, combinations: dict[frozenset[Way], Way]
+) -> Iterator[None]:
+    """Add two changes to the combinations if they help together, with no more nodes back than needed."""
     if first.kind is RemedyKind.RETURN:
         used = yield from _seated(scene, running, (first, second))
-        fewer = tuple(sorted(used & set(first.nodes)))
-        if used and len(fewer) < len(first.nodes):
+        needed_nodes = tuple(sorted(used & set(first.nodes)))
+        if used and len(needed_nodes) < len(first.nodes):
             nodes = scene.what_if.planner.nodes
-            ready = all(nodes.ready[nodes.row_of[name]] for name in fewer)
-            needed = replace(
-                first, nodes=fewer, cost=RemedyCost(nodes=len(fewer)), value="uncordon" if ready else first.value
+            ready = all(nodes.ready[nodes.row_of[name]] for name in needed_nodes)
+            reduced_first = replace(
+                first,
+                nodes=needed_nodes,
+                cost=RemedyCost(nodes=len(needed_nodes)),
+                value="uncordon" if ready else first.value,
             )
-            if fewer and (yield from _seated(scene, running, (needed, second))):
-                first = needed
+            if needed_nodes and (yield from _seated(scene, running, (reduced_first, second))):
+                first = reduced_first
     if second.kind is RemedyKind.RELAX:
         second = replace(second, nodes=(), level="")
     parts = yield from _without_a_demand_too_many(scene, running, (first, second))
     if (yield from _seated(scene, running, parts)):
         way = Way(RemedyKind.COMBINE, parts[0].cost + parts[1].cost, parts=parts)
-        found.setdefault(frozenset(replace(part, cost=RemedyCost(), nodes=()) for part in parts), way)
+        combinations.setdefault(frozenset(replace(part, cost=RemedyCost(), nodes=()) for part in parts), way)
 
 
 def _without_a_demand_too_many(
     scene: Scene, running: Running, parts: tuple[Way, Way]
 ) -> Generator[None, None, tuple[Way, Way]]:
-    """Return the parts, with only the level or only the placement given up where both are and one is enough.
+    """Return the parts, with only the level or only the placement relaxed where both are and one is enough.
 
-    The second change was found with all of the first: with fewer nodes back the size rule may ask for less.
+    The search found the second change with all of the first. With fewer nodes back the size rule may ask for less.
     """
-    for at, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if part.kind is not RemedyKind.RELAX or not part.cost.demands:
             continue
         for demand, value, _ in level_offers(scene):
             if "," in value:
                 continue
-            less = replace(part, demand=demand, value=value, cost=replace(part.cost, demands=0), nodes=(), level="")
-            fewer = (less, parts[1]) if at == 0 else (parts[0], less)
-            if (yield from _seated(scene, running, fewer)):
-                return fewer
+            lesser = replace(part, demand=demand, value=value, cost=replace(part.cost, demands=0), nodes=(), level="")
+            lesser_parts = (lesser, parts[1]) if index == 0 else (parts[0], lesser)
+            if (yield from _seated(scene, running, lesser_parts)):
+                return lesser_parts
     return parts
 
 
 def _seated(scene: Scene, running: Running, parts: Sequence[Way]) -> Generator[None, None, set[str]]:
-    """Return the nodes the workload would take with all parts carried out, none where it has no place."""
+    """Return the nodes that the workload would take after all changes, none where it has no place."""
     rows = [row for part in parts for row in _rows(scene, part)]
-    gone = {(one.name, one.gang) for part in parts for one in part.ended}
-    units = [number for number, unit in enumerate(running.units) if (unit.name, unit.gang) in gone]
+    ended_units = {(ended.name, ended.gang) for part in parts for ended in part.ended}
+    units = [number for number, unit in enumerate(running.units) if (unit.name, unit.gang) in ended_units]
     with scene.what_if.back(rows):
-        other = scene
+        changed = scene
         for part in parts:
-            other = _scene(other, *_applied(other, part))
-        decision = yield from place_without(other, running, units)
+            changed = _scene(changed, *_applied(changed, part))
+        decision = yield from place_without(changed, running, units)
     return {seat.node for seat in decision.seats} if decision is not None else set()
 
 
@@ -190,14 +201,16 @@ def _rows(scene: Scene, way: Way) -> list[int]:
 
 
 def _applied(scene: Scene, way: Way) -> tuple[Workload, list[Member]]:
-    """Return the workload and its members as one change makes them; what it does to nodes and others is not in it."""
+    """Return the workload and its members after one change. Changes of nodes and of other pods are not applied."""
     match way.kind:
         case RemedyKind.RELAX:
-            wanted = (way.demand, way.value)
-            return next(one for *offer, one in level_offers(scene) if tuple(offer) == wanted), scene.members
+            offered = (way.demand, way.value)
+            return next(workload for *offer, workload in level_offers(scene) if tuple(offer) == offered), scene.members
         case RemedyKind.DROP:
             demands = demands_of(scene.what_if.planner.nodes, scene.workload, scene.members)
-            return without(scene, next(one for one in demands if (one.name, one.value) == (way.demand, way.value)))
+            return without(
+                scene, next(demand for demand in demands if (demand.name, demand.value) == (way.demand, way.value))
+            )
         case RemedyKind.REDUCE:
             return reduced(scene, way.size - (scene.ask.total - scene.ask.members))
         case _:

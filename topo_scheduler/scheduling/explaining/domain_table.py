@@ -1,4 +1,4 @@
-"""Why not there: every domain of every level, with what is free, how many members it takes, and what took its nodes."""
+"""Every domain of every level: its free GPUs, how many members it takes, and the reasons that exclude its nodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,12 +19,18 @@ from topo_scheduler.state.resources import GPU
 
 @dataclass(frozen=True, slots=True)
 class DomainVerdict:
-    """One domain. ``free_gpus`` of nodes that are ready and schedulable; ``room`` members that it takes, leaf by leaf.
+    """One domain.
 
-    Of a gang on nodes of one GPU model they are those of the model with most room, as the decision counts them. Of a
-    gang in segments that are all alike only whole segments count, from the level of the segments outwards.
-    ``reasons`` nodes by what keeps members from them, as it is counted for the cluster; nodes that could take a member
-    count for `NodeReason.DOMAIN`.
+    Attributes:
+        level: level of the domain.
+        path: names of the domains from the outermost level down to this one.
+        nodes: nodes in the domain.
+        free_gpus: free GPUs of nodes that are ready and schedulable.
+        room: members that the domain takes, leaf by leaf. For a gang on nodes of one GPU model, those of the model
+            with most room, as the decision counts them. For a gang in segments that are all alike, only whole segments
+            count, from the level of the segments outwards.
+        reasons: nodes by the reason that excludes members from them, counted as for the cluster. Nodes that could take
+            a member count for `NodeReason.DOMAIN`.
     """
 
     level: str
@@ -56,26 +62,26 @@ def domain_table(planner: Planner, ask: PlacementQuery, layout: Layout) -> tuple
         left[:] = False
     if left.any():
         masks[NodeReason.DOMAIN] = left.astype(np.int64)
-    found: list[DomainVerdict] = []
+    verdicts: list[DomainVerdict] = []
     for depth in range(1, layout.depth + 1):
         starts = layout.domains[depth][:-1]
-        at = layout.offsets[starts]
-        free_here = np.add.reduceat(free, at).tolist()
-        room_here = rooms[depth - 1].tolist()
-        sizes = np.diff(np.append(at, len(order))).tolist()
-        by_reason = {reason: np.add.reduceat(mask, at).tolist() for reason, mask in masks.items()}
-        found += [
+        first_positions = layout.offsets[starts]
+        free_gpus = np.add.reduceat(free, first_positions).tolist()
+        domain_rooms = rooms[depth - 1].tolist()
+        sizes = np.diff(np.append(first_positions, len(order))).tolist()
+        by_reason = {reason: np.add.reduceat(mask, first_positions).tolist() for reason, mask in masks.items()}
+        verdicts += [
             DomainVerdict(
                 level=layout.levels[depth - 1],
                 path=layout.domain_path(depth, index),
                 nodes=sizes[index],
-                free_gpus=int(free_here[index]),
-                room=int(room_here[index]),
+                free_gpus=int(free_gpus[index]),
+                room=int(domain_rooms[index]),
                 reasons={reason: counts[index] for reason, counts in by_reason.items() if counts[index]},
             )
             for index in range(len(starts))
         ]
-    return tuple(found)
+    return tuple(verdicts)
 
 
 def _rooms(planner: Planner, ask: PlacementQuery, layout: Layout) -> list[Int64]:
@@ -84,15 +90,15 @@ def _rooms(planner: Planner, ask: PlacementQuery, layout: Layout) -> list[Int64]
     in_pieces = ask.segment > 1 and not in_one_piece(ask, layout)
     if in_pieces:
         segments = layout.domains[ask.segments.depth or layout.depth]
-    found = [np.zeros(len(layout.domains[depth]) - 1, np.int64) for depth in range(1, layout.depth + 1)]
+    rooms = [np.zeros(len(layout.domains[depth]) - 1, np.int64) for depth in range(1, layout.depth + 1)]
     for view in planner.views_for(ask):
         room = leaf_fits(view, layout, planner.limits_for(ask))
-        whole = np.add.reduceat(room, segments[:-1]) // ask.segment * ask.segment if in_pieces else room
-        for depth, best in enumerate(found, 1):
+        whole_segments = np.add.reduceat(room, segments[:-1]) // ask.segment * ask.segment if in_pieces else room
+        for depth, best in enumerate(rooms, 1):
             starts = layout.domains[depth][:-1]
             if len(starts) < len(segments):
-                here = np.add.reduceat(whole, np.searchsorted(segments, starts))
+                domain_rooms = np.add.reduceat(whole_segments, np.searchsorted(segments, starts))
             else:
-                here = np.add.reduceat(room, starts)
-            np.maximum(best, here, out=best)
-    return found
+                domain_rooms = np.add.reduceat(room, starts)
+            np.maximum(best, domain_rooms, out=best)
+    return rooms

@@ -1,4 +1,4 @@
-"""The one reason that stands before all others, in plain words: what is free, and why that does not do."""
+"""The dominant reason why a workload is pending, in one sentence: what is free, and why that is not enough."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -20,15 +20,20 @@ from topo_scheduler.state.nodes import UNKNOWN, Int64
 from topo_scheduler.state.resources import GPU
 
 BLOCK: Final = "but the largest free block"
-"""Stands in what is said where there is enough, but not in one domain."""
+"""Part of the reason where the cluster has enough free GPUs, but no single domain has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The most that one domain of a size rule has free.
+    """The domain of a size rule that has room for most members.
 
-    ``members`` it takes; ``depth`` and ``index`` of the domain; ``leaves`` those that count, and ``held`` by each of
-    them; ``bound`` whether others of its leaves have room too, and the rule allows no more.
+    Attributes:
+        members: members that the domain takes.
+        depth: depth of the domain in the fabric.
+        index: index of the domain at that depth.
+        leaves: the leaves that count.
+        held: members that each of those leaves takes.
+        bound: whether further leaves of the domain have room too, but the rule allows no more leaves.
     """
 
     members: int
@@ -40,27 +45,27 @@ class Block:
 
 
 def shortage(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> str:
-    """Return why members of one class have no place, without a full stop; empty where this can't be said so."""
+    """Return why members of one class have no place, without a full stop. Empty where no such reason applies."""
     if len(ask.groups) != 1 or not len(layout.order):
         return ""
     cls = ask.groups[0][0]
     views = planner.views_for(ask)
     fitting = sum(int(view.fit.sum()) for view in views)
-    if cls.gpus and (told := _few_gpus(planner, ask, fitting)):
-        return told
+    if cls.gpus and (reason := _few_gpus(planner, ask, fitting)):
+        return reason
     if fitting < ask.members:
         return f"{ask.members} pods are to be placed, and the nodes have room for {fitting}" if not cls.gpus else ""
     if not ask.gang:
         return ""
-    if len(views) > 1 and (told := _few_of_a_model(planner, ask, views, fitting)):
-        return told
+    if len(views) > 1 and (reason := _few_of_a_model(planner, ask, views, fitting)):
+        return reason
     blocks = [largest_block(planner, view, ask, layout, rule) for view in views]
-    block = max(blocks, key=lambda one: one.members)
+    block = max(blocks, key=lambda candidate: candidate.members)
     return _in_pieces(planner, ask, layout, rule, block, fitting) if 0 < block.members < ask.members else ""
 
 
 def largest_block(planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Block:
-    """Return the domain of the rule that holds most members now, in as many leaves as the rule allows."""
+    """Return the domain of the rule that takes most members now, in as many leaves as the rule allows."""
     fits = leaf_fits(view, layout, planner.limits_for(ask))
     if ask.within > 0:
         fits = fits * named_at(layout, ask.within)
@@ -72,10 +77,10 @@ def largest_block(planner: Planner, view: ClassView, ask: PlacementQuery, layout
         if sums[index + 1] - sums[index] <= best.members:
             continue
         inside = fits[first:last]
-        most = np.argsort(-inside, kind="stable")[: rule.leaves]
-        held = int(inside[most].sum())
+        fullest = np.argsort(-inside, kind="stable")[: rule.leaves]
+        held = int(inside[fullest].sum())
         if held > best.members:
-            used = sorted((int(leaf) for leaf in most if inside[leaf]), key=lambda leaf: (-int(inside[leaf]), leaf))
+            used = sorted((int(leaf) for leaf in fullest if inside[leaf]), key=lambda leaf: (-int(inside[leaf]), leaf))
             leaves = tuple(first + leaf for leaf in used)
             best = Block(
                 held, depth, index, leaves, tuple(int(fits[leaf]) for leaf in leaves), held < int(inside.sum())
@@ -84,7 +89,7 @@ def largest_block(planner: Planner, view: ClassView, ask: PlacementQuery, layout
 
 
 def names_of(layout: Layout, leaves: tuple[int, ...]) -> list[str]:
-    """Return the names of leaves: the last part of the path where no other leaf is called so, else the whole path."""
+    """Return the names of leaves: the last part of the path if no other leaf has that name, else the whole path."""
     called = Counter(path[-1] for path in layout.paths)
     paths = [layout.paths[leaf] for leaf in leaves]
     return [path[-1] if called[path[-1]] == 1 else "/".join(path) for path in paths]
@@ -94,7 +99,7 @@ def names_of(layout: Layout, leaves: tuple[int, ...]) -> list[str]:
 
 
 def _free_gpus(planner: Planner) -> tuple[Int64, Int64]:
-    """Return the free GPUs of each row: of nodes that are ready and schedulable, and of the others."""
+    """Return the free GPUs of each row, twice (int64[rows]): of nodes that are ready and schedulable, and of others."""
     nodes = planner.nodes
     free = np.maximum(0, nodes.allocatable[:, GPU] - nodes.requested[:, GPU])
     usable = nodes.exists & nodes.ready & ~nodes.unschedulable
@@ -102,57 +107,63 @@ def _free_gpus(planner: Planner) -> tuple[Int64, Int64]:
 
 
 def _few_gpus(planner: Planner, ask: PlacementQuery, fitting: int) -> str:
-    """Return what to say where GPUs are too few: at all, on nodes the pods may use, or on single nodes."""
+    """Return the reason if too few GPUs are free: in the cluster, on nodes the pods may use, or on single nodes."""
     cls = ask.groups[0][0]
     needed = ask.members * cls.gpus
     free, away = _free_gpus(planner)
     total = int(free.sum())
     if total < needed:
-        more = f"; {int(away.sum())} more are on nodes that are cordoned or not ready" if away.any() else ""
-        return f"{_gpus(needed)} {_are(needed)} needed and {total} {_are(total)} free{more}"
-    closed, why = _closed(planner, ask, free)
-    if total - closed < needed:
-        return f"{_gpus(total)} {_are(total)} free, but {closed} of them on {why}"
+        unavailable = f"; {int(away.sum())} more are on nodes that are cordoned or not ready" if away.any() else ""
+        return f"{_gpus(needed)} {_are(needed)} needed and {total} {_are(total)} free{unavailable}"
+    excluded, reason = _closed(planner, ask, free)
+    if total - excluded < needed:
+        return f"{_gpus(total)} {_are(total)} free, but {excluded} of them on {reason}"
     if fitting < ask.members:
-        some = f"only {fitting * cls.gpus} of them" if fitting else "none of them"
-        return f"{_gpus(total)} {_are(total)} free, but {some} where a pod of {_gpus(cls.gpus)} has room"
+        usable = f"only {fitting * cls.gpus} of them" if fitting else "none of them"
+        return f"{_gpus(total)} {_are(total)} free, but {usable} where a pod of {_gpus(cls.gpus)} has room"
     return ""
 
 
 def _closed(planner: Planner, ask: PlacementQuery, free: Int64) -> tuple[int, str]:
-    """Return the free GPUs of nodes that filters keep the pods from, and the filter that takes most of them."""
+    """Return the free GPUs of nodes that filters exclude, and the reason of the filter that excludes most of them."""
     view = planner.views.get(ask.groups[0][0])
     rows = np.flatnonzero((free > 0) & ~view.open).astype(np.int64)
-    taken: Counter[str] = Counter()
+    excluded_by: Counter[str] = Counter()
     try:
         for reason, rejected in rejections(planner.around, view.cls, rows):
             if not reason.startswith(("Insufficient", "Too many")):
-                taken[reason] += int(free[rows[rejected]].sum())
+                excluded_by[reason] += int(free[rows[rejected]].sum())
     except ClaimError:
-        return 0, ""  # said already, of all nodes
-    if not taken:
+        return 0, ""  # the reason of the claim already covers all nodes
+    if not excluded_by:
         return 0, ""
-    closed, (reason, most) = sum(taken.values()), max(taken.items(), key=lambda one: (one[1], one[0]))
-    told = reason.replace("node(s) in ", "nodes in ").replace("node(s) ", "nodes that ")
-    return closed, told if most == closed else f"nodes they may not use, {most} of these on {told}"
+    excluded, (reason, largest) = (
+        sum(excluded_by.values()),
+        max(excluded_by.items(), key=lambda item: (item[1], item[0])),
+    )
+    reason_text = reason.replace("node(s) in ", "nodes in ").replace("node(s) ", "nodes that ")
+    return (
+        excluded,
+        reason_text if largest == excluded else f"nodes they may not use, {largest} of these on {reason_text}",
+    )
 
 
 def _few_of_a_model(planner: Planner, ask: PlacementQuery, views: list[ClassView], fitting: int) -> str:
-    view = max(views, key=lambda one: int(one.fit.sum()))
-    most = int(view.fit.sum())
-    if most >= ask.members:
+    best_view = max(views, key=lambda candidate: int(candidate.fit.sum()))
+    members = int(best_view.fit.sum())
+    if members >= ask.members:
         return ""
-    each = ask.groups[0][0].gpus
-    model = planner.nodes.models[view.model] if view.model not in (UNKNOWN, -2) else "nodes without a model"
-    return f"{_have(planner, each, fitting)}, but of one GPU model at most {most * each}: {model}"
+    gpus_per_pod = ask.groups[0][0].gpus
+    model = planner.nodes.models[best_view.model] if best_view.model not in (UNKNOWN, -2) else "nodes without a model"
+    return f"{_have(planner, gpus_per_pod, fitting)}, but of one GPU model at most {members * gpus_per_pod}: {model}"
 
 
 def _in_pieces(
     planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule, block: Block, fitting: int
 ) -> str:
     gpus = ask.groups[0][0].gpus
-    each = gpus or 1
-    have = _have(planner, gpus, fitting) if gpus else f"There is room for {fitting} pods"
+    gpus_per_member = gpus or 1
+    free_text = _have(planner, gpus, fitting) if gpus else f"There is room for {fitting} pods"
     if rule.leaves == 1:
         where = f"in one {in_words(rule.domain, layout)}"
     else:
@@ -160,15 +171,17 @@ def _in_pieces(
         where = f"in {rule.leaves} {plural(layout.levels[-1])} {under}" if block.bound else under
     names = names_of(layout, block.leaves)
     if len(block.leaves) == 1:
-        parts = names[0]
+        leaf_texts = names[0]
     else:
-        parts = few_of([f"{name} {held * each}" for name, held in zip(names, block.held, strict=True)], 8)
+        leaf_texts = few_of(
+            [f"{name} {held * gpus_per_member}" for name, held in zip(names, block.held, strict=True)], 8
+        )
     limits = planner.limits_for(ask)
-    return f"{have}, {BLOCK} {where} is {block.members * each}{limits.within}: {parts}"
+    return f"{free_text}, {BLOCK} {where} is {block.members * gpus_per_member}{limits.within}: {leaf_texts}"
 
 
 def _have(planner: Planner, each: int, fitting: int) -> str:
-    """Return how many GPUs are free where pods have room."""
+    """Return how many GPUs are free on nodes where pods have room, as text."""
     free = fitting * each
     where = f" where a pod of {_gpus(each)} has room" if int(_free_gpus(planner)[0].sum()) != free else ""
     return f"{_gpus(free)} {_are(free)} free{where}"

@@ -1,4 +1,4 @@
-"""What comes of it when pods end, asked of the planner on a copy of the state, and the ways out made of that."""
+"""Whether a workload fits once pods have ended, by the planner on a copy of the state, and the remedies that follow."""
 
 from collections.abc import Generator, Sequence
 from typing import Final
@@ -8,16 +8,16 @@ from topo_scheduler.scheduling.explaining.ways import EndingPods, RemedyCost, Re
 from topo_scheduler.state.decision import Decision
 
 AT_ONCE: Final = 250
-"""Pods that are taken away between two pauses."""
+"""Pods that one part of the work removes from the copy, between two pauses."""
 
 
 def place_without(scene: Scene, running: Running, units: Sequence[int]) -> Generator[None, None, Decision | None]:
-    """Return the decision once units have ended. They are taken away and put back in parts.
+    """Return the decision once units have ended. The generator removes and restores their pods in parts.
 
-    Whoever stops in between throws the copy away.
+    A caller that stops in between must discard the copy.
     """
-    pods = [pod for n in units for pod in running.units[n].pods]
-    parts = [pods[at : at + AT_ONCE] for at in range(0, len(pods), AT_ONCE)]
+    pods = [pod for number in units for pod in running.units[number].pods]
+    parts = [pods[first : first + AT_ONCE] for first in range(0, len(pods), AT_ONCE)]
     for part in parts:
         scene.what_if.remove(part)
         yield
@@ -35,29 +35,29 @@ def fits_without(scene: Scene, running: Running, units: Sequence[int]) -> Genera
 
 
 def wait_for(scene: Scene, running: Running, units: Sequence[int]) -> Generator[None, None, bool]:
-    """Offer to wait for units, or for those of them on whose nodes the workload would go, if that is enough."""
+    """Offer to wait for the units, or only for those on the nodes that the workload would use, if that is enough."""
     decision = yield from place_without(scene, running, units)
     if decision is None:
         return False
     rows = {seat.row for seat in decision.seats}
-    fewer = [n for n in units if any(pod.row in rows for pod in running.units[n].pods)]
-    if len(fewer) < len(units) and (yield from fits_without(scene, running, fewer)):
-        units = fewer
-    ended = tuple(_ended(running.units[n]) for n in units)
-    until = max(one.ends for one in ended)
+    on_placed_nodes = [number for number in units if any(pod.row in rows for pod in running.units[number].pods)]
+    if len(on_placed_nodes) < len(units) and (yield from fits_without(scene, running, on_placed_nodes)):
+        units = on_placed_nodes
+    ended = tuple(_ended(running.units[number]) for number in units)
+    until = max(unit.ends for unit in ended)
     seconds = max(0, round(until - scene.wall))
-    scene.found.append(Way(RemedyKind.WAIT, RemedyCost(seconds=seconds), ended=ended, until=until))
+    scene.remedies.append(Way(RemedyKind.WAIT, RemedyCost(seconds=seconds), ended=ended, until=until))
     return True
 
 
 def offer_to_end(scene: Scene, running: Running, numbers: Sequence[int], *, least: bool) -> None:
-    """Offer to end units. ``least``: whether it is certain that no cheaper set of units would do."""
-    units = [running.units[n] for n in sorted(numbers)]
+    """Offer to end units. ``least``: whether certainly no cheaper set of units is enough."""
+    units = [running.units[number] for number in sorted(numbers)]
     names = scene.what_if.planner.nodes.names
     nodes = tuple(sorted({names[pod.row] for unit in units for pod in unit.pods}))
     cost = RemedyCost(pods=sum(unit.cost[0] for unit in units), gpus=sum(unit.cost[1] for unit in units))
     ended = tuple(_ended(unit) for unit in units)
-    scene.found.append(Way(RemedyKind.FREE, cost, ended=ended, nodes=nodes, least=least))
+    scene.remedies.append(Way(RemedyKind.FREE, cost, ended=ended, nodes=nodes, least=least))
 
 
 def _ended(unit: Unit) -> EndingPods:

@@ -1,10 +1,10 @@
-"""Which pods would have to end for gangs in segments, and gangs whose pods differ or look at other pods.
+"""Which pods would have to end for gangs in segments, and for gangs of several classes or with inter-pod rules.
 
-Whether these fit is known to the planner alone. Domains are looked at in order of what making room there costs at
-least, until that is no less than what was found. In one with few units sets of them are tried in order of what they
-cost, but for those that free too little whatever the planner would do with it. In others units are left out by halves,
-and then sets are tried where there are not too many of them. Where the search ends at a bound nothing is told to end
-without need, and the way out says that a smaller set may do.
+Only the planner can decide whether these gangs fit. The search visits domains in order of a lower bound of the cost of
+room there, until the bound reaches the cost of the best set found. In a domain with few units it tries sets in order of
+cost, without those that certainly free too little. In a larger domain it first leaves out units by halves, and then
+tries sets if there are not too many. If the search stops at a limit, every unit of its result is still needed, and the
+remedy says that a smaller set may be enough.
 """
 
 import sys
@@ -23,53 +23,53 @@ from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.operation_budget import charge
 
 TRIALS: Final = 48
-"""How often the planner is asked when units are left out by halves."""
+"""Queries to the planner while the search leaves out units by halves."""
 MOST_TRIALS: Final = 128
-"""How often the planner was asked when no further place, or set of units, is tried."""
+"""Queries to the planner after which the search tries no further region or set of units."""
 EVERY_SET: Final = 8
-"""Units of a place up to which every set of them is tried."""
+"""Units of a region up to which the search tries every set of them."""
 MOST_SETS: Final = 4_096
-"""Sets that are looked at in the search for the least."""
+"""Sets that the search for the cheapest set checks at most."""
 SETS_AT_ONCE: Final = 50
-"""Sets that are looked at between two pauses."""
+"""Sets that one part of the work checks, between two pauses."""
 SET_OPERATIONS: Final = 30
-"""What it costs to see whether a set frees enough."""
+"""Operations charged to check whether a set frees enough."""
 FEW_TIMES: Final = 12
-"""Times up to which each is asked about. Of more it is taken that what fits at one fits at all that follow."""
+"""End times up to which the search checks each. With more it assumes that what fits at one time fits later too."""
 
 Units = Sequence[int]
 
 
 def by_trial(scene: Scene, rule: SizeRule, running: Running) -> Iterator[None]:
-    """Wait until pods end of which that is known, or end some, by asking the planner a bounded number of times."""
+    """Offer to wait for pods whose end is known, or to end pods, with a bounded number of queries to the planner."""
     yield from _until_they_end(scene, running)
-    places = yield from places_for(scene, rule, running)
+    regions = yield from places_for(scene, rule, running)
     search = _EndingSearch(scene, running)
-    yield from search.run(places)
+    yield from search.run(regions)
     if search.units:
         offer_to_end(scene, running, search.units, least=search.certain)
 
 
 def _until_they_end(scene: Scene, running: Running) -> Iterator[None]:
-    """The time at which enough has ended of what is known to end."""
+    """Find the time at which enough of the pods with a known end have ended."""
     eligible = np.full(scene.what_if.planner.nodes.rows, _look_around(scene))
     for cls, _ in scene.ask.groups:
         eligible |= scene.what_if.planner.views.get(cls).eligible
-    known = (running.ends > scene.wall) & (running.ends < inf)
-    timed = running.units_on(eligible, known)
-    times = sorted({running.units[n].ends for n in timed})
+    has_end = (running.ends > scene.wall) & (running.ends < inf)
+    ending = running.units_on(eligible, has_end)
+    times = sorted({running.units[number].ends for number in ending})
     low = 0
     if len(times) > FEW_TIMES:
         high = len(times) - 1
         while low < high:
             middle = (low + high) // 2
-            if (yield from fits_without(scene, running, _ended_by(running, timed, times[middle]))):
+            if (yield from fits_without(scene, running, _ended_by(running, ending, times[middle]))):
                 high = middle
             else:
                 low = middle + 1
         times = times[: low + 1]
-    for moment in times[low:]:
-        if (yield from wait_for(scene, running, _ended_by(running, timed, moment))):
+    for time in times[low:]:
+        if (yield from wait_for(scene, running, _ended_by(running, ending, time))):
             return
 
 
@@ -77,58 +77,58 @@ def _look_around(scene: Scene) -> bool:
     return any(looks_around(cls) for cls, _ in scene.ask.groups)
 
 
-def _ended_by(running: Running, units: Units, moment: float) -> list[int]:
-    return [n for n in units if running.units[n].ends <= moment]
+def _ended_by(running: Running, units: Units, time: float) -> list[int]:
+    return [number for number in units if running.units[number].ends <= time]
 
 
 class _EndingSearch:
-    """The cheapest units without which a workload has a place, over all places where it may be."""
+    """Search for the cheapest units without which a workload has a place, over all regions that it may use."""
 
     def __init__(self, scene: Scene, running: Running) -> None:
         self._scene = scene
         self._running = running
-        self._asked_before = scene.what_if.asked
+        self._queries_before = scene.what_if.queries
         self._sets = 0
         constraints = [cls.constraints for cls, _ in scene.ask.groups if cls.constraints is not None]
-        self._wants_others = any(one.affinity or one.spread for one in constraints)
-        """Whether there may be room with others there, and none without them."""
+        self._may_need_pods = any(constraint.affinity or constraint.spread for constraint in constraints)
+        """Whether the gang may fit only while other pods are there."""
         self.units: Units = ()
-        """The cheapest that were found."""
+        """The cheapest set found so far."""
         self._cost: tuple[int, ...] = (sys.maxsize,)
         self.certain = True
-        """Whether no cheaper ones were overlooked."""
+        """Whether the search certainly missed no cheaper set."""
 
-    def run(self, places: Sequence[GangRegion]) -> Iterator[None]:
-        """Look in all places that may be cheaper than what was found in those before."""
-        useful = sorted({unit for place in places for unit in place.units})
-        if not useful or not (self._wants_others or (yield from fits_without(self._scene, self._running, useful))):
+    def run(self, regions: Sequence[GangRegion]) -> Iterator[None]:
+        """Search all regions that may be cheaper than the best set found before."""
+        useful = sorted({unit for region in regions for unit in region.units})
+        if not useful or not (self._may_need_pods or (yield from fits_without(self._scene, self._running, useful))):
             return
-        for place in places:
-            if place.bound >= self._cost:
+        for region in regions:
+            if region.bound >= self._cost:
                 return
             if self._exhausted:
                 self.certain = False
                 return
-            yield from self._look_in(place)
+            yield from self._look_in(region)
 
     @property
     def _exhausted(self) -> bool:
-        return self._scene.what_if.asked - self._asked_before >= MOST_TRIALS
+        return self._scene.what_if.queries - self._queries_before >= MOST_TRIALS
 
-    def _look_in(self, place: GangRegion) -> Iterator[None]:
-        if len(place.units) > EVERY_SET:
-            yield from self._by_halves(place)
-            if place.bound >= self._cost or not (self.units or self._wants_others):
+    def _look_in(self, region: GangRegion) -> Iterator[None]:
+        if len(region.units) > EVERY_SET:
+            yield from self._by_halves(region)
+            if region.bound >= self._cost or not (self.units or self._may_need_pods):
                 return
-            many = len(self.units) if self.units else len(place.units)
-            if sum(comb(len(place.units), size) for size in range(1, many + 1)) > MOST_SETS:
+            most_units = len(self.units) if self.units else len(region.units)
+            if sum(comb(len(region.units), size) for size in range(1, most_units + 1)) > MOST_SETS:
                 self.certain = False
                 return
-        yield from self._by_sets(place)
+        yield from self._by_sets(region)
 
-    def _by_sets(self, place: GangRegion) -> Iterator[None]:
-        """Try every set of units that is cheaper than what was found, the cheapest first."""
-        for cost, units in place.sets():
+    def _by_sets(self, region: GangRegion) -> Iterator[None]:
+        """Try every set of units that is cheaper than the best found so far, the cheapest first."""
+        for cost, units in region.sets():
             if cost >= self._cost:
                 return
             if self._sets >= MOST_SETS or self._exhausted:
@@ -137,33 +137,36 @@ class _EndingSearch:
             self._sets += 1
             if self._sets % SETS_AT_ONCE == 0:
                 yield
-            if any(part < least for part, least in zip(cost, place.bound, strict=True)):
+            if any(part < bound for part, bound in zip(cost, region.bound, strict=True)):
                 continue
             charge(SET_OPERATIONS)
-            if place.may_hold(units) and (yield from fits_without(self._scene, self._running, units)):
+            if region.may_hold(units) and (yield from fits_without(self._scene, self._running, units)):
                 self.units, self._cost = units, cost
                 return
 
-    def _by_halves(self, place: GangRegion) -> Iterator[None]:
-        """Of the units on nodes where the gang would go let as many stay as can; what remains is not the least."""
+    def _by_halves(self, region: GangRegion) -> Iterator[None]:
+        """Start from the units on the nodes that the gang would use, and keep as many running as possible.
+
+        The result is not necessarily the cheapest.
+        """
         scene, running = self._scene, self._running
-        decision = yield from place_without(scene, running, place.units)
+        decision = yield from place_without(scene, running, region.units)
         if decision is None:
             return
         rows = {seat.row for seat in decision.seats}
-        units = [n for n in place.units if any(pod.row in rows for pod in running.units[n].pods)]
+        units = [number for number in region.units if any(pod.row in rows for pod in running.units[number].pods)]
         if not units or not (yield from fits_without(scene, running, units)):
-            units = list(place.units)
-        units.sort(key=lambda n: (running.units[n].cost, n), reverse=True)
-        left, parts = set(units), [units]
-        began = scene.what_if.asked
-        while parts and scene.what_if.asked - began < TRIALS:
+            units = list(region.units)
+        units.sort(key=lambda number: (running.units[number].cost, number), reverse=True)
+        needed, parts = set(units), [units]
+        queries_before = scene.what_if.queries
+        while parts and scene.what_if.queries - queries_before < TRIALS:
             part = parts.pop()
-            rest = left - set(part)
-            if rest and (yield from fits_without(scene, running, sorted(rest))):
-                left = rest
+            fewer = needed - set(part)
+            if fewer and (yield from fits_without(scene, running, sorted(fewer))):
+                needed = fewer
             elif len(part) > 1:
                 parts += [part[len(part) // 2 :], part[: len(part) // 2]]
-        cost = place.cost(sorted(left))
+        cost = region.cost(sorted(needed))
         if cost < self._cost:
-            self.units, self._cost = sorted(left), cost
+            self.units, self._cost = sorted(needed), cost

@@ -1,4 +1,4 @@
-"""Why not: nodes by reason, domains by reason, and one sentence in plain words."""
+"""Why a workload is pending: nodes by reason, domains by reason, and one sentence in plain words."""
 
 from typing import Final
 
@@ -22,27 +22,27 @@ from topo_scheduler.state.fabric import Layout, Path
 from topo_scheduler.state.nodes import Int64
 
 MOST_DOMAINS: Final = 16
-"""Domains whose reason is kept, those that come closest first."""
+"""Domains with a reason in the result, those closest to enough room first."""
 
 
 def node_reasons(planner: Planner, ask: PlacementQuery, layout: Layout) -> dict[str, int]:
-    """Return how many nodes each reason rejects, for the most demanding class of the ask.
+    """Return how many nodes each reason rejects, for the most demanding class of the query.
 
-    A node counts for the first filter that rejects it, as kube-scheduler counts it: for every resource it lacks where
-    it lacks several. Nodes that could take a member count for their domain, when it is a gang that can't be placed.
+    A node counts for the first filter that rejects it, as in kube-scheduler. If it lacks several resources, it counts
+    for each. For a gang, nodes that could take a member count for `NodeReason.DOMAIN`.
 
     Raises:
-        ClaimError: something is wrong with a claim, so that no node will do.
+        ClaimError: a claim is invalid, so that no node is feasible.
     """
     view = planner.views.get(ask.groups[0][0])
     rows = np.flatnonzero(planner.nodes.exists).astype(np.int64)
     counts: dict[str, int] = {}
-    left = np.ones(len(rows), np.bool_)
+    unrejected = np.ones(len(rows), np.bool_)
     for reason, rejected in rejections(planner.around, view.cls, rows):
         if rejected.any():
             counts[reason] = counts.get(reason, 0) + int(rejected.sum())
-            left &= ~rejected
-    if ask.gang and (fitting := int((view.fit[rows[left]] > 0).sum())):
+            unrejected &= ~rejected
+    if ask.gang and (fitting := int((view.fit[rows[unrejected]] > 0).sum())):
         counts[NodeReason.DOMAIN] = fitting
     return counts
 
@@ -50,23 +50,23 @@ def node_reasons(planner: Planner, ask: PlacementQuery, layout: Layout) -> dict[
 def domain_reasons(
     planner: Planner, ask: PlacementQuery, layout: Layout, failure: PlacementFailure
 ) -> tuple[tuple[Path, str], ...]:
-    """Return for the domains of the rule of a failure that come closest why they lost."""
+    """Return the domains of the failed rule that come closest, each with the reason why it was not enough."""
     rule = failure.rule
     if failure.elsewhere is not None:
         rule, woven = failure.elsewhere
-        there = crossed(layout, woven)
-        ask, layout = moved(ask, layout, there), there
+        second_layout = crossed(layout, woven)
+        ask, layout = moved(ask, layout, second_layout), second_layout
     if rule is None:
         return ()
     layout = seen_by(ask, layout)
     held = _held(planner, ask, layout, rule)
     order = np.argsort(-held, kind="stable")[:MOST_DOMAINS]
     depth = _depth(layout, rule)
-    size, what = (ask.segment, "segments") if ask.segment > 1 else (1, "pods")
-    # Of members that are tied it is known how many can't be there together, not how many can.
+    size, unit = (ask.segment, "segments") if ask.segment > 1 else (1, "pods")
+    # For a constrained gang only an upper bound is known.
     holds = "holds at most" if is_tied(ask.groups) else "holds"
     return tuple(
-        (layout.domain_path(depth, int(index)), f"{holds} {int(held[index]) // size} of {ask.members // size} {what}")
+        (layout.domain_path(depth, int(index)), f"{holds} {int(held[index]) // size} of {ask.members // size} {unit}")
         for index in order
     )
 
@@ -75,35 +75,39 @@ def sentence(planner: Planner, ask: PlacementQuery, layout: Layout, failure: Pla
     """Return the reason in one sentence."""
     rule = failure.rule
     if failure.sentence:
-        told = f"{failure.sentence[0].upper()}{failure.sentence[1:]}"
+        text = f"{failure.sentence[0].upper()}{failure.sentence[1:]}"
         if rule is None or ask.running or not is_tied(ask.groups):
-            return f"{told}."
+            return f"{text}."
         layout = seen_by(ask, layout)
         held = _held(planner, ask, layout, rule)
-        return f"{told}; {_most_free(layout, rule, held, 'at most ')}."
+        return f"{text}; {_most_free(layout, rule, held, 'at most ')}."
     if rule is None or not ask.gang:
         return ""
     gpus = ask.groups[0][0].gpus if len(ask.groups) == 1 else 0
-    each = f" of {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else ""
+    gpus_text = f" of {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else ""
     split = ask.in_segments and not in_one_piece(ask, layout) and not is_tied(ask.groups)
     layout = seen_by(ask, layout)
     segments = f" in segments of {ask.segment}" if ask.segment > 1 else " in segments" if ask.in_segments else ""
-    wanted = f"{ask.members} pods{each}{segments}"
+    members_text = f"{ask.members} pods{gpus_text}{segments}"
     if ask.running:
-        return f"No room for {wanted} near the {len(ask.running)} members of this gang that run."
-    needs = f"{rule.leaves} {plural(layout.levels[-1])} in 1 {rule.domain}"
+        return f"No room for {members_text} near the {len(ask.running)} members of this gang that run."
+    domains_text = f"{rule.leaves} {plural(layout.levels[-1])} in 1 {rule.domain}"
     if rule.leaves == 1:
-        needs = f"1 {in_words(rule.domain, layout)}"
-    alike = " on nodes of one GPU model" if len(planner.views_for(ask)) > 1 else ""
-    needed = f"The gang needs {needs} with room for {wanted}{alike}{planner.limits_for(ask).within}"
-    short = shortage(planner, ask, layout, rule) if not is_tied(ask.groups) else ""
-    if split and (BLOCK in short or not short) and (told := segment_shortage(planner, ask, layout, rule)):
-        return f"{told[0].upper()}{told[1:]}. {needed}."
-    if BLOCK in short:
-        return f"{short}. {needed}."
+        domains_text = f"1 {in_words(rule.domain, layout)}"
+    one_model = " on nodes of one GPU model" if len(planner.views_for(ask)) > 1 else ""
+    need_text = f"The gang needs {domains_text} with room for {members_text}{one_model}{planner.limits_for(ask).within}"
+    shortage_text = shortage(planner, ask, layout, rule) if not is_tied(ask.groups) else ""
+    if (
+        split
+        and (BLOCK in shortage_text or not shortage_text)
+        and (segment_text := segment_shortage(planner, ask, layout, rule))
+    ):
+        return f"{segment_text[0].upper()}{segment_text[1:]}. {need_text}."
+    if BLOCK in shortage_text:
+        return f"{shortage_text}. {need_text}."
     held = _held(planner, ask, layout, rule)
-    most = _most_free(layout, rule, held)
-    return f"{short}. {needed}; {most}." if short else f"{needed}; {most}."
+    most_free = _most_free(layout, rule, held)
+    return f"{shortage_text}. {need_text}; {most_free}." if shortage_text else f"{need_text}; {most_free}."
 
 
 def _most_free(layout: Layout, rule: SizeRule, held: Int64, at_most: str = "") -> str:
@@ -119,7 +123,7 @@ def _depth(layout: Layout, rule: SizeRule) -> int:
 
 
 def _held(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Int64:
-    """Members each domain of the rule holds now in as many leaves as the rule allows (int64[domains])."""
+    """Return the members that each domain takes now in as many leaves as the rule allows (int64[domains])."""
     if is_tied(ask.groups):
         return most_held(planner, ask, layout, _depth(layout, rule), rule.leaves)
     best: Int64 | None = None
@@ -135,7 +139,7 @@ def _held_by(planner: Planner, view: ClassView, ask: PlacementQuery, layout: Lay
     # The fullest leaves of each domain first, as many of them as the rule allows.
     domain = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     order = np.lexsort((-fits, domain))
-    among = np.arange(len(fits)) - offsets[:-1][domain] < rule.leaves
-    before = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.where(among, fits[order], 0), dtype=np.int64)))
-    held: Int64 = before[offsets[1:]] - before[offsets[:-1]]
+    counted = np.arange(len(fits)) - offsets[:-1][domain] < rule.leaves
+    sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.where(counted, fits[order], 0), dtype=np.int64)))
+    held: Int64 = sums[offsets[1:]] - sums[offsets[:-1]]
     return held

@@ -1,11 +1,12 @@
 """Which pods would have to end so that members of one class fit: the fewest, then those with the fewest GPUs.
 
-Worked out on arrays, by what pods hold of resources alone; whoever uses it asks the planner whether it is so.
+The search works on arrays and considers only the resources that pods hold. The caller verifies each result with the
+planner.
 
-In a domain with at most `EXACT` units (gangs, and pods by themselves) every set of them is tried. In a larger one, for
-each node the cheapest sets that make room for one more member, two more, and so on are found (every set of those that
-differ), and the set with the least cost for each member is taken until the gang fits; then whatever is not needed after
-all is let stay, the costliest first. So what is told is never more than needed, but may not be the very least.
+In a domain with at most `EXACT` units (gangs, and single pods) the search tries every set of units. A larger domain has
+two phases. First the search finds, for each node, the cheapest sets that make room for one more member, two more, and
+so on. It takes the set with the least cost per member until the gang fits. Then it drops the units that turn out to be
+unnecessary, the costliest first. So every unit of a result is needed, but a cheaper set may exist.
 """
 
 import heapq
@@ -28,16 +29,16 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.resources import GPU
 
 EXACT: Final = 8
-"""Units of a domain up to which every set of them is tried."""
+"""Units of a domain up to which the search tries every set of them."""
 COMBINATIONS: Final = 96
-"""Sets of the units of one node that are tried."""
+"""Sets of the units of one node that the search tries at most."""
 AT_ONCE: Final = 24
-"""Nodes that are looked at between two pauses."""
+"""Nodes that one part of the work covers, between two pauses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clearance:
-    """Units that would have to end, and what that costs: pods, then GPUs."""
+    """Units that would have to end, and the cost: pods, then GPUs."""
 
     cost: tuple[int, int]
     region: int
@@ -45,7 +46,7 @@ class Clearance:
 
 
 class Board:
-    """One class on the nodes of one view, with everything that runs there."""
+    """One class on the nodes of one view, with all pods that run there."""
 
     def __init__(
         self, planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout, rule: SizeRule, running: Running
@@ -55,14 +56,14 @@ class Board:
         self.members = ask.members
         self._limits = planner.limits_for(ask)
         self.limited = bool(self._limits.max_nodes_per_leaf or self._limits.max_gpus_per_leaf)
-        """Whether a leaf may not be filled."""
+        """Whether limits per leaf apply, so that the gang may not fill a leaf."""
         self._gpus = view.cls.gpus
         self.exact = True
-        """Whether every set was tried of each domain that was cleared."""
+        """Whether the search tried every set in each domain that it cleared."""
         self.gpus = np.where(view.columns == GPU, view.amounts, 0).astype(np.int64)
-        """GPUs that a member asks for, in the column of those."""
+        """GPUs that a member requests, in the column of GPUs; 0 in the other columns (int64[columns])."""
         self.by_share = bool(view.cls.share)
-        """Whether members ask for a share of a GPU: more may fit than what is free of each resource says."""
+        """Whether members request a share of a GPU. Then more may fit than the free resources suggest."""
         capped = self._limits.members_per_leaf(self._gpus)
         shut = bool(self._limits.max_gpus_per_leaf and self._gpus and not capped)
         self.regions: list[Region] = [] if shut else regions_for(ask, layout, rule)
@@ -79,10 +80,10 @@ class Board:
         self._first: list[int] = np.searchsorted(running.row, rows).tolist()
         self._last: list[int] = np.searchsorted(running.row, rows, side="right").tolist()
 
-    # ------------------------------------------------------------ what fits
+    # ------------------------------------------------------------ room
 
     def fits(self, gone: Bool | None = None) -> Int64:
-        """Return how many members each row holds when some pods are gone (int64[rows])."""
+        """Return how many members each row takes once the pods of a mask have ended (int64[rows])."""
         free = self.free
         if gone is not None and gone.any():
             free = free.copy()
@@ -90,63 +91,63 @@ class Board:
         return self.fit(free, self.usable)
 
     def holds(self, region: Region, fit: Int64) -> bool:
-        """Return whether a region holds the members with so many on each row."""
+        """Return whether a region takes all members, given how many fit on each row."""
         return bool(region.holds(fit[region.rows][None, :], self.members, self._limits, self._gpus)[0])
 
     def any_holds(self, fit: Int64) -> Region | None:
-        """Return the first region that holds the members with so many on each row."""
+        """Return the first region that takes all members, given how many fit on each row."""
         return next(
             (self.regions[number] for number in self._roomy(fit) if self.holds(self.regions[number], fit)), None
         )
 
     def _roomy(self, fit: Int64) -> list[int]:
-        """Return the regions of which all rows together hold the members: others can't."""
+        """Return the numbers of the regions whose rows together have room for all members. No other region can do."""
         if not self.regions:
             return []
-        found: list[int] = np.flatnonzero(np.add.reduceat(fit[self._all_rows], self._starts) >= self.members).tolist()
-        return found
+        numbers: list[int] = np.flatnonzero(np.add.reduceat(fit[self._all_rows], self._starts) >= self.members).tolist()
+        return numbers
 
     def fit(self, free: Int64, usable: Bool) -> Int64:
-        """Return how many members rows hold with so much free (int64[rows, columns]) where they are usable."""
+        """Return how many members each row takes, from its free resources (int64[rows, columns]); 0 if unusable."""
         fit = np.minimum(self._most, (np.maximum(free, 0) // self.wanted).min(axis=1))
         return np.where(usable, fit, 0).astype(np.int64)
 
     def room(self, free: Sequence[int]) -> int:
-        """Return how many members fit where so much of each resource is free, on a node that they may use."""
+        """Return how many members fit into the free amount of each resource, on a node that they may use."""
         room = self._most
-        for have, want in zip(free, self._wants, strict=True):
-            if have < want:
+        for free_amount, request in zip(free, self._wants, strict=True):
+            if free_amount < request:
                 return 0
-            room = min(room, have // want)
+            room = min(room, free_amount // request)
         return room
 
-    # ------------------------------------------------------------ whom to end
+    # ------------------------------------------------------------ pods to end
 
     def clearances(self) -> Generator[Clearance | None, None, None]:
-        """Yield for each domain that can be cleared what that takes, and None between two parts of the work."""
-        everybody = np.ones(len(self.running.pods), np.bool_)
-        now, most = self.fits(), self.fits(everybody)
+        """Yield the units to end for each domain that can be cleared, and None between two parts of the work."""
+        all_pods = np.ones(len(self.running.pods), np.bool_)
+        current, upper_bound = self.fits(), self.fits(all_pods)
         yield None
         cheapest: tuple[int, int] | None = None
-        for number in self._roomy(most):
-            region = self.regions[number]
-            if not self.holds(region, most):
+        for region_number in self._roomy(upper_bound):
+            region = self.regions[region_number]
+            if not self.holds(region, upper_bound):
                 continue
-            inside = [n for row in region.rows.tolist() if self.usable[row] for n in self.on(row)]
-            units = sorted({int(self.running.unit[n]) for n in inside})
+            pods_inside = [number for row in region.rows.tolist() if self.usable[row] for number in self.on(row)]
+            units = sorted({int(self.running.unit[number]) for number in pods_inside})
             if len(units) <= EXACT:
-                found = set(self._every_set(region, units))
+                to_end = set(self._every_set(region, units))
                 yield None
             else:
                 self.exact = False
-                found = yield from self._step_by_step(region, now, cheapest)
-            if found:
-                cost = self.cost(found)
+                to_end = yield from self._step_by_step(region, current, cheapest)
+            if to_end:
+                cost = self.cost(to_end)
                 cheapest = cost if cheapest is None else min(cheapest, cost)
-                yield Clearance(cost, number, tuple(sorted(found)))
+                yield Clearance(cost, region_number, tuple(sorted(to_end)))
 
     def cost(self, units: Sequence[int] | set[int]) -> tuple[int, int]:
-        """Return what it costs when units end: pods, then GPUs."""
+        """Return the cost of ending the units: pods, then GPUs."""
         costs = [self.running.units[unit].cost for unit in units]
         return sum(pods for pods, _ in costs), sum(gpus for _, gpus in costs)
 
@@ -158,39 +159,45 @@ class Board:
         sets = np.arange(1, 1 << len(units), dtype=np.int64)
         taken: Bool = (sets[:, None] >> np.arange(len(units))) & 1 == 1
         freed = np.zeros((len(units), len(region.rows), len(self.wanted)), np.int64)
-        place = {row: at for at, row in enumerate(region.rows.tolist())}
-        for at, unit in enumerate(units):
+        index_of = {row: index for index, row in enumerate(region.rows.tolist())}
+        for index, unit in enumerate(units):
             for number in self.running.units[unit].numbers:
-                if (row := int(self.running.row[number])) in place:
-                    freed[at, place[row]] += self.amounts[number]
+                if (row := int(self.running.row[number])) in index_of:
+                    freed[index, index_of[row]] += self.amounts[number]
         free = self.free[region.rows][None] + np.tensordot(taken.astype(np.int64), freed, axes=1)
         fits = np.minimum(self._most, (np.maximum(free, 0) // self.wanted).min(axis=2))
-        good = np.flatnonzero(region.holds(fits * self.usable[region.rows], self.members, self._limits, self._gpus))
-        if not len(good):
+        sufficient = np.flatnonzero(
+            region.holds(fits * self.usable[region.rows], self.members, self._limits, self._gpus)
+        )
+        if not len(sufficient):
             return []
         pods = taken @ np.array([self.running.units[unit].cost[0] for unit in units], np.int64)
         gpus = taken @ np.array([self.running.units[unit].cost[1] for unit in units], np.int64)
-        best = good[np.lexsort((good, gpus[good], pods[good]))][0]
-        return [unit for unit, gone in zip(units, taken[best].tolist(), strict=True) if gone]
+        best = sufficient[np.lexsort((sufficient, gpus[sufficient], pods[sufficient]))][0]
+        return [unit for unit, ends in zip(units, taken[best].tolist(), strict=True) if ends]
 
     def _step_by_step(
-        self, region: Region, now: Int64, cheapest: tuple[int, int] | None
+        self, region: Region, current: Int64, cheapest: tuple[int, int] | None
     ) -> Generator[None, None, set[int]]:
         best: set[int] = set()
-        for rows in self._leaves_to_use(region, now):
-            found = yield from self._cheapest_first(region, rows, now, cheapest)
-            if found and (not best or self.cost(found) < self.cost(best)):
-                best = found
+        for rows in self._leaves_to_use(region, current):
+            units = yield from self._cheapest_first(region, rows, current, cheapest)
+            if units and (not best or self.cost(units) < self.cost(best)):
+                best = units
         return best
 
-    def _leaves_to_use(self, region: Region, now: Int64) -> Iterator[list[int]]:
-        """Yield the rows of a region; where not all its leaves may be used, of those with most room or least to end."""
+    def _leaves_to_use(self, region: Region, current: Int64) -> Iterator[list[int]]:
+        """Yield the rows to use in a region.
+
+        If the rule allows fewer leaves than the region has, yield the rows of the leaves with most room, then those of
+        the leaves with the fewest pods to end.
+        """
         count = len(region.offsets) - 1
         leaves = [region.rows[region.offsets[leaf] : region.offsets[leaf + 1]] for leaf in range(count)]
         if region.most >= count:
             yield region.rows.tolist()
             return
-        room = [int(now[rows].sum()) for rows in leaves]
+        room = [int(current[rows].sum()) for rows in leaves]
         held = [sum(len(self.on(row)) for row in rows.tolist()) for rows in leaves]
         roomy = sorted(range(count), key=lambda leaf: (-room[leaf], held[leaf], leaf))[: region.most]
         quiet = sorted(range(count), key=lambda leaf: (held[leaf] - room[leaf], leaf))[: region.most]
@@ -198,10 +205,10 @@ class Board:
             yield [row for leaf in chosen for row in leaves[leaf].tolist()]
 
     def _cheapest_first(
-        self, region: Region, rows: Sequence[int], now: Int64, cheapest: tuple[int, int] | None
+        self, region: Region, rows: Sequence[int], current: Int64, cheapest: tuple[int, int] | None
     ) -> Generator[None, None, set[int]]:
-        """Return units whose end makes room on some rows; none where they cost far more than the cheapest so far."""
-        ground = _FreedRows(self, region, rows, now)
+        """Return units whose end makes room on the rows; none where they cost far more than the cheapest so far."""
+        freed_rows = _FreedRows(self, region, rows, current)
         chosen: set[int] = set()
         heap: list[tuple[float, float, int, int, int, tuple[int, ...]]] = []
         version: dict[int, int] = {}
@@ -209,8 +216,8 @@ class Board:
 
         def offer(row: int) -> None:
             version[row] = version.get(row, 0) + 1
-            free = ground.free.get(row) or self.free[row].tolist()
-            for gain, units in self._sets(row, free, int(ground.fit[row]), chosen):
+            free = freed_rows.free.get(row) or self.free[row].tolist()
+            for gain, units in self._sets(row, free, int(freed_rows.fit[row]), chosen):
                 pods, gpus = self.cost(units)
                 heapq.heappush(heap, (pods / gain, gpus / gain, pods, row, version[row], units))
 
@@ -220,62 +227,73 @@ class Board:
                 offered += 1
                 if offered % AT_ONCE == 0:
                     yield
-        ended = 0
-        while not ground.holds():
+        pods_ended = 0
+        while not freed_rows.holds():
             while heap and heap[0][4] != version[heap[0][3]]:
                 heapq.heappop(heap)
             if not heap:
                 return set()
             units = heapq.heappop(heap)[5]
             chosen.update(units)
-            ended += self.cost(units)[0]
-            if cheapest is not None and ended > 2 * cheapest[0]:
+            pods_ended += self.cost(units)[0]
+            if cheapest is not None and pods_ended > 2 * cheapest[0]:
                 return set()
-            for row in ground.end(units) & version.keys():
+            for row in freed_rows.end(units) & version.keys():
                 offer(row)
                 yield
-        # Let stay who can, the costliest first.
-        for at, unit in enumerate(sorted(chosen, key=lambda one: (self.running.units[one].cost, one), reverse=True)):
-            ground.end((unit,), -1)
-            if ground.holds():
+        # Drop the units that are not needed, the costliest first.
+        for count, unit in enumerate(
+            sorted(chosen, key=lambda number: (self.running.units[number].cost, number), reverse=True)
+        ):
+            freed_rows.end((unit,), -1)
+            if freed_rows.holds():
                 chosen.discard(unit)
             else:
-                ground.end((unit,))
-            if at % AT_ONCE == 0:
+                freed_rows.end((unit,))
+            if count % AT_ONCE == 0:
                 yield
         return chosen
 
     def _sets(self, row: int, free: list[int], fit: int, chosen: set[int]) -> list[tuple[int, tuple[int, ...]]]:
-        """Return the cheapest sets of units whose end makes room on a row for 1, 2, ... more members."""
+        """Return the cheapest sets of units whose end makes room on a row, for 1, 2, ... more members."""
         held: dict[int, tuple[int, ...]] = {}
         for number in self.on(row):
             unit = int(self.running.unit[number])
             if unit not in chosen:
                 amounts = tuple(self.amounts[number].tolist())
-                before = held.get(unit)
-                held[unit] = amounts if before is None else tuple(a + b for a, b in zip(before, amounts, strict=True))
-        alike: dict[object, list[int]] = {}
+                earlier = held.get(unit)
+                held[unit] = amounts if earlier is None else tuple(a + b for a, b in zip(earlier, amounts, strict=True))
+        units_by_shape: dict[object, list[int]] = {}
         for unit, amounts in held.items():
-            whole = self.running.units[unit]
-            apart = unit if any(int(self.running.row[n]) != row for n in whole.numbers) else -1
-            alike.setdefault((amounts, whole.cost, apart), []).append(unit)
-        shapes = list(alike.values())
+            unit_info = self.running.units[unit]
+            own_shape = (
+                unit if any(int(self.running.row[pod_number]) != row for pod_number in unit_info.numbers) else -1
+            )
+            units_by_shape.setdefault((amounts, unit_info.cost, own_shape), []).append(unit)
+        shapes = list(units_by_shape.values())
         if prod(len(units) + 1 for units in shapes) > COMBINATIONS:
             # Too many to try: the largest go first.
-            order = sorted(held, key=lambda one: (self.running.units[one].cost[0], [-a for a in held[one]], one))
-            choices: Iterator[tuple[int, ...]] = (tuple(order[:n]) for n in range(1, len(order) + 1))
+            order = sorted(
+                held,
+                key=lambda unit_number: (
+                    self.running.units[unit_number].cost[0],
+                    [-a for a in held[unit_number]],
+                    unit_number,
+                ),
+            )
+            choices: Iterator[tuple[int, ...]] = (tuple(order[:size]) for size in range(1, len(order) + 1))
         else:
-            counts = product(*(range(len(units) + 1) for units in shapes))
+            count_choices = product(*(range(len(units) + 1) for units in shapes))
             choices = (
-                tuple(unit for units, count in zip(shapes, some, strict=True) for unit in units[:count])
-                for some in counts
+                tuple(unit for units, count in zip(shapes, counts_per_shape, strict=True) for unit in units[:count])
+                for counts_per_shape in count_choices
             )
         best: dict[int, tuple[tuple[int, int], tuple[int, ...]]] = {}
         for units in choices:
             freed = free.copy()
             for unit in units:
-                for at, amount in enumerate(held[unit]):
-                    freed[at] += amount
+                for column, amount in enumerate(held[unit]):
+                    freed[column] += amount
             room = self.room(freed)
             if room > fit:
                 offer = (self.cost(units), units)
@@ -285,16 +303,16 @@ class Board:
 
 
 class _FreedRows:
-    """What is free on the rows of a region while some units end there. ``rows`` those that count."""
+    """The free resources on the rows of a region while units end there. Only the members on ``rows`` count."""
 
-    def __init__(self, board: Board, region: Region, rows: Sequence[int], now: Int64) -> None:
+    def __init__(self, board: Board, region: Region, rows: Sequence[int], current: Int64) -> None:
         self._board = board
         self._region = region
         self._counted = frozenset(rows)
         self.free: dict[int, list[int]] = {}
-        """Of the rows where that changed."""
-        self.fit: Int64 = now.copy()
-        self._total = int(now[np.asarray(rows, np.int64)].sum())
+        """Free amounts of the rows where they changed."""
+        self.fit: Int64 = current.copy()
+        self._total = int(current[np.asarray(rows, np.int64)].sum())
 
     def holds(self) -> bool:
         """Return whether the members fit."""
@@ -303,7 +321,7 @@ class _FreedRows:
         return not self._board.limited or self._board.holds(self._region, self.fit)
 
     def end(self, units: Iterable[int], sign: int = 1) -> set[int]:
-        """Let units end, or with sign -1 run again; return the rows where that changes anything."""
+        """Let units end, or run again with sign -1. Return the rows on which they have pods."""
         board, running = self._board, self._board.running
         touched: set[int] = set()
         for unit in units:
@@ -312,8 +330,8 @@ class _FreedRows:
                 free = self.free.get(row)
                 if free is None:
                     free = self.free[row] = board.free[row].tolist()
-                for at, amount in enumerate(board.amounts[number].tolist()):
-                    free[at] += sign * amount
+                for column, amount in enumerate(board.amounts[number].tolist()):
+                    free[column] += sign * amount
                 touched.add(row)
         for row in touched:
             if board.usable[row]:

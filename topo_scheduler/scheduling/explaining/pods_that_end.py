@@ -1,4 +1,4 @@
-"""Waiting for pods that end, or ending some."""
+"""Remedies that wait for pods to end, or that end pods."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -14,14 +14,14 @@ from topo_scheduler.scheduling.rules.neighbours import looks_around
 from topo_scheduler.state.decision import SizeRule
 
 VERIFIED: Final = 6
-"""Sets of pods to end that the planner is asked about, the cheapest first."""
+"""Sets of pods to end that the search verifies with the planner at most, the cheapest first."""
 
 
 def pods_that_end(scene: Scene, running: Running) -> Iterator[None]:
-    """Wait until pods end of which that is known, or end some."""
+    """Offer to wait for pods whose end is known, or to end pods."""
     if scene.rule is not None and running.pods:
-        alike = len(scene.ask.groups) == 1 and not looks_around(scene.ask.groups[0][0])
-        if alike and not scene.ask.in_segments:
+        one_class = len(scene.ask.groups) == 1 and not looks_around(scene.ask.groups[0][0])
+        if one_class and not scene.ask.in_segments:
             yield from _by_arrays(scene, scene.rule, running)
         else:
             yield from by_trial(scene, scene.rule, running)
@@ -35,21 +35,21 @@ def _by_arrays(scene: Scene, rule: SizeRule, running: Running) -> Iterator[None]
         yield
     yield from _until_they_end(scene, boards, running)
     cleared: list[tuple[tuple[int, int], int, int, tuple[int, ...]]] = []
-    for number, board in enumerate(boards):
-        for one in board.clearances():
-            if one is not None:
-                cleared.append((one.cost, number, one.region, one.units))
+    for board_number, board in enumerate(boards):
+        for clearance in board.clearances():
+            if clearance is not None:
+                cleared.append((clearance.cost, board_number, clearance.region, clearance.units))
             yield
     exact = all(board.exact for board in boards)
-    for at, (_, _, _, units) in enumerate(sorted(cleared)[:VERIFIED]):
+    for rank, (_, _, _, units) in enumerate(sorted(cleared)[:VERIFIED]):
         if (yield from fits_without(scene, running, units)):
-            offer_to_end(scene, running, units, least=exact and at == 0)
+            offer_to_end(scene, running, units, least=exact and rank == 0)
             return
 
 
 def _until_they_end(scene: Scene, boards: Sequence[Board], running: Running) -> Iterator[None]:
-    """The time at which enough has ended of what is known to end."""
-    # What should have ended by now tells nothing any more.
+    """Find the time at which enough of the pods with a known end have ended."""
+    # An expected end in the past says nothing about when the pods end.
     ends = np.where(running.ends > scene.wall, running.ends, np.inf)
     times = np.unique(ends[np.isfinite(ends)])
     of_pod = ends[running.unit]
@@ -62,15 +62,15 @@ def _until_they_end(scene: Scene, boards: Sequence[Board], running: Running) -> 
         else:
             low = middle + 1
         yield
-    for moment in times[low : low + 3].tolist():
+    for time in times[low : low + 3].tolist():
         for board in boards:
-            region = board.any_holds(board.fits(of_pod <= moment))
+            region = board.any_holds(board.fits(of_pod <= time))
             yield
             if region is None:
                 continue
             inside = np.zeros(scene.what_if.planner.nodes.rows, np.bool_)
             inside[region.rows] = True
-            near = running.units_on(inside, ends <= moment)
+            near = running.units_on(inside, ends <= time)
             yield
             if (yield from wait_for(scene, running, near)):
                 return

@@ -1,4 +1,4 @@
-"""What runs, as what would have to end together: a gang whole, any other pod for itself."""
+"""The running pods, grouped into units that would have to end together: a whole gang, or a single pod."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,27 +14,27 @@ from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Workloads
 
 AT_ONCE: Final = 400
-"""Pods that are looked at between two pauses."""
+"""Pods that one part of the work covers, between two pauses."""
 
 
 @dataclass(slots=True)
 class Unit:
-    """Pods that end together. ``ends`` when the last is expected to, in seconds since the epoch."""
+    """Pods that end together. ``ends``: the expected end of the last pod, in seconds since the epoch."""
 
     id: str
     name: str
     gang: bool
     place: int
-    """Its own in `Running.units`."""
+    """Index of this unit in `Running.units`."""
     pods: list[Candidate] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
-    """Its pods by their place in `Running`."""
+    """Indices of its pods in `Running.pods`."""
     gpus: int = 0
     ends: float = 0.0
 
     @property
     def cost(self) -> tuple[int, int]:
-        """Pods that end, and the GPUs that they hold."""
+        """Number of pods that end, and of the GPUs that they hold."""
         return len(self.pods), self.gpus
 
 
@@ -53,13 +53,13 @@ class Running:
     ends: npt.NDArray[np.float64]
 
     def amounts(self, columns: Int64) -> Int64:
-        """Return what each holds of some resources (int64[pods, columns])."""
+        """Return the amounts that each pod holds of the resources in these columns (int64[pods, columns])."""
         return np.ascontiguousarray(self.held[:, columns])
 
     def units_on(self, rows: npt.NDArray[np.bool_], units: npt.NDArray[np.bool_]) -> list[int]:
-        """Return those of some units of which a pod is on one of some rows (both as masks)."""
-        found: list[int] = np.unique(self.unit[rows[self.row] & units[self.unit]]).tolist()
-        return found
+        """Return the numbers of the units that have a pod on one of the rows. Both arguments are masks."""
+        numbers: list[int] = np.unique(self.unit[rows[self.row] & units[self.unit]]).tolist()
+        return numbers
 
 
 _Found = tuple[Candidate, str, str, bool, float]
@@ -72,57 +72,63 @@ def running_pods(
     spared: str,
     ends: Callable[[str, LedgerEntry], float],
 ) -> Iterator[Running | None]:
-    """Collect what runs, but for the members of one workload and what never ends (DaemonSets, static pods).
+    """Collect the running pods, without the members of one workload and pods that never end (DaemonSet, static).
 
     Args:
-        entries: of the ledger, as of the moment of which the state was copied.
+        entries: entries of the ledger at the time at which the state was copied.
         columns: number of resources of that copy.
-        workloads: gangs, of which a pod may be a member.
-        spared: the workload that is left out.
-        ends: tells when a pod is expected to end, in seconds since the epoch.
+        workloads: the workloads of the engine, to find the gang of a pod.
+        spared: ID of the workload that is left out.
+        ends: returns the expected end of a pod, in seconds since the epoch.
 
     Yields:
-        None between two parts of the work, then what was found.
+        None between two parts of the work, then the result.
     """
     by_row: dict[int, list[_Found]] = {}
     for start in range(0, len(entries), AT_ONCE):
         for uid, entry in entries[start : start + AT_ONCE]:
-            if (one := _collected(uid, entry, workloads, spared, ends)) is not None:
-                by_row.setdefault(one[0].row, []).append(one)
+            if (collected := _collected(uid, entry, workloads, spared, ends)) is not None:
+                by_row.setdefault(collected[0].row, []).append(collected)
         yield None
     units: dict[str, Unit] = {}
     pods: list[Candidate] = []
-    row: list[int] = []
-    unit_of: list[int] = []
+    pod_rows: list[int] = []
+    unit_numbers: list[int] = []
     parts: list[Int64] = []
-    since = 0
-    for at in sorted(by_row):
-        here = by_row[at]
-        here.sort(key=lambda one: (one[0].occupant.namespace, one[0].occupant.name, one[0].occupant.uid))
-        held = np.zeros((len(here), columns), np.int64)
-        for line, (pod, id_, name, gang, end) in enumerate(here):
+    paused_at = 0
+    for row in sorted(by_row):
+        on_row = by_row[row]
+        on_row.sort(
+            key=lambda collected: (
+                collected[0].occupant.namespace,
+                collected[0].occupant.name,
+                collected[0].occupant.uid,
+            )
+        )
+        held = np.zeros((len(on_row), columns), np.int64)
+        for index, (pod, id_, name, gang, end) in enumerate(on_row):
             unit = units.get(id_)
             if unit is None:
                 unit = units[id_] = Unit(id_, name, gang, len(units))
             unit.numbers.append(len(pods))
             unit.pods.append(pod)
             for column, amount in pod.amounts:
-                held[line, column] = amount
-            unit.gpus += int(held[line, GPU])
+                held[index, column] = amount
+            unit.gpus += int(held[index, GPU])
             unit.ends = max(unit.ends, end)
             pods.append(pod)
-            row.append(at)
-            unit_of.append(unit.place)
+            pod_rows.append(row)
+            unit_numbers.append(unit.place)
         parts.append(held)
-        if len(pods) - since >= AT_ONCE // 2:
-            since = len(pods)
+        if len(pods) - paused_at >= AT_ONCE // 2:
+            paused_at = len(pods)
             yield None
     yield None
     yield Running(
         pods,
         list(units.values()),
-        np.array(row, np.int64),
-        np.array(unit_of, np.int64),
+        np.array(pod_rows, np.int64),
+        np.array(unit_numbers, np.int64),
         np.concatenate(parts) if parts else np.zeros((0, columns), np.int64),
         np.array([unit.ends for unit in units.values()], np.float64),
     )

@@ -1,4 +1,4 @@
-"""Why a gang in segments has no place: how many of them fit, and which leaf takes how many."""
+"""Why a gang in segments has no place: how many segments fit, and how many each leaf takes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,13 +21,17 @@ from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 
 MOST_NAMED: Final = 8
-"""Leaves that are named at most."""
+"""Leaves that the reason names at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """Segments that fit: of ``needed``, ``anywhere`` on nodes of one GPU model, and ``held`` by the leaves that hold
-    most of the domain of the rule that holds most, as pairs of leaf and segments.
+    """Segments that fit.
+
+    Attributes:
+        needed: segments of the gang.
+        anywhere: segments that fit in the cluster, on nodes of one GPU model.
+        held: pairs of leaf and segments that fit there, for the fullest leaves of the domain that takes most.
     """
 
     needed: int
@@ -36,32 +40,34 @@ class Fitting:
 
     @property
     def together(self) -> int:
-        """Segments that fit in that domain."""
+        """Segments that fit in the domain that takes most."""
         return sum(count for _, count in self.held)
 
 
 def segment_shortage(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> str:
-    """Return why segments have no place, without a full stop; empty where this can't be said so.
+    """Return why segments have no place, without a full stop. Empty where no such reason applies.
 
     Args:
         planner: on the state as it is.
-        ask: a gang in segments, of which nothing runs.
+        ask: a gang in segments, of which no member runs.
         layout: the fabric down to the level of the segments.
         rule: the size rule.
     """
-    found = _parts(planner, ask, layout, rule) if ask.segments.parts else _alike(planner, ask, layout, rule)
-    if found is None or found.together >= found.needed:
+    fitting = _parts(planner, ask, layout, rule) if ask.segments.parts else _alike(planner, ask, layout, rule)
+    if fitting is None or fitting.together >= fitting.needed:
         return ""
-    names = names_of(layout, tuple(leaf for leaf, _ in found.held))
-    some = [f"{name} takes {count}" for name, (_, count) in zip(names, found.held, strict=True)]
-    takes = few_of(some, MOST_NAMED)
-    each = f" of {ask.segment} pods" if ask.segment > 1 else ""
-    fit = "fits" if found.anywhere == 1 else "fit"
-    told = f"{found.anywhere or 'no'} segment{'' if found.anywhere == 1 else 's'}{each} {fit}, {found.needed}"
-    told += f" {'is' if found.needed == 1 else 'are'} needed"
-    if found.anywhere > found.together and found.held:
-        told += f", and {_where(layout, rule)} no more than {found.together}"
-    return f"{told}: {takes}" if takes else told
+    names = names_of(layout, tuple(leaf for leaf, _ in fitting.held))
+    leaf_texts = [f"{name} takes {count}" for name, (_, count) in zip(names, fitting.held, strict=True)]
+    leaves_text = few_of(leaf_texts, MOST_NAMED)
+    size_text = f" of {ask.segment} pods" if ask.segment > 1 else ""
+    verb = "fits" if fitting.anywhere == 1 else "fit"
+    text = (
+        f"{fitting.anywhere or 'no'} segment{'' if fitting.anywhere == 1 else 's'}{size_text} {verb}, {fitting.needed}"
+    )
+    text += f" {'is' if fitting.needed == 1 else 'are'} needed"
+    if fitting.anywhere > fitting.together and fitting.held:
+        text += f", and {_where(layout, rule)} no more than {fitting.together}"
+    return f"{text}: {leaves_text}" if leaves_text else text
 
 
 def _where(layout: Layout, rule: SizeRule) -> str:
@@ -72,23 +78,23 @@ def _where(layout: Layout, rule: SizeRule) -> str:
 
 def _alike(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Fitting | None:
     best: Fitting | None = None
-    named = named_at(layout, ask.within) if ask.within > 0 else 1
+    segments_per_leaf = named_at(layout, ask.within) if ask.within > 0 else 1
     for view in planner.views_for(ask):
-        fits = leaf_fits(view, layout, planner.limits_for(ask), segment=ask.segment) * named
+        fits = leaf_fits(view, layout, planner.limits_for(ask), segment=ask.segment) * segments_per_leaf
         held: list[tuple[int, int]] = []
         for first, last in pairwise(layout.domains[_depth(layout, rule)].tolist()):
-            most = np.argsort(-fits[first:last], kind="stable")[: rule.leaves]
-            some = [(first + int(at), int(fits[first + at])) for at in most if fits[first + at]]
-            if sum(count for _, count in some) > sum(count for _, count in held):
-                held = some
-        found = Fitting(ask.units, int(fits.sum()), held)
-        if best is None or (found.together, found.anywhere) > (best.together, best.anywhere):
-            best = found
+            fullest = np.argsort(-fits[first:last], kind="stable")[: rule.leaves]
+            leaves = [(first + int(leaf), int(fits[first + leaf])) for leaf in fullest if fits[first + leaf]]
+            if sum(count for _, count in leaves) > sum(count for _, count in held):
+                held = leaves
+        fitting = Fitting(ask.units, int(fits.sum()), held)
+        if best is None or (fitting.together, fitting.anywhere) > (best.together, best.anywhere):
+            best = fitting
     return best
 
 
 def _parts(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Fitting | None:
-    """The same for segments of several kinds, where they are few enough to be counted."""
+    """Return the same for segments of several kinds; None where there are too many kinds to count."""
     numbers = {number for part in ask.segments.parts for number in part} - {-1}
     kinds = kinds_of(ask, numbers)
     best: Fitting | None = None
@@ -101,36 +107,44 @@ def _parts(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule
             anywhere = _most(_sum(leaves, kinds, budget))
             held: list[tuple[int, int]] = []
             for first, last in pairwise(layout.domains[_depth(layout, rule)].tolist()):
-                some = _in_domain(leaves[first:last], first, rule.leaves, kinds, budget)
-                if sum(count for _, count in some) > sum(count for _, count in held):
-                    held = some
+                best_leaves = _in_domain(leaves[first:last], first, rule.leaves, kinds, budget)
+                if sum(count for _, count in best_leaves) > sum(count for _, count in held):
+                    held = best_leaves
         except TooMuch:
             return None
         if not leaves:
             return None
-        found = Fitting(len(numbers), anywhere, held)
-        if best is None or (found.together, found.anywhere) > (best.together, best.anywhere):
-            best = found
+        fitting = Fitting(len(numbers), anywhere, held)
+        if best is None or (fitting.together, fitting.anywhere) > (best.together, best.anywhere):
+            best = fitting
     return best
 
 
 def _in_domain(
-    leaves: Sequence[Frontier], first: int, most: int, kinds: SegmentShapes, budget: VectorBudget
+    leaves: Sequence[Frontier], first: int, leaf_limit: int, kinds: SegmentShapes, budget: VectorBudget
 ) -> list[tuple[int, int]]:
-    """Return the leaves of a domain, in so many of which most segments fit, and how many are in each."""
-    order = sorted(range(len(leaves)), key=lambda at: (-_most(leaves[at]), at))[:most]
-    order = [at for at in order if _most(leaves[at])]
-    chosen = tuple(leaves[at] for at in order)
+    """Return the leaves of a domain that take most segments, at most ``leaf_limit`` of them, with the segments in each.
+
+    Args:
+        leaves: what each leaf of the domain takes.
+        first: index of the first leaf of the domain.
+        leaf_limit: leaves that the gang may use.
+        kinds: segments of the gang by kind.
+        budget: bounds the work.
+    """
+    order = sorted(range(len(leaves)), key=lambda leaf: (-_most(leaves[leaf]), leaf))[:leaf_limit]
+    order = [leaf for leaf in order if _most(leaves[leaf])]
+    chosen = tuple(leaves[leaf] for leaf in order)
     together = max(_sum(chosen, kinds, budget), key=lambda counts: (sum(counts), counts))
     seats = packing.seat(LeafRoom(tuple(order), chosen), together, budget)
-    return sorted(((first + at, sum(counts)) for at, counts in seats), key=lambda one: (-one[1], one[0]))
+    return sorted(((first + leaf, sum(counts)) for leaf, counts in seats), key=lambda item: (-item[1], item[0]))
 
 
 def _sum(leaves: Sequence[Frontier], kinds: SegmentShapes, budget: VectorBudget) -> Frontier:
-    found: Frontier = (tuple(0 for _ in kinds.counts),)
-    for one in leaves:
-        found = packing.add(found, one, kinds.counts, budget)
-    return found
+    frontier: Frontier = (tuple(0 for _ in kinds.counts),)
+    for leaf in leaves:
+        frontier = packing.add(frontier, leaf, kinds.counts, budget)
+    return frontier
 
 
 def _most(frontier: Frontier) -> int:

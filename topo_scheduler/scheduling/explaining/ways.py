@@ -1,4 +1,4 @@
-"""Ways out of waiting, as values, and what they are tried on."""
+"""Remedies for a pending workload as values, and the state on which the search tries them."""
 
 from dataclasses import astuple, dataclass, field
 from enum import StrEnum
@@ -11,7 +11,7 @@ from topo_scheduler.state.workloads import Member, Workload
 
 
 class RemedyKind(StrEnum):
-    """What is to be done."""
+    """Kind of change."""
 
     WAIT = "wait"
     RETURN = "returnNodes"
@@ -24,7 +24,7 @@ class RemedyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemedyCost:
-    """What a way out takes; the first part that differs decides."""
+    """Cost of a remedy. The first field that differs decides a comparison."""
 
     pods: int = 0
     gpus: int = 0
@@ -35,13 +35,21 @@ class RemedyCost:
     seconds: int = 0
 
     def __add__(self, other: "RemedyCost") -> "RemedyCost":
-        """Return what both take together."""
+        """Return the cost of both remedies together."""
         return RemedyCost(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class EndingPods:
-    """Pods that end together: a gang whole, or one pod. ``name`` with its namespace, ``ends`` as far as is known."""
+    """Pods that end together: a whole gang, or one pod.
+
+    Attributes:
+        name: name with the namespace.
+        gang: whether it is a gang.
+        pods: names of the pods, with the namespace.
+        gpus: GPUs that they hold.
+        ends: expected end in seconds since the epoch; infinite where unknown.
+    """
 
     name: str
     gang: bool
@@ -52,12 +60,20 @@ class EndingPods:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way out.
+    """One remedy.
 
-    ``ended`` what must end, or is waited for; ``nodes`` that get free, or are put back; ``size`` members that fit;
-    ``level`` innermost level of which one domain would hold the gang; ``demand`` and ``value`` what is to be changed in
-    the pods; ``until`` seconds since the epoch; ``parts`` of several that help only together; ``least`` whether it is
-    certain that no cheaper set of pods to end would do.
+    Attributes:
+        kind: kind of change.
+        cost: cost of the change.
+        ended: pods to end, or to wait for.
+        nodes: nodes that get free, that are put back into use, or that the workload would take.
+        size: members that fit.
+        level: innermost level of which one domain would hold the gang.
+        demand: name of the demand to change in the pods.
+        value: its new value, or the value to remove.
+        until: time at which the awaited pods have ended, in seconds since the epoch.
+        parts: changes that help only together.
+        least: whether certainly no cheaper set of pods to end is enough.
     """
 
     kind: RemedyKind
@@ -75,7 +91,17 @@ class Way:
 
 @dataclass(slots=True)
 class Scene:
-    """What is tried on. ``members`` those who must be placed at once, in order; ``wall`` seconds since the epoch."""
+    """The workload and the copy of the state on which the search tries remedies.
+
+    Attributes:
+        what_if: copy of the state.
+        workload: the pending workload.
+        members: members that must be placed at once, in order.
+        ask: their query to the planner.
+        rule: size rule of that query.
+        wall: time in seconds since the epoch.
+        remedies: verified remedies so far.
+    """
 
     what_if: WhatIf
     workload: Workload
@@ -83,9 +109,9 @@ class Scene:
     ask: PlacementQuery
     rule: SizeRule | None
     wall: float
-    found: list[Way] = field(default_factory=list)
+    remedies: list[Way] = field(default_factory=list)
 
     @property
     def layout(self) -> Layout:
-        """The fabric on which what is asked is meant."""
+        """The fabric to which the levels of the query refer."""
         return self.what_if.seen_by(self.ask)

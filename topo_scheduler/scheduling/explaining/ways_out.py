@@ -1,8 +1,8 @@
-"""What would help a workload that can't be placed, one change by itself, each verified on a copy of the state.
+"""Single changes that would help a workload without a place, each verified on a copy of the state.
 
-Ways are compared by what they cost, part by part: pods that must end, the GPUs these hold, members given up, demands
-dropped, levels of the fabric more, nodes to be put back into use, seconds to wait. So what only takes patience comes
-first, and what ends the work of others last.
+Remedies compare by cost, field by field: pods that must end, the GPUs that these hold, members given up, demands
+dropped, additional levels of the fabric, nodes to put back into use, seconds to wait. So a remedy that only takes time
+comes first, and a remedy that ends the pods of other users comes last.
 """
 
 import copy
@@ -23,22 +23,25 @@ from topo_scheduler.state.crossing import depth_in
 from topo_scheduler.state.workloads import Member, Workload
 
 NODES_SINGLY: Final = 12
-"""Nodes to be put back of which it is tried one by one whether they are needed."""
+"""Nodes to put back up to which the search checks for each whether it is needed."""
 NODE_SETS: Final = 64
-"""Sets of fewer nodes that are tried, the smallest first."""
+"""Smaller sets of nodes that the search tries at most, the smallest first."""
 NODES_OF_ALL_SETS: Final = 6
-"""Nodes of which sets are tried though all of them are not enough: with fewer nodes the size rule may ask for less."""
+"""Nodes up to which the search tries sets even if all nodes are not enough.
+
+With fewer nodes the size rule may ask for less.
+"""
 FEW_SIZES: Final = 32
-"""Sizes up to which each is asked about as an attempt."""
+"""Sizes up to which the search makes a full attempt for each."""
 SIZES: Final = 4096
-"""Smaller sizes that are tried at most, the largest first."""
+"""Smaller sizes that the search tries at most, the largest first."""
 
 
 def single_ways(scene: Scene, running: Running) -> Iterator[None]:
-    """Look for ways out, the cheapest of each kind; what is found and verified is in ``scene.found``.
+    """Search for remedies, the cheapest of each kind. The verified ones are in ``scene.remedies``.
 
     Yields:
-        After each part of the work, so that others get their turn.
+        After each part of the work, so that the caller can do other work.
 
     Raises:
         PluginError: a plugin failed.
@@ -51,55 +54,55 @@ def single_ways(scene: Scene, running: Running) -> Iterator[None]:
 
 
 def changed(workload: Workload, members: Iterable[Member] = (), **changes: object) -> Workload:
-    """Return a workload that asks for something else. Members replace those of the same uid."""
-    other = copy.copy(workload)
-    other.members = {**workload.members, **{member.uid: member for member in members}}
+    """Return a copy of a workload with changed attributes. ``members`` replace those with the same UID."""
+    copied = copy.copy(workload)
+    copied.members = {**workload.members, **{member.uid: member for member in members}}
     for name, value in changes.items():
-        setattr(other, name, value)
-    other.recount()
-    return other
+        setattr(copied, name, value)
+    copied.recount()
+    return copied
 
 
 # ---------------------------------------------------------------- other demands
 
 
 def level_offers(scene: Scene) -> list[tuple[str, str, Workload]]:
-    """Return what a gang may ask of levels instead: the demand, its value, and the workload that asks it.
+    """Return looser demands on levels that the gang could make: the demand, its value, and the changed workload.
 
-    A spread over more leaves than the size rule asks, or a domain of a higher level than was asked, the lowest first;
-    after them both together, which costs one demand more.
+    Each offer allows more leaves than the size rule asks for, or a domain of a higher level than the gang asks for. The
+    lowest level comes first. Offers of both together come last: they cost one demand more.
     """
     workload, layout = scene.workload, scene.layout
     if not workload.gang:
         return []
-    within, strict = scene.ask.within, scene.ask.enforcement is not Enforcement.PREFERRED
+    within, is_strict = scene.ask.within, scene.ask.enforcement is not Enforcement.PREFERRED
     demand = "required level" if workload.level or workload.tiers else REQUIRED_LEVEL
     offers: list[tuple[str, str, Workload]] = []
-    both: list[tuple[str, str, Workload]] = []
-    if strict:
+    combined_offers: list[tuple[str, str, Workload]] = []
+    if is_strict:
         preferred = replace(workload.request, placement=Enforcement.PREFERRED)
         offers.append((PLACEMENT, "preferred", changed(workload, request=preferred)))
     for depth in range((within if within > 0 else layout.depth if within else 0) - 1, -1, -1):
         level = layout.levels[depth - 1] if depth else ""
-        # The annotation and the PodGroup may both ask: the tighter one would hold.
+        # The annotation and the PodGroup may both ask for a level: the tighter one applies.
         request = replace(workload.request, required_level=level if workload.request.required_level else "")
-        asked = level if workload.level or workload.tiers else ""
-        offers.append((demand, level or "none", changed(workload, level=asked, tiers=0, request=request)))
-        if strict:
+        offered_level = level if workload.level or workload.tiers else ""
+        offers.append((demand, level or "none", changed(workload, level=offered_level, tiers=0, request=request)))
+        if is_strict:
             request = replace(request, placement=Enforcement.PREFERRED)
-            other = changed(workload, level=asked, tiers=0, request=request)
-            both.append((f"{demand} and placement", f"{level or 'none'}, preferred", other))
-    return offers + both
+            relaxed = changed(workload, level=offered_level, tiers=0, request=request)
+            combined_offers.append((f"{demand} and placement", f"{level or 'none'}, preferred", relaxed))
+    return offers + combined_offers
 
 
 def other_levels(scene: Scene) -> Iterator[None]:
-    """Ask for less of levels: the cheapest offer that does. Two demands are given up only where neither is enough."""
+    """Find the cheapest offer of a looser level. It drops two demands only where neither alone is enough."""
     best: Way | None = None
-    for demand, value, other in level_offers(scene):
+    for demand, value, relaxed in level_offers(scene):
         demands = value.count(",")
         if best is not None and demands > best.cost.demands:
             break
-        decision = scene.what_if.decide(other, scene.members)
+        decision = scene.what_if.decide(relaxed, scene.members)
         yield
         if decision is None or decision.quality is None:
             continue
@@ -108,11 +111,11 @@ def other_levels(scene: Scene) -> Iterator[None]:
             nodes = tuple(sorted({seat.node for seat in decision.seats}))
             best = Way(RemedyKind.RELAX, cost, nodes=nodes, level=decision.quality.level, demand=demand, value=value)
     if best is not None:
-        scene.found.append(best)
+        scene.remedies.append(best)
 
 
 def _levels_of(scene: Scene) -> int:
-    """How many levels up the domain lies that the gang must share as things are."""
+    """Return how many levels up the domain lies that the gang must share under the current rule."""
     layout, rule = scene.layout, scene.rule
     if rule is None:
         return 0
@@ -120,58 +123,58 @@ def _levels_of(scene: Scene) -> int:
 
 
 def fewer_demands(scene: Scene) -> Iterator[None]:
-    """One demand of the pods less: a selector, a taint that they don't tolerate, a GPU model, a bandwidth."""
+    """Try the pods without one demand: a selector, a taint that they do not tolerate, a GPU model, a bandwidth."""
     for demand in demands_of(scene.what_if.planner.nodes, scene.workload, scene.members):
         decision = scene.what_if.decide(*without(scene, demand))
         yield
         if decision is not None:
             nodes = tuple(sorted({seat.node for seat in decision.seats}))
-            scene.found.append(
+            scene.remedies.append(
                 Way(RemedyKind.DROP, RemedyCost(demands=1), nodes=nodes, demand=demand.name, value=demand.value)
             )
 
 
 def without(scene: Scene, demand: DroppableDemand) -> tuple[Workload, list[Member]]:
-    """Return the workload and its members with one demand less."""
+    """Return the workload and its members without one demand."""
     members = [replace(member, cls=demand.drop(member.cls)) for member in scene.members]
     request = replace(scene.workload.request, gpu_model_mixed=demand.mixes or scene.workload.request.gpu_model_mixed)
     return changed(scene.workload, members, request=request), members
 
 
 def fewer_members(scene: Scene) -> Iterator[None]:
-    """The largest size that fits now, by the same rules. A smaller gang may have to keep closer together."""
+    """Find the largest size that fits now, by the same rules. A smaller gang may need a smaller domain."""
     if not scene.workload.gang:
         return
     seated, segments = scene.ask.total - scene.ask.members, scene.ask.segments
-    most = min(len(scene.members) - 1, _room(scene))
-    for size in range(most, max(0, most - SIZES), -1):
+    largest = min(len(scene.members) - 1, _room(scene))
+    for size in range(largest, max(0, largest - SIZES), -1):
         if (size + seated - segments.ahead) % segments.size:
-            continue  # it would be refused
-        other, members = reduced(scene, size)
-        # An attempt that fails also looks for reasons: of many sizes the planner alone is asked first.
-        fits = most <= FEW_SIZES or scene.what_if.fits(other, members)
-        fits = fits and scene.what_if.decide(other, members) is not None
+            continue  # the scheduler would refuse this size
+        smaller, members = reduced(scene, size)
+        # A failed attempt also computes reasons. With many sizes, the planner alone checks each first.
+        fits = largest <= FEW_SIZES or scene.what_if.fits(smaller, members)
+        fits = fits and scene.what_if.decide(smaller, members) is not None
         yield
         if fits:
             given_up = len(scene.members) - size
-            scene.found.append(Way(RemedyKind.REDUCE, RemedyCost(members=given_up), size=size + seated))
+            scene.remedies.append(Way(RemedyKind.REDUCE, RemedyCost(members=given_up), size=size + seated))
             return
 
 
 def reduced(scene: Scene, size: int) -> tuple[Workload, list[Member]]:
-    """Return the workload and its members if only so many of those were to be placed."""
+    """Return the workload and its members, reduced to ``size`` members that are still to be placed."""
     seated = scene.ask.total - scene.ask.members
-    # A gang of one is a single pod, unless pods that come later must be near it.
+    # A gang of one pod is a single pod, unless later pods must be near it.
     single = size + seated == 1 and scene.workload.group is None
-    gone = {member.uid for member in scene.members[size:]}
-    other = changed(scene.workload, size=size + seated, gang=not single)
-    for uid in gone:
-        other.take(uid)
-    return other, scene.members[:size]
+    removed = {member.uid for member in scene.members[size:]}
+    smaller = changed(scene.workload, size=size + seated, gang=not single)
+    for uid in removed:
+        smaller.take(uid)
+    return smaller, scene.members[:size]
 
 
 def _room(scene: Scene) -> int:
-    """Members for which there is room on single nodes, whatever the domain: an upper bound."""
+    """Return how many members fit on the nodes regardless of domains: an upper bound."""
     groups = scene.ask.groups
     if len(groups) > 1 or is_tied(groups):
         return len(scene.members)
@@ -182,7 +185,7 @@ def _room(scene: Scene) -> int:
 
 
 def _nodes_back(scene: Scene) -> Iterator[None]:
-    """Nodes that are cordoned, or not ready: the fewest of those that would have to be used again."""
+    """Find the fewest cordoned or not ready nodes that would have to be back in use."""
     nodes = scene.what_if.planner.nodes
     cordoned = np.flatnonzero(nodes.exists & nodes.unschedulable & nodes.ready).tolist()
     away = np.flatnonzero(nodes.exists & ~nodes.ready).tolist()
@@ -191,40 +194,40 @@ def _nodes_back(scene: Scene) -> Iterator[None]:
             continue
         needed = yield from _needed(scene, rows)
         if needed or len(rows) <= NODES_OF_ALL_SETS:
-            fewer = yield from _fewer(scene, rows, len(needed) or len(rows))
-            needed = fewer or needed
+            smaller_set = yield from _fewer(scene, rows, len(needed) or len(rows))
+            needed = smaller_set or needed
         if needed:
             names = tuple(sorted(nodes.names[row] for row in needed))
-            told = "uncordon" if all(nodes.ready[row] for row in needed) else value
-            scene.found.append(Way(RemedyKind.RETURN, RemedyCost(nodes=len(names)), nodes=names, value=told))
+            action = "uncordon" if all(nodes.ready[row] for row in needed) else value
+            scene.remedies.append(Way(RemedyKind.RETURN, RemedyCost(nodes=len(names)), nodes=names, value=action))
             return
 
 
 def _needed(scene: Scene, rows: Sequence[int]) -> Generator[None, None, Sequence[int]]:
-    """Return those of some nodes that the workload would use if all came back, and that it can't do without."""
+    """Return the nodes that the workload would use if all were back, and that it needs."""
     with scene.what_if.back(rows):
         decision = scene.what_if.decide(scene.workload, scene.members)
     yield
     used = {seat.row for seat in decision.seats} if decision is not None else set()
     needed = [row for row in rows if row in used]
     for row in list(needed) if len(needed) <= NODES_SINGLY else []:
-        rest = [one for one in needed if one != row]
-        if (yield from _fits_with(scene, rest)):
-            needed = rest
+        others = [other for other in needed if other != row]
+        if (yield from _fits_with(scene, others)):
+            needed = others
     return needed if needed and (yield from _fits_with(scene, needed)) else ()
 
 
 def _fewer(scene: Scene, rows: Sequence[int], count: int) -> Generator[None, None, Sequence[int]]:
-    """Return the fewest nodes, fewer than so many, that are enough; none where there are none, or too many sets."""
-    sets = (some for size in range(1, count) for some in combinations(rows, size))
-    for some in islice(sets, NODE_SETS):
-        if (yield from _fits_with(scene, some)):
-            return some
+    """Return the fewest nodes that are enough, fewer than ``count``. Empty where none are, or with too many sets."""
+    candidates = (subset for size in range(1, count) for subset in combinations(rows, size))
+    for subset in islice(candidates, NODE_SETS):
+        if (yield from _fits_with(scene, subset)):
+            return subset
     return ()
 
 
 def _fits_with(scene: Scene, rows: Sequence[int]) -> Generator[None, None, bool]:
-    """Return whether the workload has a place with some nodes back."""
+    """Return whether the workload has a place once these nodes are back."""
     with scene.what_if.back(rows):
         fits = scene.what_if.decide(scene.workload, scene.members) is not None
     yield

@@ -1,4 +1,4 @@
-"""Ways out in words, short enough for an event."""
+"""Remedies as text, short enough for an event."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -8,28 +8,31 @@ from topo_scheduler.api.words import few_of
 from topo_scheduler.scheduling.explaining.ways import EndingPods, RemedyKind, Way
 
 NOTE_BYTES: Final = 1024
-"""The API's limit for the message of an event."""
+"""The API server's limit for the message of an event, in bytes."""
 NAMES: Final = 3
-"""Names that are told of a list; of the rest, how many there are."""
+"""Names of a list that the text contains; it only counts the others."""
 _INTRO: Final = " What would help, cheapest first: "
 
 
 def say(way: Way, wall: float, reader: str = "") -> str:
-    """Return one way out as a demand on whoever reads it.
+    """Return one remedy as an instruction to the reader.
 
-    ``wall`` the time now, in seconds since the epoch; ``reader`` see `few_for`: whose names may be told.
+    Args:
+        way: the remedy.
+        wall: the current time, in seconds since the epoch.
+        reader: namespace whose names the text may contain, see `few_for`; empty for all names.
     """
     match way.kind:
         case RemedyKind.WAIT:
-            ended = _ended(way, reader)
-            return f"wait until about {moment(way.until, wall)}, when {ended} {_verb(way, reader)}"
+            ended_text = _ended(way, reader)
+            return f"wait until about {moment(way.until, wall)}, when {ended_text} {_verb(way, reader)}"
         case RemedyKind.RETURN:
             verb = "uncordon" if way.value == "uncordon" else "bring back"
             return f"{verb} {_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
         case RemedyKind.COMBINE:
             parts = way.parts
             return " and ".join(
-                _reduce(one) if one.kind is RemedyKind.REDUCE else say(one, wall, reader) for one in parts
+                _reduce(part) if part.kind is RemedyKind.REDUCE else say(part, wall, reader) for part in parts
             )
         case RemedyKind.RELAX if not way.level:
             return f"set {way.demand} to {way.value}"
@@ -41,28 +44,28 @@ def say(way: Way, wall: float, reader: str = "") -> str:
         case RemedyKind.REDUCE:
             return _reduce(way) if _sensible(way) else _fits(way)
         case RemedyKind.FREE:
-            who = _ended(way, reader)
-            on = f"{_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
-            more = "" if way.least else " (a smaller set may be enough)"
-            return f"end {who} on {on}: {_count(way.cost.pods, 'pod')}, {_count(way.cost.gpus, 'GPU')}{more}"
+            ended_text = _ended(way, reader)
+            nodes_text = f"{_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
+            caveat = "" if way.least else " (a smaller set may be enough)"
+            return f"end {ended_text} on {nodes_text}: {_count(way.cost.pods, 'pod')}, {_count(way.cost.gpus, 'GPU')}{caveat}"
 
 
-def say_all(ways: Sequence[Way], wall: float, room: int = NOTE_BYTES, reader: str = "") -> str:
-    """Return as many ways as there is room for, in bytes, the cheapest first; empty where there is none for any."""
-    text, told = _INTRO, 0
-    small = next((way for way in ways if way.kind is RemedyKind.REDUCE and not _sensible(way)), None)
-    rest = f" {_fits(small)}." if small is not None else ""
-    room -= len(rest.encode())
+def say_all(ways: Sequence[Way], wall: float, max_bytes: int = NOTE_BYTES, reader: str = "") -> str:
+    """Return as many remedies as fit into ``max_bytes``, the cheapest first. Empty where none fits."""
+    text, count = _INTRO, 0
+    too_small = next((way for way in ways if way.kind is RemedyKind.REDUCE and not _sensible(way)), None)
+    size_text = f" {_fits(too_small)}." if too_small is not None else ""
+    max_bytes -= len(size_text.encode())
     for number, way in enumerate((way for way in ways if _sensible(way)), 1):
-        part = f"{'; ' if told else ''}({number}) {say(way, wall, reader)}"
-        if len((text + part).encode()) >= room:
+        part = f"{'; ' if count else ''}({number}) {say(way, wall, reader)}"
+        if len((text + part).encode()) >= max_bytes:
             break
-        text, told = text + part, told + 1
-    return (f"{text}." if told else "") + rest
+        text, count = text + part, count + 1
+    return (f"{text}." if count else "") + size_text
 
 
 def _sensible(way: Way) -> bool:
-    """Whether a person may want it: a gang of which less than half is left is another job."""
+    """Whether the remedy is useful: a gang with less than half of its members is a different job."""
     if way.parts:
         return all(_sensible(part) for part in way.parts)
     return way.kind is not RemedyKind.REDUCE or way.size >= way.cost.members
@@ -78,8 +81,8 @@ def _fits(way: Way) -> str:
 
 def moment(until: float, wall: float) -> str:
     """Return a time of day, with the date where it is not within the next 20 hours."""
-    when = datetime.fromtimestamp(until, UTC)
-    return when.strftime("%H:%M UTC" if until - wall < 20 * 3600 else "%Y-%m-%d %H:%M UTC")
+    time = datetime.fromtimestamp(until, UTC)
+    return time.strftime("%H:%M UTC" if until - wall < 20 * 3600 else "%Y-%m-%d %H:%M UTC")
 
 
 def _drop(way: Way) -> str:
@@ -100,23 +103,23 @@ def _verb(way: Way, reader: str) -> str:
 
 
 def _ended(way: Way, reader: str) -> str:
-    """Return who ends, those of other namespaces by their number only."""
-    own = [_who(one) for one in way.ended if not reader or one.name.startswith(f"{reader}/")]
-    others = [one for one in way.ended if reader and not one.name.startswith(f"{reader}/")]
+    """Return the names of the pods and gangs that end. Pods of other namespaces are only counted."""
+    own = [_who(unit) for unit in way.ended if not reader or unit.name.startswith(f"{reader}/")]
+    others = [unit for unit in way.ended if reader and not unit.name.startswith(f"{reader}/")]
     if not others:
         return few_of(own, NAMES)
-    pods = sum(len(one.pods) if one.gang else 1 for one in others)
+    pods = sum(len(unit.pods) if unit.gang else 1 for unit in others)
     hidden = "a pod of another namespace" if pods == 1 else f"{pods} pods of other namespaces"
     return f"{few_of(own, NAMES)} and {hidden}" if own else hidden
 
 
-def _who(one: EndingPods) -> str:
-    return f"gang {one.name} ({_count(len(one.pods), 'pod')})" if one.gang else f"pod {one.name}"
+def _who(unit: EndingPods) -> str:
+    return f"gang {unit.name} ({_count(len(unit.pods), 'pod')})" if unit.gang else f"pod {unit.name}"
 
 
-def _plural(count: int, what: str) -> str:
-    return what if count == 1 else f"{what}s"
+def _plural(count: int, noun: str) -> str:
+    return noun if count == 1 else f"{noun}s"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {_plural(number, what)}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {_plural(number, noun)}"

@@ -1,6 +1,6 @@
-"""A copy of the state on which ways out are tried: pods that end, nodes that come back, other demands.
+"""A copy of the state on which the search tries remedies: pods that end, nodes that come back, other demands.
 
-Whether a workload has a place there is asked as the engine asks it: one attempt, from its members to a Decision.
+Each query runs the same attempt as the engine: from the members of a workload to a Decision.
 """
 
 import copy
@@ -22,9 +22,9 @@ from topo_scheduler.state.workloads import Member, Workload
 
 
 class WhatIf(Trial):
-    """A copy of what pods hold and of what nodes are. It stays as it was when the original changes.
+    """A copy of what pods hold and of the properties of nodes. Changes of the original do not affect it.
 
-    Names and labels of nodes are shared with the original: when those change it is thrown away.
+    It shares names and labels of nodes with the original: when those change, the caller must discard the copy.
     """
 
     def __init__(
@@ -37,72 +37,72 @@ class WhatIf(Trial):
         neighbours: bool,
         spares: Spares | None = None,
     ) -> None:
-        """``neighbours``: whether it matters who is there, beyond what they hold of resources."""
+        """``neighbours``: whether it matters which pods run on a node, beyond the resources that they hold."""
         super().__init__(planner, layout, now, neighbours=neighbours)
         self.planner.nodes.detach()
         self.planner.around.detach()
         self.planner.history = copy.deepcopy(planner.history)
         self.layout = layout
         self.now = now
-        self.asked = 0
-        """How often it was asked for a place."""
+        self.queries = 0
+        """Number of queries for a placement so far."""
         self._attempts = Attempts(self.planner, sharing)
         self._attempts.spares = spares
 
     def ask(self, workload: Workload, members: Sequence[Member]) -> PlacementQuery:
-        """Return what the planner is asked for some members of a workload, its level as it has loosened by now.
+        """Return the query for members of a workload, with the level as it has loosened by now.
 
         Raises:
-            PluginError: a plugin failed, so that nothing can be said.
+            PluginError: a plugin failed, so there is no result.
         """
         groups, _, _ = self._attempts.groups(workload, members)
         return self._attempts.ask_by_now(workload, groups, self.layout, self.now)
 
     def seen_by(self, ask: PlacementQuery) -> Layout:
-        """Return the fabric on which an ask is meant."""
+        """Return the fabric to which the levels of a query refer."""
         return crossed(self.layout, ask.woven)
 
     def fits(self, workload: Workload, members: Sequence[Member]) -> bool:
-        """Return whether the planner finds a place, as a first look; `decide` has the last word."""
-        self.asked += 1
+        """Return whether the planner finds a placement. This is a quick check; only `decide` is final."""
+        self.queries += 1
         return self.place(self.ask(workload, members)) is not None
 
     def decide(self, workload: Workload, members: Sequence[Member]) -> Decision | None:
-        """Return the decision with which members of a workload are placed as things are here, None where they aren't.
+        """Return the decision that places the members on this copy, or None where they have no place.
 
         Raises:
-            PluginError: a plugin failed, so that nothing can be said.
+            PluginError: a plugin failed, so there is no result.
         """
         decision = self.decision(workload, members)
         return decision if decision.verdict is Verdict.PLACED else None
 
     def decision(self, workload: Workload, members: Sequence[Member]) -> Decision:
-        """Return the decision, whatever it is.
+        """Return the decision, whether it places the members or not.
 
         Raises:
-            PluginError: a plugin failed, so that nothing can be said.
+            PluginError: a plugin failed, so there is no result.
         """
-        self.asked += 1
-        # Failures are remembered until something improves; here anything may have.
-        return self._attempts.decide(workload, members, (), self.layout, self.asked, self.now)
+        self.queries += 1
+        # Attempts cache failures until the state improves. On a copy, any query may follow an improvement.
+        return self._attempts.decide(workload, members, (), self.layout, self.queries, self.now)
 
     def count(self, row: int, amounts: Amounts, profile: Profile | None) -> None:
-        """Count a pod that is nominated to a node as if it ran there."""
+        """Count a pod that is nominated to a node as if it were running there."""
         self.planner.nodes.charge(row, amounts)
         if self._neighbours and profile is not None:
             self.planner.around.residents.change(row, profile, 1)
 
     @contextmanager
     def back(self, rows: Iterable[int]) -> Iterator[None]:
-        """Let nodes be ready and schedulable while the context lasts."""
+        """Make the nodes ready and schedulable within the context."""
         nodes = self.planner.nodes
-        before = [(row, bool(nodes.ready[row]), bool(nodes.unschedulable[row]), nodes.taint_set[row]) for row in rows]
-        for row, _, _, _ in before:
+        earlier = [(row, bool(nodes.ready[row]), bool(nodes.unschedulable[row]), nodes.taint_set[row]) for row in rows]
+        for row, _, _, _ in earlier:
             nodes.admit(row)
         try:
             yield
         finally:
-            for row, ready, unschedulable, taints in before:
+            for row, ready, unschedulable, taints in earlier:
                 nodes.ready[row], nodes.unschedulable[row], nodes.taint_set[row] = ready, unschedulable, taints
                 nodes.facts_changes.append(row)
                 nodes.capacity_changes.append(row)

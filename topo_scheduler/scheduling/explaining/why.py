@@ -1,9 +1,9 @@
-"""Explanations of workloads that wait, made beside the decisions: why not, and what would help.
+"""Explanations of pending workloads, computed in addition to the decisions: the reasons, and what would help.
 
-A machine like the others: told what failed, it works in slices as time is left, on a copy of the state, and says what
-is to be told. What it tells held on the state of the moment at which its copy was made, less than a second before.
-Workloads that ask alike share one explanation. It is made anew when the reason changes, and after a while when the
-state changed.
+The engine reports each failed attempt here. The explainer works in slices when time is left, on a copy of the state,
+and returns the events to publish. An explanation holds for the state at the time of its copy, less than a second
+before. Workloads with the same demands share one explanation. The explainer makes it again when the reason changes, and
+after a while when the state has changed.
 """
 
 import heapq
@@ -49,31 +49,41 @@ from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
 AGAIN: Final = 60.0
-"""Seconds after which an explanation is made again, if the state changed."""
+"""Seconds after which the explainer makes an explanation again, if the state changed."""
 SOONEST: Final = 10.0
 """Seconds between two explanations of a workload whose reason stays the same."""
 RESTART: Final = 0.25
-"""Seconds after which it is begun again when nodes changed meanwhile."""
+"""Seconds after which the explainer restarts an explanation during which nodes changed."""
 AS_BEFORE: Final = 600.0
-"""Seconds after which what would help is told again where only numbers in it changed."""
+"""Seconds after which the explainer publishes remedies again if only numbers in them changed."""
 MANY: Final = 500
-"""Workloads that wait from which on pods alone are no longer explained by themselves: what is told would be a flood."""
+"""Pending workloads above which the explainer adds no further single pods: their events would be a flood."""
 LONG: Final = 600
-"""Bytes of a message beside which there is no room for what would help."""
+"""Bytes of a message above which there is no room for remedies after it."""
 FAULT: Final = "internal fault while its waiting was explained, please report it"
 REMEMBERED: Final = 256
-"""Explanations that are kept for workloads that ask alike."""
+"""Explanations that are cached for workloads with the same demands."""
 RESTARTS: Final = 20
-"""Beginnings after which it is left for later: nodes change all the time."""
+"""Restarts after which the explainer postpones a workload, because nodes change all the time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a workload waits, as of a moment.
+    """Why a workload is pending, at one point in time.
 
-    ``members`` how many must be placed at once; ``message`` the line that its event begins with; ``reason`` the
-    dominant one in plain words; ``rule`` what the size rule asks; ``gpus`` of each pod of the most demanding class;
-    ``at`` seconds since the epoch; ``seconds`` of CPU that it took.
+    Attributes:
+        workload: ID of the workload.
+        members: members that must be placed at once.
+        gpus: GPUs of each pod of the most demanding class.
+        message: first part of its event.
+        reason: the dominant reason, as a sentence.
+        rule: what the size rule asks for.
+        nodes: nodes of the cluster.
+        reasons: nodes by reason.
+        domains: all domains, with the reasons that exclude their nodes.
+        ways: remedies, the cheapest first.
+        at: time in seconds since the epoch.
+        seconds: CPU time that the explanation took, in seconds.
     """
 
     workload: str
@@ -89,10 +99,12 @@ class Explanation:
     at: float
     seconds: float = 0.0
 
-    def told(self, limit: int = NOTE_BYTES, reader: str = "") -> str:
-        """Return the message with as many ways as fit into so many bytes; without its counts where it is very long.
+    def event_text(self, limit: int = NOTE_BYTES, reader: str = "") -> str:
+        """Return the message with as many remedies as fit; without the counts of the message if it is very long.
 
-        ``reader`` see `few_for`: whose names may be told.
+        Args:
+            limit: bytes of the result at most.
+            reader: namespace whose names the text may contain, see `few_for`; empty for all names.
         """
         message = self.message
         if len(message.encode()) > LONG:
@@ -102,9 +114,17 @@ class Explanation:
 
 @dataclass(slots=True)
 class _Case:
-    """A workload that waits. ``made`` when it was explained last and ``stamp`` on what state; ``due`` when it is again.
+    """A pending workload.
 
-    ``told`` what was told last, and ``told_at`` when.
+    Attributes:
+        text: message of its last failure.
+        count: members that the failed attempt had to place.
+        made: time of its last explanation.
+        stamp: state on which that explanation was made.
+        due: time at which the next explanation is due.
+        published: text that was published last.
+        published_at: time at which it was published.
+        restarts: restarts of the explanation because nodes changed.
     """
 
     text: str
@@ -112,8 +132,8 @@ class _Case:
     made: float = -inf
     stamp: object = None
     due: float = inf
-    told: str = ""
-    told_at: float = -inf
+    published: str = ""
+    published_at: float = -inf
     restarts: int = 0
 
 
@@ -126,7 +146,7 @@ class _Work:
 
 
 class Explainer:
-    """Who waits to be explained, and what is being explained."""
+    """The workloads to explain, and the explanation in progress."""
 
     def __init__(
         self,
@@ -149,10 +169,10 @@ class Explainer:
         self._work: _Work | None = None
         self._made: dict[object, tuple[object, Explanation]] = {}
 
-    # ------------------------------------------------------------ facts in
+    # ------------------------------------------------------------ input
 
     def failed(self, workload: Workload, text: str, members: int, now: float) -> None:
-        """Note that so many members of a workload found no place, and what was told of it. Costs microseconds."""
+        """Record that members of a workload found no place, with the published message. Takes microseconds."""
         case = self._cases.get(workload.id)
         if case is None:
             if not workload.gang and len(self._cases) >= MANY:
@@ -160,23 +180,23 @@ class Explainer:
             self._cases[workload.id] = _Case(text, members)
             self._queue.setdefault(workload.id, now)
             return
-        alike = case.text == text or worded(case.text) == worded(text)
+        same_reason = case.text == text or worded(case.text) == worded(text)
         case.text, case.count = text, members
-        if not alike:
+        if not same_reason:
             self.reworded(workload, text, now)
         elif case.stamp != self._stamp():
             self._schedule(workload.id, case, max(now, case.made + SOONEST))
 
     def reworded(self, workload: Workload, text: str, now: float) -> None:
-        """Note that more was told of a workload that waits, so that what would help is to be told behind it again."""
+        """Record that a pending workload has a new message, so that the remedies must be published after it again."""
         case = self._cases.get(workload.id)
         if case is None:
             return
-        case.text, case.told, case.told_at = text, "", -inf
+        case.text, case.published, case.published_at = text, "", -inf
         self._queue.setdefault(workload.id, now)
 
     def forget(self, id_: str) -> None:
-        """Forget a workload that waits no more."""
+        """Forget a workload that is no longer pending."""
         self._cases.pop(id_, None)
         self._queue.pop(id_, None)
 
@@ -184,7 +204,7 @@ class Explainer:
 
     @property
     def waiting(self) -> int:
-        """Workloads that are to be explained now, the one in work included."""
+        """Number of workloads to explain now, including the one in progress."""
         return len(self._queue) + (self._work is not None)
 
     def due(self, now: float) -> bool:
@@ -192,27 +212,27 @@ class Explainer:
         return bool(self.waiting) or bool(self._later and self._later[0][0] <= now)
 
     def expected(self, id_: str) -> bool:
-        """Return whether what would help a workload is about to be told for the first time since its reason changed."""
+        """Return whether remedies for the current reason of the workload are not published yet, but will be soon."""
         case = self._cases.get(id_)
-        if case is None or case.told_at != -inf:
+        if case is None or case.published_at != -inf:
             return False
         return case.made == -inf or id_ in self._queue or (self._work is not None and self._work.id == id_)
 
     def waited(self, now: float) -> float:
-        """Return for how many seconds the first of them has waited."""
+        """Return for how many seconds the first workload has been in the queue."""
         return now - next(iter(self._queue.values()), now)
 
     def next_due(self) -> float | None:
-        """Return when `work` has something to do that it hasn't now."""
+        """Return when `work` will have something new to do."""
         return self._later[0][0] if self._later else None
 
     def work(self, now: float, wall: float, clock: Callable[[], float], budget: float) -> list[Instruction]:
-        """Explain for so many seconds, or one part longer; return what there is to be told.
+        """Work on explanations for ``budget`` seconds, or one part longer. Return the resulting instructions.
 
         Args:
-            now: seconds.
+            now: time of the engine in seconds.
             wall: seconds since the epoch.
-            clock: measures what is spent.
+            clock: measures the time spent.
             budget: seconds.
         """
         self._wake(now)
@@ -221,7 +241,7 @@ class Explainer:
         while self.waiting:
             try:
                 out += self._step(now, wall, clock)
-            except Exception as error:  # the part was not begun, or had ended: it is explained when it is tried again
+            except Exception as error:  # outside of the search: a later try explains the workload
                 self._work = None
                 out += failure_of("explanations", error, Activity.EXPLANATION)
             if clock() - began >= budget:
@@ -229,20 +249,20 @@ class Explainer:
         return out
 
     def explain(self, workload: Workload, now: float, wall: float, clock: Callable[[], float]) -> Explanation | None:
-        """Explain one workload at once, however long it takes; None where it has no pod that lacks a place."""
+        """Explain one workload at once, without a time limit. None where it has no pod without a place."""
         began = clock()
-        found = None
+        explanation = None
         for step in self._explanation(workload, now, wall, None):
-            found = step or found
-        return replace(found, seconds=clock() - began) if found is not None else None
+            explanation = step or explanation
+        return replace(explanation, seconds=clock() - began) if explanation is not None else None
 
     # ------------------------------------------------------------ inside
 
     def _wake(self, now: float) -> None:
         while self._later and self._later[0][0] <= now:
-            at, id_ = heapq.heappop(self._later)
+            due, id_ = heapq.heappop(self._later)
             case = self._cases.get(id_)
-            if case is None or case.due != at:
+            if case is None or case.due != due:
                 continue
             case.due = inf
             if case.stamp == self._stamp():
@@ -250,29 +270,29 @@ class Explainer:
             else:
                 self._queue.setdefault(id_, now)
 
-    def _schedule(self, id_: str, case: _Case, at: float) -> None:
-        if at < case.due:
-            case.due = at
-            heapq.heappush(self._later, (at, id_))
+    def _schedule(self, id_: str, case: _Case, due: float) -> None:
+        if due < case.due:
+            case.due = due
+            heapq.heappush(self._later, (due, id_))
 
     def _step(self, now: float, wall: float, clock: Callable[[], float]) -> list[Instruction]:
-        """Do one part of the work; return what is to be told when it was the last."""
+        """Do one part of the work. Return the resulting instructions after the last part."""
         began = clock()
         work = self._work
         if work is None:
             id_ = next(iter(self._queue))
             del self._queue[id_]
-            workload, known = self._workloads.get(id_), self._cases.get(id_)
-            if workload is None or known is None:
+            workload, new_case = self._workloads.get(id_), self._cases.get(id_)
+            if workload is None or new_case is None:
                 self.forget(id_)
                 return []
-            work = self._work = _Work(id_, self._explanation(workload, now, wall, known), self._facts())
+            work = self._work = _Work(id_, self._explanation(workload, now, wall, new_case), self._facts())
         case = self._cases.get(work.id)
         if case is None:
             self._work = None
             return []
         if work.facts != self._facts():
-            # Names and labels of nodes are not copied: what was found may not hold any more.
+            # The copy shares names and labels of nodes: partial results may be wrong now.
             self._work = None
             case.restarts += 1
             self._schedule(work.id, case, now + (RESTART if case.restarts % RESTARTS else AGAIN))
@@ -280,16 +300,16 @@ class Explainer:
         self._world.around.extensions.guard.begin()
         try:
             with limited(OperationBudget(PART_OPERATIONS)):
-                found = next(work.steps)
+                explanation = next(work.steps)
         except StopIteration:
             self._work = None
-            self.forget(work.id)  # it waits no more, or has room by now
+            self.forget(work.id)  # it is no longer pending, or has room by now
             return []
         except PluginError:
             self._work = None
             self._schedule(work.id, case, now + AGAIN)
-            return []  # the attempt tells it
-        except Exception as error:  # an explanation is a courtesy: whatever is wrong with it stops no placement
+            return []  # the attempt reports it
+        except Exception as error:  # explanations are optional: a fault in one must stop no placement
             self._work = None
             self._schedule(work.id, case, now + AS_BEFORE)
             if kind_of(error) != AN_EXCEPTION:
@@ -299,12 +319,12 @@ class Explainer:
                 CountFailure(Activity.EXPLANATION.value, kind_of(error)),
             ]
         work.spent += clock() - began
-        if found is None:
+        if explanation is None:
             return []
         self._work = None
         case.made, case.restarts = now, 0
         self._schedule(work.id, case, now + AGAIN)
-        return self._tell(work.id, case, replace(found, seconds=work.spent), now)
+        return self._tell(work.id, case, replace(explanation, seconds=work.spent), now)
 
     def _facts(self) -> object:
         return self._world.nodes.facts_changes.position, self._world.layout.generation
@@ -343,20 +363,20 @@ class Explainer:
         running: Running | None = None
         columns = what_if.planner.nodes.allocatable.shape[1]
         ends = self._reserving.ends
-        for part in running_pods(
+        for collected in running_pods(
             entries,
             columns,
             self._workloads,
             workload.id,
             lambda uid, entry: ends.by_what_is_known(uid, entry, now) + self._world.epoch,
         ):
-            running = part
+            running = collected
             yield None
         assert running is not None
         scene = Scene(what_if, workload, members, ask, rule, wall)
         for _ in ways_out(scene, running):
             yield None
-        found = Explanation(
+        explanation = Explanation(
             workload=workload.id,
             members=len(members),
             gpus=max(member.cls.gpus for member in members),
@@ -366,44 +386,44 @@ class Explainer:
             nodes=decision.nodes,
             reasons=decision.reasons or {},
             domains=table,
-            ways=tuple(scene.found),
+            ways=tuple(scene.remedies),
             at=wall,
         )
         if len(self._made) > REMEMBERED:
             self._made.clear()
-        self._made[key] = (stamp, found)
-        yield found
+        self._made[key] = (stamp, explanation)
+        yield explanation
 
     def drop_caches(self) -> None:
-        """Drop the explanations that are kept to be quick."""
+        """Drop the cached explanations."""
         self._made.clear()
 
     def _copy(self, workload: Workload, members: Sequence[Member], now: float) -> WhatIf:
-        """Return a copy of the state as an attempt on a workload sees it."""
+        """Return a copy of the state as an attempt for the workload sees it."""
         world = self._world
         around = any(looks_around(world.around.seen_by(member.cls, member.profile)) for member in members)
         layout = seen_fabric(workload, world.layout)
         what_if = WhatIf(
             self._attempts.planner, self._sharing, layout, now, neighbours=around, spares=self._attempts.spares
         )
-        # Not on the state itself: nothing that happens here may show there.
+        # These amounts are set on the copy only: the explanation must not change the state.
         what_if.planner.nodes.requested[:] = world.held()
-        for one in self._preempting.nominations:
-            row = world.nodes.row_of.get(one.node)
-            if row is not None and one.priority >= workload.priority and one.uid not in workload.members:
-                what_if.count(row, one.amounts, one.profile)
+        for nomination in self._preempting.nominations:
+            row = world.nodes.row_of.get(nomination.node)
+            if row is not None and nomination.priority >= workload.priority and nomination.uid not in workload.members:
+                what_if.count(row, nomination.amounts, nomination.profile)
         for row, amounts in self._reserving.kept_from(workload, now):
             what_if.count(row, amounts, None)
         return what_if
 
-    def _tell(self, id_: str, case: _Case, found: Explanation, now: float) -> list[Instruction]:
+    def _tell(self, id_: str, case: _Case, explanation: Explanation, now: float) -> list[Instruction]:
         workload = self._workloads.get(id_)
-        text = found.told(reader=self._world.reader(workload.namespace)) if workload is not None else ""
-        if workload is None or not found.ways or text == case.told:
+        text = explanation.event_text(reader=self._world.reader(workload.namespace)) if workload is not None else ""
+        if workload is None or not explanation.ways or text == case.published:
             return []
-        if worded(text) == worded(case.told) and now < case.told_at + AS_BEFORE:
+        if worded(text) == worded(case.published) and now < case.published_at + AS_BEFORE:
             return []
-        case.told, case.told_at = text, now
+        case.published, case.published_at = text, now
         out: list[Instruction] = []
         for member in workload.at(Stage.PENDING):
             out.append(EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text))
@@ -412,18 +432,18 @@ class Explainer:
 
 
 def reason_of(what_if: WhatIf, ask: PlacementQuery, decision: Decision, rule: SizeRule | None) -> str:
-    """Return the dominant reason: of what the decision says the first sentence, of a pod alone what is free."""
+    """Return the dominant reason: the first sentence of the decision, or the free GPUs for a single pod."""
     if decision.sentence:
         return decision.sentence
     if rule is None or is_tied(ask.groups):
         return decision.message
-    if told := shortage(what_if.planner, ask, what_if.seen_by(ask), rule):
-        return f"{told}."
+    if text := shortage(what_if.planner, ask, what_if.seen_by(ask), rule):
+        return f"{text}."
     return decision.message
 
 
 def _key(workload: Workload, ask: PlacementQuery, steps: int) -> object:
-    """Return what tells a workload from others that ask for something else; ``steps``: how often its level loosened."""
-    wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands, ask.preferred)
-    whose = (workload.namespace, workload.priority, workload.level, workload.tiers, workload.group is None)
-    return whose, wanted, steps, ask.segments, ask.woven, tuple(ask.running), tuple(ask.groups), ask.profiles
+    """Return a key that distinguishes workloads with different demands. ``steps``: how often the level loosened."""
+    demands = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands, ask.preferred)
+    owner = (workload.namespace, workload.priority, workload.level, workload.tiers, workload.group is None)
+    return owner, demands, steps, ask.segments, ask.woven, tuple(ask.running), tuple(ask.groups), ask.profiles

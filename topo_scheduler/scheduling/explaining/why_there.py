@@ -1,4 +1,4 @@
-"""Why a workload was placed where it is, in a few words."""
+"""Why the scheduler placed a workload where it is, as short text."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,20 @@ from topo_scheduler.state.fabric import Path
 
 
 def why_there(placement: Placement, leaves: Sequence[Path], *, gang: bool, within: str = "") -> str:
-    """Return the leaves of a placement, how many the size rule asks for, and the score.
+    """Return the leaves of a placement, how many the size rule needs, and the score, as text.
 
-    Of a gang whose segments lie in domains above the leaf, these are counted. ``within`` names the limits per leaf,
-    which may be why it needs several.
+    For a gang whose segments lie in domains above the leaf, the text counts these domains. ``within`` names the limits
+    per leaf, which may be the reason why the gang needs several leaves.
     """
     names, score = few_of(["/".join(path) for path in leaves]), f"score {placement.score.total / 1000:.3f}"
     if not gang:
-        others = _counted(placement.candidates, "node" if placement.score.by_node else "leaf")
-        return f"{names}, {score}, chosen from {others}"
-    used, level = placement.domains or (len(leaves), "leaf")
-    needed = f"{used} of {_counted(placement.rule.leaves, level)} needed"
+        counted_candidates = _counted(placement.candidates, "node" if placement.score.by_node else "leaf")
+        return f"{names}, {score}, chosen from {counted_candidates}"
+    used_domains, level = placement.domains or (len(leaves), "leaf")
+    needed_text = f"{used_domains} of {_counted(placement.rule.leaves, level)} needed"
     if any(path and path[-1] == UNLABELLED for path in leaves):
-        needed = "of nodes whose labels do not tell their place in the fabric"
-    return f"{names}, {needed}{within if placement.rule.leaves > 1 else ''}, {score}"
+        needed_text = "of nodes whose labels do not tell their place in the fabric"
+    return f"{names}, {needed_text}{within if placement.rule.leaves > 1 else ''}, {score}"
 
 
 def _counted(number: int, level: str) -> str:
