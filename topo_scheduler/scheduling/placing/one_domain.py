@@ -1,4 +1,4 @@
-"""Gangs that ask for no accelerator domain get one where it costs nothing: as near as without it, all in one."""
+"""Gangs that ask for no accelerator domain: they are placed in a single one if that makes the placement no wider."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,36 +16,48 @@ from topo_scheduler.state.fabric import Layout
 
 
 def in_one_domain(
-    site: PlanningContext,
-    ask: PlacementQuery,
+    context: PlanningContext,
+    query: PlacementQuery,
     layout: Layout,
     window: Window,
     views: Sequence[ClassView],
     rule: SizeRule,
     now: float,
 ) -> Placement | None:
-    """Return a placement as close as a window, all of it in one accelerator domain; None where there is none.
+    """Return a placement in one accelerator domain that is as close as a window; None where there is none.
 
-    The innermost level of the second tree first. Of gangs that ask for no such level, and look only for what they would
-    get anyway: as many leaves of as deep a domain.
+    The function tries the innermost level of the second tree first. It uses the same number of leaves, and a domain of
+    the same depth, as the window. It applies only to gangs that ask for no level of the second tree.
     """
     tree = layout.accelerators
-    if tree is None or layout.woven or layout.inner is not None or not ask.gang or ask.in_segments or ask.traffic:
+    if tree is None or layout.woven or layout.inner is not None or not query.gang or query.in_segments or query.traffic:
         return None
     unlabelled, depth, leaves = window.order[0], -window.order[1], window.order[2]
     for level in reversed(tree.levels):
-        there = crossed(layout, (level,))
-        within = there.levels.index(level) + 1
-        if leaves > 1 and within >= there.depth:
-            continue  # such a domain is part of one leaf
-        inside = there.depth - 1 if leaves == 1 else max(within, depth_in(layout, there, depth))
-        asked = replace(moved(ask, layout, there), within=max(within, depth_in(layout, there, ask.within)))
-        asked = replace(asked, enforcement=Enforcement.REQUIRED)
-        found = best_window(site, views, asked, there, replace(rule, depth=inside, leaves=leaves), now)
-        if found is None or found.order[0] > unlabelled:
+        woven_layout = crossed(layout, (level,))
+        within = woven_layout.levels.index(level) + 1
+        if leaves > 1 and within >= woven_layout.depth:
+            continue  # a domain of this level is part of one leaf
+        rule_depth = woven_layout.depth - 1 if leaves == 1 else max(within, depth_in(layout, woven_layout, depth))
+        domain_query = replace(
+            moved(query, layout, woven_layout), within=max(within, depth_in(layout, woven_layout, query.within))
+        )
+        domain_query = replace(domain_query, enforcement=Enforcement.REQUIRED)
+        domain_window = best_window(
+            context, views, domain_query, woven_layout, replace(rule, depth=rule_depth, leaves=leaves), now
+        )
+        if domain_window is None or domain_window.order[0] > unlabelled:
             continue
-        rows = seat(site, asked, found.view, found.leaves, found.fits, there, found.fit)
+        rows = seat(
+            context,
+            domain_query,
+            domain_window.view,
+            domain_window.leaves,
+            domain_window.fits,
+            woven_layout,
+            domain_window.fit,
+        )
         if rows is not None:
-            used = sorted(layout.leaves_of(rows))
-            return Placement([rows], used, rule, found.score, window.candidates, shared=(level,))
+            used_leaves = sorted(layout.leaves_of(rows))
+            return Placement([rows], used_leaves, rule, domain_window.score, window.candidates, shared=(level,))
     return None

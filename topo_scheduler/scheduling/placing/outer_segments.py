@@ -1,8 +1,8 @@
 """Placement rules of gangs whose segments lie in domains above the leaf.
 
-Such a gang is planned on the fabric down to the level of its segments, where leaves don't exist: how many of them it
-takes is known only when it has its nodes. Where they are more than a rule allows, or the rule asks for a domain further
-in than that of a segment, it is planned in ways that keep each segment whole for another reason.
+The planner places such a gang on the fabric down to the level of its segments, where leaves don't exist. So it knows
+the number of leaves only after it has chosen nodes. A rule may allow fewer leaves, or ask for a domain inside that of a
+segment. Then the planner uses narrower queries that keep each segment together in another way.
 """
 
 from collections.abc import Iterator
@@ -12,28 +12,28 @@ from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Placement, Placem
 from topo_scheduler.state.fabric import Layout
 
 
-def breaks_bounds(ask: PlacementQuery, layout: Layout, found: Placement) -> bool:
-    """Return whether a placement takes more leaves than the bounds of an ask allow, which those that run keep."""
-    most = ask.bounds.leaves
-    return 0 < most < len(found.leaves) and len(layout.leaves_of(ask.running)) <= most
+def breaks_bounds(query: PlacementQuery, layout: Layout, placement: Placement) -> bool:
+    """Return whether a placement breaks the limit on leaves in the bounds, while the running members keep it."""
+    limit = query.bounds.leaves
+    return 0 < limit < len(placement.leaves) and len(layout.leaves_of(query.running)) <= limit
 
 
-def narrower_asks(ask: PlacementQuery, layout: Layout) -> Iterator[PlacementQuery]:
-    """Yield asks that keep the segments whole and are counted in leaves: all in one domain, then each in one leaf."""
-    if ask.bounds.depth < ask.segments.depth and not ask.bounds.leaves:
+def narrower_asks(query: PlacementQuery, layout: Layout) -> Iterator[PlacementQuery]:
+    """Yield queries that keep segments whole and count leaves: all in one domain, then each segment in one leaf."""
+    if query.bounds.depth < query.segments.depth and not query.bounds.leaves:
         return
-    outer, bounds = layout.outer(ask.segments.depth), ask.bounds
-    if len(outer.leaves_of(ask.running)) <= 1:
-        depth = min(max(bounds.depth, ask.segments.depth), layout.depth - 1)
-        # Where those that run keep to no bounds, nothing else would hold the others near their segments.
-        within = max(ask.within, ask.segments.depth) if ask.running else ask.within
-        yield replace(ask, segments=NO_SEGMENTS, bounds=SpreadLimits(bounds.leaves, depth), within=within)
-    if not ask.running:
-        yield replace(ask, segments=replace(ask.segments, depth=0))
+    outer, bounds = layout.outer(query.segments.depth), query.bounds
+    if len(outer.leaves_of(query.running)) <= 1:
+        depth = min(max(bounds.depth, query.segments.depth), layout.depth - 1)
+        # If the running members break the bounds, only ``within`` keeps the other members near their segments.
+        within = max(query.within, query.segments.depth) if query.running else query.within
+        yield replace(query, segments=NO_SEGMENTS, bounds=SpreadLimits(bounds.leaves, depth), within=within)
+    if not query.running:
+        yield replace(query, segments=replace(query.segments, depth=0))
 
 
-def rule_outside(found: Placement | PlacementFailure, depth: int) -> Placement | PlacementFailure:
-    """Return what was found in leaves with its rule as it is on the fabric down to a level, that of the segments."""
-    if found.rule is None:
-        return found
-    return replace(found, rule=replace(found.rule, depth=min(found.rule.depth, depth - 1)))
+def rule_outside(outcome: Placement | PlacementFailure, depth: int) -> Placement | PlacementFailure:
+    """Return an outcome with its size rule converted to the fabric down to ``depth``, the level of the segments."""
+    if outcome.rule is None:
+        return outcome
+    return replace(outcome, rule=replace(outcome.rule, depth=min(outcome.rule.depth, depth - 1)))

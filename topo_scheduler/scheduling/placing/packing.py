@@ -1,11 +1,11 @@
-"""Whether nodes hold members of several classes together, and how: exact, by the sets of counts that each can hold.
+"""Exact packing of members of several classes on nodes, by the sets of member counts that each node can hold.
 
-What a node, a leaf or a domain can hold is told by its *frontier*: the vectors of counts, one of each class, of which
-none could be larger; whatever is below one of them fits as well. Frontiers of two places add up to that of both. They
-stay small because no count need be larger than what is asked. (Dynamic programming over Pareto sets, as for the
-multi-objective knapsack: Nemhauser and Ullmann 1969.)
+The *frontier* of a node, a leaf or a domain describes what it can hold. It is the set of maximal vectors, with one
+count per class. Any vector below one of them fits as well. The frontiers of two places add up to the frontier of both.
+Frontiers stay small because no count has to exceed what the gang asks for. (Dynamic programming over Pareto sets, as
+for the multi-objective knapsack: Nemhauser and Ullmann 1969.)
 
-All work is counted, so that a search may be given up where it takes too long, always at the same point.
+All work is counted, so a search that takes too long stops, always at the same point.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,11 +21,11 @@ from topo_scheduler.state.operation_budget import charge
 
 UNBOUNDED: Final = 1 << 62
 MANY: Final = 128
-"""Pairs of vectors from which on a grid is quicker."""
+"""With more pairs of vectors, a grid is quicker."""
 MOST_CLASSES: Final = 60
-"""Classes with members on one node from which on no grid of counts can be made: NumPy has 64 dimensions at most."""
+"""The most classes for a grid of counts: NumPy arrays have at most 64 dimensions."""
 PAIRS_AT_ONCE: Final = 1 << 16
-"""Pairs of vectors that are added at once: some MiB."""
+"""Pairs of vectors to add at once: a few MiB of memory."""
 VECTORS_PER_OPERATION: Final = 4
 
 Vector = tuple[int, ...]
@@ -33,21 +33,21 @@ Frontier = tuple[Vector, ...]
 
 
 class TooMuch(Exception):
-    """The work allowed is used up."""
+    """The search has used up its budget."""
 
 
 @dataclass(slots=True)
 class VectorBudget:
-    """Vectors that may still be looked at."""
+    """Number of vectors that a search may still examine."""
 
     left: int
 
     def spend(self, work: int) -> None:
-        """Count some work.
+        """Subtract work from the budget.
 
         Raises:
-            TooMuch: nothing is left.
-            OverBudgetError: the whole attempt has used up its budget.
+            TooMuch: the budget is used up.
+            OverBudgetError: the whole scheduling attempt has used up its budget.
         """
         self.left -= work
         if self.left < 0:
@@ -57,9 +57,10 @@ class VectorBudget:
 
 @dataclass(frozen=True, slots=True)
 class LeafRoom:
-    """A leaf: its rows, the frontier of each, and most of them that may be used; 0 for no limit.
+    """A leaf: its rows and the frontier of each row.
 
-    ``most`` GPUs of one leaf, 0 for no limit, of which a member of each class takes ``gpus``.
+    ``most_rows``: the most rows that may be used. ``most``: the most GPUs that may be used. 0 means no limit. ``gpus``:
+    GPUs of one member of each class.
     """
 
     rows: tuple[int, ...]
@@ -70,206 +71,217 @@ class LeafRoom:
 
 
 def maximal(vectors: Iterable[Vector], budget: VectorBudget) -> Frontier:
-    """Return the vectors of which none is below another, the largest first.
+    """Return the vectors that are not below another one, the largest first.
 
     Raises:
-        TooMuch: the work allowed is used up.
+        TooMuch: the search has used up its budget.
     """
-    found: list[Vector] = []
-    for one in sorted(set(vectors), reverse=True):
-        if len(one) == 2:
-            # In this order only the last that was kept can be above.
+    kept: list[Vector] = []
+    for vector in sorted(set(vectors), reverse=True):
+        if len(vector) == 2:
+            # In this order only the last kept vector can be above this one.
             budget.left -= 1
-            if not found or one[1] > found[-1][1]:
-                found.append(one)
+            if not kept or vector[1] > kept[-1][1]:
+                kept.append(vector)
             continue
-        budget.spend(len(found) + 1)
-        if not any(all(map(ge, other, one)) for other in found):
-            found.append(one)
+        budget.spend(len(kept) + 1)
+        if not any(all(map(ge, other, vector)) for other in kept):
+            kept.append(vector)
     budget.spend(0)
-    return tuple(found)
+    return tuple(kept)
 
 
-def of_node(free: Sequence[int], requests: Sequence[Sequence[int]], asked: Vector, budget: VectorBudget) -> Frontier:
+def of_node(free: Sequence[int], requests: Sequence[Sequence[int]], members: Vector, budget: VectorBudget) -> Frontier:
     """Return the frontier of a node.
 
     Args:
-        free: what is free of each resource.
-        requests: what a member of each class asks of it.
-        asked: members of each class that are to be placed; 0 for a class that may not use the node.
+        free: free amount of each resource.
+        requests: request of a member of each class, by resource.
+        members: members of each class to place; 0 for a class that may not use the node.
         budget: of the search.
 
     Raises:
-        TooMuch: the work allowed is used up.
+        TooMuch: the search has used up its budget.
     """
 
     def most_of(group: int, left: Sequence[int]) -> int:
-        limits = (have // want for have, want in zip(left, requests[group], strict=True) if want)
-        return max(0, min([asked[group], *limits]))
+        limits = (amount // request for amount, request in zip(left, requests[group], strict=True) if request)
+        return max(0, min([members[group], *limits]))
 
-    groups = [group for group in range(len(asked)) if most_of(group, free)]
+    groups = [group for group in range(len(members)) if most_of(group, free)]
     if len(groups) > MOST_CLASSES:
         budget.spend(budget.left + 1)
-    found: list[Vector] = []
-    steps = 4 * budget.left + 10_000  # several to each vector, where there are several classes
-    # What is chosen of the first so many groups, and what is left of the node; the largest counts come out first.
-    stack: list[tuple[int, Vector, Sequence[int]]] = [(0, (0,) * len(asked), free)]
+    vectors: list[Vector] = []
+    steps = 4 * budget.left + 10_000  # with several classes, a vector takes several steps
+    # Number of groups decided, their counts, and the remaining resources; the largest counts are popped first.
+    stack: list[tuple[int, Vector, Sequence[int]]] = [(0, (0,) * len(members), free)]
     while stack:
-        at, chosen, left = stack.pop()
+        index, chosen, left = stack.pop()
         charge(2)
         steps -= 1
-        # Each vector is different and costs one at least: more than are left can't be looked at.
-        if steps < 0 or len(found) > budget.left:
+        # All vectors differ and each costs at least 1, so more than the budget can't be examined.
+        if steps < 0 or len(vectors) > budget.left:
             budget.spend(budget.left + 1)
-        if at == len(groups):
-            found.append(chosen)
+        if index == len(groups):
+            vectors.append(chosen)
             continue
-        group = groups[at]
+        group = groups[index]
         for count in range(most_of(group, left) + 1):
-            less = [have - count * want for have, want in zip(left, requests[group], strict=True)] if count else left
-            stack.append((at + 1, (*chosen[:group], count, *chosen[group + 1 :]) if count else chosen, less))
-    return maximal(found, budget)
+            remaining = (
+                [amount - count * request for amount, request in zip(left, requests[group], strict=True)]
+                if count
+                else left
+            )
+            stack.append((index + 1, (*chosen[:group], count, *chosen[group + 1 :]) if count else chosen, remaining))
+    return maximal(vectors, budget)
 
 
-def add(one: Frontier, other: Frontier, asked: Vector, budget: VectorBudget) -> Frontier:
-    """Return the frontier of two places together, no count larger than what is asked.
-
-    Raises:
-        TooMuch: the work allowed is used up.
-    """
-    if len(one) * len(other) > MANY:
-        return _tops(one, other, asked, budget)
-    few = (tuple(map(min, map(plus, a, b), asked)) for a in one for b in other)
-    return maximal(few, budget)
-
-
-def either(one: Frontier, other: Frontier, asked: Vector, budget: VectorBudget) -> Frontier:
-    """Return what one of two places holds.
+def add(first: Frontier, second: Frontier, members: Vector, budget: VectorBudget) -> Frontier:
+    """Return the frontier of two places together, each count at most the members to place.
 
     Raises:
-        TooMuch: the work allowed is used up.
+        TooMuch: the search has used up its budget.
     """
-    if len(one) * len(other) > MANY:
-        return _tops((*one, *other), ((0,) * len(asked),), asked, budget)
-    return maximal((*one, *other), budget)
+    if len(first) * len(second) > MANY:
+        return _tops(first, second, members, budget)
+    sums = (tuple(map(min, map(plus, left, right), members)) for left in first for right in second)
+    return maximal(sums, budget)
 
 
-def _tops(one: Frontier, other: Frontier, asked: Vector, budget: VectorBudget) -> Frontier:
-    """Return what `maximal` does of all sums, on a grid of all counts: quicker where there are many vectors."""
-    cells = prod(count + 1 for count in asked)
-    # Before anything is allocated.
-    budget.spend((len(one) * len(other) + 4 * len(asked) * cells) // 64 + 64)
-    if len(asked) > MOST_CLASSES:
+def either(first: Frontier, second: Frontier, members: Vector, budget: VectorBudget) -> Frontier:
+    """Return the frontier of what the better of two places holds.
+
+    Raises:
+        TooMuch: the search has used up its budget.
+    """
+    if len(first) * len(second) > MANY:
+        return _tops((*first, *second), ((0,) * len(members),), members, budget)
+    return maximal((*first, *second), budget)
+
+
+def _tops(first_frontier: Frontier, second_frontier: Frontier, members: Vector, budget: VectorBudget) -> Frontier:
+    """Return the maximal sums, as `maximal` does, on a grid of all counts: quicker for many vectors."""
+    cells = prod(count + 1 for count in members)
+    # Spend the budget before the arrays are allocated.
+    budget.spend((len(first_frontier) * len(second_frontier) + 4 * len(members) * cells) // 64 + 64)
+    if len(members) > MOST_CLASSES:
         raise TooMuch
-    below = np.zeros([count + 1 for count in asked], np.bool_)
-    others, at_once = np.array(other)[None, :, :], max(1, PAIRS_AT_ONCE // len(other))
-    for first in range(0, len(one), at_once):
-        sums = np.minimum(np.array(one[first : first + at_once])[:, None, :] + others, asked)
-        below[tuple(sums.reshape(-1, len(asked)).T)] = True
+    below = np.zeros([count + 1 for count in members], np.bool_)
+    addends, at_once = np.array(second_frontier)[None, :, :], max(1, PAIRS_AT_ONCE // len(second_frontier))
+    for start in range(0, len(first_frontier), at_once):
+        sums = np.minimum(np.array(first_frontier[start : start + at_once])[:, None, :] + addends, members)
+        below[tuple(sums.reshape(-1, len(members)).T)] = True
     for axis in range(below.ndim):
         below = np.flip(np.logical_or.accumulate(np.flip(below, axis), axis=axis), axis)
     top = below.copy()
     for axis in range(below.ndim):
-        here, further = np.moveaxis(top, axis, 0), np.moveaxis(below, axis, 0)
-        here[:-1] &= ~further[1:]
-    return tuple(tuple(one) for one in np.argwhere(top)[::-1].tolist())
+        cells_at, below_at = np.moveaxis(top, axis, 0), np.moveaxis(below, axis, 0)
+        cells_at[:-1] &= ~below_at[1:]
+    return tuple(tuple(vector) for vector in np.argwhere(top)[::-1].tolist())
 
 
-def holds(frontier: Frontier, wanted: Vector) -> bool:
-    """Return whether a place holds so many of each class."""
-    return any(all(map(ge, one, wanted)) for one in frontier)
+def holds(frontier: Frontier, members: Vector) -> bool:
+    """Return whether a place with this frontier holds the wanted members of each class."""
+    return any(all(map(ge, vector, members)) for vector in frontier)
 
 
-def of_leaf(room: LeafRoom, asked: Vector, budget: VectorBudget) -> Frontier:
-    """Return the frontier of a leaf, within its limits.
+def of_leaf(room: LeafRoom, members: Vector, budget: VectorBudget) -> Frontier:
+    """Return the frontier of a leaf within its limits.
 
     Raises:
-        TooMuch: the work allowed is used up.
+        TooMuch: the search has used up its budget.
     """
-    whole = _suffixes(room, asked, budget)[0][-1]
+    unlimited = _suffixes(room, members, budget)[0][-1]
     if not room.most:
-        return whole
-    # What is too much together: all that is below, and no longer too much.
+        return unlimited
+    # Replace vectors with too many GPUs by the vectors below them that fit.
     fitting: set[Vector] = set()
-    left = list(whole)
-    seen = set(left)
-    while left:
-        one = left.pop()
+    pending = list(unlimited)
+    seen = set(pending)
+    while pending:
+        vector = pending.pop()
         budget.spend(1)
-        if sum(count * each for count, each in zip(one, room.gpus, strict=True)) <= room.most:
-            fitting.add(one)
+        if sum(count * per_member for count, per_member in zip(vector, room.gpus, strict=True)) <= room.most:
+            fitting.add(vector)
             continue
-        for at, count in enumerate(one):
-            if count and room.gpus[at] and (less := (*one[:at], count - 1, *one[at + 1 :])) not in seen:
-                seen.add(less)
-                left.append(less)
+        for group, count in enumerate(vector):
+            if (
+                count
+                and room.gpus[group]
+                and (smaller := (*vector[:group], count - 1, *vector[group + 1 :])) not in seen
+            ):
+                seen.add(smaller)
+                pending.append(smaller)
     return maximal(fitting, budget)
 
 
-def _suffixes(room: LeafRoom, asked: Vector, budget: VectorBudget) -> list[list[Frontier]]:
-    """Return for each row on from the first, and each number of rows that may be used, what they hold."""
-    none: Frontier = (tuple(0 for _ in asked),)
-    # Without a limit one entry says it all.
+def _suffixes(room: LeafRoom, members: Vector, budget: VectorBudget) -> list[list[Frontier]]:
+    """Return tables[i][n]: the frontier of the rows from i on, of which at most n may be used."""
+    no_members: Frontier = (tuple(0 for _ in members),)
+    # Without a limit one entry per table suffices.
     limits = min(room.most_rows, len(room.rows)) if room.most_rows else 0
-    tables = [[none] * (limits + 1)]
+    tables = [[no_members] * (limits + 1)]
     for frontier in reversed(room.frontiers):
-        before = tables[-1]
+        previous = tables[-1]
         if limits:
-            more = (add(frontier, before[used - 1], asked, budget) for used in range(1, limits + 1))
-            here = [none, *(either(old, new, asked, budget) for old, new in zip(before[1:], more, strict=True))]
+            with_row = (add(frontier, previous[used - 1], members, budget) for used in range(1, limits + 1))
+            table = [
+                no_members,
+                *(either(old, new, members, budget) for old, new in zip(previous[1:], with_row, strict=True)),
+            ]
         else:
-            here = [add(frontier, before[0], asked, budget)]
-        tables.append(here)
+            table = [add(frontier, previous[0], members, budget)]
+        tables.append(table)
     return tables[::-1]
 
 
-def seat(room: LeafRoom, wanted: Vector, budget: VectorBudget) -> list[tuple[int, Vector]]:
-    """Return how many of each class go to which row of a leaf that holds them.
+def seat(room: LeafRoom, members: Vector, budget: VectorBudget) -> list[tuple[int, Vector]]:
+    """Return the rows of a leaf to use, and the members of each class on each row; the leaf must hold them all.
 
     Raises:
-        TooMuch: the work allowed is used up.
+        TooMuch: the search has used up its budget.
     """
-    tables = _suffixes(room, wanted, budget)
+    tables = _suffixes(room, members, budget)
     used = len(tables[0]) - 1
-    left, seats = wanted, []
+    left, seats = members, []
     for number, (row, frontier) in enumerate(zip(room.rows, room.frontiers, strict=True)):
-        behind = tables[number + 1]
-        if holds(behind[used], left):
-            continue  # the fewer rows the better
-        after = behind[max(0, used - 1)]
-        for one in frontier:
-            rest = tuple(max(0, want - have) for want, have in zip(left, one, strict=True))
-            if holds(after, rest):
-                seats.append((row, tuple(want - more for want, more in zip(left, rest, strict=True))))
-                left, used = rest, max(0, used - 1)
+        later_rows = tables[number + 1]
+        if holds(later_rows[used], left):
+            continue  # use as few rows as possible
+        later_rows_if_used = later_rows[max(0, used - 1)]
+        for vector in frontier:
+            remaining = tuple(max(0, needed - held) for needed, held in zip(left, vector, strict=True))
+            if holds(later_rows_if_used, remaining):
+                seats.append((row, tuple(needed - unplaced for needed, unplaced in zip(left, remaining, strict=True))))
+                left, used = remaining, max(0, used - 1)
                 break
     return seats
 
 
 def fewest_leaves(
-    frontiers: Sequence[Frontier], most: int, asked: Vector, budget: VectorBudget
+    frontiers: Sequence[Frontier], most: int, members: Vector, budget: VectorBudget
 ) -> list[tuple[int, Vector]] | None:
-    """Return the fewest leaves of one domain that hold what is asked, next to each other as far as can be.
+    """Return the fewest leaves of one domain that hold the members, as close to each other as possible.
 
     Args:
         frontiers: of each leaf, in order of the fabric.
-        most: leaves at most.
-        asked: members of each class.
+        most: the most leaves.
+        members: members of each class to place.
         budget: of the search.
 
     Returns:
-        Leaves in order, each with how many of each class go there; the first of equals; None where there are none.
+        Leaves in order, each with its members of each class; of equal sets the first; None if no set holds them.
 
     Raises:
-        TooMuch: the work allowed is used up.
+        TooMuch: the search has used up its budget.
     """
-    size = _fewest(frontiers, most, asked, budget)
+    size = _fewest(frontiers, most, members, budget)
     if not size:
         return None
     best: tuple[int, int] | None = None
     try:
         for first in range(len(frontiers)):
-            last = _reach(frontiers, first, size, asked, best, budget)
+            last = _reach(frontiers, first, size, members, best, budget)
             if last is not None and (best is None or last - first < best[0]):
                 best = (last - first, first)
     except TooMuch:
@@ -277,63 +289,63 @@ def fewest_leaves(
             raise
     assert best is not None
     width, first = best
-    # What was found is shared out whatever it takes: it is less than what was done to find it.
-    return _share(frontiers[first : first + width + 1], first, size, asked, VectorBudget(UNBOUNDED))
+    # Distribution gets no limit: it takes less work than the search.
+    return _share(frontiers[first : first + width + 1], first, size, members, VectorBudget(UNBOUNDED))
 
 
-def _fewest(frontiers: Sequence[Frontier], most: int, asked: Vector, budget: VectorBudget) -> int:
-    """Return how many leaves it takes at least, 0 where so many are not enough."""
-    # held[n]: what n leaves hold at most, of those looked at.
-    held: list[Frontier] = [(tuple(0 for _ in asked),)]
+def _fewest(frontiers: Sequence[Frontier], most: int, members: Vector, budget: VectorBudget) -> int:
+    """Return the fewest leaves that hold the members, 0 if ``most`` leaves are not enough."""
+    # held[n]: the frontier of the best n leaves among those examined.
+    held: list[Frontier] = [(tuple(0 for _ in members),)]
     for frontier in frontiers:
         if not any(map(any, frontier)):
             continue
         for used in range(min(most, len(held)), 0, -1):
-            more = add(held[used - 1], frontier, asked, budget)
+            with_leaf = add(held[used - 1], frontier, members, budget)
             if used == len(held):
-                held.append(more)
+                held.append(with_leaf)
             else:
-                held[used] = either(held[used], more, asked, budget)
-        # More leaves than it takes need not be looked at.
-        enough = next((used for used, one in enumerate(held) if holds(one, asked)), 0)
+                held[used] = either(held[used], with_leaf, members, budget)
+        # More leaves than necessary need no entry.
+        enough = next((used for used, best in enumerate(held) if holds(best, members)), 0)
         most = enough or most
         del held[most + 1 :]
-    return most if len(held) > most and holds(held[most], asked) else 0
+    return most if len(held) > most and holds(held[most], members) else 0
 
 
 def _reach(
     frontiers: Sequence[Frontier],
     first: int,
     size: int,
-    asked: Vector,
+    members: Vector,
     best: tuple[int, int] | None,
     budget: VectorBudget,
 ) -> int | None:
-    """Return the nearest leaf with which so many leaves from the first on hold all, the first among them."""
+    """Return the nearest last leaf so that ``size`` leaves from ``first`` to it, both included, hold the members."""
     if not any(map(any, frontiers[first])):
         return None
-    # held[n]: what n leaves hold at most, the first among them.
+    # held[n]: the frontier of the best n leaves that include the first.
     held: list[Frontier] = [(), frontiers[first]]
     stop = len(frontiers) if best is None else min(len(frontiers), first + best[0])
-    if holds(frontiers[first], asked):
+    if holds(frontiers[first], members):
         return first
     for last in range(first + 1, stop):
         if not any(map(any, frontiers[last])):
             continue
         for used in range(min(size, len(held)), 1, -1):
-            more = add(held[used - 1], frontiers[last], asked, budget)
+            with_leaf = add(held[used - 1], frontiers[last], members, budget)
             if used == len(held):
-                held.append(more)
+                held.append(with_leaf)
             else:
-                held[used] = either(held[used], more, asked, budget)
-        if holds(held[-1], asked):
+                held[used] = either(held[used], with_leaf, members, budget)
+        if holds(held[-1], members):
             return last
     return None
 
 
 def _share(
-    frontiers: Sequence[Frontier], first: int, size: int, asked: Vector, budget: VectorBudget
+    frontiers: Sequence[Frontier], first: int, size: int, members: Vector, budget: VectorBudget
 ) -> list[tuple[int, Vector]]:
-    """Return which leaves of a window are used, and how many of each class go to each."""
+    """Return the leaves of a window to use, each with its members of each class."""
     room = LeafRoom(tuple(range(first, first + len(frontiers))), tuple(frontiers), size)
-    return seat(room, asked, budget)
+    return seat(room, members, budget)

@@ -1,7 +1,7 @@
-"""Where a workload goes: the size rule first, then the score among what it leaves, then nodes.
+"""The planner: it applies the size rule, then chooses leaves by score, then chooses nodes.
 
-Exact for gangs of one pod class; the order in which placements are preferred stands in docs/explanation/placement.md.
-For a pod alone, where it likes best to be comes first.
+The planner is exact for gangs of one pod class. The order of preference is in docs/explanation/placement.md. For a
+single pod, its preferences for nodes come first.
 """
 
 from dataclasses import replace
@@ -29,111 +29,113 @@ from topo_scheduler.state.fabric import Layout
 
 
 class Planner(PlanningContext):
-    """Plans placements on the current state. Changes nothing."""
+    """Plans placements on the current state, without changes to it."""
 
-    def plan(self, ask: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
-        """Find the best place for the members of a workload.
+    def plan(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
+        """Find the best placement for the members of a workload.
 
         Args:
-            ask: what is to be placed.
-            layout: the fabric as it is.
-            now: seconds, for outcomes that fade.
+            query: the members to place.
+            layout: the current fabric.
+            now: time in seconds, for the history of leaves, whose weight decays.
 
         Raises:
-            PluginError: a plugin failed, so that nothing can be said.
+            PluginError: a plugin failed, so there is no outcome.
         """
         if self.policy.baseline is not None:
-            found = self.policy.baseline.plan(self, ask, layout)
-        elif ask.traffic is not None:
-            found = plan_within_links(self.plan_anywhere, self, ask, layout, now)
+            outcome = self.policy.baseline.plan(self, query, layout)
+        elif query.traffic is not None:
+            outcome = plan_within_links(self.plan_anywhere, self, query, layout, now)
         else:
-            found = self.plan_anywhere(ask, layout, now)
-        if layout.woven and isinstance(found, Placement):
-            return replace(found, leaves=network_leaves_of(layout, ask, found))
-        return found
+            outcome = self.plan_anywhere(query, layout, now)
+        if layout.woven and isinstance(outcome, Placement):
+            return replace(outcome, leaves=network_leaves_of(layout, query, outcome))
+        return outcome
 
-    def plan_anywhere(self, ask: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
-        """Find the best place whatever links carry; otherwise like `plan`."""
-        if ask.within < 0:
-            return PlacementFailure(f"{ask.because} asks for one {ask.level}, which no node's labels tell")
-        if ask.segments.depth < 0:
+    def plan_anywhere(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
+        """Find the best placement and ignore links; otherwise like `plan`."""
+        if query.within < 0:
+            return PlacementFailure(f"{query.because} asks for one {query.level}, which no node's labels tell")
+        if query.segments.depth < 0:
             return PlacementFailure(
-                f"its annotation segment-level asks for {ask.segments.level}, which no node's labels tell"
+                f"its annotation segment-level asks for {query.segments.level}, which no node's labels tell"
             )
-        if ask.in_segments and in_one_piece(ask, layout):
-            ask = replace(ask, segments=NO_SEGMENTS)
-        if ask.demands or (ask.gang and self.extensions.has_size_rules):
-            return plan_with_rules(self, self._plan_in_segments, ask, layout, now)
-        return self._plan_in_segments(ask, layout, now)
+        if query.in_segments and in_one_piece(query, layout):
+            query = replace(query, segments=NO_SEGMENTS)
+        if query.demands or (query.gang and self.extensions.has_size_rules):
+            return plan_with_rules(self, self._plan_in_segments, query, layout, now)
+        return self._plan_in_segments(query, layout, now)
 
-    def _plan_in_segments(self, ask: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
-        """Plan within the bounds of the ask, whose leaves are those of the fabric whatever the level of segments."""
-        if not (ask.in_segments and ask.segments.depth):
-            return self.plan_within(ask, layout, now)
-        narrower = list(narrower_asks(ask, layout))
-        found: Placement | PlacementFailure | None = None
-        if ask.bounds.depth < ask.segments.depth or not narrower:
-            found = self._plan_outside(ask, layout, now)
-            if isinstance(found, PlacementFailure) or not breaks_bounds(ask, layout, found):
-                return found
-        rule = found.rule if found is not None else None
-        for one in narrower:
-            inside = rule_outside(self.plan_within(one, layout, now), ask.segments.depth)
-            if isinstance(inside, Placement):
-                return inside
-            rule = rule or inside.rule
+    def _plan_in_segments(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
+        """Plan within the bounds of the query. Its bounds count leaves of the fabric, whatever the level of segments."""
+        if not (query.in_segments and query.segments.depth):
+            return self.plan_within(query, layout, now)
+        narrower_queries = list(narrower_asks(query, layout))
+        outer_outcome: Placement | PlacementFailure | None = None
+        if query.bounds.depth < query.segments.depth or not narrower_queries:
+            outer_outcome = self._plan_outside(query, layout, now)
+            if isinstance(outer_outcome, PlacementFailure) or not breaks_bounds(query, layout, outer_outcome):
+                return outer_outcome
+        rule = outer_outcome.rule if outer_outcome is not None else None
+        for narrower in narrower_queries:
+            outcome = rule_outside(self.plan_within(narrower, layout, now), query.segments.depth)
+            if isinstance(outcome, Placement):
+                return outcome
+            rule = rule or outcome.rule
         return PlacementFailure("", rule)
 
-    def _plan_outside(self, ask: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
-        """Plan on the fabric down to the level of the gang's segments, whose domains are the leaves then."""
-        outer = layout.outer(ask.segments.depth)
-        low, high = ask.preferred or (0, 0)
-        preferred = tuple(np.searchsorted(outer.blocks, (low, high)).tolist()) if ask.preferred else None
-        bounds = SpreadLimits(ask.bounds.leaves, min(ask.bounds.depth, outer.depth - 1))
-        within = min(ask.within, outer.depth)
-        found = self.plan_within(replace(ask, preferred=preferred, within=within, bounds=bounds), outer, now)
-        if isinstance(found, PlacementFailure):
-            return found
-        rows = [row for some in (*found.rows, ask.running) for row in some]
-        domains = (len(outer.leaves_of(rows)), ask.segments.level)
-        return replace(found, leaves=sorted(layout.leaves_of(rows)), domains=domains)
+    def _plan_outside(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
+        """Plan on the fabric down to the level of the gang's segments, whose domains serve as leaves."""
+        outer = layout.outer(query.segments.depth)
+        first, end = query.preferred or (0, 0)
+        preferred = tuple(np.searchsorted(outer.blocks, (first, end)).tolist()) if query.preferred else None
+        bounds = SpreadLimits(query.bounds.leaves, min(query.bounds.depth, outer.depth - 1))
+        within = min(query.within, outer.depth)
+        outcome = self.plan_within(replace(query, preferred=preferred, within=within, bounds=bounds), outer, now)
+        if isinstance(outcome, PlacementFailure):
+            return outcome
+        rows = [row for group_rows in (*outcome.rows, query.running) for row in group_rows]
+        domains = (len(outer.leaves_of(rows)), query.segments.level)
+        return replace(outcome, leaves=sorted(layout.leaves_of(rows)), domains=domains)
 
-    def plan_within(self, ask: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
-        """Find the best place within the bounds of the ask; otherwise like `plan`."""
-        if wrong := shares_in_mixed_gang(ask):
-            return PlacementFailure(wrong)
-        tied = ask.gang and is_tied(ask.groups)
-        if ask.in_segments and (wrong := not_in_segments(ask)):
-            return PlacementFailure(wrong)
+    def plan_within(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
+        """Find the best placement within the bounds of the query; otherwise like `plan`."""
+        if problem := shares_in_mixed_gang(query):
+            return PlacementFailure(problem)
+        tied = query.gang and is_tied(query.groups)
+        if query.in_segments and (problem := not_in_segments(query)):
+            return PlacementFailure(problem)
         if tied:
-            return plan_tied(self, ask, layout, now)
-        if len(ask.groups) > 1 or ask.segments.parts:
-            if ask.segments.parts and ask.running:
-                return plan_parts_again(self, ask, layout)
-            return plan_mixed(self, ask, layout, now)
-        views = self.views_for(ask)
-        rule, most = self.rule(views, ask, layout)
-        if ask.running:
-            # What runs may do so on nodes that would not be chosen today (cordoned, not ready), or ask for something
-            # else. Where the rule can't be told for such reasons, near is all that can be asked.
-            most = min(len(layout.paths), ask.bounds.leaves or len(layout.paths))
-            anywhere = make_rule(layout, ask.bounds.depth, max(1, most), 1)
-            if ask.in_segments:
-                return plan_segment_repair(self, ask, layout, rule or anywhere, views, now)
-            return plan_repair(self, ask, layout, rule or anywhere, views, now)
+            return plan_tied(self, query, layout, now)
+        if len(query.groups) > 1 or query.segments.parts:
+            if query.segments.parts and query.running:
+                return plan_parts_again(self, query, layout)
+            return plan_mixed(self, query, layout, now)
+        views = self.views_for(query)
+        rule, capacity = self.rule(views, query, layout)
+        if query.running:
+            # Running members may be on nodes that no longer qualify (cordoned, not ready), or have other requests. Where
+            # that leaves no size rule, the planner only looks for nodes near them.
+            capacity = min(len(layout.paths), query.bounds.leaves or len(layout.paths))
+            anywhere = make_rule(layout, query.bounds.depth, max(1, capacity), 1)
+            if query.in_segments:
+                return plan_segment_repair(self, query, layout, rule or anywhere, views, now)
+            return plan_repair(self, query, layout, rule or anywhere, views, now)
         if rule is None:
-            if ask.within and most:
-                return PlacementFailure(too_large_within(ask, layout))
-            return PlacementFailure(too_large(ask, most, self.limits_for(ask), layout))
-        if (alone := plan_alone(self, ask, views[0], layout, rule)) is not None:
-            return alone
-        window = best_window(self, views, ask, layout, rule, now)
+            if query.within and capacity:
+                return PlacementFailure(too_large_within(query, layout))
+            return PlacementFailure(too_large(query, capacity, self.limits_for(query), layout))
+        if (single := plan_alone(self, query, views[0], layout, rule)) is not None:
+            return single
+        window = best_window(self, views, query, layout, rule, now)
         if window is None:
             return PlacementFailure("", rule)
-        if layout.accelerators is not None and (near := in_one_domain(self, ask, layout, window, views, rule, now)):
-            return near
-        rows = seat(self, ask, window.view, window.leaves, window.fits, layout, window.fit)
+        if layout.accelerators is not None and (
+            one_domain := in_one_domain(self, query, layout, window, views, rule, now)
+        ):
+            return one_domain
+        rows = seat(self, query, window.view, window.leaves, window.fits, layout, window.fit)
         if rows is None:
-            within = self.limits_for(ask).within
+            within = self.limits_for(query).within
             return PlacementFailure(f"the leaves that hold the gang could not be filled{within}", rule)
         return Placement([rows], window.leaves.tolist(), rule, window.score, window.candidates)

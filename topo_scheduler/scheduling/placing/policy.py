@@ -1,4 +1,4 @@
-"""What is configured of placements: weights, the size rule's limits, and rules beside it."""
+"""The configuration of placements: weights, limits of the size rule, and placement rules."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ _NO_WEIGHTS: Final[Int64] = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredRule:
-    """A rule of the configuration: which gangs it is for, and what it asks of them."""
+    """A placement rule of the configuration: the gangs to which it applies, and what it asks of them."""
 
     namespaces: frozenset[str]
     labels: Mapping[str, str]
@@ -27,16 +27,16 @@ class ConfiguredRule:
     demand: Demand
 
     def matches(self, namespace: str, labels: Sequence[Mapping[str, str]], members: int) -> bool:
-        """Return whether the rule is for a gang, however many nodes it needs; ``labels`` of each of its pods."""
+        """Return whether the rule applies to a gang, before its node count is checked; ``labels`` of each of its pods."""
         return (
             (not self.namespaces or namespace in self.namespaces)
             and members >= self.members
-            and all(self.labels.items() <= one.items() for one in labels)
+            and all(self.labels.items() <= pod_labels.items() for pod_labels in labels)
         )
 
 
 def configured_rules(rules: Iterable[PlacementRule]) -> tuple[ConfiguredRule, ...]:
-    """Return the rules of the configuration as the planner has them."""
+    """Convert the placement rules of the configuration for the planner."""
     return tuple(
         ConfiguredRule(
             frozenset(rule.match.namespaces),
@@ -56,11 +56,11 @@ def configured_rules(rules: Iterable[PlacementRule]) -> tuple[ConfiguredRule, ..
 
 @dataclass(slots=True)
 class Policy:
-    """What is configured: weights in thousandths, the size rule's limits, and rules beside it.
+    """The configuration: weights in thousandths, limits of the size rule, and placement rules for gangs.
 
-    ``added`` weights of the scores of plugins, in their order; ``rules`` for gangs; ``most_scored`` nodes whose places
-    are scored, 0 for all. ``alone`` the score that decides for pods placed alone, empty for none of them; ``typical``
-    pods that are configured for it. ``baseline`` places instead of the planner, in simulations only.
+    ``added``: weights of the scores of plugins, in their order. ``most_scored``: the most nodes whose placements get a
+    score, 0 for all. ``alone``: name of the score that places single pods, empty for none. ``typical``: typical pods
+    configured for that score. ``baseline``: replaces the planner, in simulations only.
     """
 
     weights: Int64

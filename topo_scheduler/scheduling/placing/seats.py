@@ -1,4 +1,4 @@
-"""Which nodes of the leaves that were chosen."""
+"""Choice of nodes in the chosen leaves."""
 
 from collections.abc import Sequence
 
@@ -17,32 +17,32 @@ from topo_scheduler.state.nodes import Int64
 
 
 def seat(
-    site: PlanningContext,
-    ask: PlacementQuery,
+    context: PlanningContext,
+    query: PlacementQuery,
     view: ClassView,
     leaves: Int64,
     fits: Int64,
     layout: Layout,
     fit: Int64 | None = None,
 ) -> list[int] | None:
-    """Return one row a member in order of the fabric, or None where the limits per leaf leave some without.
+    """Return one row per member in order of the fabric, or None where limits per leaf leave a member without a row.
 
-    ``fits`` units each leaf takes, ``fit`` members each row may take, where that is less than what the view says.
+    ``fits``: units that each leaf takes. ``fit``: members that each row may take, by default those of the view.
     """
     fit = view.fit if fit is None else fit
-    strategy = site.extensions.strategy(ask.strategy)
+    strategy = context.extensions.strategy(query.strategy)
     if layout.inner is not None:
-        dealt = strategy.leaves(np.ascontiguousarray(fits[leaves]), ask.units).tolist()
-        return _seat_in_blocks(site, ask, view, leaves, dealt, layout, layout.inner, fit)
-    dealt = strategy.leaves(np.ascontiguousarray(fits[leaves]), ask.units).tolist()
-    if sum(dealt) < ask.units:
+        dealt = strategy.leaves(np.ascontiguousarray(fits[leaves]), query.units).tolist()
+        return _seat_in_blocks(context, query, view, leaves, dealt, layout, layout.inner, fit)
+    dealt = strategy.leaves(np.ascontiguousarray(fits[leaves]), query.units).tolist()
+    if sum(dealt) < query.units:
         return None
-    return seat_dealt(site, ask, view, leaves, [units * ask.segment for units in dealt], layout, fit)
+    return seat_dealt(context, query, view, leaves, [units * query.segment for units in dealt], layout, fit)
 
 
 def _seat_in_blocks(
-    site: PlanningContext,
-    ask: PlacementQuery,
+    context: PlanningContext,
+    query: PlacementQuery,
     view: ClassView,
     blocks: Int64,
     dealt: Sequence[int],
@@ -50,55 +50,57 @@ def _seat_in_blocks(
     layout: Layout,
     fit: Int64,
 ) -> list[int] | None:
-    """Return the same where segments lie in blocks of leaves: in each block the fewest leaves, next to each other."""
-    fits = leaf_fits(view, layout, site.limits_for(ask), fit=fit)
-    strategy = site.extensions.strategy(ask.strategy)
+    """Do the same where segments lie in blocks of leaves: in each block use the fewest leaves, next to each other."""
+    fits = leaf_fits(view, layout, context.limits_for(query), fit=fit)
+    strategy = context.extensions.strategy(query.strategy)
     rows: list[int] = []
     for block, units in zip(blocks.tolist(), dealt, strict=True):
         if not units:
             continue
         domain = np.ascontiguousarray(outer.blocks[block : block + 2])
-        members, found = units * ask.segment, np.zeros(1, np.int64)
-        fewest_leaves(fits, domain, members, found)
+        members, leaves_needed = units * query.segment, np.zeros(1, np.int64)
+        fewest_leaves(fits, domain, members, leaves_needed)
         first, last = np.empty(len(fits), np.int64), np.empty(len(fits), np.int64)
-        narrowest_windows(fits, domain, int(found[0]), members, first, last)
-        leaves = np.empty(int(found[0]) + 2, np.int64)
-        leaves = leaves[: choose_leaves(fits, int(first[0]), int(last[0]), int(found[0]), members, leaves)]
-        some = strategy.leaves(np.ascontiguousarray(fits[leaves]), members).tolist()
-        seated = seat_dealt(site, ask, view, leaves, some, layout, fit)
-        if seated is None:
+        narrowest_windows(fits, domain, int(leaves_needed[0]), members, first, last)
+        leaves = np.empty(int(leaves_needed[0]) + 2, np.int64)
+        leaves = leaves[: choose_leaves(fits, int(first[0]), int(last[0]), int(leaves_needed[0]), members, leaves)]
+        members_by_leaf = strategy.leaves(np.ascontiguousarray(fits[leaves]), members).tolist()
+        block_rows = seat_dealt(context, query, view, leaves, members_by_leaf, layout, fit)
+        if block_rows is None:
             return None
-        rows += seated
+        rows += block_rows
     return rows
 
 
 def seat_dealt(
-    site: PlanningContext,
-    ask: PlacementQuery,
+    context: PlanningContext,
+    query: PlacementQuery,
     view: ClassView,
     leaves: Int64,
     dealt: Sequence[int],
     layout: Layout,
     fit: Int64,
 ) -> list[int] | None:
-    """Return one row a member in order of the leaves, of which each gets so many; None where limits are in the way.
+    """Return one row per member in order of the leaves; None where limits make that impossible.
 
-    ``fit`` int64[rows] members each row may take.
+    ``dealt``: members that each leaf gets. ``fit`` int64[rows]: members that each row may take.
     """
-    strategy = site.extensions.strategy(ask.strategy)
-    free = site.totals(view.cls.scarce, layout).free_by_row
-    siblings = np.zeros(site.nodes.rows if strategy.apart else 0, np.int64)
+    strategy = context.extensions.strategy(query.strategy)
+    free = context.totals(view.cls.scarce, layout).free_by_row
+    siblings = np.zeros(context.nodes.rows if strategy.apart else 0, np.int64)
     if strategy.apart:
-        np.add.at(siblings, np.asarray([*ask.siblings, *ask.running], np.int64), 1)
-    preference = node_scores.preference(site, ask, view, fit, layout, leaves)
+        np.add.at(siblings, np.asarray([*query.siblings, *query.running], np.int64), 1)
+    preference = node_scores.preference(context, query, view, fit, layout, leaves)
     amount = view.cls.amount(view.cls.scarce)
-    most = site.limits_for(ask).max_nodes_per_leaf
+    max_nodes = context.limits_for(query).max_nodes_per_leaf
     rows: list[int] = []
     for leaf, members in zip(leaves.tolist(), dealt, strict=True):
         if members:
-            inside = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
-            counts = strategy.nodes(LeafSeats(inside, fit, free, preference, siblings, amount, members, most))
-            if counts is None:
+            leaf_rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
+            members_by_row = strategy.nodes(
+                LeafSeats(leaf_rows, fit, free, preference, siblings, amount, members, max_nodes)
+            )
+            if members_by_row is None:
                 return None
-            rows += np.repeat(inside, counts).tolist()
+            rows += np.repeat(leaf_rows, members_by_row).tolist()
     return rows

@@ -1,7 +1,6 @@
-"""Placing segments of several kinds: a quick filling of windows of leaves, and the complete search in kinds.
+"""Placement of segments of several kinds: a quick filling of windows of leaves, and a complete search by kind.
 
-A kind is what `kinds` says. Both know what a leaf holds of members of each class; how many segments of each kind that
-is follows.
+For kinds see `kinds`. Both start from the members of each class that a leaf holds, and derive the segments by kind.
 """
 
 from collections.abc import Sequence
@@ -22,33 +21,33 @@ from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 
 MOST_FILLS: Final = 2000
-"""Leaves that are filled at most in one search: up to some tens of milliseconds."""
+"""The most fillings of leaves in one search: up to some tens of milliseconds."""
 
 
 class SegmentFiller:
     """Fills windows of leaves with segments, leaf by leaf, the most demanding kind first."""
 
-    def __init__(self, kinds: SegmentShapes, ask: PlacementQuery, layout: Layout) -> None:
+    def __init__(self, kinds: SegmentShapes, query: PlacementQuery, layout: Layout) -> None:
         self._kinds = kinds
-        self._ask = ask
+        self._query = query
         self._layout = layout
         self._vectors = np.array(kinds.vectors, np.int64)
-        self._left = MOST_FILLS
+        self._fills_left = MOST_FILLS
 
     def fill(self, filler: Filler, fits: Int64, first: int, width: int) -> list[list[int]] | None:
-        """Return the row of each member of each group in a window; None where that was not found."""
+        """Return the row of each member of each group in a window; None if the window could not be filled."""
         left = list(self._kinds.counts)
         dealt: list[tuple[Vector, list[list[int]]]] = []
         for leaf in range(first, first + width):
             if not any(left):
                 break
-            found = self._leaf(filler, fits, leaf, left)
-            if found is not None:
-                left = [one - less for one, less in zip(left, found[0], strict=True)]
-                dealt.append(found)
+            filled = self._leaf(filler, fits, leaf, left)
+            if filled is not None:
+                left = [count - placed for count, placed in zip(left, filled[0], strict=True)]
+                dealt.append(filled)
         if any(left):
             return None
-        dealing = Dealing(self._ask)
+        dealing = Dealing(self._query)
         dealing.deal_kinds(self._kinds, dealt)
         return dealing.rows
 
@@ -59,19 +58,19 @@ class SegmentFiller:
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
         chosen = np.zeros(len(left), np.int64)
         held: Int64 | None = None
-        for kind, wanted in enumerate(left):
+        for kind, needed in enumerate(left):
             vector = self._vectors[kind]
             spare = fits[:, leaf] - chosen @ self._vectors
-            low, high = 0, min(wanted, int((spare[vector > 0] // vector[vector > 0]).min()))
+            low, high = 0, min(needed, int((spare[vector > 0] // vector[vector > 0]).min()))
             count = high
-            while low < high and self._left > 0:
-                self._left -= 1
+            while low < high and self._fills_left > 0:
+                self._fills_left -= 1
                 chosen[kind] = count
-                out = filler.fill(rows, chosen @ self._vectors)
-                if out is None:
+                filled = filler.fill(rows, chosen @ self._vectors)
+                if filled is None:
                     high = count - 1
                 else:
-                    low, held = count, out
+                    low, held = count, filled
                 count = (low + high + 1) // 2
             chosen[kind] = low
         if held is None:
@@ -80,53 +79,53 @@ class SegmentFiller:
 
 
 class SegmentPacker(Packer):
-    """The complete search in kinds of segments. Leaves are domains of the level that segments must share."""
+    """The complete search by kinds of segments. Leaves are domains of the level that each segment must share."""
 
     def __init__(
         self,
-        site: PlanningContext,
-        ask: PlacementQuery,
+        context: PlanningContext,
+        query: PlacementQuery,
         layout: Layout,
         used: Int64,
         kinds: SegmentShapes,
         *,
         empty: bool,
     ) -> None:
-        super().__init__(site, ask, layout, used, empty=empty)
+        super().__init__(context, query, layout, used, empty=empty)
         self._kinds = kinds
-        self._wanted = kinds.counts
+        self._required = kinds.counts
         self._blocks: dict[tuple[int, int], Frontier] = {}
         self._counted: dict[Frontier, Frontier] = {}
 
     def fewest(self, variants: list[list[ClassView]], fits: list[Int64], depth: int, most: int) -> Found | None:
-        """Return the place in the fewest leaves, as `Packer.fewest` does."""
+        """Return the placement in the fewest leaves, as `Packer.fewest` does."""
         return super().fewest(variants, fits, depth, most) if self._kinds.countable else None
 
     def held(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
-        """Return what a leaf holds in members of each class.
+        """Return the frontier of a leaf in members of each class.
 
         Raises:
-            TooMuch: the work allowed is used up.
+            TooMuch: the search has used up its budget.
         """
-        found = self._blocks.get((number, leaf))
-        if found is None:
-            found = (tuple(0 for _ in self._asked),)
+        frontier = self._blocks.get((number, leaf))
+        if frontier is None:
+            frontier = (tuple(0 for _ in self._members),)
             for inner in self._inside(leaf):
-                found = packing.add(found, super()._leaf(number, views, inner), self._asked, self.budget(()))
-            self._blocks[number, leaf] = found
-        return found
+                frontier = packing.add(frontier, super()._leaf(number, views, inner), self._members, self.budget(()))
+            self._blocks[number, leaf] = frontier
+        return frontier
 
     def seats(self, number: int, views: list[ClassView], leaf: int, members: Vector) -> list[list[int]]:
-        """Return rows for so many members of each class, one a member in order of the fabric, which the leaf holds."""
+        """Return rows for the members of each class, one per member in order of the fabric; the leaf must hold them."""
         inside = list(self._inside(leaf))
         shared = [(inside[0], members)]
         if len(inside) > 1:
-            # In a block the fewest leaves, next to each other.
+            # In a block use the fewest leaves, next to each other.
             unbounded = VectorBudget(packing.UNBOUNDED)
-            frontiers = [_capped(super(SegmentPacker, self)._leaf(number, views, one), members) for one in inside]
-            found = packing.fewest_leaves(frontiers, len(inside), members, unbounded)
-            assert found is not None, "the block was said to hold them"
-            shared = [(inside[at], counts) for at, counts in found]
+            frontiers = [_capped(super(SegmentPacker, self)._leaf(number, views, inner), members) for inner in inside]
+            chosen = packing.fewest_leaves(frontiers, len(inside), members, unbounded)
+            assert chosen is not None, "the block was said to hold them"
+            shared = [(inside[index], counts) for index, counts in chosen]
         rows = self._rows_of(number, shared)
         position = self._layout.position
         return [sorted(group, key=lambda row: int(position[row])) for group in rows]
@@ -141,22 +140,22 @@ class SegmentPacker(Packer):
         ]
 
     def counted(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
-        """Return what a leaf holds in segments of each kind.
+        """Return the frontier of a leaf in segments of each kind.
 
         Raises:
-            TooMuch: the work allowed is used up.
+            TooMuch: the search has used up its budget.
         """
         return self._leaf(number, views, leaf)
 
     def _leaf(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
         held = self.held(number, views, leaf)
-        found = self._counted.get(held)
-        if found is None:
-            found = self._counted[held] = in_kinds(held, self._kinds, self.budget(()))
-        return found
+        counted = self._counted.get(held)
+        if counted is None:
+            counted = self._counted[held] = in_kinds(held, self._kinds, self.budget(()))
+        return counted
 
     def _seats(self, number: int, views: list[ClassView], leaves: list[tuple[int, Vector]]) -> list[list[int]]:
-        dealing = Dealing(self._ask)
+        dealing = Dealing(self._query)
         dealt = [
             (counts, self.seats(number, views, leaf, self._kinds.members(counts))) for leaf, counts in sorted(leaves)
         ]
@@ -170,6 +169,6 @@ class SegmentPacker(Packer):
         return range(int(self._layout.blocks[leaf]), int(self._layout.blocks[leaf + 1]))
 
 
-def _capped(frontier: Frontier, most: Vector) -> Frontier:
-    capped = (tuple(map(min, one, most)) for one in frontier)
+def _capped(frontier: Frontier, limit: Vector) -> Frontier:
+    capped = (tuple(map(min, vector, limit)) for vector in frontier)
     return packing.maximal(capped, VectorBudget(packing.UNBOUNDED))
