@@ -1,1 +1,1 @@
-"""What is told of runs: figures, one table, and files."""
+"""Results of runs: figures, comparison tables, and files."""

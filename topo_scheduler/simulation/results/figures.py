@@ -1,4 +1,4 @@
-"""From what happened in a run to its figures: percentiles are values that occurred, means are rounded."""
+"""Compute the figures of a run from its history. Percentiles are observed values, means are rounded."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,11 +13,11 @@ from topo_scheduler.state.fabric import Path
 
 ALL: Final = "all"
 MOST_REASONS: Final = 10
-"""Reasons that are kept of workloads that never ran."""
+"""Largest number of reasons listed for workloads that never ran."""
 
 
 def size_of(milli: int) -> str:
-    """Return the size of a workload as tables call it: its GPUs, from 3 on in ranges up to powers of two."""
+    """Return the size class of a workload: its GPUs, from 3 on as ranges up to powers of two."""
     gpus = ceil(milli / 1000)
     if milli < 1000:
         return "<1" if milli else "0"
@@ -28,21 +28,21 @@ def size_of(milli: int) -> str:
 
 
 def order_of_size(size: str) -> tuple[int, int]:
-    """Return a sort key of what `size_of` returns, and of `ALL` before."""
+    """Return a sort key of the size classes of `size_of`, with `ALL` first."""
     if size in (ALL, "0", "<1"):
         return (0, (ALL, "0", "<1").index(size))
     return (1, int(size.split("-")[0]))
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """Return the smallest value that so many percent of sorted values are not above; None where there are none."""
+    """Return the smallest of sorted values that ``share`` percent of them do not exceed; None if there are none."""
     if not values:
         return None
     return values[max(0, ceil(share * len(values) / 100) - 1)]
 
 
 def waits(history: RunHistory) -> list[Wait]:
-    """Return how long workloads waited, of all sizes and by size."""
+    """Return the waits of workloads, of all sizes and by size."""
     groups: dict[str, list[WorkloadOutcome]] = defaultdict(list)
     for outcome in history.outcomes:
         groups[ALL].append(outcome)
@@ -51,79 +51,79 @@ def waits(history: RunHistory) -> list[Wait]:
 
 
 def _wait(size: str, outcomes: Sequence[WorkloadOutcome]) -> Wait:
-    waited = sorted(round(one.started - one.arrived, 6) for one in outcomes if one.started < inf)
+    seconds = sorted(round(outcome.started - outcome.arrived, 6) for outcome in outcomes if outcome.started < inf)
     return Wait(
         gpus=size,
         workloads=len(outcomes),
-        never=len(outcomes) - len(waited),
-        p50=percentile(waited, 50),
-        p95=percentile(waited, 95),
-        p99=percentile(waited, 99),
-        mean=round(sum(waited) / len(waited), 6) if waited else None,
-        most=waited[-1] if waited else None,
+        never=len(outcomes) - len(seconds),
+        p50=percentile(seconds, 50),
+        p95=percentile(seconds, 95),
+        p99=percentile(seconds, 99),
+        mean=round(sum(seconds) / len(seconds), 6) if seconds else None,
+        most=seconds[-1] if seconds else None,
     )
 
 
 def spans(history: RunHistory) -> dict[str, Span]:
-    """Return over how much of the fabric gangs lie, of all sizes and by size."""
+    """Return how many leaves and spines gangs span, of all sizes and by size."""
     nodes: dict[int, set[int]] = defaultdict(set)
     for stay in history.stays:
         if stay.job == BEFORE:
             continue
         outcome = history.outcomes[stay.job]
-        # Where a gang ran whole: pods that were evicted before are not where it lies.
+        # Count only pods that remained to the end; pods evicted earlier are not part of the final placement.
         if outcome.pods > 1 and stay.end >= outcome.ended and outcome.started < inf:
             nodes[stay.job].add(stay.node)
     groups: dict[str, list[tuple[int, int]]] = {ALL: []}
     for job in sorted(nodes):
         paths: set[Path] = {history.paths[node] for node in nodes[job]}
-        spanned = (len(paths), len({path[:-1] for path in paths}))
-        groups[ALL].append(spanned)
-        groups.setdefault(size_of(history.outcomes[job].milli), []).append(spanned)
-    above = len(history.levels) > 1
-    return {size: _span(groups[size], above=above) for size in sorted(groups, key=order_of_size)}
+        counts = (len(paths), len({path[:-1] for path in paths}))
+        groups[ALL].append(counts)
+        groups.setdefault(size_of(history.outcomes[job].milli), []).append(counts)
+    has_spines = len(history.levels) > 1
+    return {size: _span(groups[size], has_spines=has_spines) for size in sorted(groups, key=order_of_size)}
 
 
-def _span(found: Sequence[tuple[int, int]], *, above: bool) -> Span:
-    leaves, spines = [one for one, _ in found], [one for _, one in found]
-    told = bool(found) and above
+def _span(counts: Sequence[tuple[int, int]], *, has_spines: bool) -> Span:
+    leaves, spines = [count for count, _ in counts], [count for _, count in counts]
+    spines_known = bool(counts) and has_spines
     return Span(
-        gangs=len(found),
+        gangs=len(counts),
         leaves_mean=_mean(leaves),
         leaves_max=max(leaves, default=None),
-        spines_mean=_mean(spines) if told else None,
-        spines_max=max(spines) if told else None,
-        crossing_leaf=sum(one > 1 for one in leaves),
+        spines_mean=_mean(spines) if spines_known else None,
+        spines_max=max(spines) if spines_known else None,
+        crossing_leaf=sum(count > 1 for count in leaves),
         leaves={str(number): count for number, count in sorted(Counter(leaves).items())},
     )
 
 
-def slowdown(history: RunHistory, found: Sequence[Slow]) -> dict[str, Slowdown]:
-    """Return what the network cost gangs, of all sizes and by size."""
-    groups: dict[str, list[Slow]] = {ALL: list(found)}
-    for one in found:
-        groups.setdefault(size_of(history.outcomes[one.job].milli), []).append(one)
+def slowdown(history: RunHistory, gangs: Sequence[Slow]) -> dict[str, Slowdown]:
+    """Return the slowdown of gangs by network contention, of all sizes and by size."""
+    groups: dict[str, list[Slow]] = {ALL: list(gangs)}
+    for gang in gangs:
+        groups.setdefault(size_of(history.outcomes[gang.job].milli), []).append(gang)
     return {size: _slowdown(history, groups[size]) for size in sorted(groups, key=order_of_size)}
 
 
-def _slowdown(history: RunHistory, found: Sequence[Slow]) -> Slowdown:
-    if not found:
+def _slowdown(history: RunHistory, gangs: Sequence[Slow]) -> Slowdown:
+    if not gangs:
         return Slowdown(gangs=0, mean=None, p95=None, most=None, by_gpu_seconds=None, job_seconds=None)
-    factors = sorted(round(one.factor, 6) for one in found)
-    weights = [history.outcomes[one.job].milli * one.seconds for one in found]
-    held = sum(weight * one.factor for weight, one in zip(weights, found, strict=True))
+    factors = sorted(round(gang.factor, 6) for gang in gangs)
+    weights = [history.outcomes[gang.job].milli * gang.seconds for gang in gangs]
+    weighted_sum = sum(weight * gang.factor for weight, gang in zip(weights, gangs, strict=True))
     return Slowdown(
-        gangs=len(found),
+        gangs=len(gangs),
         mean=round(sum(factors) / len(factors), 6),
         p95=percentile(factors, 95),
         most=factors[-1],
-        by_gpu_seconds=round(held / sum(weights), 6) if sum(weights) else None,
-        job_seconds=round(sum(one.seconds * one.factor for one in found) / len(found), 3),
+        by_gpu_seconds=round(weighted_sum / sum(weights), 6) if sum(weights) else None,
+        job_seconds=round(sum(gang.seconds * gang.factor for gang in gangs) / len(gangs), 3),
     )
 
 
 def assumptions(assumed: Assumed) -> Assumptions:
-    """Return what the slow-down is estimated by, as it is told."""
+    """Return the assumptions of the slowdown estimate for the result."""
     return Assumptions(
         communication=assumed.communication,
         network_gbits=assumed.network / 1000,
@@ -132,17 +132,17 @@ def assumptions(assumed: Assumed) -> Assumptions:
 
 
 def allocated(history: RunHistory) -> float:
-    """Return the percentage of all GPUs that are held at the end."""
+    """Return the percentage of GPUs that are allocated at the end."""
     held = sum(stay.milli for stay in history.stays if stay.end == inf)
     return round(100 * held / max(1, sum(history.capacity)), 4)
 
 
 def utilisation(history: RunHistory, until: float, since: float = 0.0) -> float | None:
-    """Return the percentage of GPU-seconds that were held up to a moment, from the first arrival on; None in a fill.
+    """Return the percentage of GPU-seconds allocated from the first arrival to ``until``; None in a fill.
 
-    ``since``: from a later moment on.
+    ``since`` sets a later start, in seconds.
     """
-    first = max(since, min((one.arrived for one in history.outcomes), default=0.0))
+    first = max(since, min((outcome.arrived for outcome in history.outcomes), default=0.0))
     if history.order or until <= first:
         return None
     held = sum(stay.milli * _overlap(stay.start, stay.end, first, until) for stay in history.stays)
@@ -154,21 +154,21 @@ def _overlap(start: float, end: float, first: float, until: float) -> float:
 
 
 def _mean(values: Iterable[int]) -> float | None:
-    found = list(values)
-    return round(sum(found) / len(found), 4) if found else None
+    numbers = list(values)
+    return round(sum(numbers) / len(numbers), 4) if numbers else None
 
 
 def reasons(history: RunHistory) -> list[str]:
-    """Return why workloads never ran: the most frequent reasons, each with how many there were and one of them."""
+    """Return the most frequent reasons why workloads never ran, each with their number and an example."""
     groups: dict[str, list[WorkloadOutcome]] = {}
     for outcome in history.outcomes:
         if outcome.started == inf:
             groups.setdefault(worded(outcome.reason), []).append(outcome)
-    found = sorted(groups.values(), key=len, reverse=True)[:MOST_REASONS]
-    return [f"{_some(some)}: {some[0].reason or 'nothing was told of it'}" for some in found]
+    most_frequent = sorted(groups.values(), key=len, reverse=True)[:MOST_REASONS]
+    return [f"{_counted(outcomes)}: {outcomes[0].reason or 'nothing was told of it'}" for outcomes in most_frequent]
 
 
-def _some(outcomes: Sequence[WorkloadOutcome]) -> str:
+def _counted(outcomes: Sequence[WorkloadOutcome]) -> str:
     return (
         f"1 workload {outcomes[0].name}" if len(outcomes) == 1 else f"{len(outcomes)} workloads, as {outcomes[0].name}"
     )

@@ -1,4 +1,4 @@
-"""``result.json``: what a simulation found, run by run. Its version is raised when a reader must change."""
+"""Data model of ``result.json``: the figures of each run. Incompatible changes raise its schema version."""
 
 from typing import Any, Final
 
@@ -8,15 +8,15 @@ SCHEMA: Final = 1
 
 
 class Record(BaseModel):
-    """A part of the result; every key is told, also where it is null."""
+    """A part of the result; all keys are present, null values included."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Wait(Record):
-    """How long workloads of one size waited, from their arrival until all of their pods ran; in seconds.
+    """Wait of workloads of one size, from their arrival until all of their pods ran; in seconds.
 
-    Those that never ran are in none of the percentiles: ``never`` counts them.
+    Workloads that never ran count in ``never``, not in the percentiles.
     """
 
     gpus: str
@@ -31,24 +31,24 @@ class Wait(Record):
 
 
 class Span(Record):
-    """Over how much of the fabric gangs lie that were placed: workloads of more than one pod."""
+    """How many leaves and spines placed gangs span. A gang is a workload of more than one pod."""
 
     gangs: int
     leaves_mean: float | None
     leaves_max: int | None
     spines_mean: float | None
-    """Domains one level above the leaves; null where the fabric has no such level."""
+    """Domains one level above the leaves; null if the fabric has no such level."""
     spines_max: int | None
     crossing_leaf: int
-    """Gangs whose pods are in more than one leaf."""
+    """Gangs with pods in more than one leaf."""
     leaves: dict[str, int]
-    """How many gangs span so many leaves, by that number."""
+    """Number of gangs by the number of leaves that they span."""
 
 
 class Slowdown(Record):
-    """By how much longer training steps of gangs are estimated to take than if each had the network to itself.
+    """Estimated slowdown of training steps of gangs by network contention, as a factor.
 
-    Of gangs that ran whole: each counts with the mean of its time, 1 where nobody was in its way.
+    Only gangs of which all pods ran count, each with the mean over its running time; 1 means no contention.
     """
 
     gangs: int
@@ -56,20 +56,20 @@ class Slowdown(Record):
     p95: float | None
     most: float | None
     by_gpu_seconds: float | None
-    """The mean weighted by GPU-seconds: by how much more GPU time gangs would need."""
+    """The mean weighted by GPU-seconds: the factor by which the GPU time of gangs would grow."""
     job_seconds: float | None
-    """Mean of the times that gangs would run for."""
+    """Mean estimated running time of gangs, in seconds."""
 
 
 class Assumptions(Record):
-    """What the slow-down is estimated by, where the cluster and its configuration don't tell."""
+    """Assumptions of the slowdown estimate, used where the cluster and the configuration have no value."""
 
     communication: float
-    """Share of a training step that all-reduce takes of many GPUs that nobody is in the way of."""
+    """Share of a training step that an all-reduce of many GPUs takes without contention, from 0 to 1."""
     network_gbits: float
-    """Of each node."""
+    """Network bandwidth of each node, in Gbit/s."""
     oversubscription: float
-    """What comes up to a domain from below by what its uplink carries."""
+    """Bandwidth of the links below a domain divided by the bandwidth of its uplink."""
 
 
 class Run(Record):
@@ -81,24 +81,24 @@ class Run(Record):
     seed: int
     fill: float | None
     what_if: str | None = None
-    """Changes that were made to the cluster or the workload before, as `--what-if` tells them; null where none was."""
+    """Changes applied to the cluster or the workload, as given to `--what-if`; null for none."""
     arrived: int
-    """Workloads."""
+    """Number of workloads that arrived."""
     started: int
-    """Workloads of which all pods ran at a time."""
+    """Number of workloads of which all pods ran at the same time."""
     ended: int
     pods_placed: int
     evictions: int
     gpu_allocated_percent: float
-    """GPUs held at the end of the run, of all there are, in percent."""
+    """Allocated GPUs at the end of the run, in percent of all GPUs."""
     utilisation_percent: float | None
-    """GPU-seconds held from the first arrival to the end of the run, of all there were; null in a fill."""
+    """Allocated GPU-seconds from the first arrival to the end of the run, in percent of all; null in a fill."""
     utilisation_while_arriving_percent: float | None
     """The same up to the last arrival."""
     end_seconds: float | None
     """Virtual seconds from the start to the last event; null in a fill."""
     wait: list[Wait]
-    """The first of all sizes, then by size."""
+    """The first entry covers all sizes, the others one size each."""
     span: Span
     span_by_gpus: dict[str, Span]
     slowdown: Slowdown | None
@@ -107,20 +107,19 @@ class Run(Record):
     slowdown_assumes: Assumptions
     decisions: int
     decisions_per_s: float
-    """Decisions by second of the machine's clock that the scheduling core took; differs from run to run."""
+    """Decisions per second of wall-clock time spent in the scheduling core; differs between repetitions."""
     wall_s: float
-    """Seconds of the machine's clock that the run took; differs from run to run."""
+    """Wall-clock time of the run, in seconds; differs between repetitions."""
     file: str
-    """Where its placements are, relative to this file."""
+    """Path of the file with its placements, relative to this file."""
     complaints: list[str] = Field(default_factory=list)
-    """What the scheduler could not make sense of."""
+    """Warnings of the scheduler about its input."""
     never_ran: list[str] = Field(default_factory=list)
-    """Why workloads never ran: for the most frequent reasons how many there were, one of them, and what was told of it.
-    Empty in a fill."""
+    """The most frequent reasons why workloads never ran, each with their number and an example. Empty in a fill."""
 
 
 class Lost(Record):
-    """A run that a sweep gave up: no figure of it is known."""
+    """A run that a sweep gave up; it has no figures."""
 
     policy: str
     seed: int
@@ -129,11 +128,11 @@ class Lost(Record):
 
 
 class Result(Record):
-    """Everything that one command found."""
+    """The result of one `simulate` command."""
 
     schema_version: int = SCHEMA
     version: str
-    """Of topo-scheduler."""
+    """Version of topo-scheduler that wrote the result."""
     runs: list[Run]
     lost: list[Lost] = Field(default_factory=list)
 

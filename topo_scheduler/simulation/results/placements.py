@@ -1,7 +1,7 @@
-"""``runs/….json.zst``: where every pod of a run was, and when; all else of a run can be told from it.
+"""``runs/….json.zst``: the node and the times of every pod of a run. All figures of a run can be computed from it.
 
-JSON compressed with zstandard, in columns: the n-th entries of the lists of ``jobs`` and ``placements`` belong
-together. Times are in seconds, null for what never came; in a fill they are numbers of arrivals.
+The file is JSON compressed with zstandard, in columns: the n-th entries of the lists of ``jobs`` and ``placements``
+belong together. Times are in seconds, null for what never happened; in a fill they are arrival numbers.
 """
 
 import hashlib
@@ -19,11 +19,11 @@ SCHEMA: Final = 1
 FOLDER: Final = "runs"
 _LEVEL: Final = 9
 _LONGEST: Final = 160
-"""Of what tells runs apart in the name of a file: with seed and ending it stays below what file systems take."""
+"""Longest stem of a file name, in characters; with seed and suffix it stays below the limits of file systems."""
 
 
 class Jobs(msgspec.Struct):
-    """Workloads in the order in which they came. ``milli`` thousandths of GPUs of all pods."""
+    """Workloads in order of arrival. ``milli`` is the sum over all pods in thousandths of GPUs."""
 
     name: list[str]
     pods: list[int]
@@ -35,9 +35,10 @@ class Jobs(msgspec.Struct):
 
 
 class Placements(msgspec.Struct):
-    """Pods on nodes, in the order in which they began. ``job`` and ``node`` are positions, job -1 of who was there.
+    """Pods on nodes, in the order in which they started. ``job`` and ``node`` are positions.
 
-    ``milli`` thousandths of GPUs, ``devices`` indexes of them where they are told apart.
+    Job -1 marks pods that ran before the first arrival. ``milli`` is in thousandths of GPUs. ``devices`` are GPU
+    indexes, empty if the scheduler did not choose them.
     """
 
     job: list[int]
@@ -50,9 +51,9 @@ class Placements(msgspec.Struct):
 
 
 class RunFile(msgspec.Struct):
-    """The whole file. ``paths`` domains of each node, one a level; ``capacity`` thousandths of GPUs of each node.
+    """The whole file. ``paths`` has the domains of each node, one per level; ``capacity`` its thousandths of GPUs.
 
-    ``cordoned``: positions of nodes that take no new pods. ``order``: nobody leaves, and times are numbers of arrivals.
+    ``cordoned`` are positions of nodes that accept no new pods. ``order`` marks a fill: times are arrival numbers.
     """
 
     schema_version: int
@@ -70,7 +71,7 @@ class RunFile(msgspec.Struct):
 def encode(history: RunHistory) -> bytes:
     """Return the file of a run."""
     outcomes, stays = history.outcomes, history.stays
-    whole = RunFile(
+    run_file = RunFile(
         SCHEMA,
         list(history.levels),
         list(history.nodes),
@@ -80,48 +81,48 @@ def encode(history: RunHistory) -> bytes:
         history.order,
         history.end,
         Jobs(
-            [one.name for one in outcomes],
-            [one.pods for one in outcomes],
-            [one.milli for one in outcomes],
-            [one.arrived for one in outcomes],
-            [_finite(one.started) for one in outcomes],
-            [_finite(one.ended) for one in outcomes],
-            [one.restarts for one in outcomes],
+            [outcome.name for outcome in outcomes],
+            [outcome.pods for outcome in outcomes],
+            [outcome.milli for outcome in outcomes],
+            [outcome.arrived for outcome in outcomes],
+            [_finite(outcome.started) for outcome in outcomes],
+            [_finite(outcome.ended) for outcome in outcomes],
+            [outcome.restarts for outcome in outcomes],
         ),
         Placements(
-            [one.job for one in stays],
-            [one.pod for one in stays],
-            [one.node for one in stays],
-            [one.milli for one in stays],
-            [list(one.devices) for one in stays],
-            [one.start for one in stays],
-            [_finite(one.end) for one in stays],
+            [stay.job for stay in stays],
+            [stay.pod for stay in stays],
+            [stay.node for stay in stays],
+            [stay.milli for stay in stays],
+            [list(stay.devices) for stay in stays],
+            [stay.start for stay in stays],
+            [_finite(stay.end) for stay in stays],
         ),
     )
-    return zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(msgspec.json.encode(whole))
+    return zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(msgspec.json.encode(run_file))
 
 
 def decode(data: bytes) -> RunHistory:
     """Return a run from its file.
 
     Raises:
-        msgspec.MsgspecError: it is something else.
-        ValueError: its version is another one, or its columns do not belong together.
-        zstandard.ZstdError: it is not compressed so.
+        msgspec.MsgspecError: the content is not of this format.
+        ValueError: its schema version differs, or its columns do not match.
+        zstandard.ZstdError: it is not compressed with zstandard.
     """
-    found = msgspec.json.decode(zstandard.ZstdDecompressor().decompress(data), type=RunFile)
-    if found.schema_version != SCHEMA:
-        raise ValueError(f"its schema_version is {found.schema_version}, this version reads {SCHEMA}")
-    jobs, places = found.jobs, found.placements
-    _check(found)
+    run_file = msgspec.json.decode(zstandard.ZstdDecompressor().decompress(data), type=RunFile)
+    if run_file.schema_version != SCHEMA:
+        raise ValueError(f"its schema_version is {run_file.schema_version}, this version reads {SCHEMA}")
+    jobs, placements = run_file.jobs, run_file.placements
+    _check(run_file)
     history = RunHistory(
-        tuple(found.nodes),
-        tuple(tuple(path) for path in found.paths),
-        tuple(found.levels),
-        tuple(found.capacity),
-        found.order,
-        end=found.end,
-        cordoned=tuple(found.cordoned),
+        tuple(run_file.nodes),
+        tuple(tuple(path) for path in run_file.paths),
+        tuple(run_file.levels),
+        tuple(run_file.capacity),
+        run_file.order,
+        end=run_file.end,
+        cordoned=tuple(run_file.cordoned),
     )
     columns: Any = zip(
         jobs.name, jobs.pods, jobs.arrived, jobs.milli, jobs.started, jobs.ended, jobs.restarts, strict=True
@@ -129,24 +130,31 @@ def decode(data: bytes) -> RunHistory:
     for name, pods, arrived, milli, started, ended, restarts in columns:
         history.outcomes.append(WorkloadOutcome(name, pods, arrived, milli, _known(started), _known(ended), restarts))
     rows: Any = zip(
-        places.job, places.pod, places.node, places.milli, places.devices, places.start, places.end, strict=True
+        placements.job,
+        placements.pod,
+        placements.node,
+        placements.milli,
+        placements.devices,
+        placements.start,
+        placements.end,
+        strict=True,
     )
     for job, pod, node, milli, devices, start, end in rows:
         history.stays.append(Stay(job, pod, node, milli, tuple(devices), start, _known(end)))
     return history
 
 
-def _check(found: RunFile) -> None:
-    nodes, jobs = len(found.nodes), len(found.jobs.name)
+def _check(run_file: RunFile) -> None:
+    nodes, jobs = len(run_file.nodes), len(run_file.jobs.name)
     for name, values, least, count in (
-        ("placements.job", found.placements.job, -1, jobs),
-        ("placements.node", found.placements.node, 0, nodes),
-        ("cordoned", found.cordoned, 0, nodes),
+        ("placements.job", run_file.placements.job, -1, jobs),
+        ("placements.node", run_file.placements.node, 0, nodes),
+        ("cordoned", run_file.cordoned, 0, nodes),
     ):
-        for one in values:
-            if not least <= one < count:
-                raise ValueError(f"{name}: there is no {one}")
-    if not nodes == len(found.paths) == len(found.capacity):
+        for value in values:
+            if not least <= value < count:
+                raise ValueError(f"{name}: there is no {value}")
+    if not nodes == len(run_file.paths) == len(run_file.capacity):
         raise ValueError("nodes, paths and capacity are not of one length")
 
 
@@ -156,12 +164,12 @@ def read(path: Path) -> RunHistory:
 
 
 def file_of(policy: str, seed: int, what_if: str = "") -> str:
-    """Return the name of a run's file, relative to the result; a long one ends in a digest of it all."""
+    """Return the path of a run's file, relative to the result. A long name is cut and ends in a digest of the whole."""
     parts = (re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("-.") for part in (policy, what_if) if part)
-    told = "+".join(parts)
-    if len(told) > _LONGEST:
-        told = f"{told[:_LONGEST]}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
-    return f"{FOLDER}/{told}.{seed}.json.zst"
+    stem = "+".join(parts)
+    if len(stem) > _LONGEST:
+        stem = f"{stem[:_LONGEST]}-{hashlib.sha256(stem.encode()).hexdigest()[:12]}"
+    return f"{FOLDER}/{stem}.{seed}.json.zst"
 
 
 def _finite(seconds: float) -> float | None:

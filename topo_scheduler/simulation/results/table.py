@@ -1,4 +1,4 @@
-"""The one table that compares policies, in as many parts below each other as a terminal is narrow."""
+"""The table that compares policies, split into several tables where the terminal is too narrow."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ Value = Callable[[Run], float | None]
 Column = tuple[str, Value, str]
 
 _COUNT: Final = ",.10g"
-"""The form of counts: whole, but for means of several seeds, which have a decimal where they need one."""
+"""Format of counts: whole numbers; means over several seeds may have one decimal."""
 
 _FILL: Final[Sequence[Column]] = (
     ("GPUs allocated %", lambda run: run.gpu_allocated_percent, ".2f"),
@@ -46,11 +46,11 @@ _ALWAYS: Final[Sequence[Column]] = (
 _POLICY: Final = "policy"
 _DIFFERENCE: Final = "  difference"
 _BORDER: Final = 3
-"""Characters around a cell."""
+"""Width of borders and padding of a cell, in characters."""
 
 
 def columns_of(runs: Sequence[Run]) -> list[Column]:
-    """Return what tables tell of runs: a heading, the value of a run, and its form."""
+    """Return the columns for tables of runs: heading, function that returns the value of a run, and format."""
     columns = [*(_FILL if runs and runs[0].fill is not None else _STREAM)]
     columns += _GANGS if any(run.span.gangs for run in runs) else ()
     columns += _SLOWDOWN if _estimated(runs) else ()
@@ -62,19 +62,19 @@ def _estimated(runs: Iterable[Run]) -> bool:
 
 
 def title_of(run: Run) -> str:
-    """Return what a run is one of: the workload, the cluster, and how far it is filled."""
+    """Return the title of a table: the workload, the cluster, and the target of a fill."""
     fill = f", filled to {run.fill:g} of its GPUs" if run.fill is not None else ""
     return f"{run.workload} on {run.cluster}{fill}"
 
 
 def note_on(runs: Sequence[Run]) -> str:
-    """Return what must be known to read a table of runs; may be empty."""
+    """Return the footnote of a table of runs; may be empty."""
     seeds = len({run.seed for run in runs})
-    told = [f"means of {seeds} seeds"] if seeds > 1 else []
+    notes = [f"means of {seeds} seeds"] if seeds > 1 else []
     if _estimated(runs):
         share = runs[0].slowdown_assumes.communication
-        told.append(f"slow-down: estimated for steps that are {share:.0%} all-reduce")
-    return "; ".join(told)
+        notes.append(f"slow-down: estimated for steps that are {share:.0%} all-reduce")
+    return "; ".join(notes)
 
 
 def by_policy(runs: Iterable[Run]) -> dict[str, list[Run]]:
@@ -86,7 +86,7 @@ def by_policy(runs: Iterable[Run]) -> dict[str, list[Run]]:
 
 
 def by_change(runs: Iterable[Run]) -> dict[str | None, list[Run]]:
-    """Return runs by what was changed before, in order; those of None ran with things as they are."""
+    """Return runs by their what-if change, in order; None stands for the unchanged case."""
     groups: dict[str | None, list[Run]] = defaultdict(list)
     for run in runs:
         groups[run.what_if].append(run)
@@ -94,39 +94,39 @@ def by_change(runs: Iterable[Run]) -> dict[str | None, list[Run]]:
 
 
 def mean_of(runs: Iterable[Run], value: Value) -> float | None:
-    """Return the mean of those runs that have a value; None where none has."""
-    found = [one for run in runs if (one := value(run)) is not None]
-    return mean(found) if found else None
+    """Return the mean over runs with a value; None if no run has one."""
+    values = [number for run in runs if (number := value(run)) is not None]
+    return mean(values) if values else None
 
 
 def comparison(runs: Sequence[Run], width: int) -> list[Table]:
-    """Return a table with a row for each policy: means over its seeds, as its caption says.
+    """Return a table with a row for each policy: means over its seeds.
 
     Args:
-        runs: of all policies.
-        width: characters of a line; what goes beyond it is another table.
+        runs: the runs of all policies.
+        width: characters of a line; further columns go to another table.
     """
     columns = [*columns_of(runs), *_ALWAYS]
     rows = [
-        [policy, *(_cell(mean_of(some, value), form) for _, value, form in columns)]
-        for policy, some in by_policy(runs).items()
+        [policy, *(_cell(mean_of(policy_runs, value), form) for _, value, form in columns)]
+        for policy, policy_runs in by_policy(runs).items()
     ]
     return _tables(title_of(runs[0]), note_on(runs), columns, rows, width)
 
 
 def differences(before: Sequence[Run], after: Sequence[Run], width: int) -> list[Table]:
-    """Return a table of what a change makes of each policy: without it, with it, and the difference.
+    """Return a table of the effect of a change on each policy: without it, with it, and the difference.
 
     Args:
-        before: runs as things are.
-        after: runs after the change, of the same policies and seeds.
-        width: as of `comparison`.
+        before: runs without the change.
+        after: runs with the change, of the same policies and seeds.
+        width: characters of a line, as in `comparison`.
     """
     columns = columns_of([*before, *after])
-    old = by_policy(before)
+    runs_before = by_policy(before)
     rows = []
-    for policy, some in by_policy(after).items():
-        lines = differing(old.get(policy, []), some, columns)
+    for policy, changed_runs in by_policy(after).items():
+        lines = differing(runs_before.get(policy, []), changed_runs, columns)
         rows += [[name, *line] for name, line in zip((policy, "  with", _DIFFERENCE), lines, strict=True)]
     return _tables(f"what if {after[0].what_if}", note_on(after), columns, rows, width)
 
@@ -134,12 +134,12 @@ def differences(before: Sequence[Run], after: Sequence[Run], width: int) -> list
 def differing(before: Sequence[Run], after: Sequence[Run], columns: Sequence[Column]) -> tuple[list[str], ...]:
     """Return the cells of three rows: without a change, with it, and the difference.
 
-    Of seeds that only one side has, as a lost run leaves them, neither side's count.
+    Seeds that only one side has, because a run was lost, do not count.
     """
-    both = {run.seed for run in before} & {run.seed for run in after}
+    common_seeds = {run.seed for run in before} & {run.seed for run in after}
     rows: tuple[list[str], ...] = ([], [], [])
     for _, value, form in columns:
-        old, new = (mean_of((run for run in some if run.seed in both), value) for some in (before, after))
+        old, new = (mean_of((run for run in side if run.seed in common_seeds), value) for side in (before, after))
         delta = None if old is None or new is None else new - old
         cells = (_cell(old, form), _cell(new, form), _signed(delta, form))
         for row, cell in zip(rows, cells, strict=True):
@@ -148,45 +148,49 @@ def differing(before: Sequence[Run], after: Sequence[Run], columns: Sequence[Col
 
 
 def _tables(title: str, note: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[Table]:
-    """Return the columns in tables that are no wider than a line, each with the names of the rows."""
-    first = min(max(len(row[0]) for row in [[_POLICY], *rows]), width // 2)
-    room = width - first - _BORDER - 1
+    """Return tables no wider than a line; each has the row names and some of the columns."""
+    policy_width = min(max(len(row[0]) for row in [[_POLICY], *rows]), width // 2)
+    room = width - policy_width - _BORDER - 1
     names = [name for name, _, _ in columns]
-    numbers = [max(len(row[at]) for row in rows) for at in range(1, len(names) + 1)]
-    # A heading may be broken between words, a number never.
-    least = [max(most, *map(len, name.split())) for name, most in zip(names, numbers, strict=True)]
-    found: list[Table] = []
-    for some in _parted(least, room):
-        # Names are text: in a string rich reads what is in brackets as markup.
-        head = None if found else Text(title)
-        table = Table(title=head, caption=(note or None) if not found else None)
-        table.add_column(_POLICY, overflow="fold", width=first)
-        spare = room - sum(least[at] + _BORDER for at in some)
-        for at in some:
-            more = max(0, min(spare, len(names[at]) - least[at]))
-            spare -= more
-            table.add_column(names[at], justify="right", width=least[at] + more)
+    number_widths = [max(len(row[position]) for row in rows) for position in range(1, len(names) + 1)]
+    # A heading may wrap between words, a number may not.
+    least_widths = [
+        max(number_width, *map(len, name.split())) for name, number_width in zip(names, number_widths, strict=True)
+    ]
+    tables: list[Table] = []
+    for positions in _parted(least_widths, room):
+        # Text objects, because rich interprets brackets in strings as markup.
+        table_title = None if tables else Text(title)
+        table = Table(title=table_title, caption=(note or None) if not tables else None)
+        table.add_column(_POLICY, overflow="fold", width=policy_width)
+        spare = room - sum(least_widths[position] + _BORDER for position in positions)
+        for position in positions:
+            extra = max(0, min(spare, len(names[position]) - least_widths[position]))
+            spare -= extra
+            table.add_column(names[position], justify="right", width=least_widths[position] + extra)
         for row in rows:
-            table.add_row(Text(row[0]), *(row[at + 1] for at in some), end_section=row[0] == _DIFFERENCE)
-        found.append(table)
-    return found
+            table.add_row(
+                Text(row[0]), *(row[position + 1] for position in positions), end_section=row[0] == _DIFFERENCE
+            )
+        tables.append(table)
+    return tables
 
 
 def _parted(widths: Sequence[int], room: int) -> list[list[int]]:
-    """Return positions of columns, as many together as there is room for."""
+    """Return groups of column positions, each as many as fit in ``room`` characters."""
     parts: list[list[int]] = []
-    left = 0
-    for at, width in enumerate(widths):
-        if not parts or width + _BORDER > left:
+    free_width = 0
+    for position, width in enumerate(widths):
+        if not parts or width + _BORDER > free_width:
             parts.append([])
-            left = room
-        parts[-1].append(at)
-        left -= width + _BORDER
+            free_width = room
+        parts[-1].append(position)
+        free_width -= width + _BORDER
     return parts
 
 
 def written(value: float, form: str) -> str:
-    """Return a value in the form of its column."""
+    """Return a value in the format of its column."""
     return format(round(value, 1) if form.endswith("g") else value, form)
 
 
@@ -197,5 +201,5 @@ def _cell(value: float | None, form: str) -> str:
 def _signed(value: float | None, form: str) -> str:
     if value is None:
         return "-"
-    told = written(value, "+" + form)
-    return told.lstrip("+-") if not told.strip("+-0.,") else told
+    text = written(value, "+" + form)
+    return text.lstrip("+-") if not text.strip("+-0.,") else text
