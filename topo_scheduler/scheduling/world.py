@@ -172,7 +172,7 @@ class World:
             self.promises.began(uid, occupant.namespace, occupant.started - self.epoch, occupant.lasts, weight)
         if not daemon:
             self.wanted(pod, charged)
-        if self.links.pod_bound(pod, believed=self.claims.may_be_ours(pod)):
+        if self.links.pod_bound(pod, trusted=self.claims.may_be_ours(pod)):
             self.improvements += 1
         if changed and daemon:
             self._change_rules()
@@ -272,7 +272,7 @@ class World:
         """Bring links up to date if anybody tells of them; return what is wrong with what is told, each once."""
         links = self.links
         changed = links.take_changed()
-        if links.told or (changed and any(self._tells_uplinks(level) for level in self.fabric.reader.names)):
+        if links.in_use or (changed and any(self._tells_uplinks(level) for level in self.fabric.reader.names)):
             links.settle(self.layout)
         return links.complaints()
 

@@ -1,1 +1,1 @@
-"""What the scheduler believes: nodes as arrays, the fabric as ranges, workloads, the ledger, and the Decision."""
+"""The scheduler's state: nodes as arrays, the fabric as ranges, workloads, the ledger, and the Decision."""

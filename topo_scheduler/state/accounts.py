@@ -1,8 +1,8 @@
-"""What the pods of each namespace hold together, whoever scheduled them, and what share of the cluster that is.
+"""Resources that the pods of each namespace hold, from any scheduler, and the namespace's share of the cluster.
 
 The share is the dominant share of Ghodsi et al., "Dominant Resource Fairness" (NSDI 2011): the largest of its shares
-of all GPUs, all CPU and all memory, here in millionths and rounded down. The ledger is the only writer, so the
-accounts of a process that was restarted are those of one that followed every event.
+of all GPUs, all CPU and all memory, here in millionths and rounded down. The ledger is the only writer, so a
+restarted process has the same accounts as one that followed every event.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,18 +13,18 @@ from topo_scheduler.state.nodes import NodeTable
 from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, MEMORY, Amounts
 
 SHARED: Final = (GPU, CPU, MEMORY)
-"""Columns of which a namespace's share is told."""
+"""Resource columns that count for a namespace's share."""
 WHOLE: Final = 1_000_000
-"""The share of who holds all of something."""
+"""The share of a namespace that holds all of a resource."""
 
 Listener = Callable[[int, str, Amounts, int], None]
-"""Told of each change: row, namespace, amounts, and 1 or -1."""
+"""Called for each change with row, namespace, amounts, and 1 or -1."""
 
 _NOTHING: Final[Mapping[int, int]] = {}
 
 
 class Accounts:
-    """Sums by namespace over the pods that are bound or assumed on nodes that are known."""
+    """Sums by namespace over the pods that are bound or assumed on known nodes."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self.listeners: list[Listener] = []
@@ -36,11 +36,11 @@ class Accounts:
         self._changed: dict[str, None] | None = {}
 
     def change(self, row: int, namespace: str, amounts: Amounts, sign: int) -> None:
-        """Add (or with sign -1 take away) what a pod holds."""
+        """Add what a pod holds; with sign -1, subtract it."""
         held = self._held.setdefault(namespace, {})
         for column, amount in amounts:
-            left = held[column] = held.get(column, 0) + sign * amount
-            if not left:
+            total = held[column] = held.get(column, 0) + sign * amount
+            if not total:
                 del held[column]
         if not held:
             del self._held[namespace]
@@ -55,42 +55,42 @@ class Accounts:
         return self._held.get(namespace, _NOTHING)
 
     def namespaces(self) -> Iterable[str]:
-        """Return the namespaces that hold anything."""
+        """Return the namespaces that hold resources."""
         return self._held.keys()
 
     def share(self, namespace: str) -> int:
-        """Return a namespace's dominant share in millionths of what all known nodes have."""
+        """Return a namespace's dominant share of all known nodes, in millionths."""
         self._refresh()
-        found = self._shares.get(namespace)
-        if found is None:
+        share = self._shares.get(namespace)
+        if share is None:
             held = self.held(namespace)
-            found = max((WHOLE * _held(held, column) // whole for column, whole in self._capacity), default=0)
-            self._shares[namespace] = found
-        return found
+            share = max((WHOLE * _held(held, column) // total for column, total in self._capacity), default=0)
+            self._shares[namespace] = share
+        return share
 
     def take_changed(self) -> Iterable[str] | None:
-        """Return the namespaces whose share may differ since the last call, None when all may."""
+        """Return the namespaces whose share may have changed since the last call, None when all may."""
         self._refresh()
         changed, self._changed = self._changed, {}
         return changed
 
     def _refresh(self) -> None:
-        at = self._nodes.facts_changes.position
-        if at == self._capacity_at:
+        position = self._nodes.facts_changes.position
+        if position == self._capacity_at:
             return
-        self._capacity_at = at
+        self._capacity_at = position
         sums = self._nodes.allocatable[:, list(SHARED)].sum(axis=0).tolist()
         # GPUs in thousandths, as pods may hold shares of them.
         sums[0] *= GPU_WHOLE
-        capacity = tuple((column, whole) for column, whole in zip(SHARED, sums, strict=True) if whole)
+        capacity = tuple((column, total) for column, total in zip(SHARED, sums, strict=True) if total)
         if capacity != self._capacity:
             self._capacity = capacity
             self._shares.clear()
             self._changed = None
 
 
-def _held(held: Mapping[int, int], column: int) -> int:
-    """Return what is held of a resource: of GPUs in thousandths, shares of them included."""
+def _held(amounts: Mapping[int, int], column: int) -> int:
+    """Return the amount held of a resource; for GPUs in thousandths, including shares."""
     if column == GPU:
-        return GPU_WHOLE * held.get(GPU, 0) + held.get(GPU_SHARE, 0)
-    return held.get(column, 0)
+        return GPU_WHOLE * amounts.get(GPU, 0) + amounts.get(GPU_SHARE, 0)
+    return amounts.get(column, 0)

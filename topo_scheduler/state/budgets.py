@@ -1,4 +1,4 @@
-"""Disruption budgets: which pods they guard, and how many of those may go now."""
+"""PodDisruptionBudgets: the pods that each selects, and how many of these may be evicted now."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from topo_scheduler.state.selectors import (
 
 @dataclass(frozen=True, slots=True)
 class DisruptionLimit:
-    """A PodDisruptionBudget. ``allowed`` pods it can lose now."""
+    """A PodDisruptionBudget. ``allowed`` is the number of pods that may be evicted now."""
 
     namespace: str
     name: str
@@ -38,23 +38,23 @@ class DisruptionLimit:
 MOST_TRIED: Final = 64
 """Budgets of a namespace that are compared with one pod."""
 MOST_GUARDS: Final = 2
-"""Budgets of one pod that are told: the Eviction API refuses a pod that has several."""
+"""Budgets of one pod that are returned: the Eviction API refuses a pod that has several."""
 
 
 @dataclass(slots=True)
 class _Namespace:
-    """The budgets of one namespace by name, and their names by what each pod that they select has."""
+    """The budgets of one namespace by name, and their names by a label that each selected pod has."""
 
     guards: dict[str, DisruptionLimit] = field(default_factory=dict)
     by_place: dict[Place, dict[str, None]] = field(default_factory=dict)
-    firsts: dict[Place, Sequence[str]] = field(default_factory=dict)
-    """Of a place, the first names."""
-    found: WeakKeyDictionary[Profile, Sequence[str]] = field(default_factory=WeakKeyDictionary)
+    first_names: dict[Place, Sequence[str]] = field(default_factory=dict)
+    """The first names of a place."""
+    names_of: WeakKeyDictionary[Profile, Sequence[str]] = field(default_factory=WeakKeyDictionary)
 
     def put(self, guard: DisruptionLimit) -> None:
-        """Add a budget, in place of one of its name."""
-        known = self.guards.get(guard.name)
-        if known is None or known.selector != guard.selector:
+        """Add a budget; it replaces one of the same name."""
+        previous = self.guards.get(guard.name)
+        if previous is None or previous.selector != guard.selector:
             self.drop(guard.name)
             for place in places_of(guard.selector):
                 self.by_place.setdefault(place, {})[guard.name] = None
@@ -62,8 +62,8 @@ class _Namespace:
 
     def drop(self, name: str) -> None:
         """Remove a budget."""
-        self.found.clear()
-        self.firsts.clear()
+        self.names_of.clear()
+        self.first_names.clear()
         guard = self.guards.pop(name, None)
         if guard is None:
             return
@@ -73,11 +73,11 @@ class _Namespace:
                 del self.by_place[place]
 
     def guarding(self, profile: Profile) -> Sequence[DisruptionLimit]:
-        """Return budgets of a pod, `MOST_GUARDS` at most; where too many may be its, the first of these."""
-        found = self.found.get(profile)
-        if found is None:
-            found = self.found[profile] = self._names(profile)
-        return [self.guards[name] for name in found]
+        """Return at most `MOST_GUARDS` budgets of a pod; if too many may select it, the first of these."""
+        names = self.names_of.get(profile)
+        if names is None:
+            names = self.names_of[profile] = self._names(profile)
+        return [self.guards[name] for name in names]
 
     def _names(self, profile: Profile) -> Sequence[str]:
         places = [place for place in places_in(profile.labels) if place in self.by_place]
@@ -87,9 +87,9 @@ class _Namespace:
         return list(islice((name for name in candidates if self._matches(name, profile)), MOST_GUARDS))
 
     def _first(self, place: Place) -> Sequence[str]:
-        if place not in self.firsts:
-            self.firsts[place] = nsmallest(MOST_GUARDS, self.by_place[place])
-        return self.firsts[place]
+        if place not in self.first_names:
+            self.first_names[place] = nsmallest(MOST_GUARDS, self.by_place[place])
+        return self.first_names[place]
 
     def _matches(self, name: str, profile: Profile) -> bool:
         return self.guards[name].selector.matches(profile.labels)
@@ -100,13 +100,13 @@ class Budgets:
 
     def __init__(self) -> None:
         self.known = False
-        """Whether all budgets there are have been told; until then nothing is known to be free to go."""
+        """Whether the list of budgets is complete; until then no pod counts as evictable."""
         self.changes = 0
-        """Counts what could let a pod go that could not go before."""
+        """Counts changes that could allow an eviction that was not allowed before."""
         self._by_namespace: dict[str, _Namespace] = {}
 
     def put(self, budget: DisruptionBudget) -> str:
-        """Take over a budget; return what is wrong with it, or an empty string."""
+        """Store a budget; return its problem, or an empty string."""
         meta, status = budget.metadata, budget.status
         problem = ""
         try:
@@ -117,31 +117,31 @@ class Budgets:
                 f"PodDisruptionBudget {meta.namespace}/{meta.name}: spec.selector: {error}; it guards nothing here, and"
                 " evictions are left to the API server's judgement. Correct the selector"
             )
-        # As in the Eviction API, a budget whose last change was not looked at yet allows nothing.
+        # As in the Eviction API, a budget whose last change the controller has not observed yet allows nothing.
         stale = status.observed_generation < meta.generation
         guard = DisruptionLimit(meta.namespace, meta.name, selector, 0 if stale else max(0, status.disruptions_allowed))
-        here = self._by_namespace.setdefault(meta.namespace, _Namespace())
-        known = here.guards.get(meta.name)
-        if known != guard:
-            here.put(guard)
-            self.changes += known is not None and (known.selector != selector or guard.allowed > known.allowed)
+        budgets = self._by_namespace.setdefault(meta.namespace, _Namespace())
+        previous = budgets.guards.get(meta.name)
+        if previous != guard:
+            budgets.put(guard)
+            self.changes += previous is not None and (previous.selector != selector or guard.allowed > previous.allowed)
         return problem
 
     def drop(self, namespace: str, name: str) -> None:
-        """Forget a budget."""
-        here = self._by_namespace.get(namespace)
-        if here is not None and name in here.guards:
-            here.drop(name)
+        """Remove a budget."""
+        budgets = self._by_namespace.get(namespace)
+        if budgets is not None and name in budgets.guards:
+            budgets.drop(name)
             self.changes += 1
-            if not here.guards:
+            if not budgets.guards:
                 del self._by_namespace[namespace]
 
     def guarding(self, profile: Profile) -> Sequence[DisruptionLimit]:
-        """Return the budgets that guard pods of a profile, in order of name, two at most.
+        """Return at most two budgets that select pods of a profile, in order of name.
 
-        Of pods with more than `MOST_TRIED` budgets that may be theirs, two of these: they are not evicted for others.
+        If more than `MOST_TRIED` budgets may select the pod, return two of these: the scheduler does not evict it.
         """
-        here = self._by_namespace.get(profile.namespace)
-        if here is None:
+        budgets = self._by_namespace.get(profile.namespace)
+        if budgets is None:
             return ()
-        return here.guarding(profile)
+        return budgets.guarding(profile)

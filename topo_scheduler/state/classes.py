@@ -1,4 +1,4 @@
-"""Pod classes: pods that ask for the same share one class, and everything about fitting is computed once per class."""
+"""Pod classes: pods with equal requests share one class, and the planner computes where they fit once per class."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -17,10 +17,10 @@ NO_LIMIT: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """Most members of the workload that is being placed that may go to a domain by the configuration.
+    """Maximum number of members of a workload that the configuration allows in a domain.
 
-    ``domain`` as the configuration names it, empty for the whole cluster. ``now``, and ``ever`` if the cluster were
-    empty; `NO_LIMIT` where that is enough for all of them. ``reason`` for nodes that are shut by it.
+    ``domain`` is named as in the configuration, empty for the whole cluster. ``now`` is the current maximum, ``ever``
+    that of an empty cluster; `NO_LIMIT` if it is enough for all members. ``reason`` is reported for excluded nodes.
     """
 
     domain: str
@@ -30,7 +30,7 @@ class Cap:
 
     @property
     def partial(self) -> bool:
-        """Whether some members may go there, but not all."""
+        """Whether the domain may take some members, but not all."""
         return 0 < self.now < NO_LIMIT or 0 < self.ever < NO_LIMIT
 
 
@@ -38,12 +38,13 @@ class Cap:
 class PodClass:
     """What decides on which nodes a pod may run, and how many fit there.
 
-    ``amounts`` pairs of resource column and amount, the GPU account included. ``models`` GPU models that will do,
-    empty for any. ``bandwidth`` Mbit/s that a node must not be known to lack. ``repelled`` anti-affinity of other pods
-    that is meant for this one, ``attracted`` what draws it to them or away, with weights. ``wishes`` what it would
-    like, ``shunned`` nodes that refused such a pod a moment ago. ``caps`` what quotas and access to domains leave to
-    it, only where they leave less than it asks. ``ordinary``: whether nodes that are
-    kept as spares are not for it. ``told`` what plugins read of the pod, see `annotation` and `label`.
+    ``amounts`` has pairs of resource column and amount, including the GPU column. ``models`` are the acceptable GPU
+    models, empty for any. ``bandwidth`` is the required Mbit/s; a node of unknown bandwidth passes. ``repelled`` is
+    anti-affinity of other pods that applies to this one, ``attracted`` their preferred affinity with weights.
+
+    ``wishes`` are preferences of the pod. ``shunned`` are nodes that refused such a pod recently. ``caps`` has the
+    limits of quotas and of access to domains below the request. ``ordinary``: nodes kept as spares are excluded.
+    ``told`` is what plugins read of the pod, see `annotation` and `label`.
     """
 
     amounts: Amounts
@@ -63,15 +64,15 @@ class PodClass:
     gpus: int = field(init=False, compare=False, repr=False)
     """GPUs of one pod."""
     share: int = field(init=False, compare=False, repr=False)
-    """Thousandths of one GPU that a pod asks for, 0 where it asks for whole ones or none."""
+    """Thousandths of one GPU that a pod requests, 0 if it requests whole GPUs or none."""
     scarce: int = field(init=False, compare=False, repr=False)
-    """The column that placements of this class are judged by: GPUs or shares where it asks for any, else CPU."""
+    """The column that decides on placements of this class: GPUs or shares if requested, else CPU."""
     _hash: int | None = field(init=False, compare=False, repr=False)
-    """Once it was asked for: classes are keys of much, and have up to some hundred terms."""
+    """Computed on first use: classes are keys of many dictionaries, and have up to several hundred terms."""
 
     def __post_init__(self) -> None:
-        asked = dict(self.amounts)
-        gpus, share = asked.get(GPU, 0), asked.get(GPU_SHARE, 0)
+        requested = dict(self.amounts)
+        gpus, share = requested.get(GPU, 0), requested.get(GPU_SHARE, 0)
         object.__setattr__(self, "gpus", gpus)
         object.__setattr__(self, "share", share)
         object.__setattr__(self, "scarce", GPU_SHARE if share else GPU if gpus else CPU)
@@ -87,19 +88,19 @@ class PodClass:
 
     @property
     def extra(self) -> Mapping[str, str]:
-        """What plugins read of the pod, by ``annotation:NAME`` and ``label:NAME``."""
+        """Annotations and labels of the pod that plugins read, by ``annotation:NAME`` and ``label:NAME``."""
         return dict(self.told)
 
     def annotation(self, name: str) -> str | None:
-        """Return an annotation of the pod or its owners that a plugin declared to read, None where there is none."""
+        """Return an annotation of the pod or its owners that a plugin declared to read, None without one."""
         return self.extra.get(f"annotation:{name}")
 
     def label(self, name: str) -> str | None:
-        """Return a label of the pod that a plugin declared to read, None where there is none."""
+        """Return a label of the pod that a plugin declared to read, None without one."""
         return self.extra.get(f"label:{name}")
 
     def amount(self, column: int) -> int:
-        """Return how much of one resource a pod asks."""
+        """Return the request of a pod for one resource."""
         return amount_in(self.amounts, column)
 
     @property
@@ -108,7 +109,7 @@ class PodClass:
         return self.affinity.preferred if self.affinity else ()
 
 
-_COMPARED: Final = tuple(one.name for one in fields(PodClass) if one.init)
+_COMPARED: Final = tuple(field_.name for field_ in fields(PodClass) if field_.init)
 
 
 def pod_class(
@@ -134,13 +135,13 @@ def pod_class(
 
 
 def drop_classes() -> None:
-    """Forget the classes that no pod and no view has any more; equal classes of later pods are other objects."""
+    """Forget classes that no pod and no view uses; equal classes of later pods are new objects."""
     _one_of.cache_clear()
 
 
 @lru_cache(maxsize=4096)
 def _one_of(*values: Any) -> PodClass:
-    """Return the class of these values, mostly the very object that other pods have: it need not be compared then."""
+    """Return the class of these values, mostly the same object as for other pods, which makes comparisons fast."""
     amounts, selector, affinity, tolerations, models, bandwidth, constraints, wishes = values
     return PodClass(
         amounts=amounts,
@@ -155,9 +156,9 @@ def _one_of(*values: Any) -> PodClass:
 
 
 def unsupported(pod: Pod) -> str:
-    """Return which constraint of a pod this scheduler can't honour yet, or an empty string.
+    """Return the constraint of a pod that this scheduler can't honour yet, or an empty string.
 
-    Such a pod is refused: placing it as if the constraint were absent would put it where it must not be.
+    The scheduler refuses such a pod: without the constraint it could be placed on a node where it must not run.
     """
     spec = pod.spec
     if spec.resource_claims or any(container.resources.claims for container in spec.containers):

@@ -1,4 +1,4 @@
-"""What a pod demands of nodes because of other pods: ports, affinity, anti-affinity, spread, claims, features."""
+"""Constraints of a pod that depend on other pods or on features of a node: ports, affinity, spread, claims."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -11,11 +11,11 @@ from topo_scheduler.state.residents import ANY_ADDRESS, CountedTerm, Disk, PodVo
 from topo_scheduler.state.selectors import Selector, SelectorError, compile_selector
 
 HARD_WEIGHT: Final = 1
-"""How much required affinity of a pod that runs draws others to it, as in kube-scheduler."""
+"""Weight with which required affinity of a running pod attracts other pods, as in kube-scheduler."""
 HOSTNAME: Final = "kubernetes.io/hostname"
 RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES_HOST_NETWORK: Final = "UserNamespacesHostNetworkSupport"
-"""Node features that a pod's spec can call for, named as nodes declare them (Kubernetes 1.36)."""
+"""Node features that a pod's spec can require, named as nodes declare them (Kubernetes 1.36)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,16 @@ class Spread:
 
     @property
     def counts_siblings(self) -> bool:
-        """Whether it counts bound pods like its own: kube-scheduler counts none for an empty selector."""
+        """Whether it counts bound pods of the same kind: kube-scheduler counts none for an empty selector."""
         return self.self_match and not self.selector.everything
 
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """Everything of a pod that looks at other pods, at volumes or at features of a node.
+    """All constraints of a pod that depend on other pods, on volumes or on features of a node.
 
-    ``self_affine``: it is among the pods that all its affinity terms mean, and may be the first of its kind. Where only
-    the labels of its namespace tell whether a term means pods like this one, it is taken to mean them: `in_namespace`.
+    ``self_affine``: all its affinity terms select the pod itself, so it may be the first of its kind. Where that
+    depends on the labels of its namespace, the term counts as selecting the pod until `in_namespace` decides.
     """
 
     namespace: str
@@ -54,47 +54,49 @@ class Constraints:
     disks: tuple[Disk, ...] = ()
     features: frozenset[str] = frozenset()
     apart: frozenset[str] = frozenset()
-    """Topology keys over which pods like this one keep away from each other."""
+    """Topology keys over which equal pods repel each other."""
     apart_by_namespace: frozenset[tuple[str, Selector]] = frozenset()
-    """Those of ``apart`` that hold only if a selector selects the labels of the namespace."""
+    """Those of ``apart`` that apply only if a selector matches the labels of the namespace."""
     affine_by_namespace: frozenset[Selector] = frozenset()
-    """Selectors that must all select the labels of the namespace for ``self_affine`` to hold."""
+    """Selectors that must all match the labels of the namespace for ``self_affine`` to be true."""
 
     @property
     def by_namespace(self) -> bool:
-        """Whether labels of the namespace tell what ties pods like this one to each other."""
+        """Whether the constraints between equal pods depend on the labels of the namespace."""
         return bool(self.apart_by_namespace or self.affine_by_namespace)
 
     def in_namespace(self, labels: Mapping[str, str]) -> "Constraints":
-        """Return the same for the labels that the pod's namespace has."""
-        unsure = {key for key, _ in self.apart_by_namespace}
-        true = {key for key, selector in self.apart_by_namespace if selector.matches(labels)}
+        """Return the constraints for the given labels of the pod's namespace."""
+        conditional_keys = {key for key, _ in self.apart_by_namespace}
+        matching_keys = {key for key, selector in self.apart_by_namespace if selector.matches(labels)}
         return replace(
             self,
-            apart=self.apart - unsure | true,
-            self_affine=self.self_affine and all(one.matches(labels) for one in self.affine_by_namespace),
+            apart=self.apart - conditional_keys | matching_keys,
+            self_affine=self.self_affine and all(selector.matches(labels) for selector in self.affine_by_namespace),
             apart_by_namespace=frozenset(),
             affine_by_namespace=frozenset(),
         )
 
     @property
     def alone(self) -> bool:
-        """Whether a node takes one pod like this at most."""
-        itself = any(disk.conflicts(disk) for disk in self.disks)
-        return bool(self.ports) or itself or HOSTNAME in self.apart
+        """Whether a node can hold at most one such pod."""
+        conflicts_with_itself = any(disk.conflicts(disk) for disk in self.disks)
+        return bool(self.ports) or conflicts_with_itself or HOSTNAME in self.apart
 
     @property
     def mutual(self) -> bool:
-        """Whether pods like this are tied to each other beyond one node."""
-        return bool(self.apart - {HOSTNAME}) or self.self_affine or any(one.counts_siblings for one in self.spread)
+        """Whether equal pods constrain each other beyond one node."""
+        return (
+            bool(self.apart - {HOSTNAME}) or self.self_affine or any(spread.counts_siblings for spread in self.spread)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a pod would like of its neighbours and its node.
+    """Preferences of a pod for other pods and its node.
 
-    ``near`` weight and term of preferred affinity, the weight below 0 for anti-affinity; ``spread`` the
-    topologySpreadConstraints with ScheduleAnyway; ``images`` of its containers.
+    ``near`` has weight and term of preferred affinity, with a weight below 0 for anti-affinity. ``spread`` has the
+    topologySpreadConstraints with ScheduleAnyway, ``images`` those of its containers.
     """
 
     namespace: str
@@ -104,83 +106,91 @@ class Wishes:
 
 
 def wishes_of(pod: Pod) -> Wishes | None:
-    """Return what a pod would like, None where that is nothing.
+    """Return the preferences of a pod, None without any.
 
     Raises:
         SelectorError: names the field and what is wrong with its selector.
     """
     namespace, spec = pod.metadata.namespace, pod.spec
-    if spec.affinity is None and not spec.topology_spread_constraints and not any(one.image for one in spec.containers):
+    if (
+        spec.affinity is None
+        and not spec.topology_spread_constraints
+        and not any(container.image for container in spec.containers)
+    ):
         return None
-    found = Wishes(
+    wishes = Wishes(
         namespace,
         tuple(_preferred(pod)),
         tuple(_spread(pod, "ScheduleAnyway")),
         tuple(_image_name(container.image) for container in pod.spec.containers if container.image),
     )
-    return None if found == Wishes(namespace) else found
+    return None if wishes == Wishes(namespace) else wishes
 
 
 def constraints_of(pod: Pod) -> Constraints | None:
-    """Return a pod's constraints, None where it has none. What it prefers of other pods must be readable too.
+    """Return a pod's constraints, None where it has none. Its preferred affinity must be readable too.
 
     Raises:
         SelectorError: names the field and what is wrong with its selector.
     """
     spec, namespace, labels = pod.spec, pod.metadata.namespace, pod.metadata.labels
-    if _looks_at_nobody(pod):
+    if _has_no_constraints(pod):
         return None
     affinity = _terms(spec.affinity.pod_affinity if spec.affinity else None, namespace, "podAffinity")
-    apart = _terms(spec.affinity.pod_anti_affinity if spec.affinity else None, namespace, "podAntiAffinity")
-    among = [term for term in apart if _may_mean(term, namespace) and term.selector.matches(labels)]
-    surely = {term.topology_key for term in among if _means(term, namespace)}
-    together = bool(affinity) and all(_may_mean(term, namespace) and term.selector.matches(labels) for term in affinity)
-    found = Constraints(
+    anti_affinity = _terms(spec.affinity.pod_anti_affinity if spec.affinity else None, namespace, "podAntiAffinity")
+    self_repelling = [term for term in anti_affinity if _may_mean(term, namespace) and term.selector.matches(labels)]
+    unconditional_keys = {term.topology_key for term in self_repelling if _means(term, namespace)}
+    self_affine = bool(affinity) and all(
+        _may_mean(term, namespace) and term.selector.matches(labels) for term in affinity
+    )
+    constraints = Constraints(
         namespace=namespace,
         ports=ports_of(pod),
         affinity=affinity,
-        self_affine=together,
-        anti_affinity=apart,
+        self_affine=self_affine,
+        anti_affinity=anti_affinity,
         spread=tuple(_spread(pod, "DoNotSchedule")),
         claims=tuple(claims_of(pod)),
         disks=disks_of(pod),
         features=frozenset(_features(pod)),
-        apart=frozenset(term.topology_key for term in among),
+        apart=frozenset(term.topology_key for term in self_repelling),
         apart_by_namespace=frozenset(
             (term.topology_key, term.namespace_selector)
-            for term in among
-            if term.topology_key not in surely and not _means(term, namespace)
+            for term in self_repelling
+            if term.topology_key not in unconditional_keys and not _means(term, namespace)
         ),
         affine_by_namespace=frozenset(
-            term.namespace_selector for term in affinity if together and not _means(term, namespace)
+            term.namespace_selector for term in affinity if self_affine and not _means(term, namespace)
         ),
     )
-    # kube-scheduler's filters refuse a pod whose preferred affinity they can't parse; a preferred spread only its
-    # scores look at, and here `wishes_of`.
+    # kube-scheduler's filters reject a pod whose preferred affinity they can't parse. Only its scores, and here
+    # `wishes_of`, read a preferred spread.
     for _ in _preferred(pod):
         pass
-    return None if found == Constraints(namespace) else found
+    return None if constraints == Constraints(namespace) else constraints
 
 
 def _means(term: CountedTerm, namespace: str) -> bool:
-    """Whether a term means pods of a namespace whatever labels that has.
+    """Whether a term applies to pods of a namespace with any labels.
 
-    As in kube-scheduler, a selector that is content with no labels at all means every namespace.
+    As in kube-scheduler, a selector that matches the empty set of labels applies to every namespace.
     """
     return namespace in term.namespaces or term.namespace_selector.matches({})
 
 
 def _may_mean(term: CountedTerm, namespace: str) -> bool:
-    """Whether a term may mean pods of a namespace; what labels the namespace has is not known here."""
+    """Whether a term may apply to pods of a namespace whose labels are unknown."""
     return namespace in term.namespaces or not term.namespace_selector.nothing
 
 
-def _looks_at_nobody(pod: Pod) -> bool:
-    """Return whether nothing in a pod's spec can be a constraint or a feature, as in most."""
+def _has_no_constraints(pod: Pod) -> bool:
+    """Return whether nothing in a pod's spec can be a constraint or a feature, as for most pods."""
     spec = pod.spec
     if spec.affinity is not None or spec.topology_spread_constraints or spec.volumes or spec.init_containers:
         return False
-    return not spec.host_network and not any(one.ports or one.restart_policy_rules for one in spec.containers)
+    return not spec.host_network and not any(
+        container.ports or container.restart_policy_rules for container in spec.containers
+    )
 
 
 def _preferred(pod: Pod) -> Iterator[tuple[int, CountedTerm]]:
@@ -197,14 +207,14 @@ def _preferred(pod: Pod) -> Iterator[tuple[int, CountedTerm]]:
 
 
 def _image_name(name: str) -> str:
-    """Return an image's name as nodes tell it: with a tag."""
+    """Return an image's name as nodes report it: with a tag."""
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
 def profile_of(residents: Residents, pod: Pod) -> Profile:
-    """Return what others see of a pod. Anti-affinity that can't be read, or is beyond the caps, keeps no pod away."""
+    """Return the profile of a pod. Affinity that can't be read, or exceeds the caps, affects no other pod."""
     affinity = pod.spec.affinity
-    if _looks_at_nobody(pod):
+    if _has_no_constraints(pod):
         meta = pod.metadata
         labels = readable_labels(meta.labels)
         return residents.profile(meta.namespace, labels, terminating=meta.deletion_timestamp is not None)
@@ -213,8 +223,8 @@ def profile_of(residents: Residents, pod: Pod) -> Profile:
     if affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity) and not term_excess(pod):
         try:
             repels = _terms(affinity.pod_anti_affinity, pod.metadata.namespace, "podAntiAffinity")
-            wanted = _terms(affinity.pod_affinity, pod.metadata.namespace, "podAffinity")
-            attracts = (*_preferred(pod), *((HARD_WEIGHT, term) for term in wanted))
+            affinity_terms = _terms(affinity.pod_affinity, pod.metadata.namespace, "podAffinity")
+            attracts = (*_preferred(pod), *((HARD_WEIGHT, term) for term in affinity_terms))
         except SelectorError:
             pass
     volumes = read_volumes(pod.spec.volumes)
@@ -231,8 +241,8 @@ def profile_of(residents: Residents, pod: Pod) -> Profile:
 
 
 def ports_of(pod: Pod) -> tuple[Port, ...]:
-    """Return the ports of the host a pod takes: those of containers and of sidecars."""
-    sidecars = (one for one in pod.spec.init_containers if one.restart_policy == "Always")
+    """Return the host ports of a pod: those of its containers and sidecars."""
+    sidecars = (container for container in pod.spec.init_containers if container.restart_policy == "Always")
     containers: Iterable[Container] = (*pod.spec.containers, *sidecars)
     return tuple(
         Port(port.host_ip or ANY_ADDRESS, port.protocol or "TCP", port.host_port)
@@ -243,7 +253,7 @@ def ports_of(pod: Pod) -> tuple[Port, ...]:
 
 
 def claims_of(pod: Pod, volumes: Iterable[Volume] | None = None) -> Iterator[PodVolumeClaim]:
-    """Yield the claims a pod, or some of its volumes, use, those made for generic ephemeral volumes included."""
+    """Yield the claims of a pod, or of the given volumes, including those of generic ephemeral volumes."""
     for volume in pod.spec.volumes if volumes is None else volumes:
         if volume.persistent_volume_claim is not None:
             yield PodVolumeClaim(volume.persistent_volume_claim.claim_name)
@@ -252,7 +262,7 @@ def claims_of(pod: Pod, volumes: Iterable[Volume] | None = None) -> Iterator[Pod
 
 
 def disks_of(pod: Pod) -> tuple[Disk, ...]:
-    """Return the inline volumes of a pod on which Kubernetes allows no second writer."""
+    """Return the inline volumes of a pod for which Kubernetes allows no second writer."""
     return _disks(pod.spec.volumes)
 
 
@@ -285,11 +295,11 @@ def _terms(affinity: PodAffinity | None, namespace: str, field: str) -> tuple[Co
 
 
 def _term(term: PodAffinityTerm, namespace: str) -> CountedTerm:
-    # Without namespaces and selector the pod's own is meant.
-    named = term.namespaces or ([namespace] if term.namespace_selector is None else [])
+    # Without namespaces and selector, the term applies to the pod's own namespace.
+    namespaces = term.namespaces or ([namespace] if term.namespace_selector is None else [])
     return CountedTerm(
         compile_selector(term.label_selector),
-        frozenset(named),
+        frozenset(namespaces),
         term.topology_key,
         compile_selector(term.namespace_selector),
     )
@@ -319,7 +329,9 @@ def _spread(pod: Pod, kind: str) -> Iterator[Spread]:
 
 def _features(pod: Pod) -> Iterator[str]:
     containers = (*pod.spec.containers, *pod.spec.init_containers)
-    if any(rule.action == "RestartAllContainers" for one in containers for rule in one.restart_policy_rules):
+    if any(
+        rule.action == "RestartAllContainers" for container in containers for rule in container.restart_policy_rules
+    ):
         yield RESTART_ALL
     if pod.spec.host_network and pod.spec.host_users is False:
         yield USER_NAMESPACES_HOST_NETWORK

@@ -1,6 +1,7 @@
-"""The Decision: what was decided on a workload, on which state, and why. Events, logs and metrics are views of it.
+"""The Decision on a workload: its outcome, the state it was based on, and the reasons.
 
-What is made for each decision is a Struct, as one is made in a tenth of the time that a frozen dataclass takes.
+Events, logs and metrics are views of it. Types created for each decision are Structs: creating one takes a tenth of
+the time of a frozen dataclass.
 """
 
 from collections.abc import Mapping
@@ -21,9 +22,9 @@ class Verdict(StrEnum):
 
 
 class ScoreParts(msgspec.Struct, frozen=True):
-    """Score in thousandths, in parts before weighting. ``added`` those of plugins, by name.
+    """Score in thousandths, by part before weighting. ``added`` has the scores of plugins, by name.
 
-    ``by_node``: a pod was placed alone by one score of nodes, which is all there is.
+    ``by_node``: a single pod was placed by one node score, which is the only part.
     """
 
     availability: int
@@ -37,10 +38,11 @@ class ScoreParts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SizeRule:
-    """What the size rule asks of a gang.
+    """Requirements of the size rule for a gang.
 
-    ``nodes`` distinct nodes it uses at least; ``leaves`` fewest leaves that could hold it if all its nodes were empty;
-    ``depth`` of the domain those leaves must share (0: the whole fabric); ``domain`` that depth's name.
+    ``nodes`` is the minimum number of distinct nodes. ``leaves`` is the minimum number of leaves that could hold the
+    gang on empty nodes. ``depth`` is that of the domain that these leaves must share (0: the whole fabric), ``domain``
+    its name.
     """
 
     nodes: int
@@ -50,10 +52,11 @@ class SizeRule:
 
 
 class Quality(msgspec.Struct, frozen=True):
-    """How a gang lies in the fabric.
+    """How closely a gang is placed in the fabric.
 
-    ``levels`` how many levels up the first domain lies that all members share: 0 the node, 1 the leaf, and so on;
-    ``level`` its name. ``most_hops`` between two members, ``mean_hops`` over all pairs in thousandths.
+    ``levels`` is the height of the innermost domain that all members share: 0 the node, 1 the leaf, and so on;
+    ``level`` is its name. ``most_hops`` is the maximum between two members, ``mean_hops`` the mean over all pairs in
+    thousandths.
     """
 
     levels: int
@@ -63,10 +66,10 @@ class Quality(msgspec.Struct, frozen=True):
 
 
 class Seat(msgspec.Struct, frozen=True):
-    """One member's place.
+    """The node assigned to one member.
 
-    ``volumes`` how its claims that waited for a node get theirs; ``devices`` indexes of its GPUs where they are
-    shared.
+    ``volumes`` has the volume choices for its WaitForFirstConsumer claims. ``devices`` has the indexes of its GPUs on
+    a node that shares GPUs.
     """
 
     uid: str
@@ -83,8 +86,9 @@ class Seat(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     """One attempt to place a workload.
 
-    ``generation`` of the state it was made on; ``members`` how many were to be placed; ``reasons`` nodes by reason;
-    ``domain_reasons`` first reason by domain that lost; ``sentence`` the reason in the words of the domain.
+    ``generation`` is that of the state of the decision. ``members`` counts the members to be placed. ``reasons`` has
+    the number of nodes by reason, ``domain_reasons`` the first reason by rejected domain. ``sentence`` is the reason
+    in plain words.
     """
 
     id: int
@@ -97,7 +101,7 @@ class Decision(msgspec.Struct, frozen=True):
     rule: SizeRule | None = None
     score: ScoreParts | None = None
     quality: Quality | None = None
-    """Of a gang that was placed, its members that ran before included."""
+    """For a placed gang, including members that already ran."""
     leaves: tuple[Path, ...] = ()
     candidates: int = 0
     nodes: int = 0
@@ -105,11 +109,11 @@ class Decision(msgspec.Struct, frozen=True):
     domain_reasons: tuple[tuple[Path, str], ...] = ()
     sentence: str = ""
     room_helps: bool = True
-    """False when not even empty nodes would do: only other nodes or another configuration can help."""
+    """False if not even empty nodes would be enough: only different nodes or a different configuration can help."""
 
     @property
     def message(self) -> str:
-        """The line every user greps for, then the domain's sentence."""
+        """The line of kube-scheduler that users search for, then the sentence."""
         if self.verdict is not Verdict.UNSCHEDULABLE:
             return self.sentence
         histogram = ", ".join(sorted(f"{count} {reason}" for reason, count in (self.reasons or {}).items()))

@@ -1,9 +1,8 @@
-"""Single GPUs of the nodes on which GPUs are shared: how much of each is free.
+"""Individual GPUs on nodes that share GPUs: the free part of each.
 
-Everywhere else GPUs are a number. Here each has an index, and every pod that asks for GPUs holds some of them: those
-that were recorded on its Binding. Who holds GPUs without a record (a pod that another scheduler bound) is taken to hold
-those that nobody recorded, from the lowest up, in order of uid. So what is free follows from the pods that are there,
-in whatever order they came.
+On all other nodes GPUs are only a count. Here each GPU has an index, and every pod with GPUs holds the indexes recorded
+on its Binding. A pod without a record, which another scheduler bound, counts as holding the lowest unrecorded indexes,
+in order of uid. So the free GPUs follow from the pods on the node, in whatever order they arrived.
 """
 
 from collections.abc import Iterable
@@ -22,7 +21,7 @@ _FEW: Final = 4
 
 
 class Holding(NamedTuple):
-    """What a pod holds of a node's GPUs: ``gpus`` whole ones, or ``share`` thousandths of one; ``indexes`` recorded."""
+    """GPUs of a node that a pod holds: ``gpus`` whole ones, or ``share`` thousandths of one; recorded ``indexes``."""
 
     uid: str
     gpus: int
@@ -33,9 +32,9 @@ class Holding(NamedTuple):
 class Devices:
     """GPUs by row of the node table.
 
-    ``sharing`` bool[rows]: whether shares may be placed there. ``count`` int64[rows]: GPUs that are told apart, 0 where
-    they are a number only. ``free`` int64[rows, d]: free thousandths of each, 0 beyond ``count``. ``shared``
-    int64[rows]: GPUs of which pods hold shares and no pod the whole; they are used up for pods that want whole ones.
+    ``sharing`` bool[rows]: whether shares may be placed on the node. ``count`` int64[rows]: GPUs that are tracked
+    individually, 0 on nodes where they are only a count. ``free`` int64[rows, d]: free thousandths of each, 0 beyond
+    ``count``. ``shared`` int64[rows]: GPUs that pods hold in shares, which are not free for pods with whole GPUs.
     """
 
     def __init__(self, rows: int) -> None:
@@ -46,92 +45,102 @@ class Devices:
 
     def grow(self, rows: int) -> None:
         """Lengthen the arrays."""
-        more = rows - len(self.count)
-        self.sharing = np.pad(self.sharing, (0, more))
-        self.count = np.pad(self.count, (0, more))
-        self.free = np.pad(self.free, ((0, more), (0, 0)))
-        self.shared = np.pad(self.shared, (0, more))
+        added = rows - len(self.count)
+        self.sharing = np.pad(self.sharing, (0, added))
+        self.count = np.pad(self.count, (0, added))
+        self.free = np.pad(self.free, ((0, added), (0, 0)))
+        self.shared = np.pad(self.shared, (0, added))
 
     def clear(self, row: int) -> None:
-        """Forget a row."""
+        """Clear a row."""
         self.sharing[row] = False
         self.count[row] = self.shared[row] = 0
         self.free[row] = 0
 
     def concerns(self, row: int, share: int = 0) -> bool:
-        """Return whether GPUs of a row are told apart, or are from now on as a pod holds a share there."""
+        """Return whether the GPUs of a row are tracked individually, or must be because a pod holds a share there."""
         return bool(self.sharing[row] or self.count[row] or share)
 
     def recount(self, row: int, gpus: int, holdings: Iterable[Holding]) -> int:
-        """Take over all that is held of a row with so many GPUs; return by how much ``shared`` changed."""
+        """Recompute a row with ``gpus`` GPUs from all holdings; return the change of ``shared``."""
         free, unrecorded = [WHOLE] * gpus, []
-        whole: set[int] = set()
-        told_apart = bool(self.sharing[row])
-        for one in holdings:
-            told_apart |= one.share > 0
-            if not self._recorded(one, gpus):
-                unrecorded.append(one)
-            elif one.share:
-                free[one.indexes[0]] -= one.share
+        whole_gpus: set[int] = set()
+        tracked = bool(self.sharing[row])
+        for holding in holdings:
+            tracked |= holding.share > 0
+            if not self._recorded(holding, gpus):
+                unrecorded.append(holding)
+            elif holding.share:
+                free[holding.indexes[0]] -= holding.share
             else:
-                whole.update(one.indexes)
-        for one in sorted(unrecorded, key=lambda one: (one.share, one.uid)):
-            room = [at for at in range(gpus) if at not in whole and free[at] >= (one.share or WHOLE)]
-            if not one.share:
-                whole.update(room[: one.gpus])
-            elif room:
-                free[room[0]] -= one.share
-        if not told_apart:
-            free, whole = [], set()
-        return self._write(row, [0 if at in whole else max(0, left) for at, left in enumerate(free)], len(whole))
+                whole_gpus.update(holding.indexes)
+        for holding in sorted(unrecorded, key=lambda holding: (holding.share, holding.uid)):
+            candidates = [
+                index for index in range(gpus) if index not in whole_gpus and free[index] >= (holding.share or WHOLE)
+            ]
+            if not holding.share:
+                whole_gpus.update(candidates[: holding.gpus])
+            elif candidates:
+                free[candidates[0]] -= holding.share
+        if not tracked:
+            free, whole_gpus = [], set()
+        return self._write(
+            row,
+            [0 if index in whole_gpus else max(0, free_thousandths) for index, free_thousandths in enumerate(free)],
+            len(whole_gpus),
+        )
 
     def _write(self, row: int, free: list[int], whole: int) -> int:
-        """Write what is free of each GPU, so many of them held whole; return by how much ``shared`` changed."""
+        """Write the free thousandths of each GPU; ``whole`` of them are held whole. Return the change of ``shared``."""
         if len(free) > self.free.shape[1]:
             self.free = np.pad(self.free, ((0, 0), (0, len(free) - self.free.shape[1])))
         self.free[row] = 0
         self.free[row, : len(free)] = free
-        shared = sum(left < WHOLE for left in free) - whole
+        shared = sum(thousandths < WHOLE for thousandths in free) - whole
         change = shared - int(self.shared[row])
         self.shared[row], self.count[row] = shared, len(free)
         return change
 
     @staticmethod
-    def _recorded(one: Holding, gpus: int) -> bool:
-        indexes = one.indexes
-        if one.share or one.gpus == 1:
+    def _recorded(holding: Holding, gpus: int) -> bool:
+        indexes = holding.indexes
+        if holding.share or holding.gpus == 1:
             return len(indexes) == 1 and 0 <= indexes[0] < gpus
-        return len(indexes) == one.gpus == len(set(indexes)) and min(indexes) >= 0 and max(indexes) < gpus
+        return len(indexes) == holding.gpus == len(set(indexes)) and min(indexes) >= 0 and max(indexes) < gpus
 
     def fit(self, rows: Int64, share: int, whole: Int64) -> Int64:
-        """Return how many more shares of this size each of some rows takes (int64[n]).
+        """Return how many additional shares of this size fit on each of the rows (int64[n]).
 
-        ``whole`` int64[n]: GPUs that are free by their number. It may be less than are untouched here: some are kept
-        for pods that are on their way. Where it is negative, others took more than there is, and nothing fits.
+        ``whole`` int64[n]: free GPUs by count. It may be less than the untouched GPUs, as some are kept for pods that
+        are about to be bound. If it is negative, the node is overbooked and nothing fits.
         """
         if len(rows) <= _FEW:
             return np.array(
-                [self._fit_of(*one, share) for one in zip(rows.tolist(), whole.tolist(), strict=True)], np.int64
+                [
+                    self._fit_of(*row_and_whole, share)
+                    for row_and_whole in zip(rows.tolist(), whole.tolist(), strict=True)
+                ],
+                np.int64,
             )
         free = self.free[rows]
-        parts = (np.where(free < WHOLE, free, 0) // share).sum(axis=1)
+        partial_fit = (np.where(free < WHOLE, free, 0) // share).sum(axis=1)
         untouched = np.minimum((free == WHOLE).sum(axis=1), np.maximum(whole, 0))
-        fit: Int64 = (parts + untouched * (WHOLE // share)) * (self.sharing[rows] & (whole >= 0))
+        fit: Int64 = (partial_fit + untouched * (WHOLE // share)) * (self.sharing[rows] & (whole >= 0))
         return fit
 
     def _fit_of(self, row: int, whole: int, share: int) -> int:
-        """Return the same of one row."""
+        """Return the same as `fit`, for one row."""
         if whole < 0 or not self.sharing[row]:
             return 0
-        parts = untouched = 0
-        for left in self.free[row].tolist():
-            if left == WHOLE:
+        partial_fit = untouched = 0
+        for free in self.free[row].tolist():
+            if free == WHOLE:
                 untouched += 1
             else:
-                parts += left // share
-        return parts + min(untouched, whole) * (WHOLE // share)
+                partial_fit += free // share
+        return partial_fit + min(untouched, whole) * (WHOLE // share)
 
     def fit_empty(self, rows: Int64, share: int) -> Int64:
-        """Return the same if nobody were there."""
+        """Return the same as `fit`, for nodes without pods."""
         fit: Int64 = self.count[rows] * (WHOLE // share) * self.sharing[rows]
         return fit

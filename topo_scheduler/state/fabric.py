@@ -1,10 +1,10 @@
-"""The fabric: where each node hangs, kept as an order of rows.
+"""The fabric: the position of each node in the network, kept as an order of rows.
 
-Nodes are ordered by their path (outermost domain first, then the node's name, numbers in names compared as numbers).
-So every domain of every level is one contiguous range, a level is an array of offsets, and neighbouring domains are
+Nodes are ordered by their path (outermost domain first), then by name; numbers in names compare as numbers. So every
+domain of every level is one contiguous range, a level is an array of offsets, and neighbouring domains are
 neighbouring ranges. A domain is identified by its whole path: two spines may both have a ``leaf-1``.
 
-A node that lacks a level hangs under a child called ``unlabelled`` of its known parent.
+A node without a label for a level belongs to a child called ``unlabelled`` of its known parent.
 """
 
 from bisect import bisect_left, insort
@@ -16,7 +16,7 @@ import numpy as np
 from topo_scheduler.api.labels import LEVELS, UNLABELLED, network_families, zone_family
 from topo_scheduler.api.process import FabricSettings as FabricConfig
 from topo_scheduler.state.accelerators import Accelerators, AcceleratorTree
-from topo_scheduler.state.contradictions import Contradictions, Told
+from topo_scheduler.state.contradictions import Contradictions, LeafLabels
 from topo_scheduler.state.natural import NaturalKey, natural_key
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.rails import RailReader
@@ -25,12 +25,12 @@ Path = tuple[str, ...]
 
 
 def _path_key(path: Path) -> tuple[tuple[bool, NaturalKey], ...]:
-    # The unlabelled come after all that have a name.
+    # Unlabelled domains sort after all named ones.
     return tuple((name == UNLABELLED, natural_key(name)) for name in path)
 
 
 class LevelReader:
-    """Reads a node's place from its labels: one name a level, None where it is not told."""
+    """Reads a node's position from its labels: one domain name for each level, None where no label has it."""
 
     def __init__(self, config: FabricConfig) -> None:
         self.names: tuple[str, ...] = tuple(level.name for level in config.levels) or LEVELS
@@ -46,12 +46,12 @@ class LevelReader:
         self.rails = RailReader(config.rails.labels, self.names.index(level) if level in self.names else -1)
 
     def levels_by_key(self) -> dict[str, str]:
-        """Return the level that each node label tells, as the first family says that knows it."""
+        """Return the level of each node label; the first label family with the label decides."""
         if self._own:
             pairs = [(key, name) for name, keys in zip(self.names, self._own, strict=True) for key in keys]
         else:
-            told = [*(keys for _, keys in self._families), self._around]
-            pairs = [(key, name) for keys in told for name, key in zip(self.names, keys, strict=True) if key]
+            key_lists = [*(keys for _, keys in self._families), self._around]
+            pairs = [(key, name) for keys in key_lists for name, key in zip(self.names, keys, strict=True) if key]
         rails = [(key, self.names[self.rails.level]) for key in self.rails.labels]
         return dict(reversed([*pairs, *rails]))
 
@@ -63,19 +63,19 @@ class LevelReader:
             return place
         return (*place[: self.rails.level], unit, *place[self.rails.level + 1 :])
 
-    def told_twice(self, labels: Mapping[str, str]) -> Told | None:
-        """Return which labels tell the leaf of a node, and where it hangs by those that don't hold; None for one."""
+    def conflicting_labels(self, labels: Mapping[str, str]) -> LeafLabels | None:
+        """Return the labels with a node's leaf and its position by those not used; None for fewer than two labels."""
         if self._own:
             keys = [key for key in self._own[-1] if labels.get(key)]
-            around = self._read(labels)[:-1] if len(keys) > 1 else ()
-            found = [(key, (*around, labels[key])) for key in keys]
+            outer = self._read(labels)[:-1] if len(keys) > 1 else ()
+            leaves = [(key, (*outer, labels[key])) for key in keys]
         else:
-            told = [(family, keys) for family, keys in self._families if labels.get(keys[-1])]
-            applying = [keys for family, keys in told if len(told) > 1 and family.applies(labels)]
-            found = [(keys[-1], tuple(labels.get(key) or None for key in keys)) for keys in applying]
-        if len(found) < 2 or self.rails.unit(labels) is not None or found[0][1] != self._read(labels):
+            labelled = [(family, keys) for family, keys in self._families if labels.get(keys[-1])]
+            applying = [keys for family, keys in labelled if len(labelled) > 1 and family.applies(labels)]
+            leaves = [(keys[-1], tuple(labels.get(key) or None for key in keys)) for keys in applying]
+        if len(leaves) < 2 or self.rails.unit(labels) is not None or leaves[0][1] != self._read(labels):
             return None
-        return found[0][0], tuple(found[1:])
+        return leaves[0][0], tuple(leaves[1:])
 
     def _read(self, labels: Mapping[str, str]) -> tuple[str | None, ...]:
         if self._own:
@@ -98,7 +98,7 @@ class Leaf:
     rows: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
 
     def refresh(self) -> None:
-        """Bring the array in line with the members."""
+        """Update the array ``rows`` from the members."""
         self.rows = np.fromiter((row for _, _, row in self.members), np.int64, len(self.members))
 
 
@@ -107,10 +107,9 @@ class Layout:
     """The fabric as arrays. D levels, outermost first; L leaves; N nodes.
 
     ``order`` int64[N]: rows in order. ``offsets`` int64[L+1]: a leaf's range of ``order``. ``domains[d]`` int64[n+1]: a
-    domain's range of leaves at level d, for the root too as the first entry (so ``domains[0]`` is [0, L],
-    ``domains[-1]`` has one leaf each). ``aligned`` int64[L]: 1 where every level of the leaf's path is labelled.
-    ``leaf_of_row`` int64[rows]: a row's leaf, -1 where there is no node. ``position`` int64[rows]: a row's place in
-    ``order``.
+    domain's range of leaves at level d. The root is the first entry: ``domains[0]`` is [0, L], and ``domains[-1]`` has
+    one leaf each. ``aligned`` int64[L]: 1 where every level of the leaf's path is labelled. ``leaf_of_row``
+    int64[rows]: a row's leaf, -1 without a node. ``position`` int64[rows]: a row's index in ``order``.
     """
 
     generation: int
@@ -124,29 +123,29 @@ class Layout:
     position: Int64
 
     accelerators: Accelerators | None = None
-    """The second tree over the same nodes, None where no node tells of it."""
+    """The accelerator tree over the same nodes, None where no node has its labels."""
     woven: tuple[str, ...] = ()
-    """Levels of the second tree that are among the levels of this one, behind the one that cuts; see `crossing`."""
+    """Accelerator levels that are part of ``levels``, after the level that cuts them; see `crossing`."""
     cut: str = ""
-    """The level of the network that cuts the domains of these into parts, empty where they are whole."""
+    """The network level that cuts the domains of ``woven`` into parts, empty where they are whole."""
     plain: "Layout | None" = None
-    """The fabric of the network alone, where levels are woven in."""
+    """The fabric of the network alone, if this one has accelerator levels."""
     inner: "Layout | None" = None
-    """The fabric of which this one shows the outer levels only."""
+    """The full fabric, if this one has its outer levels only."""
     blocks: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
-    """int64[L+1]: the leaves of ``inner`` in each leaf of this."""
+    """int64[L+1]: the range of leaves of ``inner`` in each leaf of this fabric."""
     _outer: dict[int, "Layout"] = field(default_factory=dict, compare=False, repr=False)
     _index: dict[Path, int] = field(default_factory=dict, compare=False, repr=False)
     _crossed: dict[tuple[str, ...], "Layout"] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def network(self) -> "Layout":
-        """The fabric of the network alone: its leaves are those that people know."""
+        """The fabric of the network alone: its leaves are the leaf switches that operators know."""
         return self.plain or self
 
     @property
     def every_level(self) -> tuple[str, ...]:
-        """Levels that may be asked for: those of this fabric, and those of the second tree."""
+        """Levels that a workload may request: those of this fabric and those of the accelerator tree."""
         second = self.accelerators.levels if self.accelerators is not None else ()
         return (*self.levels, *(level for level in second if level not in self.levels))
 
@@ -163,15 +162,15 @@ class Layout:
         return self._index
 
     def outer(self, depth: int) -> "Layout":
-        """Return the fabric down to a level, whose domains are its leaves; itself where that is the leaf."""
+        """Return the fabric down to a depth, whose domains become its leaves; the fabric itself at full depth."""
         if not 0 < depth < self.depth:
             return self
-        found = self._outer.get(depth)
-        if found is None:
+        outer = self._outer.get(depth)
+        if outer is None:
             blocks = self.domains[depth]
             paths = tuple(self.paths[leaf][:depth] for leaf in blocks[:-1].tolist())
             leaf_of_row = np.searchsorted(blocks, self.leaf_of_row, side="right").astype(np.int64) - 1
-            found = self._outer[depth] = Layout(
+            outer = self._outer[depth] = Layout(
                 generation=self.generation,
                 levels=self.levels[:depth],
                 paths=paths,
@@ -188,34 +187,34 @@ class Layout:
                 inner=self,
                 blocks=blocks,
             )
-        return found
+        return outer
 
     def domain_path(self, depth: int, index: int) -> Path:
         """Return the path of a domain; depth 0 is the whole fabric, with the empty path."""
         return self.paths[int(self.domains[depth][index])][:depth]
 
     def leaves_of(self, rows: Iterable[int]) -> set[int]:
-        """Return the leaves on which nodes hang; rows that have no node hang on none."""
+        """Return the leaves of the nodes in the given rows; rows without a node have none."""
         return set(self.leaf_of_row[np.fromiter(rows, np.int64)].tolist()) - {-1}
 
     def domain_of_leaf(self, depth: int, leaf: int) -> int:
-        """Return the index at this depth of the domain a leaf lies in."""
+        """Return the index of the domain at this depth that contains a leaf."""
         return int(np.searchsorted(self.domains[depth], leaf, side="right")) - 1
 
     def find(self, name: str) -> list[tuple[int, int]]:
         """Return (depth, index) of the domains whose path ends in ``name`` (parts separated by slashes)."""
-        wanted = tuple(name.split("/"))
-        found = []
-        for depth in range(len(wanted), self.depth + 1):
+        suffix = tuple(name.split("/"))
+        domains = []
+        for depth in range(len(suffix), self.depth + 1):
             for index in range(len(self.domains[depth]) - 1):
                 path = self.domain_path(depth, index)
-                if path[depth - len(wanted) :] == wanted:
-                    found.append((depth, index))
-        return found
+                if path[depth - len(suffix) :] == suffix:
+                    domains.append((depth, index))
+        return domains
 
 
 class Fabric:
-    """Keeps the order while nodes come, go and change their labels."""
+    """Keeps the order of nodes up to date while nodes appear, disappear and change their labels."""
 
     def __init__(self, config: FabricConfig) -> None:
         self.reader = LevelReader(config)
@@ -232,23 +231,23 @@ class Fabric:
         self._contradictions = Contradictions()
 
     def levels_by_key(self) -> dict[str, str]:
-        """Return the level of either tree that each node label tells."""
+        """Return the level of either tree for each node label."""
         second = self.accelerators.levels_by_key()
         return {**dict(reversed(second.items())), **self.reader.levels_by_key()}
 
     def put(self, row: int, name: str, labels: Mapping[str, str]) -> bool:
-        """Hang a node where its labels say; return whether that changed anything."""
+        """Put a node at the position of its labels; return whether anything changed."""
         place = self.reader.read(labels)
-        known = self._place.get(row)
-        if known == (name, place):
-            self._contradictions.put(row, self.reader.told_twice(labels))
+        previous = self._place.get(row)
+        if previous == (name, place):
+            self._contradictions.put(row, self.reader.conflicting_labels(labels))
             changed = self.accelerators.put(row, labels)
             if changed:
                 self._touch()
             return changed
-        if known is not None:
+        if previous is not None:
             self.remove(row)
-        self._contradictions.put(row, self.reader.told_twice(labels))
+        self._contradictions.put(row, self.reader.conflicting_labels(labels))
         self.accelerators.put(row, labels)
         self._place[row] = (name, place)
         self._count(place, 1)
@@ -258,11 +257,11 @@ class Fabric:
         return True
 
     def remove(self, row: int) -> None:
-        """Take a node out of the fabric."""
-        known = self._place.pop(row, None)
-        if known is None:
+        """Remove a node from the fabric."""
+        previous = self._place.pop(row, None)
+        if previous is None:
             return
-        name, place = known
+        name, place = previous
         self.accelerators.remove(row)
         self._contradictions.remove(row)
         if not self._rebuild:
@@ -280,36 +279,36 @@ class Fabric:
         return self._layout
 
     def unlabelled(self) -> list[str]:
-        """Return the names of the nodes whose place is not fully told, in order."""
+        """Return the names of the nodes that lack a label for a level, in order."""
         return sorted(
             (name for name, place in self._place.values() if any(place[level] is None for level in self._levels())),
             key=natural_key,
         )
 
     def complaints(self) -> list[str]:
-        """Return which nodes are in two leaves, each once until that has been put right."""
+        """Return messages on nodes in two leaves, each once until it is corrected."""
         return self._contradictions.complaints(self._place)
 
     # ------------------------------------------------------------ inside
 
     def _levels(self) -> tuple[int, ...]:
-        # Without any label there is still one leaf, so that rules have a domain to hold in.
+        # Without any label there is still one leaf, so that rules have a domain to apply to.
         return self._active or (len(self.reader.names) - 1,)
 
     def _path(self, place: tuple[str | None, ...]) -> Path:
         return tuple(place[level] or UNLABELLED for level in self._levels())
 
-    def _count(self, place: tuple[str | None, ...], step: int) -> None:
-        carried = self._carried
-        turned = False
+    def _count(self, place: tuple[str | None, ...], change: int) -> None:
+        counts = self._carried
+        toggled = False
         for level, name in enumerate(place):
             if name is not None:
-                before = carried[level]
-                carried[level] = before + step
-                turned = turned or not before or not before + step
-        if turned:
-            # A level appeared or vanished: every path changes.
-            self._active = tuple(level for level, count in enumerate(carried) if count)
+                count = counts[level]
+                counts[level] = count + change
+                toggled = toggled or not count or not count + change
+        if toggled:
+            # A level appeared or disappeared, so every path changes.
+            self._active = tuple(level for level, count in enumerate(counts) if count)
             self._rebuild = True
 
     def _touch(self) -> None:
@@ -376,7 +375,7 @@ class Fabric:
 
 
 def domains_of(paths: Iterable[Path], depth: int) -> tuple[Int64, ...]:
-    """Return for each depth up to this one the ranges of leaves (int64[n+1]) of domains, of leaves in order."""
+    """Return the ranges of leaves (int64[n+1]) of the domains at each depth up to ``depth``, for leaves in order."""
     starts: list[list[int]] = [[] for _ in range(depth + 1)]
     previous: Path | None = None
     count = 0

@@ -1,4 +1,4 @@
-"""How placements in each leaf went lately: outcomes that fade with time. Empty, and so neutral, after a restart."""
+"""Recent outcomes of placements in each leaf, with weights that decay. Empty, and so neutral, after a restart."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -7,7 +7,7 @@ from topo_scheduler.state.fabric import Path
 from topo_scheduler.state.usual import UsualGangs
 
 HALF_LIFE: Final = 3600.0
-"""Seconds after which an outcome counts half."""
+"""Seconds after which the weight of an outcome is halved."""
 NEUTRAL: Final = 1000
 
 
@@ -27,8 +27,8 @@ class _DecayedOutcomes:
 class History:
     """Decayed outcomes by leaf. Good: a pod completed. Bad: a bind failed, a node refused a pod, or a node failed.
 
-    Fading goes in whole steps of a sixteenth of the half-life, in integers, so that every machine gets the same score;
-    it is reckoned from the last outcome, so that looking changes nothing.
+    Weights decay in whole steps of a sixteenth of the half-life, in integers, so that every machine gets the same
+    score. The decay counts from the last outcome, so that reading a score changes nothing.
     """
 
     def __init__(self, half_life: float = HALF_LIFE) -> None:
@@ -46,26 +46,26 @@ class History:
         self._records[leaf] = _DecayedOutcomes(record.good + _ONE * good, record.bad + _ONE * (not good), record.step)
 
     def score(self, leaf: Path, now: float) -> int:
-        """Return thousandths: 1000 when nothing bad is known, less the more of the recent outcomes were bad."""
+        """Return the score in thousandths: 1000 without bad outcomes, lower with a larger share of them."""
         record = self._faded(leaf, now)
         if record is None:
             return NEUTRAL
         return NEUTRAL * (record.good + _ONE) // (record.good + record.bad + _ONE)
 
     def known(self) -> tuple[Path, ...]:
-        """Return the leaves with anything but a neutral record."""
+        """Return the leaves whose record is not neutral."""
         return tuple(self._records)
 
     def _faded(self, leaf: Path, now: float) -> _DecayedOutcomes | None:
         record = self._records.get(leaf)
         if record is None:
             return None
-        passed = int(now // self._step) - record.step
-        if passed > 0:
-            halvings, rest = divmod(passed, _STEPS)
-            good = (record.good * _FADE[rest] >> 20) >> halvings
-            bad = (record.bad * _FADE[rest] >> 20) >> halvings
-            record = _DecayedOutcomes(good, bad, record.step + passed)
+        elapsed = int(now // self._step) - record.step
+        if elapsed > 0:
+            halvings, remainder = divmod(elapsed, _STEPS)
+            good = (record.good * _FADE[remainder] >> 20) >> halvings
+            bad = (record.bad * _FADE[remainder] >> 20) >> halvings
+            record = _DecayedOutcomes(good, bad, record.step + elapsed)
         if record.bad < _FORGOTTEN:
             del self._records[leaf]
             return None

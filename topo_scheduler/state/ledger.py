@@ -1,10 +1,9 @@
 """The ledger: what every pod holds of its node, assumed or confirmed.
 
-A pod's entry goes: (none) -assume-> assumed -confirm-> confirmed -release-> (none), or assumed -release-> (none)
-when its bind
-failed; a pod bound by others appears confirmed. Nothing is promised about the order in which the API server tells:
-every operation may be repeated, and a later truth replaces an earlier one. The sum of the entries of a row is what
-the node table has as requested, always; where GPUs are shared, each that is held in shares counts as held whole.
+States of a pod's entry: (none) -assume-> assumed -confirm-> confirmed -release-> (none), or assumed -release-> (none)
+if its bind failed. A pod bound by another scheduler appears confirmed. Watch events may arrive in any order: every
+operation may be repeated, and a later state replaces an earlier one. The sum of the entries of a row always equals
+``requested`` of the node table; a GPU that pods hold in shares counts there as a whole GPU.
 """
 
 from collections import Counter
@@ -21,9 +20,9 @@ from topo_scheduler.state.resources import GPU, GPU_SHARE, Amounts, amount_in
 
 @dataclass(slots=True)
 class LedgerEntry:
-    """What one pod holds. ``row`` is -1 while its node is not known, ``occupant`` None while it is not seen bound.
+    """What one pod holds. ``row`` is -1 while its node is unknown, ``occupant`` None until the pod is seen bound.
 
-    ``devices`` indexes of the GPUs it holds, as recorded on its Binding; empty where nothing is recorded.
+    ``devices`` has the indexes of its GPUs, as recorded on its Binding; empty without a record.
     """
 
     node: str
@@ -36,7 +35,7 @@ class LedgerEntry:
     devices: tuple[int, ...] = ()
 
     def amount(self, column: int) -> int:
-        """Return how much it holds of one resource."""
+        """Return the amount that the pod holds of one resource."""
         return amount_in(self.amounts, column)
 
 
@@ -52,13 +51,13 @@ class Ledger:
         self.assumed = 0
         """Entries assumed and not yet confirmed."""
         self.priorities: Counter[int] = Counter()
-        """How many pods of each priority could give way."""
+        """Number of preemptible pods by priority."""
         self.sizes: Counter[int] = Counter()
-        """How many pods hold so many GPUs."""
+        """Number of pods by the number of GPUs that they hold."""
         self.occupied = 0
-        """Counts what became known of who holds room."""
+        """Counts changes to the occupants of entries."""
         self.changes = 0
-        """Counts entries that came and went."""
+        """Counts entries that were added or removed."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -72,7 +71,7 @@ class Ledger:
         return iter(self._entries.items())
 
     def on_node(self, name: str) -> frozenset[str]:
-        """Return the uids of the pods that hold something of a node."""
+        """Return the uids of the pods that hold resources of a node."""
         return frozenset(self._by_node.get(name, ()))
 
     def assume(
@@ -83,7 +82,7 @@ class Ledger:
         profile: Profile | None = None,
         devices: tuple[int, ...] = (),
     ) -> None:
-        """Hold room for a pod that is about to be bound."""
+        """Charge a pod that is about to be bound to its node."""
         if uid in self._entries:
             raise ValueError(f"pod {uid} already has an entry")
         self._add(uid, LedgerEntry(node, -1, amounts, True, False, profile, devices=devices))
@@ -98,28 +97,28 @@ class Ledger:
         profile: Profile | None = None,
         devices: tuple[int, ...] = (),
     ) -> bool:
-        """Take over what the API server says of a bound pod; return whether anything differs from what was believed."""
-        known = self._entries.get(uid)
+        """Record a bound pod as the API server reports it; return whether it differs from the known entry."""
+        entry = self._entries.get(uid)
         if (
-            known is not None
-            and known.node == node
-            and (known.assumed or (known.amounts, known.devices) == (amounts, devices))
+            entry is not None
+            and entry.node == node
+            and (entry.assumed or (entry.amounts, entry.devices) == (amounts, devices))
         ):
-            # What was assumed may hold GPUs that the pod's spec does not show.
-            self.assumed -= known.assumed
-            known.assumed = False
-            if profile is not known.profile:
-                self._look(known, -1)
-                known.profile = profile
-                self._look(known, 1)
+            # An assumed entry may hold GPUs that the pod's spec does not show.
+            self.assumed -= entry.assumed
+            entry.assumed = False
+            if profile is not entry.profile:
+                self._charge_namespace(entry, -1)
+                entry.profile = profile
+                self._charge_namespace(entry, 1)
             return False
-        if known is not None:
+        if entry is not None:
             self.release(uid)
         self._add(uid, LedgerEntry(node, -1, amounts, False, daemon, profile, devices=devices))
         return True
 
     def occupy(self, occupant: Occupant) -> bool:
-        """Note who a bound pod is; return whether that differs from what was known."""
+        """Record the occupant of a bound pod's entry; return whether it changed."""
         entry = self._entries[occupant.uid]
         if entry.occupant == occupant:
             return False
@@ -130,7 +129,7 @@ class Ledger:
         return True
 
     def release(self, uid: str) -> LedgerEntry | None:
-        """Give back what a pod held."""
+        """Release what a pod holds; return its entry."""
         entry = self._entries.pop(uid, None)
         if entry is None:
             return None
@@ -148,18 +147,18 @@ class Ledger:
         if entry.row >= 0:
             self._nodes.charge(entry.row, entry.amounts, sign=-1, daemon=entry.daemon)
             self._recount(entry)
-            self._look(entry, -1)
+            self._charge_namespace(entry, -1)
         return entry
 
     def node_added(self, name: str, row: int) -> None:
-        """Charge a node that appeared with the pods that are bound to it already."""
+        """Charge a new node with the pods that are already bound to it."""
         for uid in sorted(self._by_node.get(name, ())):
             self._charge(self._entries[uid], row)
 
     def node_removed(self, name: str) -> None:
-        """Keep the pods of a node that vanished, charged to nothing, until they vanish too or it returns."""
+        """Keep the pods of a deleted node uncharged, until they are deleted too or the node returns."""
         for uid in self._by_node.get(name, ()):
-            self._look(self._entries[uid], -1)
+            self._charge_namespace(self._entries[uid], -1)
             self._entries[uid].row = -1
 
     def _add(self, uid: str, entry: LedgerEntry) -> None:
@@ -185,18 +184,18 @@ class Ledger:
         self._nodes.widen()
         self._nodes.charge(row, entry.amounts, daemon=entry.daemon)
         self._recount(entry)
-        self._look(entry, 1)
+        self._charge_namespace(entry, 1)
 
     def count_devices(self, row: int) -> None:
-        """Bring up to date who holds which GPU of a row: its label, its GPUs or its pods changed."""
+        """Recompute which pod holds which GPU of a row, after its label, its GPUs or its pods changed."""
         nodes = self._nodes
-        held = []
+        holdings = []
         for uid in self._by_node.get(nodes.names[row], ()):
-            one = self._entries[uid]
-            gpus, share = one.amount(GPU), one.amount(GPU_SHARE)
+            entry = self._entries[uid]
+            gpus, share = entry.amount(GPU), entry.amount(GPU_SHARE)
             if gpus or share:
-                held.append(Holding(uid, gpus, share, one.devices))
-        changed = nodes.devices.recount(row, int(nodes.allocatable[row, GPU]), held)
+                holdings.append(Holding(uid, gpus, share, entry.devices))
+        changed = nodes.devices.recount(row, int(nodes.allocatable[row, GPU]), holdings)
         nodes.requested[row, GPU] += changed
         nodes.capacity_changes.append(row)
 
@@ -204,7 +203,7 @@ class Ledger:
         if self._nodes.devices.concerns(entry.row, entry.amount(GPU_SHARE)):
             self.count_devices(entry.row)
 
-    def _look(self, entry: LedgerEntry, change: int) -> None:
+    def _charge_namespace(self, entry: LedgerEntry, change: int) -> None:
         if entry.row >= 0 and entry.profile is not None:
             self._residents.change(entry.row, entry.profile, change)
             self._accounts.change(entry.row, entry.profile.namespace, entry.amounts, change)

@@ -1,8 +1,8 @@
-"""What gangs have reserved of the links of the fabric.
+"""Bandwidth that gangs have reserved on the links of the fabric.
 
-A gang that asked for bandwidth B on each of its nodes may send that much from any node to any other, so of each link it
-reserves B x min(its nodes below the link, its nodes elsewhere), in each direction. That is worked out for a gang as a
-whole from where its pods are: whoever knows the pods knows the reservations, in whatever order he came to know them.
+A gang that requests bandwidth B on each of its nodes may send that much from any node to any other. So it reserves
+B x min(its nodes below the link, its nodes elsewhere) on each link, in each direction. The reservation of a gang
+follows from the nodes of its pods alone, so it does not depend on the order in which the scheduler learns of them.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ _NONE: Final[Int64] = np.empty(0, np.int64)
 
 
 def reservation_of(pod: Pod) -> tuple[GangKey, int] | None:
-    """Return for which gang a bound pod has bandwidth reserved, and how many Mbit/s a node; None for none."""
+    """Return the gang for which a bound pod has bandwidth reserved, and the Mbit/s per node; None for none."""
     annotations = pod.metadata.annotations
     if RESERVED_BANDWIDTH not in annotations:
         return None
@@ -41,9 +41,9 @@ def reservation_of(pod: Pod) -> tuple[GangKey, int] | None:
 
 @dataclass(slots=True)
 class Flow:
-    """What one gang sends. ``pods`` node and Mbit/s by uid; ``nodes`` and ``bandwidths`` how many pods have each.
+    """Traffic of one gang. ``pods`` has node and Mbit/s by uid; ``nodes`` and ``bandwidths`` count the pods of each.
 
-    ``links`` int64[n] and ``amounts`` int64[n]: what is charged for it as of the last time that was settled.
+    ``links`` int64[n] and ``amounts`` int64[n] are its charges as of the last `Links.settle`.
     """
 
     pods: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Flow:
 
     @property
     def bandwidth(self) -> int:
-        """Mbit/s a node: the most that any of its pods asked for."""
+        """Mbit/s per node: the highest request of any of its pods."""
         return max(self.bandwidths, default=0)
 
     def add(self, uid: str, node: str, bandwidth: int) -> None:
@@ -64,7 +64,7 @@ class Flow:
         self.bandwidths[bandwidth] += 1
 
     def take(self, uid: str) -> None:
-        """Count a pod no longer."""
+        """Stop counting a pod."""
         node, bandwidth = self.pods.pop(uid)
         self.nodes[node] -= 1
         if not self.nodes[node]:
@@ -76,7 +76,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class LinkShortage:
-    """A link that would have to carry more than it can: Mbit/s it carries, has ``left`` and would need for a gang."""
+    """A link whose capacity a gang would exceed: its capacity, what is ``left``, and what the gang needs, in Mbit/s."""
 
     link: int
     capacity: int
@@ -96,67 +96,67 @@ class Links:
         self._wiring: Wiring | None = None
         self._capacities = Capacities(_NONE)
         self._reserved: Int64 = _NONE
-        self._told: Sequence[Link] = ()
+        self._configured: Sequence[Link] = ()
         self._stale = self._changed = True
         self._freed = False
         self._complained: set[str] = set()
-        self._to_say = False
+        self._check_due = False
         self.capacity_changes = 0
-        """How often it changed what any link carries, for use in the keys of caches."""
+        """Number of changes to the capacity of any link, for use in the keys of caches."""
 
     def __len__(self) -> int:
-        """Return how many gangs have bandwidth reserved."""
+        """Return the number of gangs with reserved bandwidth."""
         return len(self._flows)
 
     def copy(self, nodes: NodeTable) -> "Links":
-        """Return a copy to try things on, whose reservations are told to another table."""
-        other = copy(self)
-        other._nodes = nodes
-        other._flows = {
+        """Return a copy for trial changes, which publishes its reservations to another node table."""
+        twin = copy(self)
+        twin._nodes = nodes
+        twin._flows = {
             key: replace(flow, pods=dict(flow.pods), nodes=flow.nodes.copy(), bandwidths=flow.bandwidths.copy())
             for key, flow in self._flows.items()
         }
-        other._gang_of, other._dirty = dict(self._gang_of), dict(self._dirty)
-        other._reserved = self._reserved.copy()
-        if other._wiring is not None:
-            other._tell()
-        return other
+        twin._gang_of, twin._dirty = dict(self._gang_of), dict(self._dirty)
+        twin._reserved = self._reserved.copy()
+        if twin._wiring is not None:
+            twin._publish_reserved()
+        return twin
 
-    # ------------------------------------------------------------ what changes
+    # ------------------------------------------------------------ changes
 
-    def configure(self, told: Sequence[Link]) -> None:
-        """Take over ``links`` of the configuration."""
-        self._told = told
+    def configure(self, links: Sequence[Link]) -> None:
+        """Apply ``links`` of the configuration."""
+        self._configured = links
         self._complained.clear()
-        default = next((link.mbits for link in told if link.level == NODE), None)
+        default = next((link.mbits for link in links if link.level == NODE), None)
         self._nodes.assume_bandwidth(UNKNOWN if default is None else default)
         self.nodes_changed()
 
     def nodes_changed(self) -> None:
-        """Note that nodes came, went, or changed their labels."""
+        """Record that nodes appeared, disappeared, or changed their labels."""
         self._stale = self._freed = self._changed = True
 
     def put(self, uid: str, gang: GangKey, node: str, bandwidth: int) -> None:
-        """Reserve for a pod, in place of what was reserved for it before.
+        """Reserve bandwidth for a pod; this replaces its previous reservation.
 
         Args:
-            uid: of the pod.
-            gang: that it belongs to.
-            node: where it is or will be.
-            bandwidth: Mbit/s that the gang asks on each of its nodes, above 0.
+            uid: uid of the pod.
+            gang: gang of the pod.
+            node: name of its current or future node.
+            bandwidth: Mbit/s that the gang requests on each of its nodes, above 0.
         """
-        known = self._gang_of.get(uid)
-        if known is not None:
-            if known == gang and self._flows[gang].pods[uid] == (node, bandwidth):
+        previous_gang = self._gang_of.get(uid)
+        if previous_gang is not None:
+            if previous_gang == gang and self._flows[gang].pods[uid] == (node, bandwidth):
                 return
             self.drop(uid)
-        self._to_say |= not self._flows
+        self._check_due |= not self._flows
         self._gang_of[uid] = gang
         self._flows.setdefault(gang, Flow()).add(uid, node, bandwidth)
         self._dirty[gang] = None
 
     def drop(self, uid: str) -> bool:
-        """Give back what was reserved for a pod; return whether there was anything."""
+        """Release the reservation of a pod; return whether it had one."""
         gang = self._gang_of.pop(uid, None)
         if gang is None:
             return False
@@ -165,31 +165,31 @@ class Links:
         self._freed = True
         return True
 
-    def pod_bound(self, pod: Pod, *, believed: bool = True) -> bool:
-        """Take over what annotations of a bound pod say is reserved; return whether it held something else before.
+    def pod_bound(self, pod: Pod, *, trusted: bool = True) -> bool:
+        """Reserve what the annotations of a bound pod say; return whether that replaced a different reservation.
 
-        What is known of a pod on its node stays: its annotations may have been edited. Of others no more counts than
-        their node can send.
+        A known reservation on the same node stays, as the annotations may have been edited. For other pods no more
+        than the bandwidth of their node counts.
 
         Args:
             pod: the pod.
-            believed: whether this scheduler may have placed it; annotations of other pods reserve nothing.
+            trusted: whether this scheduler may have placed it; annotations of other pods reserve nothing.
         """
         uid, node = pod.metadata.uid, pod.spec.node_name
-        before = self.held(uid) if self._gang_of else None
-        if before is not None and before[1] == node:
+        previous = self.held(uid) if self._gang_of else None
+        if previous is not None and previous[1] == node:
             return False
-        reserved = reservation_of(pod) if believed else None
+        reserved = reservation_of(pod) if trusted else None
         if reserved is not None:
             row = self._nodes.row_of.get(node)
-            known = UNKNOWN if row is None else int(self._nodes.bandwidth[row])
-            self.put(uid, reserved[0], node, min(reserved[1], known) if known > 0 else reserved[1])
-            return before is not None and before != self.held(uid)
-        return before is not None and self.drop(uid)
+            node_bandwidth = UNKNOWN if row is None else int(self._nodes.bandwidth[row])
+            self.put(uid, reserved[0], node, min(reserved[1], node_bandwidth) if node_bandwidth > 0 else reserved[1])
+            return previous is not None and previous != self.held(uid)
+        return previous is not None and self.drop(uid)
 
     def take_freed(self) -> bool:
-        """Return whether links may carry more for others than at the last call."""
-        freed, self._freed = self._freed and bool(self._told or self._flows or self._capacities.limited), False
+        """Return whether links may have more bandwidth left for other gangs than at the last call."""
+        freed, self._freed = self._freed and bool(self._configured or self._flows or self._capacities.limited), False
         return freed
 
     # ------------------------------------------------------------ settling
@@ -200,47 +200,47 @@ class Links:
         return changed
 
     @property
-    def told(self) -> bool:
-        """Whether the configuration tells of links, or anybody has bandwidth reserved."""
-        return bool(self._told or self._flows)
+    def in_use(self) -> bool:
+        """Whether the configuration describes links, or any gang has bandwidth reserved."""
+        return bool(self._configured or self._flows)
 
     def settle(self, layout: Layout) -> None:
-        """Bring capacities and reservations up to date with nodes and pods. Costs nothing while nothing changed."""
+        """Bring capacities and reservations up to date with nodes and pods. Free of cost if nothing changed."""
         if self._stale or layout is not self._layout:
             self._rewire(layout)
         if self._dirty:
             self._charge_again(self._dirty)
             self._dirty.clear()
-            self._tell()  # anew: one that was read back from bytes is no view any more
+            self._publish_reserved()  # needed again: an array restored from bytes is no longer a view
 
     def _rewire(self, layout: Layout) -> None:
-        before = self._capacities.mbits
+        previous = self._capacities.mbits
         if layout is not self._layout:
             self._layout, self._wiring = layout, wire(layout)
             self._charge_all()
-            self._tell()
+            self._publish_reserved()
         assert self._wiring is not None
-        self._capacities = capacities(self._wiring, self._nodes, self._told)
-        self._stale, self._to_say = False, True
-        if not np.array_equal(before, self._capacities.mbits):
+        self._capacities = capacities(self._wiring, self._nodes, self._configured)
+        self._stale, self._check_due = False, True
+        if not np.array_equal(previous, self._capacities.mbits):
             self.capacity_changes += 1
 
     def _charge_all(self) -> None:
-        """Work out what all gangs need at once, as `_charge_again` does one by one."""
+        """Compute the needs of all gangs at once, as `_charge_again` does gang by gang."""
         wiring, row_of = self.wiring, self._nodes.row_of
         self._reserved = np.zeros(wiring.links, np.int64)
         self._flows = {gang: flow for gang, flow in self._flows.items() if flow.pods}
         self._dirty.clear()
         flows = list(self._flows.values())
-        found = [
+        pairs = [
             (number, row)
             for number, flow in enumerate(flows)
             for node in flow.nodes
             if (row := row_of.get(node)) is not None
         ]
-        pairs = np.array(found, np.int64).reshape(len(found), 2)
-        both = pairs[:, :1] * wiring.links + wiring.of_row[pairs[:, 1]]
-        keys, below = np.unique(both, return_counts=True)
+        pair_array = np.array(pairs, np.int64).reshape(len(pairs), 2)
+        link_keys = pair_array[:, :1] * wiring.links + wiring.of_row[pair_array[:, 1]]
+        keys, below = np.unique(link_keys, return_counts=True)
         gangs, links = np.divmod(keys, wiring.links)
         totals = np.array([len(flow.nodes) for flow in flows], np.int64)
         bandwidths = np.array([flow.bandwidth for flow in flows], np.int64)
@@ -259,41 +259,41 @@ class Links:
         for gang in [gang for gang in gangs if not self._flows[gang].pods]:
             del self._flows[gang]
 
-    def _tell(self) -> None:
+    def _publish_reserved(self) -> None:
         self._nodes.reserved_bandwidth = self._reserved[: self._nodes.rows]
 
     def _needs(self, flow: Flow | None, rows: Int64, bandwidth: int) -> tuple[Int64, Int64]:
-        """Return the links a gang uses with further rows, and what it needs of each."""
+        """Return the links that a gang uses with further rows, and its need on each in Mbit/s."""
         assert self._wiring is not None
         total = 0
         if flow is not None:
             row_of = self._nodes.row_of
-            found = [row for node in flow.nodes if (row := row_of.get(node)) is not None]
-            # Nodes that are gone hang nowhere, and are elsewhere for all others.
-            total = len(flow.nodes) - len(found)
-            rows = np.concatenate((rows, np.array(found, np.int64)))
+            own_rows = [row for node in flow.nodes if (row := row_of.get(node)) is not None]
+            # Deleted nodes are below no link, so they count as elsewhere for all links.
+            total = len(flow.nodes) - len(own_rows)
+            rows = np.concatenate((rows, np.array(own_rows, np.int64)))
             bandwidth = max(bandwidth, flow.bandwidth)
         rows = np.unique(rows)
         total += len(rows)
         links, below = np.unique(self._wiring.of_row[rows], return_counts=True)
         return links, bandwidth * np.minimum(below, total - below)
 
-    # ------------------------------------------------------------ what is asked
+    # ------------------------------------------------------------ queries
 
     @property
     def wiring(self) -> Wiring:
-        """The links, as of the last time they were settled."""
+        """The links, as of the last `settle`."""
         assert self._wiring is not None
         return self._wiring
 
     @property
     def capacity(self) -> Int64:
-        """What each link carries in Mbit/s (int64[links]), -1 where that is not known."""
+        """Capacity of each link in Mbit/s (int64[links]), -1 where unknown."""
         return self._capacities.mbits
 
     @property
     def reserved(self) -> Int64:
-        """What is reserved of each link in Mbit/s (int64[links])."""
+        """Reserved bandwidth of each link in Mbit/s (int64[links])."""
         return self._reserved
 
     @property
@@ -306,12 +306,12 @@ class Links:
         return self._nodes.names[row]
 
     def held(self, uid: str) -> tuple[GangKey, str, int] | None:
-        """Return gang, node and Mbit/s that are reserved for a pod, None for none."""
+        """Return gang, node and reserved Mbit/s of a pod, None without a reservation."""
         gang = self._gang_of.get(uid)
         return None if gang is None else (gang, *self._flows[gang].pods[uid])
 
     def rows_of(self, gang: GangKey) -> tuple[Int64, int]:
-        """Return the rows for which a gang has bandwidth reserved, ascending, and how many of its nodes are gone."""
+        """Return the rows on which a gang has bandwidth reserved, ascending, and the number of its deleted nodes."""
         flow = self._flows.get(gang)
         if flow is None:
             return _NONE, 0
@@ -319,14 +319,14 @@ class Links:
         return np.array(sorted(rows), np.int64), len(flow.nodes) - len(rows)
 
     def bandwidth_of(self, gang: GangKey) -> int:
-        """Return the Mbit/s a node that are reserved for a gang, 0 for none."""
+        """Return the Mbit/s per node that are reserved for a gang, 0 for none."""
         flow = self._flows.get(gang)
         return flow.bandwidth if flow is not None else 0
 
     def left(self, gang: GangKey | None = None) -> Int64:
-        """Return what each link has left for a gang, its own reservation given back (int64[links]).
+        """Return the bandwidth left for a gang on each link in Mbit/s, without its own reservation (int64[links]).
 
-        `UNLIMITED` where the capacity is not known; below 0 where more is reserved than there is.
+        `UNLIMITED` where the capacity is unknown; below 0 where more is reserved than the capacity.
         """
         left = self._capacities.mbits - self._reserved
         flow = self._flows.get(gang) if gang is not None else None
@@ -336,9 +336,9 @@ class Links:
         return left
 
     def shortages(self, gang: GangKey, rows: Iterable[int], bandwidth: int) -> list[LinkShortage]:
-        """Return the links that can't carry a gang with further members on some rows, in order of their numbers.
+        """Return the links that can't carry a gang with further members on the given rows, in order of their numbers.
 
-        Links of which it would take no more than it has are not among them, however much others have taken.
+        A link on which the gang needs no more than it already holds is not included, even if it is overbooked.
         """
         flow = self._flows.get(gang)
         links, needed = self._needs(flow, np.fromiter(rows, np.int64), bandwidth)
@@ -348,32 +348,38 @@ class Links:
         capacity = self._capacities.mbits[links]
         left = capacity - self._reserved[links] + own
         short = np.flatnonzero((capacity != UNKNOWN) & (needed > left) & (needed > own))
-        return [LinkShortage(int(links[at]), int(capacity[at]), int(left[at]), int(needed[at])) for at in short]
+        return [
+            LinkShortage(int(links[index]), int(capacity[index]), int(left[index]), int(needed[index]))
+            for index in short
+        ]
 
     @property
     def problems(self) -> Sequence[str]:
-        """What is wrong with what is told of links, as of the last time they were settled."""
+        """Problems in the labels and configuration of links, as of the last `settle`."""
         return self._capacities.problems
 
     def complaints(self) -> list[str]:
-        """Return what is wrong with what is told of links; each is told once until it has been put right."""
-        if not self._to_say:
+        """Return problems in the labels and configuration of links; each is returned once until it is corrected."""
+        if not self._check_due:
             return []
-        self._to_say = False
+        self._check_due = False
         problems = dict.fromkeys((*self._capacities.problems, *self._unknown()))
-        fresh = [problem for problem in problems if problem not in self._complained]
+        new_problems = [problem for problem in problems if problem not in self._complained]
         self._complained = set(problems)
-        return fresh
+        return new_problems
 
     def unknown(self) -> dict[str, tuple[int, int]]:
-        """Return how many links have no known capacity, and how many there are, by level; `node` for those of nodes."""
+        """Return by level the number of links of unknown capacity and of all links; `node` for links of nodes."""
         wiring, mbits = self.wiring, self._capacities.mbits
-        found = {NODE: mbits[wiring.layout.order]}
-        found |= {level: mbits[wiring.uplinks(depth)] for depth, level in enumerate(wiring.layout.levels, 1)}
-        return {level: (int((of == UNKNOWN).sum()), len(of)) for level, of in found.items()}
+        capacities = {NODE: mbits[wiring.layout.order]}
+        capacities |= {level: mbits[wiring.uplinks(depth)] for depth, level in enumerate(wiring.layout.levels, 1)}
+        return {
+            level: (int((level_capacities == UNKNOWN).sum()), len(level_capacities))
+            for level, level_capacities in capacities.items()
+        }
 
     def _unknown(self) -> list[str]:
-        """Say once which levels are not limited, as soon as somebody asks for bandwidth."""
+        """Return a message for each level without a limit, if a gang requests bandwidth."""
         if not self._flows or self._wiring is None:
             return []
         labels = {NODE: next(iter(self._nodes.read.bandwidth), "")}

@@ -21,7 +21,7 @@ BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
 
 @dataclass(frozen=True, slots=True)
 class InTreePlugin:
-    """An in-tree plugin, the driver that took its place, and that driver's label for zones."""
+    """An in-tree plugin, the driver that replaced it, and that driver's label for zones."""
 
     name: str
     driver: str
@@ -39,7 +39,7 @@ PROVISIONERS: Final[Mapping[str, str]] = {
     "kubernetes.io/azure-file": "",
     "kubernetes.io/vsphere-volume": "",
 }
-"""The driver that provisions in the name of an in-tree plugin, empty where it is not counted."""
+"""The driver that provisions for an in-tree plugin, empty where volume limits do not count it."""
 
 
 def plugin_of(volume: PersistentVolume) -> InTreePlugin | None:
@@ -50,7 +50,7 @@ def plugin_of(volume: PersistentVolume) -> InTreePlugin | None:
 
 
 def handle_of(volume: PersistentVolume) -> tuple[str, str]:
-    """Return driver and handle of a volume, empty where no CSI driver counts it."""
+    """Return driver and handle of a volume, empty if no CSI driver counts it."""
     if volume.spec.csi is not None:
         return volume.spec.csi.driver, volume.spec.csi.volume_handle
     if (gce := volume.spec.gce_persistent_disk) is not None:
@@ -62,7 +62,7 @@ def handle_of(volume: PersistentVolume) -> tuple[str, str]:
 
 
 def inline_handle(disk: Disk) -> tuple[str, str]:
-    """Return driver and handle of a disk that a pod names itself, empty where no CSI driver counts it."""
+    """Return driver and handle of an inline disk of a pod, empty if no CSI driver counts it."""
     (name,) = disk.names if len(disk.names) == 1 else ("",)
     if disk.kind == "gce":
         return GCE.driver, _gce_handle("", name)
@@ -73,9 +73,9 @@ def _gce_handle(zone: str, name: str) -> str:
     zones = zone.split("__")
     if len(zones) == 1:
         return f"projects/UNSPECIFIED/zones/{zone or 'UNSPECIFIED'}/disks/{name}"
-    regions = {one.rpartition("-")[0] for one in zones if one.count("-") == 2}
-    if len(regions) != 1 or any(one.count("-") != 2 for one in zones):
-        return ""  # no such disk can be
+    regions = {part.rpartition("-")[0] for part in zones if part.count("-") == 2}
+    if len(regions) != 1 or any(part.count("-") != 2 for part in zones):
+        return ""  # no such disk can exist
     return f"projects/UNSPECIFIED/regions/{regions.pop()}/disks/{name}"
 
 
@@ -87,21 +87,21 @@ def translated_terms(volume: PersistentVolume, plugin: InTreePlugin) -> tuple[No
     """Return the node affinity of an in-tree volume on nodes whose driver serves it, None for any node.
 
     Raises:
-        ValueError: its zones are in no one region, so its driver can't serve it.
+        ValueError: its zones are not in a single region, so its driver can't serve it.
     """
     if plugin is GCE and not handle_of(volume)[1]:
         raise ValueError(f"could not translate volume {volume.metadata.name} to CSI: its zones are not of one region")
     affinity = volume.spec.node_affinity
     terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
     zone, region = _labels_used(volume, terms)
-    if any(one.key == zone and one.values for term in terms for one in term.match_expressions):
+    if any(requirement.key == zone and requirement.values for term in terms for requirement in term.match_expressions):
         terms = _renamed(terms, zone, plugin.topology_key)
     elif zone in volume.metadata.labels:
         zones = sorted({part.strip() for part in volume.metadata.labels[zone].split("__")} - {""})
-        there = Requirement(plugin.topology_key, "In", tuple(zones))
+        zone_requirement = Requirement(plugin.topology_key, "In", tuple(zones))
         if zones:
             terms = tuple(
-                NodeSelectorTerm((*term.match_expressions, there), term.match_fields)
+                NodeSelectorTerm((*term.match_expressions, zone_requirement), term.match_fields)
                 for term in terms or (NodeSelectorTerm(),)
             )
     if region == BETA_REGION:
@@ -110,7 +110,7 @@ def translated_terms(volume: PersistentVolume, plugin: InTreePlugin) -> tuple[No
 
 
 def _labels_used(volume: PersistentVolume, terms: tuple[NodeSelectorTerm, ...]) -> tuple[str, str]:
-    keys = {one.key for term in terms for one in term.match_expressions}
+    keys = {requirement.key for term in terms for requirement in term.match_expressions}
     for names in (keys, volume.metadata.labels.keys()):
         for zone, region in ((ZONE, REGION), (BETA_ZONE, BETA_REGION)):
             if zone in names:
@@ -122,7 +122,8 @@ def _renamed(terms: tuple[NodeSelectorTerm, ...], old: str, new: str) -> tuple[N
     return tuple(
         NodeSelectorTerm(
             tuple(
-                Requirement(new, one.operator, one.values) if one.key == old else one for one in term.match_expressions
+                Requirement(new, requirement.operator, requirement.values) if requirement.key == old else requirement
+                for requirement in term.match_expressions
             ),
             term.match_fields,
         )

@@ -1,4 +1,4 @@
-"""The order of names: numbers in them compare as numbers."""
+"""Natural sort order of names: numbers in them compare as numbers."""
 
 import re
 from functools import lru_cache

@@ -1,8 +1,8 @@
-"""Numbers that are given out once in a process."""
+"""Numbers that are unique within a process."""
 
 
 class Numbering:
-    """Gives out 0, 1, 2 and so on. ``first_free`` may be raised above numbers that are in use already."""
+    """Returns 0, 1, 2 and so on. ``first_free`` may be raised above numbers that are already in use."""
 
     __slots__ = ("first_free",)
 
@@ -10,7 +10,7 @@ class Numbering:
         self.first_free = 0
 
     def take(self) -> int:
-        """Return a number that was not given out before."""
+        """Return the next unused number."""
         number = self.first_free
         self.first_free = number + 1
         return number

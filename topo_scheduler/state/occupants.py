@@ -1,4 +1,4 @@
-"""Who holds room of a node: what must be known of a pod to choose whether it gives way."""
+"""Occupants of nodes: the facts about a bound pod that decide whether the scheduler may preempt it."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from topo_scheduler.state.runs import RunKey, run_of
 
 MIRROR: Final = "kubernetes.io/config.mirror"
 GRACE: Final = 30.0
-"""Seconds a pod has to end where it says nothing of it."""
+"""Grace period in seconds of a pod that sets none."""
 LONGEST_WAIT_SECONDS: Final = 600.0
-"""Seconds for which room is waited for at most until a pod that is being deleted ends: its owner may choose any grace
-period, up to centuries."""
+"""Maximum seconds that the scheduler waits for a pod that is being deleted: users may set any grace period, up to
+centuries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupant:
-    """A bound pod. ``started`` seconds since the epoch; ``grace`` seconds it has to end.
+    """A bound pod. ``started`` is in seconds since the epoch; ``grace`` is its grace period in seconds.
 
-    ``fixed``: it does not give way, as it would come right back (a DaemonSet's) or is not the API server's to delete
-    (a mirror of a static pod). ``ends`` when it is expected to end, in seconds since the epoch; infinite where nothing
-    tells.
+    ``fixed``: the scheduler does not preempt it, as it would come right back (a DaemonSet pod), or the API server can't
+    delete it (the mirror of a static pod). ``ends`` is its expected end in seconds since the epoch, infinite if
+    unknown.
     """
 
     namespace: str
@@ -39,19 +39,19 @@ class Occupant:
     fixed: bool
     ends: float = inf
     lasts: float = inf
-    """Seconds it is expected to run from its start, by what it says itself."""
+    """Expected run time from its start in seconds, by its own annotations and deadline."""
     deadline: float = inf
-    """The same by its ``activeDeadlineSeconds`` alone, which its kubelet enforces."""
+    """Longest run time in seconds by its ``activeDeadlineSeconds`` alone, which its kubelet enforces."""
     begun: bool = True
-    """Whether its kubelet said when it started; before that ``started`` is when it was created."""
+    """Whether its kubelet reported its start; before that ``started`` is its creation time."""
     service: bool = False
-    """Whether it is started again whenever it ends (``restartPolicy: Always``)."""
+    """Whether the kubelet restarts it whenever it ends (``restartPolicy: Always``)."""
     run: RunKey | None = None
-    """What it is a run of."""
+    """The recurring job of which the pod is one run."""
     scheduler: str = ""
-    """Who placed it."""
+    """Name of the scheduler that placed it."""
     controlled: bool = True
-    """Whether a controller makes a new one when it is gone."""
+    """Whether a controller creates a new pod when this one is gone."""
 
     @property
     def key(self) -> str:
@@ -59,10 +59,10 @@ class Occupant:
         return f"{self.namespace}/{self.name}"
 
     def seconds_to_end(self, wall: float) -> float:
-        """Return the seconds that the pod has to end once it is deleted; what is left of them where it is already.
+        """Return the seconds until the pod ends if it is deleted now; the remaining seconds if it is already.
 
         Args:
-            wall: seconds since the epoch.
+            wall: current time in seconds since the epoch.
         """
         if self.terminating and self.ends < inf:
             return max(0.0, self.ends - wall)
@@ -70,12 +70,12 @@ class Occupant:
 
 
 def occupant_of(pod: Pod) -> Occupant:
-    """Return who a bound pod is."""
+    """Return the occupant of a bound pod."""
     meta = pod.metadata
     controller = meta.controller
-    begun = seconds_of(pod.status.start_time)
-    told = seconds_of(meta.creation_timestamp) if begun is None else begun
-    started = told or 0.0
+    started_at = seconds_of(pod.status.start_time)
+    start_or_creation = seconds_of(meta.creation_timestamp) if started_at is None else started_at
+    started = start_or_creation or 0.0
     grace = pod.spec.termination_grace_period_seconds
     return Occupant(
         namespace=meta.namespace,
@@ -86,10 +86,10 @@ def occupant_of(pod: Pod) -> Occupant:
         grace=GRACE if grace is None else float(grace),
         terminating=meta.deletion_timestamp is not None,
         fixed=MIRROR in meta.annotations or (controller is not None and controller.kind in ("DaemonSet", "Node")),
-        ends=_ends(pod, started) if told is not None else inf,
+        ends=_ends(pod, started) if start_or_creation is not None else inf,
         lasts=expected_run(pod),
         deadline=deadline_of(pod),
-        begun=begun is not None,
+        begun=started_at is not None,
         service=pod.spec.restart_policy == "Always",
         run=run_of(pod),
         scheduler=intern(pod.spec.scheduler_name),
@@ -99,23 +99,23 @@ def occupant_of(pod: Pod) -> Occupant:
 
 def _ends(pod: Pod, started: float) -> float:
     if (deleted := seconds_of(pod.metadata.deletion_timestamp)) is not None:
-        return deleted  # its grace period is part of it
+        return deleted  # the timestamp includes the grace period
     return started + expected_run(pod)
 
 
 def limit(deadline: int | None) -> float:
-    """Return for how many seconds something may run by its ``activeDeadlineSeconds``.
+    """Return the longest run time in seconds by an ``activeDeadlineSeconds``.
 
-    Infinite where there is none, and where it says no more than that: a Job's may be any number, beyond all calendars.
+    Infinite without one, and for values beyond any calendar: that of a Job may be any number.
     """
     return inf if deadline is None or deadline > MOST_SECONDS else float(deadline)
 
 
 def expected_run(pod: Pod) -> float:
-    """Return for how many seconds a pod is expected to run from its start; infinite where nothing tells.
+    """Return the expected run time of a pod from its start in seconds; infinite if unknown.
 
     By its ``activeDeadlineSeconds`` or its annotation ``expected-duration``, whichever is shorter. A value that can't
-    be read tells nothing.
+    be read is ignored.
     """
     limits = [deadline_of(pod)]
     if (text := pod.metadata.annotations.get(EXPECTED_DURATION)) is not None:
@@ -125,6 +125,6 @@ def expected_run(pod: Pod) -> float:
 
 
 def deadline_of(pod: Pod) -> float:
-    """Return for how many seconds a pod may run by its own ``activeDeadlineSeconds``; infinite where it has none."""
+    """Return the longest run time of a pod by its own ``activeDeadlineSeconds`` in seconds; infinite without one."""
     deadline = pod.spec.active_deadline_seconds
     return limit(deadline) if deadline is not None and deadline > 0 else inf

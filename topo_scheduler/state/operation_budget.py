@@ -1,9 +1,9 @@
-"""How much work one piece of scheduling may do, counted in operations.
+"""Limit on the work of one scheduling task, counted in operations.
 
-Loops whose length depends on what users write charge what they do to the budget that is active. An operation is about
-a microsecond of one core, within a factor of three. Counts depend on the input alone, so the same input exceeds its
-budget at the same place on every machine and in every replay. The clock is a last resort for work that is not counted:
-it is the clock of the step, whose readings records keep, and it can only end an attempt, never change a placement.
+Loops whose length depends on user input charge their work to the active budget. An operation is about a microsecond of
+one core, within a factor of three. Counts depend on the input alone, so the same input exceeds its budget at the same
+place on every machine and in every replay. The clock is a last resort for work that is not counted. It is the clock of
+the step, whose readings are recorded; it can only end an attempt, never change a placement.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,15 +13,15 @@ from math import inf
 from typing import Final
 
 CLOCK_EVERY_OPERATIONS: Final = 50_000
-"""Operations between two readings of the clock: ordinary decisions stay below, so they read none."""
+"""Operations between two readings of the clock: ordinary decisions need fewer, so they never read it."""
 BYTES_PER_OPERATION: Final = 1024
-"""What an allocation costs: an array of 1 GiB costs as much as a second of work."""
+"""Bytes of an allocation that cost one operation: an array of 1 GiB costs as much as a second of work."""
 ROWS_PER_OPERATION: Final = 100
-"""Nodes that one pass over an array covers in an operation."""
+"""Nodes that one pass over an array covers per operation."""
 
 
 class OverBudgetError(Exception):
-    """A search used up its budget. ``limit`` says which: ``operations``, ``time`` or ``memory``."""
+    """A search exceeded its budget. ``limit`` is the exceeded limit: ``operations``, ``time`` or ``memory``."""
 
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class OverBudgetError(Exception):
 
 
 class OperationBudget:
-    """Operations and seconds that one piece of work may still use."""
+    """Operations and seconds that one task may use."""
 
     def __init__(self, operations: int, seconds: float = inf, clock: Callable[[], float] | None = None) -> None:
         """``seconds`` are measured by ``clock``, which is first read once `CLOCK_EVERY_OPERATIONS` are spent."""
@@ -37,8 +37,8 @@ class OperationBudget:
         self.spent = 0
         self._seconds = seconds
         self._clock = clock
-        self._began: float | None = None
-        self._look_at = CLOCK_EVERY_OPERATIONS
+        self._started: float | None = None
+        self._next_clock_check = CLOCK_EVERY_OPERATIONS
 
     def spend(self, operations: int) -> None:
         """Count operations.
@@ -49,15 +49,15 @@ class OperationBudget:
         self.spent += operations
         if self.spent > self.operations:
             raise OverBudgetError("operations", f"it takes more than {self.operations:,} operations")
-        if self.spent >= self._look_at:
-            self._look_at = self.spent + CLOCK_EVERY_OPERATIONS
+        if self.spent >= self._next_clock_check:
+            self._next_clock_check = self.spent + CLOCK_EVERY_OPERATIONS
             self._check_clock()
 
     def allocate(self, size: int) -> None:
-        """Count an allocation of so many bytes before it is made.
+        """Charge an allocation of ``size`` bytes before it is made.
 
         Raises:
-            OverBudgetError: it is larger than what is left.
+            OverBudgetError: it exceeds the remaining budget.
         """
         operations = size // BYTES_PER_OPERATION
         if self.spent + operations > self.operations:
@@ -68,9 +68,9 @@ class OperationBudget:
         if self._clock is None:
             return
         now = self._clock()
-        if self._began is None:
-            self._began = now
-        elif now - self._began > self._seconds:
+        if self._started is None:
+            self._started = now
+        elif now - self._started > self._seconds:
             raise OverBudgetError("time", f"it takes more than {self._seconds:g} s")
 
 
@@ -78,7 +78,7 @@ _active: ContextVar[OperationBudget | None] = ContextVar("operation_budget", def
 
 
 def charge(operations: int = 1) -> None:
-    """Count operations of the work under way; without a budget they are free.
+    """Charge operations to the active budget; without a budget they are free.
 
     Raises:
         OverBudgetError: the budget is used up.
@@ -89,7 +89,7 @@ def charge(operations: int = 1) -> None:
 
 
 def charge_rows(rows: int, passes: int = 1) -> None:
-    """Count passes over arrays of so many rows.
+    """Charge passes over arrays of the given number of rows.
 
     Raises:
         OverBudgetError: the budget is used up.
@@ -98,7 +98,7 @@ def charge_rows(rows: int, passes: int = 1) -> None:
 
 
 def charge_bytes(size: int) -> None:
-    """Count an allocation of so many bytes before it is made.
+    """Charge an allocation of ``size`` bytes before it is made.
 
     Raises:
         OverBudgetError: the budget is used up.
@@ -110,7 +110,7 @@ def charge_bytes(size: int) -> None:
 
 @contextmanager
 def limited(budget: OperationBudget | None) -> Iterator[None]:
-    """Charge the work inside to a budget, in place of the one that is active; None for none."""
+    """Charge the work in the context to this budget instead of the active one; None for no budget."""
     token = _active.set(budget)
     try:
         yield

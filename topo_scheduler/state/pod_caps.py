@@ -1,8 +1,7 @@
-"""How much of each list a pod may have: what lies beyond would make every decision slow for all others.
+"""Caps on the lists of a pod: longer lists would slow every decision for all other workloads.
 
-Every cap is several times what workloads need that are known to run. A pending pod beyond one of them is refused with a
-reason that names field, count, cap and remedy. A pod that is bound already holds its requests, but keeps no other pod
-away.
+Every cap is several times what known workloads need. The scheduler refuses a pending pod beyond a cap with a reason
+that names field, count, cap and remedy. A pod that is already bound holds its requests, but repels no other pod.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,21 +20,21 @@ MOST_REQUIREMENTS: Final = 256
 MOST_VALUES: Final = 20_000
 """Values of all node affinity terms together: a NotIn may name every node of a large cluster."""
 MOST_SELECTOR_VALUES: Final = 1_024
-"""Values of all label selectors of a pod together: a bound pod holds on to them, 130 bytes each and more."""
+"""Values of all label selectors of a pod together: the scheduler keeps those of bound pods, 130 bytes each or more."""
 MOST_NAMESPACES: Final = 1_000
 """Namespaces that the pod affinity terms name together."""
 MOST_NODE_SELECTOR_LABELS: Final = 64
 MOST_TOLERATIONS: Final = 256
 MOST_VOLUMES: Final = 256
 MOST_DISK_NAMES: Final = 1_024
-"""Names of disks that volumes name themselves, without a claim, with pools, images and monitors of rbd."""
+"""Names of disks in volumes without a claim, including pools, images and monitors of rbd."""
 MOST_DISK_CHARACTERS: Final = 16_384
 """Characters of these names together."""
 MOST_HOST_PORTS: Final = 256
 MOST_CONTAINERS: Final = 256
 """Containers and init containers together."""
 MOST_RESOURCES: Final = 64
-"""Resource names that the containers of a pod ask for together."""
+"""Distinct resource names that the containers of a pod request together."""
 MOST_LABELS: Final = 256
 MOST_LABEL_CHARACTERS: Final = 16_384
 """Characters of all labels of a pod together, names included."""
@@ -52,9 +51,9 @@ _REMEDIES: Final = {
 
 
 def excess(pod: Pod) -> str:
-    """Return what a pod has more of than is read, with the cap and a remedy; empty where there is nothing."""
+    """Return a message on a field of a pod beyond its cap, with the cap and a remedy; empty without one."""
     spec = pod.spec
-    for field, count, most, remedy in (
+    for field, count, limit, remedy in (
         ("spec.containers", len(spec.containers) + len(spec.init_containers), MOST_CONTAINERS, "other"),
         ("spec.nodeSelector", len(spec.node_selector), MOST_NODE_SELECTOR_LABELS, "other"),
         ("spec.tolerations", len(spec.tolerations), MOST_TOLERATIONS, "other"),
@@ -62,48 +61,51 @@ def excess(pod: Pod) -> str:
         ("metadata.labels", len(pod.metadata.labels), MOST_LABELS, "other"),
         ("spec.overhead", len(spec.overhead), MOST_RESOURCES, "other"),
     ):
-        if count > most:
-            return too_many(field, count, most, remedy)
+        if count > limit:
+            return too_many(field, count, limit, remedy)
     meta = pod.metadata
-    wrong = _labels(meta.labels) or _resources(pod) or _disks(spec.volumes) or _annotations(meta.annotations)
-    if wrong or (spec.affinity is None and not spec.topology_spread_constraints):
-        return wrong
+    problem = _labels(meta.labels) or _resources(pod) or _disks(spec.volumes) or _annotations(meta.annotations)
+    if problem or (spec.affinity is None and not spec.topology_spread_constraints):
+        return problem
     return term_excess(pod)
 
 
 def term_excess(pod: Pod) -> str:
-    """Return the same of affinity, anti-affinity and spread alone."""
+    """Return the same as `excess`, for affinity, anti-affinity and spread alone."""
     spec = pod.spec
     constraints = len(spec.topology_spread_constraints)
     if constraints > MOST_SPREAD_CONSTRAINTS:
         return too_many("spec.topologySpreadConstraints", constraints, MOST_SPREAD_CONSTRAINTS, "terms")
     affinity = spec.affinity
-    selectors = [one.label_selector for one in spec.topology_spread_constraints]
+    selectors = [spread.label_selector for spread in spec.topology_spread_constraints]
     if affinity is not None:
-        wrong = _node_affinity(affinity.node_affinity)
-        for field, some in (("podAffinity", affinity.pod_affinity), ("podAntiAffinity", affinity.pod_anti_affinity)):
-            wrong = wrong or _pod_affinity(field, some)
-            terms = list(_terms(some))
-            selectors += [one for term in terms for one in (term.label_selector, term.namespace_selector)]
-        if wrong:
-            return wrong
+        problem = _node_affinity(affinity.node_affinity)
+        for field, pod_affinity in (
+            ("podAffinity", affinity.pod_affinity),
+            ("podAntiAffinity", affinity.pod_anti_affinity),
+        ):
+            problem = problem or _pod_affinity(field, pod_affinity)
+            terms = list(_terms(pod_affinity))
+            selectors += [selector for term in terms for selector in (term.label_selector, term.namespace_selector)]
+        if problem:
+            return problem
     return _selectors(selectors)
 
 
-def too_many(field: str, count: int, most: int, remedy: str) -> str:
-    """Return what is said of a field with more entries than are read."""
-    return f"{field} has {count} entries, the scheduler reads at most {most}; {_REMEDIES[remedy]}"
+def too_many(field: str, count: int, limit: int, remedy: str) -> str:
+    """Return the message on a field with more entries than the scheduler reads."""
+    return f"{field} has {count} entries, the scheduler reads at most {limit}; {_REMEDIES[remedy]}"
 
 
 def readable_labels(labels: dict[str, str]) -> dict[str, str]:
-    """Return the labels by which others select a pod: none where there are more than are read."""
+    """Return the labels by which selectors match a pod: none if the pod has more than the scheduler reads."""
     return {} if len(labels) > MOST_LABELS or _labels(labels) else labels
 
 
 def read_volumes(volumes: list[Volume]) -> list[Volume]:
-    """Return the volumes of a bound pod that are read: the first ones, and no disks whose names are too long."""
+    """Return the volumes of a bound pod that the scheduler reads: the first ones, without disks of too long names."""
     first = volumes[:MOST_VOLUMES]
-    return [one for one in first if not _disk_names(one)] if _disks(first) else first
+    return [volume for volume in first if not _disk_names(volume)] if _disks(first) else first
 
 
 def _disk_names(volume: Volume) -> tuple[str, ...]:
@@ -119,7 +121,7 @@ def _disk_names(volume: Volume) -> tuple[str, ...]:
 
 
 def _disks(volumes: Iterable[Volume]) -> str:
-    names = [name for one in volumes for name in _disk_names(one)]
+    names = [name for volume in volumes for name in _disk_names(volume)]
     if len(names) > MOST_DISK_NAMES:
         return too_many("disks and monitors of spec.volumes", len(names), MOST_DISK_NAMES, "other")
     characters = sum(map(len, names))
@@ -143,12 +145,12 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 def _resources(pod: Pod) -> str:
     containers = (*pod.spec.containers, *pod.spec.init_containers)
-    if sum(len(one.resources.requests) for one in containers) > MOST_RESOURCES:
-        names = {name for one in containers for name in one.resources.requests}
+    if sum(len(container.resources.requests) for container in containers) > MOST_RESOURCES:
+        names = {name for container in containers for name in container.resources.requests}
         if len(names) > MOST_RESOURCES:
             return too_many("resources.requests of its containers", len(names), MOST_RESOURCES, "other")
-    if sum(len(one.ports) for one in containers) > MOST_HOST_PORTS:
-        ports = sum(port.host_port > 0 for one in containers for port in one.ports)
+    if sum(len(container.ports) for container in containers) > MOST_HOST_PORTS:
+        ports = sum(port.host_port > 0 for container in containers for port in container.ports)
         if ports > MOST_HOST_PORTS:
             return too_many("hostPorts of its containers", ports, MOST_HOST_PORTS, "other")
     return ""
@@ -156,18 +158,20 @@ def _resources(pod: Pod) -> str:
 
 def _annotations(annotations: Mapping[str, str]) -> str:
     count = characters = 0
-    most = MOST_ANNOTATION_CHARACTERS
+    limit = MOST_ANNOTATION_CHARACTERS
     for name, value in annotations.items():
-        ours = name.startswith(PREFIX)
-        if len(value) > most and (ours or name in READ_OF_PODS):
-            return f"annotation {name[:80]} has {len(value)} characters, the scheduler reads at most {most}; shorten it"
-        count += ours
-        characters += len(value) if ours else 0
+        own = name.startswith(PREFIX)
+        if len(value) > limit and (own or name in READ_OF_PODS):
+            return (
+                f"annotation {name[:80]} has {len(value)} characters, the scheduler reads at most {limit}; shorten it"
+            )
+        count += own
+        characters += len(value) if own else 0
     if count > MOST_ANNOTATIONS:
         return too_many(f"metadata.annotations, {PREFIX}…,", count, MOST_ANNOTATIONS, "other")
-    if characters > 2 * most:
+    if characters > 2 * limit:
         return (
-            f"the annotations {PREFIX}… have {characters} characters together, the scheduler reads at most {2 * most};"
+            f"the annotations {PREFIX}… have {characters} characters together, the scheduler reads at most {2 * limit};"
             " shorten them"
         )
     return ""
@@ -181,14 +185,15 @@ def _node_affinity(affinity: NodeAffinity | None) -> str:
     for kind, count in (("required", len(required)), ("preferred", len(affinity.preferred))):
         if count > MOST_TERMS:
             return too_many(f"{field}, {kind} terms,", count, MOST_TERMS, "terms")
-    terms = (*required, *(one.preference for one in affinity.preferred))
-    return _requirements(field, [one for term in terms for one in (*term.match_expressions, *term.match_fields)])
+    terms = (*required, *(weighted.preference for weighted in affinity.preferred))
+    requirements = [item for term in terms for item in (*term.match_expressions, *term.match_fields)]
+    return _requirements(field, requirements)
 
 
 def _terms(affinity: PodAffinity | None) -> Iterator[PodAffinityTerm]:
     if affinity is not None:
         yield from affinity.required
-        yield from (one.pod_affinity_term for one in affinity.preferred)
+        yield from (weighted.pod_affinity_term for weighted in affinity.preferred)
 
 
 def _pod_affinity(name: str, affinity: PodAffinity | None) -> str:
@@ -204,19 +209,19 @@ def _pod_affinity(name: str, affinity: PodAffinity | None) -> str:
 
 
 def _selectors(selectors: Iterable[LabelSelector | None]) -> str:
-    found = [one for one in selectors if one is not None]
+    present = [selector for selector in selectors if selector is not None]
     field = "label selectors of its affinity and spread"
-    labels = sum(len(one.match_labels) for one in found)
+    labels = sum(len(selector.match_labels) for selector in present)
     if labels > MOST_REQUIREMENTS:
         return too_many(f"{field}, matchLabels,", labels, MOST_REQUIREMENTS, "other")
-    requirements = [one for selector in found for one in selector.match_expressions]
+    requirements = [requirement for selector in present for requirement in selector.match_expressions]
     return _requirements(field, requirements, MOST_SELECTOR_VALUES)
 
 
-def _requirements(field: str, requirements: list[Requirement], most: int = MOST_VALUES) -> str:
+def _requirements(field: str, requirements: list[Requirement], limit: int = MOST_VALUES) -> str:
     if len(requirements) > MOST_REQUIREMENTS:
         return too_many(f"{field}, matchExpressions,", len(requirements), MOST_REQUIREMENTS, "other")
-    values = sum(len(one.values) for one in requirements)
-    if values > most:
-        return too_many(f"{field}, values,", values, most, "values")
+    values = sum(len(requirement.values) for requirement in requirements)
+    if values > limit:
+        return too_many(f"{field}, values,", values, limit, "values")
     return ""

@@ -1,8 +1,8 @@
 """Resource names as columns.
 
-Amounts are int64: CPU in milli-CPU, all else in whole units (bytes, GPUs, pods). Column ``GPU`` is ours: the sum of a
-node's GPU resources of whatever vendor, so that pods which ask by annotation alone and pods which ask by limits are
-charged to one account. Column ``GPU_SHARE`` is ours as well: shares of GPUs, in thousandths of one.
+Amounts are int64: CPU in milli-CPU, all others in whole units (bytes, GPUs, pods). Column ``GPU`` is defined here: the
+sum of a node's GPU resources of all vendors. So pods that request GPUs by annotation and pods that request them by
+limits are charged to one account. Column ``GPU_SHARE`` is defined here too: shares of GPUs, in thousandths of one.
 """
 
 import math
@@ -24,22 +24,22 @@ _FIXED: Final = ("cpu", "memory", "ephemeral-storage", "pods", "gpu", "gpu-share
 
 _KEEP: Final = 4096
 MOST_OFFERED: Final = 256
-"""Resource names that nodes offer, or the configuration names, beyond the fixed ones; nodes hold none of the others."""
+"""Columns for resource names that nodes offer or the configuration names; further names count as 0 on nodes."""
 MOST_UNOFFERED: Final = 64
-"""Names that pods ask for and no node offers, which have a column all the same."""
+"""Columns for resource names that pods request and no node offers."""
 
 Amounts = tuple[tuple[int, int], ...]
 """Pairs of column and positive amount, in order of column."""
 
 
 class NoColumnError(QuantityError):
-    """A resource that no node offers, where as many such names as are kept are known already."""
+    """A resource that no node offers, and `MOST_UNOFFERED` such names have columns already."""
 
 
 class ResourceTable:
-    """Which column each resource name has. Columns are only ever added.
+    """Column of each resource name. Columns are only added, never removed.
 
-    Arrays of nodes have as many columns, so names that pods invent have none, but for the first few.
+    The arrays of nodes have as many columns, so of the names that pods make up only the first few get one.
     """
 
     def __init__(self, gpu_resources: Iterable[str]) -> None:
@@ -48,15 +48,15 @@ class ResourceTable:
         self._column = {name: column for column, name in enumerate(_FIXED) if column < GPU}
         self._unoffered: set[str] = set()
         self.offers = 0
-        """How often nodes offered a name that had no column."""
+        """Number of times that nodes offered a name without a column."""
         self._read: dict[tuple[tuple[str, Quantity], ...], dict[int, int | Fraction]] = {}
-        """What was read of quantities: most pods ask in the same words as others."""
+        """Amounts by quantities: most pods have the same requests as other pods."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     def column(self, name: str) -> int:
-        """Return the column of a resource that the cluster's operator names, adding it when it is new."""
+        """Return the column of a resource that the cluster's operator names; it is added when it is new."""
         self._unoffered.discard(name)
         column = self._column.get(name)
         if column is None:
@@ -65,24 +65,24 @@ class ResourceTable:
         return column
 
     def offer(self, names: Iterable[str]) -> list[str]:
-        """Let names that a node offers have columns; return those for which there are too many others."""
-        refused: list[str] = []
+        """Add columns for the names that a node offers; return the names beyond `MOST_OFFERED`."""
+        rejected: list[str] = []
         for name in names:
             if name in self._column and name not in self._unoffered:
                 continue
             if len(self._column) - len(self._unoffered) >= MOST_OFFERED:
-                refused.append(name)
+                rejected.append(name)
             else:
                 self.column(name)
-        return refused
+        return rejected
 
     def _add(self, name: str) -> int:
         column = self._column[name] = len(self.names)
         self.names.append(name)
         return column
 
-    def _asked(self, name: str) -> int:
-        """Return the column of a resource that a pod asks for."""
+    def _requested_column(self, name: str) -> int:
+        """Return the column of a resource that a pod requests."""
         column = self._column.get(name)
         if column is not None:
             return column
@@ -92,7 +92,7 @@ class ResourceTable:
         return self._add(name)
 
     def find(self, name: str) -> int:
-        """Return the column of a resource (``gpu``: the account of all GPUs), -1 when there is none."""
+        """Return the column of a resource (``gpu``: the sum of all GPUs), -1 without one."""
         return GPU if name == "gpu" else self._column.get(name, -1)
 
     def amounts(self, quantities: Mapping[str, Quantity]) -> dict[int, int]:
@@ -111,15 +111,15 @@ class ResourceTable:
             NoColumnError: a resource that no node offers and that has no column.
         """
         key = tuple(quantities.items())
-        if (known := self._read.get(key)) is not None:
-            return known.copy()
+        if (cached := self._read.get(key)) is not None:
+            return cached.copy()
         amounts: dict[int, int | Fraction] = {}
         for name, quantity in key:
             try:
                 amount = parse_exact(quantity, 1000 if name == "cpu" else 1)
             except QuantityError as error:
                 raise QuantityError(f"{name}: {error}") from None
-            amounts[self._asked(name)] = amount
+            amounts[self._requested_column(name)] = amount
             if name in self.gpu_resources:
                 amounts[GPU] = amounts.get(GPU, 0) + amount
         if len(self._read) > _KEEP:
@@ -129,7 +129,7 @@ class ResourceTable:
 
 
 class KnownResources:
-    """Reads quantities as a table does, and leaves out the names that have no column there."""
+    """Reads quantities as a table does, and skips names without a column there."""
 
     def __init__(self, table: ResourceTable) -> None:
         self._table = table
@@ -150,9 +150,9 @@ class KnownResources:
 
 
 def amount_in(amounts: Amounts, column: int) -> int:
-    """Return how much of one resource there is among amounts."""
-    for at, amount in amounts:
-        if at == column:
+    """Return the amount of one resource among amounts, 0 without it."""
+    for other_column, amount in amounts:
+        if other_column == column:
             return amount
     return 0
 

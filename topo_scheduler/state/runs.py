@@ -1,7 +1,7 @@
-"""How long earlier runs took, of the same workload and of ones alike: a short record that fades.
+"""Durations of earlier runs of the same workload and of similar workloads: a short record of the latest runs.
 
-A run is what a pod did from its start to its success; of a gang, what the longest of its pods did. The record is in
-memory. After a restart it is made again of the pods that succeeded and that the API server still has.
+A run lasts from the start of a pod to its success; for a gang, the longest run of its pods counts. The record is in
+memory. After a restart the scheduler rebuilds it from the succeeded pods that the API server still has.
 """
 
 import hashlib
@@ -19,23 +19,23 @@ from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.objects import Pod
 
 REMEMBERED: Final = 3
-"""Runs of the same workload of which the longest is what the next is expected to take."""
+"""Runs of the same workload that are kept; the expected duration of the next run is the longest of them."""
 OF_A_CLASS: Final = 20
-"""Runs that are remembered of workloads alike."""
+"""Runs of similar workloads that are kept."""
 LEAST: Final = 3
-"""Runs of workloads alike from which on they tell anything."""
+"""Minimum number of runs of similar workloads for an estimate."""
 SHARE: Final = 0.9
-"""Of the runs of workloads alike so many took no longer than what is expected of the next."""
+"""Quantile of the runs of similar workloads that gives the expected duration of the next run."""
 IMAGES_CHARACTERS: Final = 512
-"""Characters beyond which the names of images are kept as their hash."""
+"""Characters beyond which image names are replaced by their hash."""
 KEEP: Final = 4096
-"""Workloads, and as many classes, that are remembered; the one that ran longest ago goes first."""
+"""Workloads, and as many classes, that are kept; the one with the oldest last run is dropped first."""
 _GENERATED: Final = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}))+$")
-"""Numbers, and the five characters that ``generateName`` adds: Kubernetes chooses them so that they form no words."""
+"""Numbers, and the five characters that ``generateName`` appends: Kubernetes picks them so that they form no words."""
 
 
 class RunKey(NamedTuple):
-    """What a pod is a run of. ``images`` of its containers, in order of the alphabet; empty where none is told."""
+    """Identity of a recurring job. ``images`` of its containers are sorted; empty without any."""
 
     namespace: str
     kind: str
@@ -44,7 +44,7 @@ class RunKey(NamedTuple):
 
 
 class Likeness(NamedTuple):
-    """Pods that are expected to run about as long. ``members`` of the gang, 1 for a pod alone."""
+    """Pods with similar expected run times. ``members`` of the gang, 1 for a single pod."""
 
     namespace: str
     images: str
@@ -54,7 +54,7 @@ class Likeness(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompletedRun:
-    """A run that succeeded: ``of`` what tells it from others, ``at`` when it ended and how many ``seconds`` it took."""
+    """A successful run: ``of`` is its identity, ``at`` its end, and ``seconds`` its duration."""
 
     of: str
     at: float
@@ -62,14 +62,14 @@ class CompletedRun:
 
 
 def run_of(pod: Pod) -> RunKey:
-    """Return what a pod is a run of: its controller, else itself, by the name without what was generated of it.
+    """Return the key of a pod's recurring job: its controller, else the pod, by name without generated parts.
 
-    So are the Jobs of one CronJob, and pods that are submitted again under ``name-1``, ``name-2``.
+    So the Jobs of one CronJob have one key, and so have pods resubmitted as ``name-1``, ``name-2``.
     """
     meta = pod.metadata
     controller = meta.controller
     kind, name = (controller.kind, controller.name) if controller else ("Pod", meta.name)
-    images = ",".join(sorted({one.image for one in pod.spec.containers if one.image}))
+    images = ",".join(sorted({container.image for container in pod.spec.containers if container.image}))
     if len(images) > IMAGES_CHARACTERS:
         images = hashlib.sha256(images.encode()).hexdigest()
     return RunKey(meta.namespace, kind, _chosen(name), sys.intern(images))
@@ -77,17 +77,17 @@ def run_of(pod: Pod) -> RunKey:
 
 @lru_cache(maxsize=4096)
 def _chosen(name: str) -> str:
-    """Return a name without what was generated of it."""
+    """Return a name without its generated parts."""
     return _GENERATED.sub("", name) or name
 
 
 def likeness_of(run: RunKey, members: int, gpus: int) -> Likeness | None:
-    """Return which pods a pod is like; None where it is not known how large its gang is (0), or what it runs."""
+    """Return the class of pods similar to a pod; None if the size of its gang is unknown (0) or its images are."""
     return Likeness(run.namespace, run.images, members, gpus) if members and run.images else None
 
 
 def told_size(pod: Pod) -> int:
-    """Return the size of a pod's gang by what stands on it alone, 1 for a pod of no gang, 0 where it is not told."""
+    """Return the size of a pod's gang by the pod's own annotations, 1 for a pod without a gang, 0 if unknown."""
     annotations = pod.metadata.annotations
     if GANG_ID not in annotations:
         return 1
@@ -95,37 +95,39 @@ def told_size(pod: Pod) -> int:
 
 
 def ended_of(pod: Pod, seen: float | None) -> CompletedRun | None:
-    """Return the run that a pod was; None where it did not succeed, or it is not told how long it took.
+    """Return the completed run of a pod; None if it did not succeed or its duration is unknown.
 
     Args:
         pod: the pod.
-        seen: when it was seen to end, in seconds since the epoch; None where it had ended before it was seen first.
+        seen: time at which the scheduler saw it end, in seconds since the epoch; None if it was first seen ended.
     """
-    began = seconds_of(pod.status.start_time)
-    if pod.status.phase != "Succeeded" or began is None:
+    start_time = seconds_of(pod.status.start_time)
+    if pod.status.phase != "Succeeded" or start_time is None:
         return None
-    told = [
-        ended
-        for one in pod.status.container_statuses
-        if one.state is not None and one.state.terminated is not None
-        if (ended := seconds_of(one.state.terminated.finished_at)) is not None
+    finish_times = [
+        finished
+        for status in pod.status.container_statuses
+        if status.state is not None and status.state.terminated is not None
+        if (finished := seconds_of(status.state.terminated.finished_at)) is not None
     ]
-    at = max(told, default=seen)
-    if at is None:
+    end_time = max(finish_times, default=seen)
+    if end_time is None:
         return None
-    seconds = at - began
+    seconds = end_time - start_time
     return (
-        CompletedRun(pod.metadata.annotations.get(GANG_ID) or pod.metadata.uid, at, seconds) if seconds >= 0 else None
+        CompletedRun(pod.metadata.annotations.get(GANG_ID) or pod.metadata.uid, end_time, seconds)
+        if seconds >= 0
+        else None
     )
 
 
 class Runs:
-    """Seconds of the last runs that succeeded.
+    """Durations of the last successful runs in seconds.
 
-    Source of the idea that the last few runs tell more than the average of all: Tsafrir, Etsion, Feitelson, Backfilling
-    using system-generated predictions, TPDS 18(6), 2007. They take the mean of two; here the longest of three counts,
-    as to promise too early costs more. Of workloads that are only alike a high quantile of more runs does: one that
-    ran for very long among twenty does not tell what the next will take.
+    The last few runs predict better than the average of all: Tsafrir, Etsion, Feitelson, Backfilling using
+    system-generated predictions, TPDS 18(6), 2007. They take the mean of two. Here the longest of three counts, as too
+    short an estimate costs more. For similar workloads a high quantile of more runs counts: one very long run among
+    twenty does not predict the next.
     """
 
     def __init__(self) -> None:
@@ -133,57 +135,57 @@ class Runs:
         self._alike: OrderedDict[Hashable, tuple[CompletedRun, ...]] = OrderedDict()
         self.changes = 0
         self._usual: dict[tuple[Likeness, float], float] = {}
-        """What was worked out since the last run that is new."""
+        """Estimates computed since the last new run."""
 
     def __len__(self) -> int:
         return len(self._runs)
 
     def note(self, run: RunKey, ended: CompletedRun, likeness: Likeness | None = None) -> None:
-        """Remember a run. One that is known already counts once, with the longer of the times that are told."""
-        known = _remember(self._runs, run[:3], ended, REMEMBERED)
+        """Record a run. A known run counts once, with the longer of its reported durations."""
+        changed = _remember(self._runs, run[:3], ended, REMEMBERED)
         if likeness is not None:
-            known |= _remember(self._alike, likeness, ended, OF_A_CLASS)
-        if known:
+            changed |= _remember(self._alike, likeness, ended, OF_A_CLASS)
+        if changed:
             self.changes += 1
             self._usual.clear()
 
     def longest(self, run: RunKey) -> float:
-        """Return how long the next run of a workload is expected to take; infinite where nothing is known."""
-        return max((one.seconds for one in self._runs.get(run[:3], ())), default=inf)
+        """Return the expected duration of a workload's next run in seconds; infinite if unknown."""
+        return max((completed.seconds for completed in self._runs.get(run[:3], ())), default=inf)
 
     def usual(self, likeness: Likeness | None, share: float = SHARE) -> float:
-        """Return what so many of the runs of workloads alike took at most; infinite where too few are known."""
+        """Return the quantile ``share`` of the durations of similar workloads in seconds; infinite if too few ran."""
         if likeness is None:
             return inf
-        found = self._usual.get((likeness, share))
-        if found is None:
-            known = sorted(one.seconds for one in self._alike.get(likeness, ()))
-            found = known[ceil(share * len(known)) - 1] if len(known) >= LEAST else inf
+        seconds = self._usual.get((likeness, share))
+        if seconds is None:
+            durations = sorted(completed.seconds for completed in self._alike.get(likeness, ()))
+            seconds = durations[ceil(share * len(durations)) - 1] if len(durations) >= LEAST else inf
             if len(self._usual) > KEEP:
                 self._usual.clear()
-            self._usual[likeness, share] = found
-        return found
+            self._usual[likeness, share] = seconds
+        return seconds
 
 
-def _overlap(one: CompletedRun, other: CompletedRun) -> bool:
-    """Whether two runs were at the same time: pods of one gang, and not a gang that was submitted again."""
-    return one.at - one.seconds <= other.at and other.at - other.seconds <= one.at
+def _overlap(run: CompletedRun, other: CompletedRun) -> bool:
+    """Whether two runs overlap in time: pods of one gang, and not a resubmitted gang."""
+    return run.at - run.seconds <= other.at and other.at - other.seconds <= run.at
 
 
 def _remember(
-    where: OrderedDict[Hashable, tuple[CompletedRun, ...]], key: Hashable, ended: CompletedRun, most: int
+    records: OrderedDict[Hashable, tuple[CompletedRun, ...]], key: Hashable, ended: CompletedRun, limit: int
 ) -> bool:
-    """Put a run into a record; return whether that says anything else now."""
-    before = where.get(key, ())
-    same = next((one for one in before if one.of == ended.of and _overlap(one, ended)), None)
+    """Add a run to a record; return whether the record changed."""
+    previous = records.get(key, ())
+    same = next((earlier for earlier in previous if earlier.of == ended.of and _overlap(earlier, ended)), None)
     if same is not None:
         ended = CompletedRun(ended.of, max(same.at, ended.at), max(same.seconds, ended.seconds))
-    others = [one for one in before if one is not same]
-    after = tuple(sorted([*others, ended], key=lambda one: (one.at, one.of))[-most:])
-    if after == before:
+    kept = [earlier for earlier in previous if earlier is not same]
+    updated = tuple(sorted([*kept, ended], key=lambda earlier: (earlier.at, earlier.of))[-limit:])
+    if updated == previous:
         return False
-    where[key] = after
-    where.move_to_end(key)
-    if len(where) > KEEP:
-        where.popitem(last=False)
+    records[key] = updated
+    records.move_to_end(key)
+    if len(records) > KEEP:
+        records.popitem(last=False)
     return True

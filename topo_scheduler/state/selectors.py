@@ -1,4 +1,4 @@
-"""Label selectors, compiled once: what Kubernetes' own parser refuses is refused here.
+"""Label selectors, compiled once; selectors that Kubernetes' own parser refuses are refused here.
 
 Source of the rules: ``k8s.io/apimachinery/pkg/labels``.
 """
@@ -14,7 +14,7 @@ from topo_scheduler.api.words import quoted
 OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 COMPARING: Final = ("Gt", "Lt")
 MOST_INDEXED: Final = 16
-"""Values of one clause by which a selector is found."""
+"""Maximum values of a clause by which a selector is indexed."""
 _LIMIT: Final = 2**63
 _MOST_DIGITS: Final = len(str(_LIMIT))
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -22,7 +22,7 @@ _DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]
 
 
 class SelectorError(ValueError):
-    """A selector that Kubernetes would not take; the message names the key and what is wrong."""
+    """A selector that Kubernetes would not accept; the message names the key and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,12 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Conditions that must all hold: none of them selects everything, ``nothing`` nothing."""
+    """Conditions that must all be met. Without conditions it selects everything; with ``nothing``, nothing."""
 
     clauses: tuple[Clause, ...] = ()
     nothing: bool = False
     _hash: int = field(init=False, compare=False, repr=False)
-    """Made once: selectors are part of keys that are looked up again and again."""
+    """Computed once: selectors are part of keys of frequent lookups."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.clauses, self.nothing)))
@@ -66,27 +66,27 @@ class Selector:
 
     @property
     def everything(self) -> bool:
-        """Whether there is no condition at all."""
+        """Whether it has no condition and selects everything."""
         return not self.clauses and not self.nothing
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether labels are selected."""
+        """Return whether it selects these labels."""
         return not self.nothing and all(clause.matches(labels) for clause in self.clauses)
 
     def narrowed(self, labels: Iterable[tuple[str, str]]) -> "Selector":
-        """Return a selector that wants these labels as well."""
+        """Return a selector that requires these labels too."""
         if self.nothing:
             return self
-        more = {Clause(key, "In", frozenset((value,))) for key, value in labels}
-        return Selector(_in_order({*self.clauses, *more}))
+        added = {Clause(key, "In", frozenset((value,))) for key, value in labels}
+        return Selector(_in_order({*self.clauses, *added}))
 
 
 Place = tuple[str, str] | str | None
-"""Where a selector is found: by a label that each selected pod has, by a key that it has, or, None, by neither."""
+"""Index key of a selector: a label that each selected pod has, a label key that each has, or None for neither."""
 
 
 def places_of(selector: Selector) -> Sequence[Place]:
-    """Return where a selector is found: of a pod's labels it wants one of these; nowhere where it selects nothing."""
+    """Return the index keys of a selector, of which each selected pod has one; none if it selects nothing."""
     if selector.nothing:
         return ()
     for clause in selector.clauses:
@@ -96,7 +96,7 @@ def places_of(selector: Selector) -> Sequence[Place]:
 
 
 def places_in(labels: Mapping[str, str]) -> Sequence[Place]:
-    """Return where the selectors are found that may select a pod with these labels, each in one place only."""
+    """Return the index keys of selectors that may select a pod with these labels; each selector has one of them."""
     return (None, *labels, *labels.items())
 
 
@@ -127,7 +127,7 @@ def check_requirement(requirement: Requirement) -> None:
     """Check operator, key and values as Kubernetes does.
 
     Raises:
-        SelectorError: what is wrong.
+        SelectorError: the requirement is invalid.
     """
     key, operator, values = requirement.key, requirement.operator, requirement.values
     prefix, slash, name = key.rpartition("/")
@@ -151,11 +151,11 @@ def check_requirement(requirement: Requirement) -> None:
 
 
 def as_int64(text: str) -> int | None:
-    """Return the integer a label value stands for, None when it is none or does not fit 64 bits."""
+    """Return the integer value of a label value, None if it is no integer or does not fit into 64 bits."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit()):
         return None
-    # Preferred node affinity may hold numbers of any length, and Python refuses to read very long ones.
+    # Preferred node affinity may have numbers of any length, and Python refuses to parse very long ones.
     digits = digits.lstrip("0") or "0"
     if len(digits) > _MOST_DIGITS:
         return None

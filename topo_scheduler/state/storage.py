@@ -1,7 +1,7 @@
-"""Claims, volumes, storage classes and CSI facts by name, and what Kubernetes reads from one of them.
+"""Claims, volumes, storage classes and CSI objects by name, and the Kubernetes rules for reading one of them.
 
-A claim that waits for its first pod gets its volume when that pod has a node. From the decision until the API server
-shows the same, that choice is *held* here, so that nobody decided meanwhile takes the same volume.
+A claim of binding mode WaitForFirstConsumer gets its volume when its first pod has a node. From the decision until the
+API server shows it, that choice is *held* here, so that no other decision takes the same volume.
 """
 
 from bisect import bisect_left
@@ -46,7 +46,7 @@ Stored = TypeVar("Stored", bound=_Stored)
 
 @dataclass(frozen=True, slots=True)
 class VolumeChoice:
-    """How a claim gets its volume: ``volume`` is one that is there, else one is to be made that ``node`` can use."""
+    """How a claim gets its volume: the existing ``volume``, else a new one that ``node`` can use."""
 
     claim: ClaimKey
     volume: str = ""
@@ -55,9 +55,9 @@ class VolumeChoice:
 
 @dataclass(frozen=True, slots=True)
 class ReserveVolume:
-    """A write: this volume is for that claim. ``version`` resourceVersion of the volume on which that was decided.
+    """A write that reserves a volume for a claim. ``version`` is the volume's resourceVersion at the decision.
 
-    ``marked``: the volume is told to have been chosen by a controller, and not by whoever made it.
+    ``marked``: the annotation records that a controller chose the volume, not the user who created it.
     """
 
     volume: str
@@ -71,7 +71,7 @@ class ReserveVolume:
 
 @dataclass(frozen=True, slots=True)
 class SelectNode:
-    """A write: a volume for this claim is to be made that the node can use. ``version`` of the claim, as above."""
+    """A write that requests a new volume for a claim on a node. ``version`` is the claim's resourceVersion."""
 
     claim: ClaimKey
     uid: str
@@ -84,7 +84,7 @@ VolumeWrite = ReserveVolume | SelectNode
 
 @dataclass(slots=True)
 class Storage:
-    """Everything that is known of storage. Claims by (namespace, name), all else by name."""
+    """All storage objects. Claims by (namespace, name), all others by name."""
 
     claims: dict[ClaimKey, PersistentVolumeClaim] = field(default_factory=dict)
     volumes: dict[str, PersistentVolume] = field(default_factory=dict)
@@ -94,9 +94,9 @@ class Storage:
     capacities: dict[tuple[str, str], CSIStorageCapacity] = field(default_factory=dict)
     attachments: dict[str, VolumeAttachment] = field(default_factory=dict)
     unlisted: dict[str, None] = field(default_factory=dict)
-    """Resources of which there is no complete list yet: nothing can be said of a pod with claims before."""
+    """Resources without a complete list yet: until then, pods with claims can't be judged."""
     changes: int = 0
-    """How often something changed so far."""
+    """Number of changes so far."""
     _fresh_claims: set[ClaimKey] = field(default_factory=set)
     _fresh: bool = False
     _holds: dict[ClaimKey, tuple[VolumeChoice, set[str]]] = field(default_factory=dict)
@@ -106,46 +106,50 @@ class Storage:
     _given: dict[ClaimKey, list[tuple[int, str]]] = field(default_factory=dict)
     _limits: dict[str, dict[str, int]] | None = None
 
-    # ------------------------------------------------------------ what is told
+    # ------------------------------------------------------------ observed objects
 
     def put(self, table: dict[Key, Stored], key: Key, new: Stored) -> None:
-        """Take over an object that appeared or changed, into one of the tables above."""
+        """Store an object that appeared or changed in one of the tables above."""
         old = table.get(key)
         if old is not None and _is_older(new.metadata, old.metadata):
             return  # from before our own write
         table[key] = new
         if isinstance(old, PersistentVolume):
-            self._index(old, gone=True)
+            self._index(old, removed=True)
         if isinstance(new, PersistentVolume):
             self._index(new)
         if isinstance(new, CSINode):
             self._limits = None
         if old is None or not _alike(old, new):
-            self._note(key)
+            self._count_change(key)
 
     def drop(self, table: dict[Key, Stored], key: Key) -> None:
-        """Forget an object."""
+        """Remove an object."""
         old = table.pop(key, None)
         if isinstance(old, PersistentVolume):
-            self._index(old, gone=True)
+            self._index(old, removed=True)
         if isinstance(old, CSINode):
             self._limits = None
         if old is not None:
-            self._note(key)
+            self._count_change(key)
 
     def limits(self) -> dict[str, dict[str, int]]:
-        """Return how many volumes of each driver a node can have, by name of the nodes that have any limit."""
+        """Return the maximum number of volumes by driver, for each node that has such a limit, by node name."""
         if self._limits is None:
             self._limits = {}
             for name, node in self.csi_nodes.items():
-                told = ((one.name, one.allocatable) for one in node.spec.drivers)
-                limits = {driver: most.count for driver, most in told if most is not None and most.count is not None}
+                driver_limits = ((driver.name, driver.allocatable) for driver in node.spec.drivers)
+                limits = {
+                    driver: allocatable.count
+                    for driver, allocatable in driver_limits
+                    if allocatable is not None and allocatable.count is not None
+                }
                 if limits:
                     self._limits[name] = limits
         return self._limits
 
     def wrote(self, write: VolumeWrite, version: str) -> None:
-        """Take over what was written as if it had been told: nobody may be promised it before the watch tells."""
+        """Apply a write of this scheduler at once, so that no other decision uses the volume before the watch event."""
         if isinstance(write, ReserveVolume):
             volume = self.volumes.get(write.volume)
             if volume is None or volume.metadata.uid != write.uid:
@@ -162,30 +166,30 @@ class Storage:
         self.put(self.claims, write.claim, msgspec.structs.replace(claim, metadata=meta))
 
     def listed(self, resource: str) -> None:
-        """Note that a resource is known completely."""
+        """Record that the list of a resource is complete."""
         if resource in self.unlisted:
             del self.unlisted[resource]
             self.changes += 1
             self._fresh = True
 
     def take_changes(self) -> tuple[frozenset[ClaimKey], bool]:
-        """Return the claims that changed since the last call, and whether anything else did."""
-        found = frozenset(self._fresh_claims), self._fresh
+        """Return the claims that changed since the last call, and whether other objects changed."""
+        changes = frozenset(self._fresh_claims), self._fresh
         self._fresh_claims.clear()
         self._fresh = False
-        return found
+        return changes
 
-    def _note(self, key: Hashable) -> None:
+    def _count_change(self, key: Hashable) -> None:
         self.changes += 1
         if key in self.claims:
             self._fresh_claims.add(key)
         else:
             self._fresh = True
 
-    # ------------------------------------------------------------ what is decided
+    # ------------------------------------------------------------ decisions
 
     def hold(self, uid: str, choices: tuple[VolumeChoice, ...]) -> None:
-        """Hold what was chosen for a pod's claims; pods that share a claim hold it together."""
+        """Hold the volume choices of a pod's claims; pods that share a claim hold its choice together."""
         self._held_by[uid] = choices
         for choice in choices:
             self._holds.setdefault(choice.claim, (choice, set()))[1].add(uid)
@@ -194,7 +198,7 @@ class Storage:
         self.changes += 1
 
     def release(self, uid: str) -> None:
-        """Give back what a pod held."""
+        """Release the choices that a pod held."""
         for choice in self._held_by.pop(uid, ()):
             users = self._holds[choice.claim][1]
             users.discard(uid)
@@ -206,16 +210,16 @@ class Storage:
                 self._fresh = True
 
     def held_by(self, uid: str) -> tuple[VolumeChoice, ...]:
-        """Return what is held for a pod."""
+        """Return the choices held for a pod."""
         return self._held_by.get(uid, ())
 
     def choice_of(self, claim: ClaimKey) -> VolumeChoice | None:
-        """Return what is held for a claim."""
+        """Return the choice held for a claim."""
         hold = self._holds.get(claim)
         return hold[0] if hold else None
 
     def node_of(self, claim: PersistentVolumeClaim) -> str | None:
-        """Return the node for which a claim's volume is being made, None where there is none."""
+        """Return the node for which a claim's volume is being created, None without one."""
         written = claim.metadata.annotations.get(SELECTED_NODE)
         if written is not None:
             return written
@@ -230,37 +234,37 @@ class Storage:
     def volumes_for(self, claim: PersistentVolumeClaim) -> Iterator[tuple[PersistentVolume, bool]]:
         """Yield the volumes of a claim's class that are large enough, and whether each is reserved for it.
 
-        Those that are come first, then those that nobody has, the smallest first.
+        Reserved volumes come first, then free ones, each the smallest first.
         """
         key, kind = (claim.metadata.namespace, claim.metadata.name), class_of_claim(claim)
-        least = size_of(claim.spec.resources.requests.get("storage"))
+        minimum_bytes = size_of(claim.spec.resources.requests.get("storage"))
         own = {name for _, name in self._given.get(key, ())}
         if (choice := self.choice_of(key)) is not None and choice.volume:
             own.add(choice.volume)
         for size, name in sorted(_size_and_name(self.volumes[name]) for name in own if name in self.volumes):
             volume = self.volumes[name]
-            if size >= least and class_of_volume(volume) == kind and self.belongs(volume, claim):
+            if size >= minimum_bytes and class_of_volume(volume) == kind and self.belongs(volume, claim):
                 yield volume, True
         free = self._free.get(kind, [])
-        for at in range(bisect_left(free, (least, "")), len(free)):
-            name = free[at][1]
+        for index in range(bisect_left(free, (minimum_bytes, "")), len(free)):
+            name = free[index][1]
             if name not in self._reserved:
                 yield self.volumes[name], False
 
-    def _index(self, volume: PersistentVolume, *, gone: bool = False) -> None:
-        """Keep free volumes by class and given ones by claim, each the smallest first."""
+    def _index(self, volume: PersistentVolume, *, removed: bool = False) -> None:
+        """Add a volume to the index of free volumes by class or of given volumes by claim, sorted by size."""
         reference = volume.spec.claim_ref
         if reference is None:
-            kept: list[tuple[int, str]] = self._free.setdefault(class_of_volume(volume), [])
+            entries: list[tuple[int, str]] = self._free.setdefault(class_of_volume(volume), [])
         else:
-            kept = self._given.setdefault((reference.namespace, reference.name), [])
+            entries = self._given.setdefault((reference.namespace, reference.name), [])
         entry = _size_and_name(volume)
-        at = bisect_left(kept, entry)
-        if not gone:
-            kept.insert(at, entry)
+        index = bisect_left(entries, entry)
+        if not removed:
+            entries.insert(index, entry)
             return
-        del kept[at]
-        if not kept and reference is not None:
+        del entries[index]
+        if not entries and reference is not None:
             del self._given[reference.namespace, reference.name]
 
 
@@ -268,17 +272,24 @@ def _size_and_name(volume: PersistentVolume) -> tuple[int, str]:
     return size_of(volume.spec.capacity.get("storage")), volume.metadata.name
 
 
-def _is_older(metadata: ObjectMeta, than: ObjectMeta) -> bool:
-    """Return whether this is an earlier state of the same object."""
-    version, other = metadata.resource_version, than.resource_version
-    return metadata.uid == than.uid and version.isdecimal() and other.isdecimal() and int(version) < int(other)
+def _is_older(metadata: ObjectMeta, reference: ObjectMeta) -> bool:
+    """Return whether ``metadata`` is an earlier state of the object of ``reference``."""
+    version, reference_version = metadata.resource_version, reference.resource_version
+    return (
+        metadata.uid == reference.uid
+        and version.isdecimal()
+        and reference_version.isdecimal()
+        and int(version) < int(reference_version)
+    )
 
 
 def _alike(old: Stored, new: Stored) -> bool:
-    """Return whether two states of an object say the same."""
-    before, now = old.metadata, new.metadata
-    same = msgspec.structs.replace(now, resource_version=before.resource_version, generation=before.generation)
-    if same != before:
+    """Return whether two states of an object are equal except for their versions."""
+    old_metadata, new_metadata = old.metadata, new.metadata
+    comparable = msgspec.structs.replace(
+        new_metadata, resource_version=old_metadata.resource_version, generation=old_metadata.generation
+    )
+    if comparable != old_metadata:
         return False
     return all(
         getattr(old, name) == getattr(new, name)
@@ -308,7 +319,7 @@ def size_of(quantity: str | int | float | None) -> int:
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Return whether a claim has its volume for good."""
+    """Return whether a claim is permanently bound to its volume."""
     return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
 
 

@@ -1,9 +1,9 @@
-"""Affinity and anti-affinity of pods that are there, found by the pods that it may mean.
+"""Affinity and anti-affinity terms of placed pods, indexed by the pods to which they may apply.
 
-A pending pod is compared with few of these terms however many there are: with those that may mean its namespace and
-whose selector may want its labels. Of the terms of another namespace's pods `MOST_ABROAD` are compared with it, so that
-no namespace makes decisions about the pods of others slow. Where more may mean it, something else can stand for all
-terms of that namespace.
+A pending pod is compared with few of these terms, however many exist: terms that may apply to its namespace and whose
+selector may match its labels. For each other namespace at most `MOST_ABROAD` terms are compared, so that no namespace
+slows decisions about the pods of other namespaces. If more may apply, the caller can replace all terms of that
+namespace.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -22,73 +22,73 @@ Entry = TypeVar("Entry", bound=Hashable)
 
 @dataclass(slots=True)
 class _Places(Generic[Entry]):
-    """Terms by what each selected pod has, with how many pods have them, in order of arrival."""
+    """Terms by a label that each selected pod has, with the number of pods that have the term, in order of arrival."""
 
     entries: dict[Place, dict[Entry, int]] = field(default_factory=dict)
     own: set[Place] | None = None
-    """In a copy, the places whose terms are its own: those of others are copied before they change."""
+    """In a copy, the places with a dictionary of their own; other places are shared and copied before they change."""
 
     def change(self, entry: Entry, selector: Selector, change: int) -> bool:
-        """Count a term; return whether it is there now and was not before, or the other way round."""
-        turned = False
+        """Count a term; return whether it was added or removed."""
+        toggled = False
         for place in places_of(selector):
-            here = self.entries.setdefault(place, {})
+            entries = self.entries.setdefault(place, {})
             if self.own is not None and place not in self.own:
                 self.own.add(place)
-                here = self.entries[place] = dict(here)
-            before = here.get(entry, 0)
-            left = here[entry] = before + change
-            turned |= not before or not left
-            if not left:
-                del here[entry]
-                if not here:
+                entries = self.entries[place] = dict(entries)
+            count = entries.get(entry, 0)
+            new_count = entries[entry] = count + change
+            toggled |= not count or not new_count
+            if not new_count:
+                del entries[entry]
+                if not entries:
                     del self.entries[place]
-        return turned
+        return toggled
 
     def wanting(self, labels: Mapping[str, str]) -> Iterator[Entry]:
-        """Yield those that may select labels."""
+        """Yield the terms that may select these labels."""
         return chain.from_iterable(self.entries[place] for place in places_in(labels) if place in self.entries)
 
 
 class TermIndex(Generic[Entry]):
-    """Terms of pods that are there. An entry is a term, or a term with its weight."""
+    """Terms of placed pods. An entry is a term, or a term with its weight."""
 
     def __init__(self) -> None:
         self._at_home: dict[str, _Places[Entry]] = {}
-        """Those that mean a namespace by its name, of pods of that namespace."""
+        """Terms that name the namespace of their own pod, by namespace."""
         self._abroad: dict[str, _Places[Entry]] = {}
-        """Those that mean other namespaces, by the namespace of the pods that have them."""
+        """Terms that may apply to other namespaces, by the namespace of the pods that have them."""
         self.changes = 0
-        """Counts what may change which terms mean a pod."""
+        """Counts changes that may affect which terms apply to a pod."""
 
     def change(
-        self, entry: Entry, holder: str, namespaces: frozenset[str], selectors: tuple[Selector, Selector], by: int
+        self, entry: Entry, holder: str, namespaces: frozenset[str], selectors: tuple[Selector, Selector], change: int
     ) -> None:
-        """Note that so many more pods have a term, or fewer.
+        """Change the number of pods that have a term.
 
         Args:
             entry: the term.
             holder: namespace of these pods.
-            namespaces: that the term names.
-            selectors: of pods, and of further namespaces.
-            by: how many.
+            namespaces: namespaces that the term names.
+            selectors: selector of pods, and selector of further namespaces.
+            change: change in the number of pods.
         """
         of_pods, of_namespaces = selectors
         if holder in namespaces:
-            self.changes += _change(self._at_home, holder, entry, of_pods, by)
+            self.changes += _change(self._at_home, holder, entry, of_pods, change)
         if means_others(holder, namespaces, of_namespaces):
-            self.changes += _change(self._abroad, holder, entry, of_pods, by)
+            self.changes += _change(self._abroad, holder, entry, of_pods, change)
 
     def candidates(
-        self, namespace: str, labels: Mapping[str, str], instead: Callable[[str], Iterable[Entry]] | None = None
+        self, namespace: str, labels: Mapping[str, str], replacement: Callable[[str], Iterable[Entry]] | None = None
     ) -> Iterator[Entry]:
-        """Yield the terms that may mean pods of a namespace with these labels; what is left is to be compared.
+        """Yield the terms that may apply to pods of a namespace with these labels; the caller must compare each.
 
         Args:
-            namespace: of the pods.
-            labels: of the pods.
-            instead: what stands for the terms of another namespace's pods where more than `MOST_ABROAD` may mean these,
-                by that namespace; without it the first of them are yielded.
+            namespace: namespace of the pods.
+            labels: labels of the pods.
+            replacement: returns the terms that replace those of another namespace if more than `MOST_ABROAD` of its
+                terms may apply; without it, the first `MOST_ABROAD` are yielded.
         """
         for index in (self._at_home, self._abroad):
             if (own := index.get(namespace)) is not None:
@@ -97,29 +97,29 @@ class TermIndex(Generic[Entry]):
                     yield entry
         for holder, places in self._abroad.items():
             if holder != namespace:
-                first = list(islice(places.wanting(labels), MOST_ABROAD + 1))
-                many = len(first) > MOST_ABROAD
-                yield from instead(holder) if many and instead is not None else first[:MOST_ABROAD]
+                terms = list(islice(places.wanting(labels), MOST_ABROAD + 1))
+                too_many = len(terms) > MOST_ABROAD
+                yield from replacement(holder) if too_many and replacement is not None else terms[:MOST_ABROAD]
 
     def copy(self) -> "TermIndex[Entry]":
-        """Return a copy to try changes on, which is thrown away before this changes again."""
+        """Return a copy for trial changes, which must not be used after the original changes."""
         twin: TermIndex[Entry] = TermIndex()
         twin._at_home, twin._abroad, twin.changes = _copied(self._at_home), _copied(self._abroad), self.changes
         return twin
 
 
 def means_others(holder: str, namespaces: frozenset[str], of_namespaces: Selector) -> bool:
-    """Return whether a term of a namespace's pods may mean pods of other namespaces."""
+    """Return whether a term of a namespace's pods may apply to pods of other namespaces."""
     return not of_namespaces.nothing or len(namespaces) > (holder in namespaces)
 
 
-def _change(index: dict[str, _Places[Entry]], namespace: str, entry: Entry, selector: Selector, by: int) -> bool:
-    """Count a term; return whether it is there now and was not before, or the other way round."""
+def _change(index: dict[str, _Places[Entry]], namespace: str, entry: Entry, selector: Selector, change: int) -> bool:
+    """Count a term; return whether it was added or removed."""
     places = index.setdefault(namespace, _Places())
-    turned = places.change(entry, selector, by)
+    toggled = places.change(entry, selector, change)
     if not places.entries:
         del index[namespace]
-    return turned
+    return toggled
 
 
 def _copied(index: dict[str, _Places[Entry]]) -> dict[str, _Places[Entry]]:

@@ -1,7 +1,7 @@
-"""What is kept of a pending pod: a tenant may write a megabyte into each, and have thousands of them.
+"""The parts of a pending pod that are kept: a tenant may write a megabyte into each, and have thousands of them.
 
-Annotations that nothing reads are left out. Of a pod beyond `pod_caps` only what tells who it is and which gang it
-belongs to is kept: five thousand affinity terms take three megabytes once they are decoded.
+Annotations that nothing reads are dropped. Of a pod beyond `pod_caps`, only its identity and its gang are kept: five
+thousand affinity terms take three megabytes once they are decoded.
 """
 
 from collections.abc import Collection
@@ -16,26 +16,26 @@ from topo_scheduler.api.objects import ObjectMeta, Pod, PodCondition, PodSpec, P
 from topo_scheduler.state.pod_caps import MOST_ANNOTATIONS, excess
 
 OTHER_ANNOTATIONS_CHARACTERS: Final = 4_096
-"""Characters up to which annotations are kept that only plugins might look at when a pod is bound."""
+"""Total characters up to which annotations are kept that only plugins may read when a pod is bound."""
 SHORT_CHARACTERS: Final = 256
-"""Characters of an annotation that is kept of a pod that is refused."""
+"""Maximum characters of an annotation that is kept of a refused pod."""
 CONDITION_CHARACTERS: Final = 4_096
 CONDITIONS: Final = frozenset(("PodScheduled", GANG_COMPLETE))
-"""Types of conditions that are read of pods without a node."""
+"""Types of conditions that the scheduler reads of pods without a node."""
 BYTES_FOR_ENCODED: Final = 6
-"""Bytes in memory for each byte of JSON at most, but for a few hundred: measured 5.6 for pods of many terms."""
+"""Maximum bytes in memory for each byte of JSON, apart from a few hundred: measured 5.6 for pods of many terms."""
 
 
 def trimmed(pod: Pod, read: Collection[str] = (), *, plugins: bool = False) -> Pod:
-    """Return a pending pod without what is never read of it.
+    """Return a pending pod without the parts that nothing reads.
 
     Args:
         pod: a pod without a node; it is not changed.
         read: further annotations that are read.
-        plugins: whether plugins may look at all annotations when the pod is bound: they are kept if they are short.
+        plugins: whether plugins may read all annotations when the pod is bound: then short ones are kept.
     """
-    if beyond := pod.excess or excess(pod):
-        return _refused(pod, read, beyond)
+    if problem := pod.excess or excess(pod):
+        return _refused(pod, read, problem)
     meta, status = pod.metadata, pod.status
     annotations = _annotations(meta.annotations, read, plugins=plugins)
     if len(annotations) != len(meta.annotations) or len(meta.owner_references) > 1:
@@ -49,7 +49,7 @@ def trimmed(pod: Pod, read: Collection[str] = (), *, plugins: bool = False) -> P
 
 
 def memory_bytes(pod: Pod) -> int:
-    """Return about how many bytes a pod takes in memory at most."""
+    """Return the approximate maximum memory of a pod in bytes."""
     return BYTES_FOR_ENCODED * len(msgspec.json.encode(pod))
 
 
@@ -70,20 +70,20 @@ def _status(status: PodStatus) -> PodStatus:
         phase=status.phase,
         reason=status.reason,
         nominated_node_name=status.nominated_node_name,
-        conditions=[_condition(one) for one in status.conditions if one.type in CONDITIONS],
+        conditions=[_condition(condition) for condition in status.conditions if condition.type in CONDITIONS],
     )
 
 
-def _condition(one: PodCondition) -> PodCondition:
-    if len(one.message) <= CONDITION_CHARACTERS:
-        return one
-    return msgspec.structs.replace(one, message=one.message[:CONDITION_CHARACTERS])
+def _condition(condition: PodCondition) -> PodCondition:
+    if len(condition.message) <= CONDITION_CHARACTERS:
+        return condition
+    return msgspec.structs.replace(condition, message=condition.message[:CONDITION_CHARACTERS])
 
 
-def _refused(pod: Pod, read: Collection[str], beyond: str) -> Pod:
-    """Return who a pod is that is beyond a cap, and why it is refused."""
+def _refused(pod: Pod, read: Collection[str], problem: str) -> Pod:
+    """Return the identity of a pod beyond a cap, with the reason ``problem`` for its refusal."""
     meta, spec = pod.metadata, pod.spec
-    short = [
+    short_annotations = [
         (name, value)
         for name, value in meta.annotations.items()
         if len(value) <= SHORT_CHARACTERS and _is_read(name, read)
@@ -98,7 +98,7 @@ def _refused(pod: Pod, read: Collection[str], beyond: str) -> Pod:
             creation_timestamp=meta.creation_timestamp,
             deletion_timestamp=meta.deletion_timestamp,
             labels={name: value for name, value in meta.labels.items() if name in READ_OF_PODS},
-            annotations=dict(short[:MOST_ANNOTATIONS]),
+            annotations=dict(short_annotations[:MOST_ANNOTATIONS]),
             owner_references=[meta.controller] if meta.controller is not None else [],
         ),
         PodSpec(
@@ -113,5 +113,5 @@ def _refused(pod: Pod, read: Collection[str], beyond: str) -> Pod:
             service_account_name=spec.service_account_name,
         ),
         _status(pod.status),
-        beyond,
+        problem,
     )

@@ -1,7 +1,7 @@
-"""Typical pods: what this cluster is usually asked for, as the fragmentation of its GPUs is measured by.
+"""Typical pods: the usual requests in this cluster, by which the fragmentation of its GPUs is measured.
 
-Counted are the pods that the API server tells of: those that run, except those of DaemonSets, and those of ours that
-wait. A count depends on these pods alone, so a process that was restarted counts as one that followed every event.
+The count covers running pods except DaemonSet pods, and pending pods of this scheduler. It depends on the pods in the
+API server alone, so a restarted process has the same count as one that followed every event.
 """
 
 from collections import Counter
@@ -19,14 +19,14 @@ Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
 COVERED: Final = 950
-"""Thousandths of all pods that the typical ones stand for; the rarest kinds are left out."""
+"""Thousandths of all pods that the typical ones cover; the rarest kinds are left out."""
 MOST_KINDS: Final = 128
-"""Kinds of typical pods at most: each costs time with every score."""
+"""Maximum kinds of typical pods: each costs time with every score."""
 MILLIONTHS: Final = 1_000_000
 
 
 class PodKind(NamedTuple):
-    """What tells typical pods apart: milli-CPU, whole GPUs, thousandths of one GPU, GPU models (empty for any)."""
+    """Requests of a typical pod: milli-CPU, whole GPUs, thousandths of one GPU, GPU models (empty for any)."""
 
     cpu: int
     gpus: int = 0
@@ -35,18 +35,18 @@ class PodKind(NamedTuple):
 
 
 def kind_of(amounts: Mapping[int, int], models: Iterable[str] = ()) -> PodKind:
-    """Return the kind of a pod that asks for these amounts, by resource column."""
+    """Return the kind of a pod that requests these amounts, by resource column."""
     gpus, share = amounts.get(GPU, 0), amounts.get(GPU_SHARE, 0)
     return PodKind(amounts.get(CPU, 0), gpus, share, tuple(sorted(models)) if gpus or share else ())
 
 
 class PodKinds:
-    """How many pods of each kind there are."""
+    """Number of pods of each kind."""
 
     def __init__(self) -> None:
         self.counts: Counter[PodKind] = Counter()
         self.changes = 0
-        """Pods that came or went, so far."""
+        """Number of pods added or removed so far."""
         self._of: dict[str, PodKind] = {}
 
     def __len__(self) -> int:
@@ -62,7 +62,7 @@ class PodKinds:
         self.changes += 1
 
     def drop(self, uid: str) -> None:
-        """Count a pod no longer."""
+        """Stop counting a pod."""
         kind = self._of.pop(uid, None)
         if kind is None:
             return
@@ -77,16 +77,18 @@ Popular = tuple[tuple[PodKind, int], ...]
 
 
 def popular(counts: Mapping[PodKind, int]) -> Popular:
-    """Return the most popular kinds that together cover 95 % of the pods; of equal ones the smaller first."""
+    """Return the most popular kinds that together cover 95 % of the pods; equally popular ones in order of size."""
     total = sum(counts.values())
-    found: list[tuple[PodKind, int]] = []
+    kinds: list[tuple[PodKind, int]] = []
     covered = 0
-    for kind, count in sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:MOST_KINDS]:
+    for kind, count in sorted(counts.items(), key=lambda kind_and_count: (-kind_and_count[1], kind_and_count[0]))[
+        :MOST_KINDS
+    ]:
         if covered * 1000 >= COVERED * total:
             break
         covered += count
-        found.append((kind, count))
-    return in_millionths(found)
+        kinds.append((kind, count))
+    return in_millionths(kinds)
 
 
 def in_millionths(kinds: Sequence[tuple[PodKind, int]]) -> Popular:
@@ -95,18 +97,18 @@ def in_millionths(kinds: Sequence[tuple[PodKind, int]]) -> Popular:
     return tuple((kind, weight * MILLIONTHS // total) for kind, weight in kinds)
 
 
-def moved(before: Popular, after: Popular) -> int:
-    """Return how much popularity went from some kinds to others, in millionths."""
-    weights, now = dict(before), dict(after)
-    changes = [now.get(kind, 0) - weights.get(kind, 0) for kind in weights | now]
+def moved(old: Popular, new: Popular) -> int:
+    """Return how much popularity moved between kinds, in millionths."""
+    old_weights, new_weights = dict(old), dict(new)
+    changes = [new_weights.get(kind, 0) - old_weights.get(kind, 0) for kind in old_weights | new_weights]
     return max(sum(change for change in changes if change > 0), -sum(change for change in changes if change < 0))
 
 
 @dataclass(frozen=True, slots=True)
 class ShareWorth:
-    """What shares of GPUs are worth, by thousandths of one GPU, in millionths of a GPU.
+    """Worth of shares of GPUs in millionths of a GPU, by thousandths of one GPU.
 
-    ``left`` int64[1001]: what so much that is left of one GPU is worth. ``price`` int64[1001]: what a share costs.
+    ``left`` int64[1001]: worth of the part of a GPU that is left. ``price`` int64[1001]: cost of a share.
     """
 
     left: Int64
@@ -114,7 +116,7 @@ class ShareWorth:
 
     @classmethod
     def nothing(cls) -> "ShareWorth":
-        """Return that of a cluster without shares: all is worth nothing, so every share fits anywhere."""
+        """Return the worth in a cluster without shares: 0 for all, so that every share fits anywhere."""
         return cls(np.zeros(1001, np.int64), np.zeros(1001, np.int64))
 
 
@@ -123,7 +125,7 @@ class Typical:
     """Typical pods as arrays.
 
     ``pods`` int64[t, 4]: milli-CPU, whole GPUs, thousandths of one GPU, popularity in millionths. ``access`` bool[t,
-    models + 1]: on which models each can run; the first column stands for nodes whose model is not known.
+    models + 1]: the models on which each can run; the first column stands for nodes of unknown model.
     """
 
     pods: Int64
@@ -132,14 +134,14 @@ class Typical:
 
 
 def typical_of(kinds: Popular, models: Sequence[str], shares: ShareWorth) -> Typical:
-    """Return the arrays of popular kinds, given the GPU models there are, by their index, and the worth of shares."""
+    """Return the arrays of popular kinds for the GPU models of the cluster, in order, and the worth of shares."""
     pods = np.zeros((len(kinds), 4), np.int64)
     access = np.zeros((len(kinds), len(models) + 1), np.bool_)
-    for at, (kind, weight) in enumerate(kinds):
-        pods[at] = (kind.cpu, kind.gpus, kind.share, weight)
-        access[at, 0] = not kind.models
+    for index, (kind, weight) in enumerate(kinds):
+        pods[index] = (kind.cpu, kind.gpus, kind.share, weight)
+        access[index, 0] = not kind.models
         for number, model in enumerate(models):
-            access[at, number + 1] = not kind.models or model in kind.models
+            access[index, number + 1] = not kind.models or model in kind.models
     return Typical(pods, access, shares)
 
 
@@ -147,7 +149,7 @@ def _thresholds() -> Int64:
     # sigmoid(x) >= s / 100 from x = ln(s / (100 - s)) on. Decimal rounds correctly, so these are the same everywhere.
     unit = Decimal(1000 * MILLIONTHS)
     exact = [(Decimal(s) / (100 - s)).ln() * unit for s in range(1, 100)]
-    return np.array([int(one.to_integral_value(ROUND_CEILING)) for one in exact], np.int64)
+    return np.array([int(threshold.to_integral_value(ROUND_CEILING)) for threshold in exact], np.int64)
 
 
 THRESHOLDS: Final = _thresholds()

@@ -1,25 +1,25 @@
-"""The gangs that a cluster usually sees: how much they ask for, the more recent the weightier.
+"""Sizes of recently placed gangs, with higher weights for more recent ones.
 
-Nothing is kept over a change of leader.
+A new leader starts without a history.
 """
 
 from typing import Final
 
 KEEP: Final = 8
-"""Sizes that are remembered at most."""
+"""Maximum number of sizes that are kept."""
 _ONE: Final = 1 << 20
 _FADE: Final = 6
 """A gang's weight falls by one part in 2**6 with each gang after it."""
 
 
 class UsualGangs:
-    """Sizes of gangs that were placed, with weights that fade by integers: the same gangs, the same weights."""
+    """Sizes of placed gangs with decaying integer weights: the same gangs give the same weights."""
 
     def __init__(self) -> None:
         self._weights: dict[tuple[int, int], int] = {}
 
     def note(self, column: int, size: int) -> None:
-        """Record a gang that was placed: so much of a resource in all."""
+        """Record a placed gang and its total request ``size`` of a resource."""
         if size <= 0:
             return
         self._weights = {key: weight - (weight >> _FADE) for key, weight in self._weights.items()}
@@ -28,5 +28,7 @@ class UsualGangs:
             del self._weights[min(self._weights, key=lambda key: (self._weights[key], -key[1], key[0]))]
 
     def sizes(self, column: int) -> list[tuple[int, int]]:
-        """Return (size, weight) of the gangs that asked for a resource, ascending."""
-        return sorted((size, weight) for (at, size), weight in self._weights.items() if at == column)
+        """Return (size, weight) of the gangs that requested a resource, ascending."""
+        return sorted(
+            (size, weight) for (other_column, size), weight in self._weights.items() if other_column == column
+        )

@@ -1,7 +1,7 @@
-"""The links of a fabric, numbered, and what each carries.
+"""The numbered links of a fabric and their capacities.
 
-Every node has one link, its network, and every domain below the whole fabric has one, its uplink. A node's link has the
-number of its row; the uplinks follow, level by level from the outside. All bandwidths are Mbit/s in each direction.
+Every node has one link, its network. Every domain below the whole fabric has one link, its uplink. The number of a
+node's link is its row; the uplinks follow, level by level from the outermost. Bandwidths are Mbit/s in each direction.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from topo_scheduler.api.words import few_of
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeTable
 
-_NOBODY: Final = 1 << 62
+_NO_LABEL: Final = 1 << 62
 _EXAMPLES: Final = 3
 
 
@@ -25,9 +25,9 @@ _EXAMPLES: Final = 3
 class Wiring:
     """The links of one layout.
 
-    ``starts`` number of the first uplink of each depth (that of depth 0, which has none, is 0), and one more past the
-    last. ``of_row`` int64[rows, depth + 1]: the links above each row, its own first, then the uplinks from the
-    outermost level in; -1 in rows where there is no node.
+    ``starts`` has the number of the first uplink of each depth, and the end of the last; depth 0 has no uplinks and
+    starts at 0. ``of_row`` int64[rows, depth + 1]: the links above each row, its own first, then the uplinks from the
+    outermost level inward; -1 in rows without a node.
     """
 
     layout: Layout
@@ -36,7 +36,7 @@ class Wiring:
 
     @property
     def links(self) -> int:
-        """How many numbers there are, those of rows without a node included."""
+        """Count of link numbers, including rows without a node."""
         return self.starts[-1]
 
     def uplinks(self, depth: int) -> slice:
@@ -44,7 +44,7 @@ class Wiring:
         return slice(self.starts[depth], self.starts[depth + 1])
 
     def place(self, link: int) -> tuple[int, int]:
-        """Return depth and index of the domain whose uplink a link is; depth 0 and the row for that of a node."""
+        """Return depth and index of the domain of an uplink; depth 0 and the row for a node's link."""
         for depth in range(1, self.layout.depth + 1):
             if self.starts[depth] <= link < self.starts[depth + 1]:
                 return depth, link - self.starts[depth]
@@ -73,9 +73,9 @@ def wire(layout: Layout) -> Wiring:
 
 @dataclass(frozen=True, slots=True)
 class Capacities:
-    """What each link carries: ``mbits`` int64[links], -1 where that is not known; and what is wrong with what was told.
+    """Capacity of each link: ``mbits`` int64[links], -1 where unknown; and problems in labels and configuration.
 
-    ``limited``: whether any link is known at all.
+    ``limited``: whether any capacity is known.
     """
 
     mbits: Int64
@@ -87,22 +87,23 @@ class Capacities:
         return bool((self.mbits != UNKNOWN).any())
 
 
-def capacities(wiring: Wiring, nodes: NodeTable, told: Sequence[Link]) -> Capacities:
-    """Return what each link carries.
+def capacities(wiring: Wiring, nodes: NodeTable, links: Sequence[Link]) -> Capacities:
+    """Return the capacity of each link.
 
-    Of an uplink what the configuration says of its domain holds, then the labels of its nodes, then what the
-    configuration says of its level. Of a node its label holds, then the configuration, which is in the table already.
+    For an uplink, the configuration of its domain takes precedence, then the labels of its nodes, then the
+    configuration of its level. For a node, its label takes precedence, then the configuration, which the node table
+    already includes.
 
     Args:
-        wiring: the links.
-        nodes: their networks, and labels.
-        told: ``links`` of the configuration.
+        wiring: the numbered links.
+        nodes: bandwidths and labels of the nodes.
+        links: ``links`` of the configuration.
     """
     layout = wiring.layout
     mbits = np.full(wiring.links, UNKNOWN, np.int64)
     mbits[layout.order] = nodes.bandwidth[layout.order]
     problems: list[str] = []
-    by_level = {link.level: link for link in told if link.level not in (None, NODE)}
+    by_level = {link.level: link for link in links if link.level not in (None, NODE)}
     problems += [
         f"spec.links: no node has a label for a level called {level}; there are {', '.join(layout.levels)}."
         " The entry is ignored"
@@ -115,7 +116,7 @@ def capacities(wiring: Wiring, nodes: NodeTable, told: Sequence[Link]) -> Capaci
             mbits[wiring.uplinks(depth)] = _of_level(wiring, nodes, depth, link, problems)
         _from_labels(wiring, nodes, depth, mbits, problems)
     named: dict[int, Link] = {}
-    for link in told:
+    for link in links:
         if link.domain is not None and len(layout.order):
             _of_domain(wiring, nodes, link, mbits, named, problems)
     return Capacities(mbits, tuple(problems))
@@ -124,96 +125,97 @@ def capacities(wiring: Wiring, nodes: NodeTable, told: Sequence[Link]) -> Capaci
 def _of_level(wiring: Wiring, nodes: NodeTable, depth: int, link: Link, problems: list[str]) -> Int64:
     layout = wiring.layout
     firsts = layout.domains[depth][:-1].tolist()
-    # Nodes that do not tell a level share a domain for want of a better one: it has no uplink that anybody built.
-    built = np.array([layout.paths[first][depth - 1] != UNLABELLED for first in firsts], np.bool_)
+    # Nodes without a label for a level share a placeholder domain, which has no real uplink.
+    exists = np.array([layout.paths[first][depth - 1] != UNLABELLED for first in firsts], np.bool_)
     if link.mbits is not None:
-        return np.where(built, link.mbits, UNKNOWN)
-    found = np.where(built, _sums_below(wiring, nodes, depth, link), UNKNOWN)
-    silent = np.flatnonzero(built & (found == UNKNOWN)).tolist()
-    if silent:
-        names = [_name(layout, depth, index) for index in silent]
-        problems.append(_silent(wiring, nodes, link, names, wiring.rows_below(depth, silent[0])))
-    return found
+        return np.where(exists, link.mbits, UNKNOWN)
+    mbits = np.where(exists, _sums_below(wiring, nodes, depth, link), UNKNOWN)
+    unknown = np.flatnonzero(exists & (mbits == UNKNOWN)).tolist()
+    if unknown:
+        names = [_name(layout, depth, index) for index in unknown]
+        problems.append(_silent(wiring, nodes, link, names, wiring.rows_below(depth, unknown[0])))
+    return mbits
 
 
 def _sums_below(wiring: Wiring, nodes: NodeTable, depth: int, link: Link) -> Int64:
-    """Return what the nodes of each domain carry together, less oversubscription; -1 where one does not tell."""
+    """Return the total bandwidth of the nodes of each domain by oversubscription; -1 if that of a node is unknown."""
     layout = wiring.layout
     networks = nodes.bandwidth[layout.order]
     ranges = layout.offsets[layout.domains[depth]][:-1]
     sums = np.add.reduceat(networks, ranges) if len(networks) else np.empty(0, np.int64)
-    told = np.minimum.reduceat(networks, ranges) != UNKNOWN if len(networks) else np.empty(0, np.bool_)
-    divided = {int(one): max(1, link.divided(int(one))) for one in np.unique(sums[told])}
+    known = np.minimum.reduceat(networks, ranges) != UNKNOWN if len(networks) else np.empty(0, np.bool_)
+    divided_sums = {int(total): max(1, link.divided(int(total))) for total in np.unique(sums[known])}
     return np.array(
-        [divided[one] if known else UNKNOWN for one, known in zip(sums.tolist(), told, strict=True)], np.int64
+        [divided_sums[total] if is_known else UNKNOWN for total, is_known in zip(sums.tolist(), known, strict=True)],
+        np.int64,
     )
 
 
 def _of_domain(
-    wiring: Wiring, nodes: NodeTable, link: Link, mbits: Int64, named: dict[int, Link], problems: list[str]
+    wiring: Wiring, nodes: NodeTable, link: Link, mbits: Int64, previous_entries: dict[int, Link], problems: list[str]
 ) -> None:
-    """Take over what one entry tells of a domain; ``named`` the entry that told of each link before."""
+    """Set the uplinks that one entry names; ``previous_entries`` has the entry that set each link before."""
     layout = wiring.layout
-    found = [(depth, index) for depth, index in layout.find(link.domain or "") if depth]
-    if not found:
+    domains = [(depth, index) for depth, index in layout.find(link.domain or "") if depth]
+    if not domains:
         problems.append(
             f"spec.links: no domain is called {link.domain}, so this has no effect; write a path or a name as"
             " `topo-scheduler topology` shows them"
         )
-    elif len(found) > 1:
-        paths = ", ".join(_name(layout, depth, index) for depth, index in found[:4])
+    elif len(domains) > 1:
+        paths = ", ".join(_name(layout, depth, index) for depth, index in domains[:4])
         problems.append(f"spec.links: {link.domain} may mean {paths}; all of them are meant, write a path to name one")
-    for depth, index in found:
-        carries = link.mbits if link.mbits is not None else int(_sums_below(wiring, nodes, depth, link)[index])
-        if carries == UNKNOWN:
+    for depth, index in domains:
+        capacity = link.mbits if link.mbits is not None else int(_sums_below(wiring, nodes, depth, link)[index])
+        if capacity == UNKNOWN:
             names = [_name(layout, depth, index)]
             problems.append(_silent(wiring, nodes, link, names, wiring.rows_below(depth, index)))
-        at = wiring.starts[depth] + index
-        other = named.setdefault(at, link)
-        if other is not link and carries != mbits[at]:
+        number = wiring.starts[depth] + index
+        previous = previous_entries.setdefault(number, link)
+        if previous is not link and capacity != mbits[number]:
             name = _name(layout, depth, index)
-            problems.append(f"spec.links: {other.domain} and {link.domain} both mean {name}; the least holds")
-            carries = min((one for one in (carries, int(mbits[at])) if one != UNKNOWN), default=UNKNOWN)
-        mbits[at] = carries
+            problems.append(f"spec.links: {previous.domain} and {link.domain} both mean {name}; the least holds")
+            capacity = min((value for value in (capacity, int(mbits[number])) if value != UNKNOWN), default=UNKNOWN)
+        mbits[number] = capacity
 
 
 def _silent(wiring: Wiring, nodes: NodeTable, link: Link, names: Sequence[str], rows: Int64) -> str:
-    lost = [nodes.names[row] for row in rows.tolist() if nodes.bandwidth[row] == UNKNOWN]
+    unlabelled = [nodes.names[row] for row in rows.tolist() if nodes.bandwidth[row] == UNKNOWN]
     label = next(iter(nodes.label_keys.bandwidth), "")
     return (
-        f"spec.links: {link.name}: what nodes carry together is not known, as {few_of(lost, _EXAMPLES)} of {names[0]}"
-        f" tell no bandwidth; {len(names)} {'uplink counts' if len(names) == 1 else 'uplinks count'} as unlimited."
-        f" Label the nodes with {label}, or give a capacity"
+        f"spec.links: {link.name}: what nodes carry together is not known, as {few_of(unlabelled, _EXAMPLES)} of"
+        f" {names[0]} tell no bandwidth; {len(names)} {'uplink counts' if len(names) == 1 else 'uplinks count'}"
+        f" as unlimited. Label the nodes with {label}, or give a capacity"
     )
 
 
 def _from_labels(wiring: Wiring, nodes: NodeTable, depth: int, mbits: Int64, problems: list[str]) -> None:
-    """Take over what labels of nodes tell of the uplinks of a depth; where they disagree, the least."""
+    """Set the uplinks of a depth from node labels; if labels disagree, the lowest value counts."""
     layout = wiring.layout
     key = uplink_label(layout.levels[depth - 1])
     values = nodes.label_column(key)[layout.order]
     if not (values != UNKNOWN).any():
         return
-    told = np.full(len(values), UNKNOWN, np.int64)
+    mbits_of_node = np.full(len(values), UNKNOWN, np.int64)
     for value in np.unique(values[values != UNKNOWN]).tolist():
         try:
-            told[values == value] = parse_bandwidth(nodes.values[value])
+            mbits_of_node[values == value] = parse_bandwidth(nodes.values[value])
         except QuantityError as error:
-            lost = [nodes.names[row] for row in layout.order[values == value].tolist()]
-            problems.append(f"node {few_of(lost, _EXAMPLES)}: label {key}: {error}; it is ignored")
+            nodes_with_value = [nodes.names[row] for row in layout.order[values == value].tolist()]
+            problems.append(f"node {few_of(nodes_with_value, _EXAMPLES)}: label {key}: {error}; it is ignored")
     ranges = layout.offsets[layout.domains[depth]]
-    least = np.minimum.reduceat(np.where(told == UNKNOWN, _NOBODY, told), ranges[:-1])
-    most = np.maximum.reduceat(told, ranges[:-1])
-    for index in np.flatnonzero((most != UNKNOWN) & (least != most)).tolist():
-        inside = layout.order[ranges[index] : ranges[index + 1]]
-        here = told[ranges[index] : ranges[index + 1]]
-        low, high = (nodes.names[int(inside[here == mark][0])] for mark in (least[index], most[index]))
+    lowest = np.minimum.reduceat(np.where(mbits_of_node == UNKNOWN, _NO_LABEL, mbits_of_node), ranges[:-1])
+    highest = np.maximum.reduceat(mbits_of_node, ranges[:-1])
+    for index in np.flatnonzero((highest != UNKNOWN) & (lowest != highest)).tolist():
+        rows = layout.order[ranges[index] : ranges[index + 1]]
+        mbits_here = mbits_of_node[ranges[index] : ranges[index + 1]]
+        low, high = (nodes.names[int(rows[mbits_here == value][0])] for value in (lowest[index], highest[index]))
         problems.append(
-            f"label {key}: nodes of {_name(layout, depth, index)} disagree: {readable(int(least[index]))} Gbit/s on"
-            f" {low}, {readable(int(most[index]))} on {high}; the least holds. Give all its nodes the same"
+            f"label {key}: nodes of {_name(layout, depth, index)} disagree: {readable(int(lowest[index]))} Gbit/s on"
+            f" {low}, {readable(int(highest[index]))} on {high}; the least holds. Give all its nodes the same"
         )
     uplinks = mbits[wiring.uplinks(depth)]
-    uplinks[most != UNKNOWN] = least[most != UNKNOWN]
+    uplinks[highest != UNKNOWN] = lowest[highest != UNKNOWN]
 
 
 def readable(mbits: int) -> str:
