@@ -47,7 +47,8 @@ def say(way: Way, wall: float, reader: str = "") -> str:
             ended_text = _ended(way, reader)
             nodes_text = f"{_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
             caveat = "" if way.least else " (a smaller set may be enough)"
-            return f"end {ended_text} on {nodes_text}: {_count(way.cost.pods, 'pod')}, {_count(way.cost.gpus, 'GPU')}{caveat}"
+            amounts = f"{_count(way.cost.pods, 'pod')}, {_count(way.cost.gpus, 'GPU')}"
+            return f"end {ended_text} on {nodes_text}: {amounts}{caveat}"
 
 
 def say_all(ways: Sequence[Way], wall: float, max_bytes: int = NOTE_BYTES, reader: str = "") -> str:

@@ -1,8 +1,8 @@
-"""Who waits for what: a machine without I/O. Whose turn it is among those that are ready is said by `turns`.
+"""The queue of pending workloads: a state machine without I/O. `turns` orders the workloads that are ready.
 
-A workload is in one of four places: *active* (to be tried), *backing off* (a bind failed; tried again at a time),
-*parked* (found unschedulable; tried again when something happens that could help) and *waiting* (not all of its pods
-exist; tried again when more come). Nothing is polled.
+A workload is in one of four places. *Active*: to be tried. *Backing off*: a bind failed, and the engine tries the
+workload again at a given time. *Parked*: unschedulable, and tried again after an event that could help. *Waiting*: some
+of its pods do not exist yet, and the engine tries it again when more appear. Nothing is polled.
 """
 
 import heapq
@@ -12,7 +12,7 @@ from topo_scheduler.scheduling.queueing.turns import FairnessLimits, HeldShares,
 
 
 class Place(StrEnum):
-    """Where in the queue a workload is; the names are kube-scheduler's where it has one."""
+    """Place of a workload in the queue. The values are kube-scheduler's names where it has one."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -21,7 +21,7 @@ class Place(StrEnum):
 
 
 class Queue:
-    """All workloads with pending members, each in one place."""
+    """All workloads with pending members. Each is in one place."""
 
     def __init__(self, shares: HeldShares | None = None, fairness: FairnessLimits | None = None) -> None:
         self._turns = Turns(shares, fairness)
@@ -36,12 +36,12 @@ class Queue:
         return len(self._place)
 
     def place(self, id_: str) -> Place | None:
-        """Return where a workload is, None when it is not in the queue."""
+        """Return the place of a workload, or None if it is not in the queue."""
         return self._place.get(id_)
 
     @property
     def has_active(self) -> bool:
-        """Whether any workload may be tried now; it may say yes once too often."""
+        """Whether a workload may be ready now. True may be wrong once; False never is."""
         return self._turns.any_ready
 
     def depths(self) -> dict[Place, int]:
@@ -59,7 +59,7 @@ class Queue:
         self._turns.put(order)
 
     def wake(self, id_: str) -> None:
-        """Make a workload ready to be tried that was set aside, in the turn it had then."""
+        """Make a workload that was set aside ready to be tried, with the order that it had then."""
         self.activate(self._orders[id_])
 
     def back_off(self, order: Order, until: float) -> None:
@@ -71,11 +71,11 @@ class Queue:
         self._put(order, Place.PARKED, until)
 
     def wait(self, order: Order, until: float | None) -> None:
-        """Set a workload aside that lacks pods; it is due at a time, so that its waiting can be told, or never."""
+        """Set a workload aside that lacks pods. It becomes due at ``until``, so that this can be reported, or never."""
         self._put(order, Place.WAITING, until)
 
     def until(self, id_: str) -> float | None:
-        """Return when a workload that is set aside becomes due, None when it does not by itself."""
+        """Return when a workload that is set aside becomes due, or None if only an event can make it due."""
         return self._until.get(id_)
 
     def remove(self, id_: str) -> None:
@@ -87,11 +87,11 @@ class Queue:
         self._until.pop(id_, None)
 
     def parked(self) -> list[str]:
-        """Return the parked workloads. In no order: their turns come when they are active."""
+        """Return the parked workloads in no particular order: only active workloads are ordered."""
         return [id_ for id_, place in self._place.items() if place is Place.PARKED]
 
     def pop(self, now: float) -> str | None:
-        """Take the next workload to be tried out of the queue; `tried` is to be called with how that ended."""
+        """Remove and return the next workload to try. The caller must call `tried` with the result."""
         self._release_due(now)
         id_ = self._turns.take(now)
         if id_ is not None:
@@ -99,17 +99,17 @@ class Queue:
         return id_
 
     def tried(self, *, placed: bool, operations: int = 0) -> None:
-        """Note how the attempt ended on the workload that was popped last, and how many operations it took."""
+        """Record the result of the attempt on the workload that was popped last, and how many operations it took."""
         self._turns.tried(placed=placed, operations=operations)
 
     def configure(self, fairness: FairnessLimits) -> None:
-        """Take over a new configuration."""
+        """Apply a new configuration."""
         self._turns.configure(fairness)
 
     def next_due(self) -> float | None:
-        """Return when the next workload becomes due, None when none will."""
+        """Return when the next workload becomes due, or None if none will."""
         times = (self._next_set_aside(), self._turns.next_due())
-        return min((at for at in times if at is not None), default=None)
+        return min((time for time in times if time is not None), default=None)
 
     def _next_set_aside(self) -> float | None:
         while self._due and self._ticket.get(self._due[0][1]) != self._due[0][2]:
@@ -122,7 +122,7 @@ class Queue:
             self.activate(self._orders[id_])
 
     def _put(self, order: Order, place: Place, until: float | None = None) -> None:
-        # Entries of the heaps are not removed when a workload moves: their ticket has expired.
+        # Entries stay in the heaps when a workload moves: their ticket is no longer valid.
         self._turns.drop(order.id)
         self._tickets += 1
         self._ticket[order.id] = self._tickets

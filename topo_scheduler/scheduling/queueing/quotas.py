@@ -1,7 +1,7 @@
-"""Quotas: how much each namespace may hold, in the cluster or in one domain, and what is left of it.
+"""Quotas: how much each namespace may hold, in the cluster or in one domain, and how much is left.
 
-Counted are all pods of the namespace that are bound or assumed, whoever scheduled them. A quota of a domain keeps its
-own sums: told of each change by the accounts, and corrected row by row where labels moved nodes in or out.
+All pods of the namespace that are bound or assumed count, no matter which scheduler bound them. A quota of a domain
+keeps its own sums. The accounts report each change to it, and it corrects rows whose labels moved the node in or out.
 """
 
 import math
@@ -23,14 +23,17 @@ from topo_scheduler.state.nodes import NodeTable
 from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, MEMORY, Amounts, ResourceTable
 
 Group = tuple[PodClass, int]
-"""A class and how many pods of it."""
+"""A class and its number of pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaHeadroom:
-    """What quotas leave to a workload: caps for each of its groups, and in words what they lack.
+    """What quotas leave to a workload.
 
-    ``never``: more is asked than a quota grants to who holds nothing.
+    Attributes:
+        caps: caps for each group of the workload.
+        text: what the quotas lack, as text.
+        never: whether the workload requests more than a quota grants to an empty namespace.
     """
 
     caps: Sequence[tuple[Cap, ...]]
@@ -40,7 +43,15 @@ class QuotaHeadroom:
 
 @dataclass(eq=False, slots=True)
 class _Meter:
-    """A quota of the configuration, with what its namespaces hold where it is one of a domain."""
+    """A quota of the configuration. For a quota of a domain, also the amounts that its namespaces hold there.
+
+    Attributes:
+        namespaces: patterns of the namespaces.
+        domain: name of the domain; empty for the cluster.
+        limits: limit by column of the resource.
+        inside: whether each row lies in the domain (bool[rows]).
+        held: amount by namespace and column.
+    """
 
     namespaces: tuple[str, ...]
     domain: str
@@ -49,18 +60,18 @@ class _Meter:
     held: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def contains(self, row: int) -> bool:
-        """Return whether a row lies in the domain, as it was understood last."""
+        """Return whether a row lies in the domain, by the labels that were read last."""
         return not self.domain or (row < len(self.inside) and bool(self.inside[row]))
 
     def add(self, namespace: str, amounts: Amounts, sign: int) -> None:
-        """Count what a pod holds there."""
+        """Add the amounts of a pod, or subtract them with sign -1."""
         held = self.held.setdefault(namespace, {})
         for column, amount in amounts:
             held[column] = held.get(column, 0) + sign * amount
 
 
 class Quotas:
-    """All quotas."""
+    """All quotas of the configuration."""
 
     def __init__(
         self, nodes: NodeTable, resources: ResourceTable, ledger: Ledger, accounts: Accounts, domains: NamedDomains
@@ -76,7 +87,7 @@ class Quotas:
         self._fallen: dict[str, None] = {}
 
     def configure(self, quotas: Sequence[Quota]) -> None:
-        """Take over the quotas of a configuration."""
+        """Apply the quotas of a new configuration."""
         self._meters = [_Meter(quota.namespaces, quota.domain or "", self._limits(quota)) for quota in quotas]
         self._nodes.widen()
         self._of.clear()
@@ -88,20 +99,20 @@ class Quotas:
 
     @property
     def configured(self) -> bool:
-        """Whether there are any."""
+        """Whether the configuration has quotas."""
         return bool(self._meters)
 
     def bounds(self, namespace: str, groups: Sequence[Group], running: int, *, whole: bool) -> QuotaHeadroom | None:
-        """Return what the quotas of a namespace leave to a workload, None where they leave all it asks.
+        """Return what the quotas of a namespace leave to a workload, or None where they leave all that it requests.
 
-        Exact for pods of one class where the quota's domain is the whole cluster, a leaf, or holds the domain that the
-        members must share.
+        The result is exact for pods of one class if the quota's domain is the whole cluster, a leaf, or contains the
+        domain that the members must share.
 
         Args:
-            namespace: whose workload it is.
-            groups: what is to be placed, by class.
+            namespace: namespace of the workload.
+            groups: pods to be placed, by class.
             running: members that run already.
-            whole: whether what does not fit into a domain as a whole is to stay out of it.
+            whole: whether a group must stay out of a domain unless all of it fits there.
         """
         meters = self._meters_of(namespace) if self._meters else ()
         if not meters:
@@ -112,7 +123,7 @@ class Quotas:
         never = False
         for meter in meters:
             if meter.domain and not meter.inside.any():
-                continue  # no node lies there, so it keeps nobody from anywhere
+                continue  # no node lies in the domain, so the quota excludes no node
             held = meter.held.get(namespace, {}) if meter.domain else self._accounts.held(namespace)
             short, impossible = _short(meter, held, groups)
             if not short:
@@ -124,10 +135,10 @@ class Quotas:
                 caps[number] += [cap] if cap is not None else []
         if not texts:
             return None
-        return QuotaHeadroom([tuple(found) for found in caps], " ".join(texts), never)
+        return QuotaHeadroom([tuple(group_caps) for group_caps in caps], " ".join(texts), never)
 
     def take_fallen(self) -> Mapping[str, None]:
-        """Return the namespaces of which a quota has more left than at the last call."""
+        """Return the namespaces with a quota that has more left than at the last call."""
         if self._meters:
             self._follow_labels()
         fallen, self._fallen = self._fallen, {}
@@ -145,10 +156,12 @@ class Quotas:
         }
 
     def _meters_of(self, namespace: str) -> tuple[_Meter, ...]:
-        found = self._of.get(namespace)
-        if found is None:
-            found = self._of[namespace] = tuple(one for one in self._meters if matches(namespace, one.namespaces))
-        return found
+        meters = self._of.get(namespace)
+        if meters is None:
+            meters = self._of[namespace] = tuple(
+                meter for meter in self._meters if matches(namespace, meter.namespaces)
+            )
+        return meters
 
     def _on_change(self, row: int, namespace: str, amounts: Amounts, sign: int) -> None:
         for meter in self._meters_of(namespace):
@@ -159,73 +172,78 @@ class Quotas:
                     self._fallen[namespace] = None
 
     def _follow_labels(self) -> None:
-        """Count again on the rows that came into a domain, or left it."""
-        at = (self._domains.generation, self._nodes.rows)
-        if at == self._at:
+        """Update the sums for rows that came into a domain or left it."""
+        generation = (self._domains.generation, self._nodes.rows)
+        if generation == self._at:
             return
-        self._at = at
+        self._at = generation
         for meter in self._meters:
             if not meter.domain:
                 continue
-            now = self._domains.rows(meter.domain)
-            before = np.zeros(len(now), np.bool_)
-            before[: len(meter.inside)] = meter.inside
-            meter.inside = now
-            for row in np.flatnonzero(before != now).tolist():
+            current = self._domains.rows(meter.domain)
+            previous = np.zeros(len(current), np.bool_)
+            previous[: len(meter.inside)] = meter.inside
+            meter.inside = current
+            for row in np.flatnonzero(previous != current).tolist():
                 for entry in map(self._ledger.get, sorted(self._ledger.on_node(self._nodes.names[row]))):
                     if entry is None or entry.row != row or entry.profile is None:
                         continue
                     namespace = entry.profile.namespace
                     if matches(namespace, meter.namespaces):
-                        meter.add(namespace, entry.amounts, 1 if now[row] else -1)
+                        meter.add(namespace, entry.amounts, 1 if current[row] else -1)
                         self._fallen[namespace] = None
 
     def _text(self, namespace: str, meter: _Meter, column: int, held: int, groups: Sequence[Group]) -> str:
         limit = meter.limits[column]
-        asked = sum(_asked(cls, column) * count for cls, count in groups)
+        requested = sum(_asked(cls, column) * count for cls, count in groups)
         name = GPUS if column == GPU else self._resources.names[column]
         where = f" in {meter.domain}" if meter.domain else ""
         amounts = f"{_readable(column, held)} of {_readable(column, limit)} {name} in use"
-        more = f"{_readable(column, asked)} more asked"
-        never = ", which it can never grant" if asked > limit else ""
-        return f"Quota of namespace {namespace}{where}: {amounts}, {more}{never}."
+        requested_text = f"{_readable(column, requested)} more asked"
+        never = ", which it can never grant" if requested > limit else ""
+        return f"Quota of namespace {namespace}{where}: {amounts}, {requested_text}{never}."
 
 
 def _short(meter: _Meter, held: Mapping[int, int], groups: Sequence[Group]) -> tuple[list[int], bool]:
-    """Return the columns of which too little is left, and whether there will never be enough."""
+    """Return the columns with too little left, and whether the limit can never be enough."""
     short: list[int] = []
     never = False
     for column, limit in meter.limits.items():
-        asked = sum(_asked(cls, column) * count for cls, count in groups)
-        if asked and asked > limit - _held(held, column):
+        requested = sum(_asked(cls, column) * count for cls, count in groups)
+        if requested and requested > limit - _held(held, column):
             short.append(column)
-            never |= asked > limit and not meter.domain
+            never |= requested > limit and not meter.domain
     return short, never
 
 
 def _cap(
     meter: _Meter, held: Mapping[int, int], short: Sequence[int], group: Group, running: int, *, whole: bool
 ) -> Cap | None:
-    """Return how many pods of a group may go to the quota's domain; ``whole``: all of them or none."""
+    """Return how many pods of a group may go to the quota's domain. ``whole``: all of them or none."""
     cls, count = group
     amounts = [(column, amount) for column in short if (amount := _asked(cls, column))]
     if not amounts:
         return None
-    now = min(max(0, meter.limits[column] - _held(held, column)) // amount for column, amount in amounts)
-    ever = min(meter.limits[column] // amount for column, amount in amounts)
+    available_pods = min(max(0, meter.limits[column] - _held(held, column)) // amount for column, amount in amounts)
+    grantable_pods = min(meter.limits[column] // amount for column, amount in amounts)
     total = count + running
     if whole:
-        return Cap(meter.domain, 0, NO_LIMIT if ever >= total else 0, NodeReason.QUOTA)
-    return Cap(meter.domain, NO_LIMIT if now >= count else now, NO_LIMIT if ever >= total else ever, NodeReason.QUOTA)
+        return Cap(meter.domain, 0, NO_LIMIT if grantable_pods >= total else 0, NodeReason.QUOTA)
+    return Cap(
+        meter.domain,
+        NO_LIMIT if available_pods >= count else available_pods,
+        NO_LIMIT if grantable_pods >= total else grantable_pods,
+        NodeReason.QUOTA,
+    )
 
 
 def _asked(cls: PodClass, column: int) -> int:
-    """Return what a pod asks of a resource as limits are kept: GPUs in thousandths, shares of them included."""
+    """Return the amount that a pod requests, in the unit of limits: GPUs in thousandths, GPU shares included."""
     return WHOLE * cls.gpus + cls.share if column == GPU else cls.amount(column)
 
 
 def _held(held: Mapping[int, int], column: int) -> int:
-    """Return the same of what pods hold."""
+    """Return the amount that pods hold, in the same unit."""
     if column == GPU:
         return WHOLE * held.get(GPU, 0) + held.get(GPU_SHARE, 0)
     return held.get(column, 0)

@@ -1,9 +1,10 @@
-"""Workloads that were refused and are tried again: what was found for one holds for all that ask the same.
+"""A cache of failed attempts: a failure of one workload holds for all workloads with the same demand.
 
-Of a backlog most ask what others ask. The first of them is tried, with all that belongs to it; of the others it is
-known how they fare until something improves. What is decided and told of them is what an attempt would come to, in the
-same turn; it is only not worked out again. For this nothing may have changed of the workload itself (who changes is
-active, and `forget` is called), nor of what its demand is made on beside.
+In a backlog, most workloads have the same demands as others. The engine makes a full attempt for the first of them. For
+the others it knows the result until the state improves. The cached decision and message are those that an attempt would
+have in the same turn; the engine only does not compute them again. The cache is valid only while the workload itself
+is unchanged (a changed workload becomes active, and the engine calls `forget`), and while everything else on which its
+demand depends is unchanged.
 """
 
 from collections.abc import Callable, Hashable
@@ -30,46 +31,59 @@ from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.workloads import Member, Stage, Workload, size_of
 
 KEEP: Final = 4096
-"""Texts kept at most."""
+"""Cached texts at most."""
 
 
 @dataclass(slots=True)
 class _Refused:
-    """A workload that found no place, and has none for any of its members.
+    """A workload that found no place and has no placed member.
 
-    ``layout`` and ``terms`` (the affinity of others that is meant for pods like its own) its ``demand`` was made on;
-    ``first`` the class of its first member where they are not all alike; ``large`` whether nodes may be held for it;
-    ``told`` its reason without numbers.
+    Attributes:
+        order: its order in the queue.
+        demand: its demand, as the key of the attempt.
+        layout: the fabric at that attempt.
+        terms: the affinity terms of other pods that select pods like its own, at that attempt.
+        first_class: class of its first member if the members are not all alike, else None.
+        lasting: how long it will run.
+        members: number of pending members.
+        large: whether the scheduler may reserve nodes for it.
+        name: namespace and name.
+        reason_text: the published reason without numbers.
     """
 
     order: Order
     demand: AttemptKey
     layout: Layout
     terms: Hashable
-    first: PodClass | None
+    first_class: PodClass | None
     lasting: Lasting
     members: int
     large: bool
     name: str
-    told: str
+    reason_text: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """What is said of a failure, as of a ``state``.
+    """The message of a failure.
 
-    ``message`` of the decision, ``text`` with what is said of nodes that are held, ``told`` the same without numbers.
+    Attributes:
+        known: the cached failure.
+        state: state on which the message depends.
+        message: message of the decision.
+        text: the message with the sentence about reserved nodes.
+        reason_text: ``text`` without numbers.
     """
 
     known: Known
     state: Hashable
     message: str
     text: str
-    told: str
+    reason_text: str
 
 
 class Rechecks:
-    """Refuses workloads once more where it is known that an attempt would. Who is not known here is tried."""
+    """Refuses workloads again where an attempt certainly would. The engine tries all workloads that are not cached."""
 
     def __init__(
         self,
@@ -95,36 +109,36 @@ class Rechecks:
         return len(self._refused)
 
     def forget(self, id_: str) -> None:
-        """Forget what was found of a workload: it changed, or something else was told of it."""
+        """Forget the failure of a workload, because the workload changed or has a different message now."""
         self._refused.pop(id_, None)
 
     def clear(self) -> None:
-        """Forget all: the configuration changed."""
+        """Forget all failures, because the configuration changed."""
         self._refused.clear()
         self._words.clear()
 
     def remember(self, workload: Workload, pending: list[Member], decision: Decision, text: str, now: float) -> None:
-        """Note a workload that was refused and parked, right after that was told.
+        """Record a workload that was refused and parked, right after its message was published.
 
         Args:
-            workload: that was tried.
-            pending: its members that wait.
-            decision: what came of it.
-            text: all that was told.
-            now: seconds.
+            workload: the workload that was tried.
+            pending: its pending members.
+            decision: the decision of the attempt.
+            text: the published message.
+            now: time in seconds.
         """
-        found = self._attempts.refused
-        if found is None or not self._plain(workload) or len(pending) > least_of(workload):
+        attempt = self._attempts.refused
+        if attempt is None or not self._plain(workload) or len(pending) > least_of(workload):
             return
-        demand, known = found
+        demand, known = attempt
         lasting, large = lasting_of(pending, size_of(workload)), self._reserving.is_large(workload)
         order = order_of(workload)
         first = pending[0].cls if len(workload.set_aside.classes) > 1 else None
-        if not self._alone(order) or known.stamp[1] or any(looks_around(one.cls) for one in pending):
+        if not self._alone(order) or known.stamp[1] or any(looks_around(member.cls) for member in pending):
             return
         applying = self._reserving.applying(order, lasting, now)
-        kept = (None, self._reserving.holds.tells(applying))
-        if kept != self._attempts.kept:
+        kept_key = (None, self._reserving.holds.tells(applying))
+        if kept_key != self._attempts.kept:
             return
         name = f"{workload.namespace}/{workload.name}"
         layout, terms = self._world.layout, self._terms()
@@ -137,57 +151,59 @@ class Rechecks:
         if len(self._words) > KEEP:
             self._words.clear()
         state = self._state(applying)
-        self._words[demand, kept, first] = _Words(known, state, decision.message, text, worded(text))
+        self._words[demand, kept_key, first] = _Words(known, state, decision.message, text, worded(text))
 
     def again(self, workload: Workload, now: float, clock: Callable[[], float]) -> list[Instruction] | None:
-        """Refuse a workload once more; None where it must be tried.
+        """Refuse a workload again and return the instructions, or None if the engine must try it.
 
         Args:
-            workload: whose turn it is.
-            now: seconds.
-            clock: measures what it costs.
+            workload: the workload whose turn it is.
+            now: time in seconds.
+            clock: measures the time spent.
         """
-        one = self._refused.get(workload.id)
-        if one is None:
+        refused = self._refused.get(workload.id)
+        if refused is None:
             return None
-        if one.layout is not self._world.layout or one.terms != self._terms() or not self._alone(one.order):
+        if refused.layout is not self._world.layout or refused.terms != self._terms() or not self._alone(refused.order):
             self.forget(workload.id)
             return None
-        applying = self._reserving.applying(one.order, one.lasting, now)
-        kept = (None, self._reserving.holds.tells(applying))
-        known = self._attempts.known(kept, one.demand, (self._world.improvements, ()))
-        words = self._words.get((one.demand, kept, one.first)) if known is not None else None
+        applying = self._reserving.applying(refused.order, refused.lasting, now)
+        kept_key = (None, self._reserving.holds.tells(applying))
+        known = self._attempts.known(kept_key, refused.demand, (self._world.improvements, ()))
+        words = self._words.get((refused.demand, kept_key, refused.first_class)) if known is not None else None
         if known is None or words is None or words.known is not known or words.state != self._state(applying):
             self.forget(workload.id)
             return None
         before = clock()
-        decision = self._attempts.refuse(known, workload.id, one.name, one.members)
+        decision = self._attempts.refuse(known, workload.id, refused.name, refused.members)
         announced = RecordDecision(decision, clock() - before)
         workload.plugin_failures = 0
         workload.room_helps = known.room_helps
-        self._aside.queue.park(one.order)
+        self._aside.queue.park(refused.order)
         self._preempting.rest(workload.id)
-        self._reserving.refused(workload.id, one.order if one.large and known.room_helps else None, words.message)
-        moves = self._moving.parked(workload, words.message, one.order.since, room_helps=known.room_helps)
-        text, told = words.text, words.told
+        self._reserving.refused(
+            workload.id, refused.order if refused.large and known.room_helps else None, words.message
+        )
+        moves = self._moving.parked(workload, words.message, refused.order.since, room_helps=known.room_helps)
+        text, reason_text = words.text, words.reason_text
         if moves:
             text = f"{text} {moves}"
-            told = worded(text)
-        self._why.failed(workload, text, one.members, now)
-        if told == one.told:
+            reason_text = worded(text)
+        self._why.failed(workload, text, refused.members, now)
+        if reason_text == refused.reason_text:
             return [announced]
-        one.told = told
+        refused.reason_text = reason_text
         return [announced, *self._aside.tell(workload, workload.at(Stage.PENDING), text)]
 
     # ------------------------------------------------------------ inside
 
     def _plain(self, workload: Workload) -> bool:
-        """Return whether what a workload asks is the same at any time, and none of its members has a place."""
+        """Return whether the demand of a workload does not depend on time, and none of its members has a place."""
         pending = all(member.stage is Stage.PENDING for member in workload.members.values())
         return pending and not workload.request.relax_after and not workload.problem
 
     def _alone(self, order: Order) -> bool:
-        """Return whether nothing is kept, promised or granted that is meant for single workloads."""
+        """Return whether no reservation, quota or hold applies to single workloads only."""
         sharing, held_back = self._attempts.sharing, self._aside.outcomes.held_back
         if (
             self._world.kept
@@ -202,5 +218,8 @@ class Rechecks:
         return self._world.around.terms_changed
 
     def _state(self, applying: list[Reservation]) -> Hashable:
-        """Return on what depends what is said of held nodes: when they are expected, and what is in use of them."""
-        return tuple([held.start for held in applying]), self._world.ledger.changes
+        """Return a key of the state on which the sentence about reserved nodes depends.
+
+        These are the expected start of each reservation, and the resources in use.
+        """
+        return tuple([reservation.start for reservation in applying]), self._world.ledger.changes

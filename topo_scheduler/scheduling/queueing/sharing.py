@@ -1,4 +1,4 @@
-"""What the configuration leaves of the cluster to each namespace: access to domains, and quotas."""
+"""Limits that the configuration sets for each namespace: access to domains, and quotas."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ from topo_scheduler.state.workloads import Member
 
 
 class Sharing:
-    """Puts caps on classes. Costs nothing while the configuration has neither quotas nor access to domains."""
+    """Puts caps on classes. It does no work while the configuration has neither quotas nor access to domains."""
 
     def __init__(self, world: World, spec: TopologySpec) -> None:
         self._domains: NamedDomains = world.domains
@@ -29,69 +29,70 @@ class Sharing:
         self.configure(spec)
 
     def configure(self, spec: TopologySpec) -> None:
-        """Take over a new configuration."""
+        """Apply a new configuration."""
         self._quotas.configure(spec.quotas)
         self._access = spec.domain_access
         self._shut.clear()
-        self._names = [("spec.domainAccess", one.domain) for one in spec.domain_access]
-        self._names += [("spec.quotas", one.domain) for one in spec.quotas if one.domain]
+        self._names = [("spec.domainAccess", access.domain) for access in spec.domain_access]
+        self._names += [("spec.quotas", quota.domain) for quota in spec.quotas if quota.domain]
         self._told.clear()
         self._looked_at = -1
 
     @property
     def configured(self) -> bool:
-        """Whether there is anything to put on classes."""
+        """Whether the configuration has quotas or access to domains."""
         return bool(self._access) or self._quotas.configured
 
     def bound(
         self, namespace: str, groups: Sequence[tuple[PodClass, list[Member]]], running: int
     ) -> tuple[list[tuple[PodClass, list[Member]]], str, bool]:
-        """Put on each class of a workload what its namespace may not have.
+        """Put caps on each class of a workload, for the limits of its namespace.
 
         Args:
-            namespace: whose workload it is.
+            namespace: namespace of the workload.
             groups: its classes, and the members to be placed.
             running: members that run already.
 
         Returns:
-            The groups with their caps; what quotas lack, in words, empty where they lack nothing; and whether more is
-            asked than they ever grant.
+            The groups with their caps; what quotas lack, as text, empty where they lack nothing; and whether the
+            workload requests more than they can ever grant.
         """
-        shut = self._shut_to(namespace) if self._access else ()
-        asked: list[Group] = [(cls, len(members)) for cls, members in groups]
-        # Members that are filled in or seated one by one are not counted by domain meanwhile.
-        whole = len(asked) > 1 or is_tied(asked)
-        bounds = self._quotas.bounds(namespace, asked, running, whole=whole)
-        if not shut and bounds is None:
+        access_caps = self._shut_to(namespace) if self._access else ()
+        requested: list[Group] = [(cls, len(members)) for cls, members in groups]
+        # Placement of members one by one does not count per domain in between.
+        whole = len(requested) > 1 or is_tied(requested)
+        bounds = self._quotas.bounds(namespace, requested, running, whole=whole)
+        if not access_caps and bounds is None:
             return list(groups), "", False
         caps = bounds.caps if bounds is not None else [()] * len(groups)
         capped = [
-            (replace(cls, caps=(*shut, *more)), members) for (cls, members), more in zip(groups, caps, strict=True)
+            (replace(cls, caps=(*access_caps, *quota_caps)), members)
+            for (cls, members), quota_caps in zip(groups, caps, strict=True)
         ]
         return (capped, bounds.text, bounds.never) if bounds is not None else (capped, "", False)
 
     def take_fallen(self) -> Mapping[str, None]:
-        """Return the namespaces of which a quota has more left than at the last call."""
+        """Return the namespaces with a quota that has more left than at the last call."""
         return self._quotas.take_fallen()
 
     def complaints(self) -> list[str]:
-        """Return what is wrong with the domains the configuration names; each is told once."""
+        """Return warnings about invalid domains in the configuration. Each is returned once."""
         if not self._names or self._looked_at == self._domains.generation or not len(self._nodes):
             return []
         self._looked_at = self._domains.generation
-        found = []
+        messages = []
         for name, message in self._domains.problems(self._names):
             if name not in self._told:
                 self._told.add(name)
-                found.append(message)
-        return found
+                messages.append(message)
+        return messages
 
     def _shut_to(self, namespace: str) -> tuple[Cap, ...]:
-        found = self._shut.get(namespace)
-        if found is None:
-            found = self._shut[namespace] = tuple(
-                Cap(one.domain, 0, 0, NodeReason.ACCESS)
-                for one in self._access
-                if not matches(namespace, one.namespaces)
+        caps = self._shut.get(namespace)
+        if caps is None:
+            caps = self._shut[namespace] = tuple(
+                Cap(access.domain, 0, 0, NodeReason.ACCESS)
+                for access in self._access
+                if not matches(namespace, access.namespaces)
             )
-        return found
+        return caps

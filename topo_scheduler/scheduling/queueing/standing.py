@@ -1,4 +1,4 @@
-"""How a workload stands: its turn, and how many of its pods must be placed or must yet appear."""
+"""Sort key of a workload in the queue, and how many of its pods must be placed or must still appear."""
 
 from collections.abc import Sequence
 
@@ -8,41 +8,43 @@ from topo_scheduler.state.workloads import Member, Stage, Workload, size_of
 
 def order_of(workload: Workload) -> Order:
     """Return a workload's sort key in the queue."""
-    if (only := workload.only) is not None:
-        since = only.enqueued if only.stage is Stage.PENDING else 0.0
-        return Order(workload.priority, only.created, workload.id, workload.namespace, since)
-    since = min((m.enqueued for m in workload.members.values() if m.stage is Stage.PENDING), default=0.0)
-    first = half_bound(workload) and (workload.resumed or not workload.found)
-    return Order(workload.priority, workload.created, workload.id, workload.namespace, since, first)
+    if (single := workload.only) is not None:
+        since = single.enqueued if single.stage is Stage.PENDING else 0.0
+        return Order(workload.priority, single.created, workload.id, workload.namespace, since)
+    since = min((member.enqueued for member in workload.members.values() if member.stage is Stage.PENDING), default=0.0)
+    half_bound_first = half_bound(workload) and (workload.resumed or not workload.found)
+    return Order(workload.priority, workload.created, workload.id, workload.namespace, since, half_bound_first)
 
 
 def half_bound(workload: Workload) -> bool:
-    """Return whether some members of a gang are bound that never ran whole, and others must yet be."""
+    """Return whether a gang that never ran with all members has some members bound and others still to be bound."""
     if not workload.gang or workload.complete or not workload.bound or not size_of(workload):
         return False
-    bound = sum(m.stage is Stage.BOUND and not (m.leaving or m.evicted) for m in workload.members.values())
+    bound = sum(
+        member.stage is Stage.BOUND and not (member.leaving or member.evicted) for member in workload.members.values()
+    )
     return bound > 0 and max(bound, len(workload.ran)) < workload.size
 
 
 def has_begun(workload: Workload) -> bool:
-    """Return whether members of a gang are bound, or were, that never ran whole. Cheap, unlike `half_bound`."""
+    """Return whether a gang that never ran with all members has or had bound members. Cheap, unlike `half_bound`."""
     return workload.gang and not workload.complete and (workload.found or workload.progressed > 0)
 
 
 def needed_now(workload: Workload) -> int:
-    """Return how many more members must be placed for the workload to have its size."""
+    """Return how many more members must be placed until the workload has its size."""
     return max(0, workload.size - len(workload.members) + workload.pending)
 
 
 def least_of(workload: Workload) -> int:
-    """Return how many members must be placed together at least: the size, singly where it ran whole."""
+    """Return how many members must be placed together at least: those up to its size, or 1 once it ran whole."""
     return 1 if workload.complete else max(1, needed_now(workload))
 
 
 def lacking(workload: Workload, pending: Sequence[Member]) -> int:
-    """Return how many pods must yet appear before the workload can be tried. A gang that ran whole waits for none.
+    """Return how many more pods must appear before the engine can try the workload.
 
-    One whose size is not known yet waits for at least one.
+    A gang that ran with all members needs none. A gang of unknown size needs at least one.
     """
     if workload.awaits:
         return max(1, needed_now(workload) - len(pending))

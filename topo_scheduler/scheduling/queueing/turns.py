@@ -1,19 +1,18 @@
-"""Whose turn it is among the workloads that are ready: priority, then the namespace with the smaller share, then age.
+"""Order of the workloads that are ready: by priority, then the namespace with the smaller share, then age.
 
-Three things keep one namespace from holding up another of the same priority:
+Three rules keep one namespace from blocking another of the same priority:
 
-- A workload that has waited longer than `FairnessLimits.overdue_after` goes before all others, the longest waiting
-  first.
-  Once one of them was placed, the next `BY_SHARE` places are given by share again: an old backlog can't shut out who
-  holds little. So between two placements of overdue workloads there are at most so many of others.
-- An attempt that finds no place costs its namespace nothing of its share. After `MISSES` such attempts in a row,
-  namespaces take turns until a place is found, the one first whose last turn is longest ago. An attempt that takes many
+- A workload that has been pending longer than `FairnessLimits.overdue_after` goes before all others, the oldest first.
+  After one such placement the next `BY_SHARE` placements go by share again: an old backlog can't shut out a namespace
+  that holds little. So between two placements of overdue workloads there are at most `BY_SHARE` others.
+- An attempt without a placement costs its namespace none of its share. After `MISSES` such attempts in a row,
+  namespaces take turns until the next placement, the one with the oldest turn first. An attempt that takes many
   operations counts as several.
-- A limit on decisions per second and namespace, a token bucket, where one is configured: a namespace that has none
-  left is passed over until it has, whatever its priority.
+- A limit on decisions per second and namespace, a token bucket, where one is configured. A namespace without tokens is
+  skipped until it has one, at any priority.
 
-Every heap is brought up to date where it is read: an entry that says something else than what is true by then is
-dropped or put again. Invariant: for each namespace in line the heap of shares has an entry that is not above the truth.
+Readers of a heap bring it up to date: they drop or replace entries that are no longer true. Invariant: for each
+namespace in line the heap of shares has an entry that is not above its current key.
 """
 
 import heapq
@@ -23,23 +22,30 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 MISSES: Final = 10
-"""Attempts without a place in a row after which namespaces take turns."""
+"""Attempts without a placement in a row after which namespaces take turns."""
 MISS_OPERATIONS: Final = 2_000
-"""Operations for which an attempt without a place counts once more, some milliseconds. Ordinary ones stay below."""
+"""Operations for which an attempt without a placement counts once more, a few milliseconds. Most attempts need less."""
 BY_SHARE: Final = 3
-"""Places given by share after one that was given to an overdue workload."""
+"""Placements by share after the placement of an overdue workload."""
 KEEP: Final = 4096
-"""Namespaces whose last turn and tokens are remembered at least."""
+"""Namespaces whose last turn and tokens are kept at least."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What decides on a workload's turn.
+    """Sort key of a workload.
 
-    The higher priority first, then the namespace with the smaller share, then the older, then the id. ``created`` in
-    seconds of the API server's clock, ``since`` when its oldest waiting pod was seen first, in seconds of ours.
-    ``half_bound`` gangs come before all others of their priority, whatever their namespace holds: what is bound of them
-    holds room to no purpose until the rest is bound too.
+    The higher priority comes first, then the namespace with the smaller share, then the older workload, then the ID.
+
+    Attributes:
+        priority: priority of the workload.
+        created: creation time, in seconds of the API server's clock.
+        id: ID of the workload.
+        namespace: namespace of the workload.
+        since: time at which the scheduler first saw its oldest pending pod, in seconds of the engine's clock.
+        half_bound: whether it is a gang of which some members are bound and others are not. These gangs come before all
+            others of their priority, regardless of shares: their bound members hold resources in vain until the other
+            members are bound too.
     """
 
     priority: int
@@ -51,13 +57,19 @@ class Order:
 
     @property
     def level(self) -> int:
-        """Workloads of a higher level come first."""
+        """Combines priority and ``half_bound``. Workloads of a higher level come first."""
         return 2 * self.priority + self.half_bound
 
 
 @dataclass(frozen=True, slots=True)
 class FairnessLimits:
-    """What is configured. Seconds, and decisions a second with the most at once; None for no limit."""
+    """The configured limits.
+
+    Attributes:
+        overdue_after: seconds after which a pending workload is overdue.
+        rate: decisions per second and namespace; None for no limit.
+        burst: decisions at once and namespace.
+    """
 
     overdue_after: float = 600.0
     rate: float | None = None
@@ -65,7 +77,7 @@ class FairnessLimits:
 
 
 class HeldShares(Protocol):
-    """Who holds how much."""
+    """How much each namespace holds."""
 
     def share(self, namespace: str) -> int:
         """Return a namespace's share."""
@@ -77,38 +89,38 @@ class HeldShares(Protocol):
 
 
 class Even:
-    """Nobody holds anything."""
+    """Equal shares: no namespace holds anything."""
 
     def share(self, _: str) -> int:
         """Return 0."""
         return 0
 
     def take_changed(self) -> Iterable[str]:
-        """Return nobody."""
+        """Return no namespaces."""
         return ()
 
 
-Place = tuple[float, str, int]
-"""Age, id and ticket of a workload in the line of its namespace."""
+LineEntry = tuple[float, str, int]
+"""Age, ID and ticket of a workload in the line of its namespace."""
 Key = tuple[int, float, str]
-"""Share of a namespace, age and id of the first in its line."""
+"""Share of a namespace, age and ID of the first workload in its line."""
 
 
 @dataclass(slots=True)
 class _Level:
-    """The workloads of one priority, those that are half bound apart."""
+    """The workloads of one priority. Half bound gangs have a level of their own."""
 
     live: int = 0
-    lines: dict[str, list[Place]] = field(default_factory=dict)
+    lines: dict[str, list[LineEntry]] = field(default_factory=dict)
     by_share: list[tuple[Key, str]] = field(default_factory=list)
     listed: dict[str, Key] = field(default_factory=dict)
-    """What ``by_share`` says of each namespace; other entries of it are void."""
+    """The valid key of each namespace in ``by_share``; its other entries there are void."""
     by_turn: list[tuple[int, str]] = field(default_factory=list)
     in_turn: set[str] = field(default_factory=set)
     by_wait: list[tuple[float, float, str, int, str]] = field(default_factory=list)
     misses: int = 0
     by_share_next: int = 0
-    """How many of the next places are given by share even when somebody is overdue."""
+    """How many of the next placements go by share even if a workload is overdue."""
 
 
 class Turns:
@@ -133,7 +145,7 @@ class Turns:
         return id_ in self._orders
 
     def configure(self, fairness: FairnessLimits) -> None:
-        """Take over a new configuration; every namespace begins with all its tokens."""
+        """Apply a new configuration. Every namespace begins with all its tokens."""
         if fairness != self._fairness:
             self._fairness = fairness
             self._tokens.clear()
@@ -162,13 +174,13 @@ class Turns:
             self._list(level, namespace)
 
     def drop(self, id_: str) -> None:
-        """Take a workload out; its entries in the heaps are void from now on."""
-        found = self._orders.pop(id_, None)
-        if found is None:
+        """Remove a workload. Its entries in the heaps are void from now on."""
+        entry = self._orders.pop(id_, None)
+        if entry is None:
             return
-        order, _ = found
-        left = self._waiting[order.namespace] = self._waiting[order.namespace] - 1
-        if not left:
+        order, _ = entry
+        remaining = self._waiting[order.namespace] = self._waiting[order.namespace] - 1
+        if not remaining:
             del self._waiting[order.namespace]
         level = self._levels[order.level]
         level.live -= 1
@@ -178,7 +190,7 @@ class Turns:
                 heap.clear()
 
     def take(self, now: float) -> str | None:
-        """Take out the workload whose turn it is, None when nobody's is."""
+        """Remove and return the workload whose turn it is, or None if none is ready."""
         self._current = None
         if not self._orders:
             return None
@@ -188,9 +200,9 @@ class Turns:
         self._relist()
         for rank in self._ranked:
             level = self._levels[rank]
-            found = self._next(level, now) if level.live else None
-            if found is not None:
-                id_, overdue = found
+            selected = self._next(level, now) if level.live else None
+            if selected is not None:
+                id_, overdue = selected
                 self._take_turn(self._orders[id_][0].namespace, now)
                 self.drop(id_)
                 self._current = (level, overdue)
@@ -198,7 +210,7 @@ class Turns:
         return None
 
     def tried(self, *, placed: bool, operations: int = 0) -> None:
-        """Note how the attempt ended on the workload that was taken last, and how many operations it took."""
+        """Record the result of the attempt on the workload that was taken last, and how many operations it took."""
         if self._current is None:
             return
         (level, overdue), self._current = self._current, None
@@ -210,16 +222,16 @@ class Turns:
 
     @property
     def any_ready(self) -> bool:
-        """Whether `take` has somebody to return as of the last call."""
+        """Whether `take` would return a workload, as of its last call."""
         if not self._held:
             return bool(self._orders)
         return any(namespace not in self._held for namespace in self._waiting)
 
     def next_due(self) -> float | None:
-        """Return when the next namespace that was passed over may go on."""
+        """Return when the next skipped namespace has a token again."""
         return min((until for namespace, until in self._held.items() if namespace in self._waiting), default=None)
 
-    # ------------------------------------------------------------ whose turn it is
+    # ------------------------------------------------------------ selection
 
     def _next(self, level: _Level, now: float) -> tuple[str, bool] | None:
         if not level.by_share_next and (id_ := self._overdue(level, now)) is not None:
@@ -278,20 +290,24 @@ class Turns:
             return
         if len(self._tokens) > KEEP:
             tokens = self._tokens.items()
-            self._tokens = {one: (had, at) for one, (had, at) in tokens if had + (now - at) * rate < burst}
-        had, at = self._tokens.get(namespace, (float(burst), now))
-        left = min(float(burst), had + (now - at) * rate) - 1
-        self._tokens[namespace] = (left, now)
-        if left < 1:
-            self._held[namespace] = now + (1 - left) / rate
+            self._tokens = {
+                name: (tokens_then, counted_at)
+                for name, (tokens_then, counted_at) in tokens
+                if tokens_then + (now - counted_at) * rate < burst
+            }
+        tokens_then, counted_at = self._tokens.get(namespace, (float(burst), now))
+        remaining = min(float(burst), tokens_then + (now - counted_at) * rate) - 1
+        self._tokens[namespace] = (remaining, now)
+        if remaining < 1:
+            self._held[namespace] = now + (1 - remaining) / rate
 
     # ------------------------------------------------------------ inside
 
     def _is_live(self, id_: str, ticket: int) -> bool:
-        found = self._orders.get(id_)
-        return found is not None and found[1] == ticket
+        entry = self._orders.get(id_)
+        return entry is not None and entry[1] == ticket
 
-    def _head(self, level: _Level, namespace: str) -> Place | None:
+    def _head(self, level: _Level, namespace: str) -> LineEntry | None:
         line = level.lines.get(namespace)
         while line:
             if self._is_live(line[0][1], line[0][2]):
@@ -305,7 +321,7 @@ class Turns:
         return None if head is None else (self._shares.share(namespace), head[0], head[1])
 
     def _list(self, level: _Level, namespace: str) -> None:
-        """Put a namespace where it belongs by now."""
+        """Insert a namespace with its current key."""
         key = self._key(level, namespace)
         if key is None:
             level.listed.pop(namespace, None)
@@ -314,19 +330,19 @@ class Turns:
             level.listed[namespace] = key
             heapq.heappush(level.by_share, (key, namespace))
             if len(level.by_share) > 4 * len(level.listed) + 64:
-                level.by_share = [(key, one) for one, key in level.listed.items()]
+                level.by_share = [(key, name) for name, key in level.listed.items()]
                 heapq.heapify(level.by_share)
         if namespace not in level.in_turn:
             level.in_turn.add(namespace)
             heapq.heappush(level.by_turn, (self._last_turn.get(namespace, 0), namespace))
 
     def _relist(self) -> None:
-        """Take over shares that changed."""
+        """Apply changed shares."""
         changed = self._shares.take_changed()
         for level in self._levels.values():
             if not level.live:
                 continue
-            names = list(level.lines) if changed is None else [one for one in changed if one in level.lines]
+            names = list(level.lines) if changed is None else [name for name in changed if name in level.lines]
             for namespace in names:
                 self._list(level, namespace)
 
@@ -342,5 +358,5 @@ class Turns:
         level.by_wait = [entry for entry in level.by_wait if self._is_live(entry[2], entry[3])]
         heapq.heapify(level.by_wait)
         for namespace, line in level.lines.items():
-            level.lines[namespace] = [place for place in line if self._is_live(place[1], place[2])]
+            level.lines[namespace] = [entry for entry in line if self._is_live(entry[1], entry[2])]
             heapq.heapify(level.lines[namespace])

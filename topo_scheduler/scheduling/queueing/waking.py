@@ -1,4 +1,4 @@
-"""Which workloads are to be tried: those that changed, and those that something helped which happened since."""
+"""Which workloads the engine must try: those that changed, and those that an event since then may help."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -26,15 +26,15 @@ from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.workloads import Stage, Workload, Workloads
 
 FRESH_CLASSES: Final = 32
-"""Classes without a view that are looked at in one step; a view of each is made, of all nodes."""
+"""Classes without a view that one step checks: it makes a view of all nodes for each."""
 LATE_CLASSES: Final = 32
-"""Workloads looked at together of those that were left for later, by changed nodes only."""
+"""Postponed workloads that one step checks together, by changed nodes only."""
 LATE_SECONDS: Final = 0.05
-"""Seconds between two such looks: tenants with thousands of different classes keep no core busy."""
+"""Seconds between two such checks: a tenant with thousands of different classes must not keep a core busy."""
 
 
 class Waking:
-    """Moves workloads in the queue by what happened. Tries none."""
+    """Moves workloads in the queue in response to events. It tries none."""
 
     def __init__(
         self,
@@ -59,14 +59,14 @@ class Waking:
         self._half = half
         self._guard = attempts.planner.extensions.guard
         self._late: dict[str, deque[str]] = {}
-        """Workloads left for later, by namespace."""
+        """Postponed workloads by namespace."""
         self._is_late: set[str] = set()
         self._late_rows: set[int] = set()
-        """Rows that changed since the first of them was left."""
+        """Rows that changed since the first of them was postponed."""
         self._late_at = 0.0
 
     def settle(self, now: float) -> None:
-        """Give each workload that changed its place in the queue."""
+        """Move each workload that changed to its place in the queue."""
         for id_ in self._arrivals.take_touched():
             workload = self._workloads.get(id_)
             self._rechecks.forget(id_)
@@ -87,57 +87,57 @@ class Waking:
                 self._half.hindered(workload, now)
                 if workload.lacking_since is None:
                     workload.lacking_since = now
-                # A gang whose pods are just being made is not told of each that lacks, and then of what it waits for.
-                soon = min(now + WAIT_BEFORE_TELLING, workload.lacking_since + WAIT_WHILE_PODS_COME)
-                self._queue.wait(order_of(workload), soon)
+                # While the controller creates the pods of a gang, no event reports each number of missing pods.
+                report_at = min(now + WAIT_BEFORE_TELLING, workload.lacking_since + WAIT_WHILE_PODS_COME)
+                self._queue.wait(order_of(workload), report_at)
             else:
                 workload.lacking_since = None
                 self._queue.activate(order_of(workload))
 
     def wake(self, now: float) -> None:
-        """Make active what could be helped by what happened since the last step."""
-        rows, everything = self._world.take_improved()
+        """Activate the workloads that events since the last step may help."""
+        rows, rules_changed = self._world.take_improved()
         arrived, repelling = self._world.take_neighbours()
         claims, stored = self._world.around.storage.take_changes()
         sharing = self._attempts.sharing
-        fallen, stirred = sharing.take_fallen() if sharing is not None else (), self._preempting.stirred()
+        fallen, victims_changed = sharing.take_fallen() if sharing is not None else (), self._preempting.stirred()
         freed = self._world.links.take_freed()
         if self._is_late:
             self._late_rows.update(rows)
             self._look_late(now)
-        if not (rows or everything or arrived or claims or stored or fallen or stirred or freed):
+        if not (rows or rules_changed or arrived or claims or stored or fallen or victims_changed or freed):
             return
         index = np.array(rows, np.int64)
         if len(index):
             self._guard.begin()
-        helped: dict[PodClass, bool] = {}
-        known: dict[int, bool] = {}
-        views, fresh = self._attempts.planner.views, FRESH_CLASSES
+        helps_by_class: dict[PodClass, bool] = {}
+        helps_by_id: dict[int, bool] = {}
+        views, classes_left = self._attempts.planner.views, FRESH_CLASSES
         lowest = self._preempting.lowest
         for id_ in self._queue.parked():
             workload = self._workloads.get(id_)
             if workload is None or workload.set_aside.refused:
                 continue
-            waiting = workload.set_aside
-            beside = arrived and waiting.looks_around
-            carried = freed and workload.gang and any(cls.bandwidth for cls in waiting.classes)
-            if repelling or beside or carried or workload.namespace in fallen:
+            set_aside = workload.set_aside
+            arrived_nearby = arrived and set_aside.looks_around
+            links_freed = freed and workload.gang and any(cls.bandwidth for cls in set_aside.classes)
+            if repelling or arrived_nearby or links_freed or workload.namespace in fallen:
                 self._queue.wake(id_)
                 continue
-            if (claims or stored) and any(concerned(cls, claims, stored) for cls in waiting.classes):
+            if (claims or stored) and any(concerned(cls, claims, stored) for cls in set_aside.classes):
                 self._queue.wake(id_)
                 continue
-            room, rules = workload.room_helps or not workload.gang, everything and workload.gang
-            for cls in waiting.classes if rules or (len(index) and room) else ():
-                helps = known.get(id(cls))  # classes take long to compare
+            room, rules = workload.room_helps or not workload.gang, rules_changed and workload.gang
+            for cls in set_aside.classes if rules or (len(index) and room) else ():
+                helps = helps_by_id.get(id(cls))  # classes take long to compare
                 if helps is None:
-                    if cls not in helped:
-                        fresh -= cls not in views
-                        if fresh < 0 and not rules:
+                    if cls not in helps_by_class:
+                        classes_left -= cls not in views
+                        if classes_left < 0 and not rules:
                             self._leave(workload, rows)
                             break
-                        helped[cls] = self._helps(cls, index)
-                    helps = known[id(cls)] = helped[cls]
+                        helps_by_class[cls] = self._helps(cls, index)
+                    helps = helps_by_id[id(cls)] = helps_by_class[cls]
                 if (helps and room) or rules:
                     self._queue.wake(id_)
                     break
@@ -146,7 +146,7 @@ class Waking:
                     self._preempting.nudge(workload, now)
 
     def next_due(self) -> float | None:
-        """Return when the workloads that were left for later are looked at next."""
+        """Return when the next check of postponed workloads is due."""
         return self._late_at if self._is_late else None
 
     def _leave(self, workload: Workload, rows: Iterable[int]) -> None:
@@ -156,17 +156,17 @@ class Waking:
             self._late.setdefault(workload.namespace, deque()).append(workload.id)
 
     def _look_late(self, now: float) -> None:
-        """Look at some of the workloads that were left for later; their namespaces take turns."""
+        """Check some of the postponed workloads. Their namespaces take turns."""
         if now < self._late_at:
             return
         self._late_at = now + LATE_SECONDS
         rows = np.array(sorted(self._late_rows), np.int64)
         for _ in range(min(LATE_CLASSES, len(self._is_late))):
             namespace = next(iter(self._late))
-            line = self._late.pop(namespace)
-            id_ = line.popleft()
-            if line:
-                self._late[namespace] = line
+            ids = self._late.pop(namespace)
+            id_ = ids.popleft()
+            if ids:
+                self._late[namespace] = ids
             self._is_late.discard(id_)
             workload = self._workloads.get(id_)
             if workload is None or self._queue.place(id_) is not Place.PARKED:
@@ -177,21 +177,24 @@ class Waking:
             self._late_rows.clear()
 
     def _may_help(self, cls: PodClass, rows: Int64) -> bool:
-        """Return whether any of some rows is eligible and has enough free; other pods and volumes are not looked at."""
+        """Return whether any of the rows is eligible and has enough free. This ignores other pods and volumes."""
         nodes = self._world.nodes
-        enough = nodes.exists[rows]
+        has_room = nodes.exists[rows]
         for column, amount in cls.amounts:
-            enough &= nodes.allocatable[rows, column] - nodes.requested[rows, column] >= amount
-        rows = rows[enough]
+            has_room &= nodes.allocatable[rows, column] - nodes.requested[rows, column] >= amount
+        rows = rows[has_room]
         try:
             return bool(eligible(nodes, cls, rows, self._world.around.extensions.filters).any())
         except Exception:
             return True  # the attempt fails the same way, and reports it
 
     def look_again(self, now: float) -> list[Instruction]:
-        """Try again those for whom others may give way by now, and those that waited long enough for others."""
-        out, again = self._preempting.due(now)
-        for id_ in [*again, *self._contested.take_impatient(now)]:
+        """Activate workloads for which preemption may help now, and those that waited long enough for other schedulers.
+
+        Return the instructions of the preemption.
+        """
+        out, unblocked = self._preempting.due(now)
+        for id_ in [*unblocked, *self._contested.take_impatient(now)]:
             workload = self._workloads.get(id_)
             if workload is not None and self._queue.place(id_) is Place.PARKED:
                 self._queue.activate(order_of(workload))
