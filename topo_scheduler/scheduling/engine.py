@@ -639,7 +639,7 @@ class Engine:
 
     def _decide(self, workload: Workload, pending: list[Member], now: float) -> Decision:
         layout, improvements = self.world.layout, self.world.improvements
-        if self.world.links.told:
+        if self.world.links.in_use:
             self.world.links.settle(layout)
         self.extensions.guard.begin()
         apart = not workload.gang and self.extensions.strategy(workload.request.strategy).apart

@@ -234,11 +234,11 @@ class NodeTable:
             return []
         for column, amount in excluded:
             overdrawn[column] = self.requested[row, column] - amount > self.allocatable[row, column]
-        columns = None if amounts is None else {column for column, _ in amounts}
-        if columns is not None and GPU_SHARE in columns:
-            columns.add(GPU)  # a shared GPU that a pod took whole
+        requested = None if amounts is None else {column for column, _ in amounts}
+        if requested is not None and GPU_SHARE in requested:
+            requested.add(GPU)  # a shared GPU that a pod took whole
         columns = np.flatnonzero(overdrawn).tolist()
-        return [self.resources.names[column] for column in columns if columns is None or column in columns]
+        return [self.resources.names[column] for column in columns if requested is None or column in requested]
 
     def widen(self) -> None:
         """Add columns for resources that became known since the last call."""
