@@ -1,8 +1,9 @@
-"""Rules on how far a gang may spread, beside the size rule: of the configuration, and of plugins.
+"""Placement rules: limits on the spread of a gang in addition to the size rule, from the configuration and plugins.
 
-A rule narrows what the size rule allows. The size rule is then the fewest leaves of the deepest level *within* the rule
-that could hold the gang; a gang that takes the next best spread (``enforcement: preferred``) stays within it as well.
-Whether a gang needs as many nodes as a rule is for is told by the size rule without any.
+A placement rule narrows what the size rule allows. The size rule is then the fewest leaves, at the deepest level
+*within* the placement rule, that could hold the gang. A gang that takes the next best spread (``enforcement:
+preferred``) stays within the placement rule as well. A placement rule may apply only to gangs that need a number of
+nodes or more. The size rule without placement rules gives the number of nodes of a gang.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,18 +22,18 @@ from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 
 Plan = Callable[[PlacementQuery, Layout, float], Placement | PlacementFailure]
-"""Finds the best place within the bounds of an ask."""
+"""Finds the best placement within the bounds of a query."""
 
 
 def plan_with_rules(
-    site: PlanningContext, plan: Plan, ask: PlacementQuery, layout: Layout, now: float
+    context: PlanningContext, plan: Plan, query: PlacementQuery, layout: Layout, now: float
 ) -> Placement | PlacementFailure:
-    """Find the best place within the rules; preferred ones are tried first, then done without.
+    """Find the best placement within the rules. If none exists, try again without the preferred rules.
 
     Raises:
         PluginError: the size rule of a plugin failed.
     """
-    demands = _demands(site, ask, layout)
+    demands = _demands(context, query, layout)
     required = [demand for demand in demands if demand.required]
     for demand in required:
         if demand.level and demand.level not in layout.every_level:
@@ -40,55 +41,73 @@ def plan_with_rules(
                 f"{demand.name} asks for {asked(demand)}, and no node has a label for a level called {demand.level};"
                 f" there are {', '.join(layout.every_level)}"
             )
-    required = list(_kept_by(ask, layout, required))
-    known = list(_kept_by(ask, layout, [one for one in demands if not one.level or one.level in layout.every_level]))
-    must = _where(ask, required, layout)
+    required = list(_kept_by(query, layout, required))
+    applicable = list(
+        _kept_by(
+            query, layout, [demand for demand in demands if not demand.level or demand.level in layout.every_level]
+        )
+    )
+    required_scope = _where(query, required, layout)
     outcome: Placement | PlacementFailure = PlacementFailure("")
     elsewhere: tuple[SizeRule, tuple[str, ...]] | None = None
-    for bounds, there in {(where[0], where[1].woven): where for where in (_where(ask, known, layout), must)}.values():
-        inside = replace(moved(ask, layout, there), bounds=bounds)
-        outcome = plan(inside, there, now)
+    for bounds, scoped_layout in {
+        (scope[0], scope[1].woven): scope for scope in (_where(query, applicable, layout), required_scope)
+    }.values():
+        bounded = replace(moved(query, layout, scoped_layout), bounds=bounds)
+        outcome = plan(bounded, scoped_layout, now)
         if isinstance(outcome, Placement):
-            kept = ANYWHERE
-            if not ask.running:
-                kept = SpreadLimits(must[0].leaves, depth_in(must[1], there, must[0].depth))
-            return brought_back(replace(outcome, bounds=kept), inside, there, layout)
-        elsewhere = (outcome.rule, there.woven) if outcome.rule is not None and there.cut != layout.cut else None
-        outcome = brought_back(outcome, inside, there, layout)
-    if must[0] != ANYWHERE and isinstance(plan(ask, layout, now), Placement):
+            enforced_bounds = ANYWHERE
+            if not query.running:
+                enforced_bounds = SpreadLimits(
+                    required_scope[0].leaves, depth_in(required_scope[1], scoped_layout, required_scope[0].depth)
+                )
+            return brought_back(replace(outcome, bounds=enforced_bounds), bounded, scoped_layout, layout)
+        elsewhere = (
+            (outcome.rule, scoped_layout.woven)
+            if outcome.rule is not None and scoped_layout.cut != layout.cut
+            else None
+        )
+        outcome = brought_back(outcome, bounded, scoped_layout, layout)
+    if required_scope[0] != ANYWHERE and isinstance(plan(query, layout, now), Placement):
         names = " and ".join(f"{demand.name} asks for {asked(demand)}" for demand in required)
         if outcome.rule is None:
-            why = "not even the empty cluster holds the gang so"
+            reason = "not even the empty cluster holds the gang so"
         else:
-            why = f"no such place {'was found' if ask.in_segments and ask.segments.depth else 'is free'}"
-        return PlacementFailure(f"{names}, and {why}; without that there is room", outcome.rule, elsewhere=elsewhere)
+            reason = f"no such place {'was found' if query.in_segments and query.segments.depth else 'is free'}"
+        return PlacementFailure(f"{names}, and {reason}; without that there is room", outcome.rule, elsewhere=elsewhere)
     return outcome
 
 
-def _kept_by(ask: PlacementQuery, layout: Layout, demands: Iterable[Demand]) -> Iterator[Demand]:
-    """Yield demands without the levels that members which run don't share: the others can't mend that."""
+def _kept_by(query: PlacementQuery, layout: Layout, demands: Iterable[Demand]) -> Iterator[Demand]:
+    """Yield the demands, without a level that the running members break already: new members can't repair that."""
     for demand in demands:
-        if not (demand.level and ask.running):
+        if not (demand.level and query.running):
             yield demand
             continue
-        there = joined(ask, layout, (demand.level,))
-        shared = there.outer(there.levels.index(demand.level) + 1).leaf_of_row[np.asarray(ask.running, np.int64)]
-        if int(shared.min()) >= 0 and int(shared.min()) == int(shared.max()):
+        joined_layout = joined(query, layout, (demand.level,))
+        domains = joined_layout.outer(joined_layout.levels.index(demand.level) + 1).leaf_of_row[
+            np.asarray(query.running, np.int64)
+        ]
+        if int(domains.min()) >= 0 and int(domains.min()) == int(domains.max()):
             yield demand
         elif demand.leaves:
             yield replace(demand, level="")
 
 
-def _where(ask: PlacementQuery, demands: Sequence[Demand], layout: Layout) -> tuple[SpreadLimits, Layout]:
-    """Return the fabric that has the levels of some demands, and what they leave of it."""
-    there = joined(ask, layout, (demand.level for demand in demands))
-    bounds = bounds_of(demands, there)
-    # All within one leaf of the network, which is in parts there.
-    return (SpreadLimits(0, bounds.depth) if there.cut and there.cut == there.network.levels[-1] else bounds), there
+def _where(query: PlacementQuery, demands: Sequence[Demand], layout: Layout) -> tuple[SpreadLimits, Layout]:
+    """Return the bounds that demands set, and the fabric with their levels."""
+    joined_layout = joined(query, layout, (demand.level for demand in demands))
+    bounds = bounds_of(demands, joined_layout)
+    # All members share one leaf of the network, which this fabric divides into parts.
+    return (
+        SpreadLimits(0, bounds.depth)
+        if joined_layout.cut and joined_layout.cut == joined_layout.network.levels[-1]
+        else bounds
+    ), joined_layout
 
 
 def bounds_of(demands: Iterable[Demand], layout: Layout) -> SpreadLimits:
-    """Return what several demands leave; their levels must exist."""
+    """Return the bounds that several demands set together; their levels must exist."""
     leaves, depth = 0, 0
     for demand in demands:
         fewest = demand.leaves
@@ -104,31 +123,35 @@ def bounds_of(demands: Iterable[Demand], layout: Layout) -> SpreadLimits:
 
 
 def asked(demand: Demand) -> str:
-    """Return what a demand asks for, in words."""
+    """Return the text of what a demand asks for."""
     leaves = f"at most {demand.leaves} {'leaf' if demand.leaves == 1 else 'leaves'}" if demand.leaves else "all leaves"
     return f"{leaves} in 1 {demand.level}" if demand.level else leaves
 
 
-def _demands(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> list[Demand]:
-    """Return the demands on this gang: the first of the configuration of each kind, and all of plugins."""
-    nodes, leaves = _needed(site, ask, layout)
-    fitting = [demand for demand in ask.demands if demand.nodes <= nodes]
-    found = [demand for kind in (True, False) for demand in [one for one in fitting if one.required is kind][:1]]
-    gang = Gang(ask.groups[0][0], ask.total, nodes, leaves, layout.levels)
-    return found + [one for one in site.around.extensions.demands(gang) if one.nodes <= nodes]
+def _demands(context: PlanningContext, query: PlacementQuery, layout: Layout) -> list[Demand]:
+    """Return the demands on this gang: the first required and first preferred one configured, and all of plugins."""
+    nodes, leaves = _needed(context, query, layout)
+    fitting = [demand for demand in query.demands if demand.nodes <= nodes]
+    demands = [
+        demand
+        for required in (True, False)
+        for demand in [configured for configured in fitting if configured.required is required][:1]
+    ]
+    gang = Gang(query.groups[0][0], query.total, nodes, leaves, layout.levels)
+    return demands + [demand for demand in context.around.extensions.demands(gang) if demand.nodes <= nodes]
 
 
-def _needed(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> tuple[int, int]:
-    """Return how many nodes and leaves a gang needs by the size rule alone; a node a pod where there is none."""
-    layout = seen_by(ask, layout)
-    ask = replace(ask, within=min(ask.within, layout.depth))
-    if tied.is_tied(ask.groups):
-        rule = tied.rule_of(site, ask, layout)
-    elif ask.segments.parts:
-        rule = mixed.rule_of(site, ask, layout)
+def _needed(context: PlanningContext, query: PlacementQuery, layout: Layout) -> tuple[int, int]:
+    """Return the nodes and leaves that a gang needs by the size rule alone; without a rule, one node per pod."""
+    layout = seen_by(query, layout)
+    query = replace(query, within=min(query.within, layout.depth))
+    if tied.is_tied(query.groups):
+        rule = tied.rule_of(context, query, layout)
+    elif query.segments.parts:
+        rule = mixed.rule_of(context, query, layout)
     else:
-        rule, _ = site.rule(site.views_for(ask), ask, layout)
-    nodes, leaves = (rule.nodes, rule.leaves) if rule is not None else (ask.total, len(layout.paths))
-    if len(ask.groups) > 1 and not tied.is_tied(ask.groups):
-        nodes = mixed.fewest_nodes(site, ask, layout)
+        rule, _ = context.rule(context.views_for(query), query, layout)
+    nodes, leaves = (rule.nodes, rule.leaves) if rule is not None else (query.total, len(layout.paths))
+    if len(query.groups) > 1 and not tied.is_tied(query.groups):
+        nodes = mixed.fewest_nodes(context, query, layout)
     return nodes, leaves

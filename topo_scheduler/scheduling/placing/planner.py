@@ -67,7 +67,7 @@ class Planner(PlanningContext):
         return self._plan_in_segments(query, layout, now)
 
     def _plan_in_segments(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
-        """Plan within the bounds of the query. Its bounds count leaves of the fabric, whatever the level of segments."""
+        """Plan within the bounds of the query, which count leaves of the fabric whatever the level of segments."""
         if not (query.in_segments and query.segments.depth):
             return self.plan_within(query, layout, now)
         narrower_queries = list(narrower_asks(query, layout))
@@ -114,10 +114,10 @@ class Planner(PlanningContext):
         views = self.views_for(query)
         rule, capacity = self.rule(views, query, layout)
         if query.running:
-            # Running members may be on nodes that no longer qualify (cordoned, not ready), or have other requests. Where
-            # that leaves no size rule, the planner only looks for nodes near them.
-            capacity = min(len(layout.paths), query.bounds.leaves or len(layout.paths))
-            anywhere = make_rule(layout, query.bounds.depth, max(1, capacity), 1)
+            # Running members may be on nodes that no longer qualify (cordoned, not ready), or have other requests. If
+            # there is no size rule for such reasons, the planner only searches for nodes near them.
+            max_leaves = min(len(layout.paths), query.bounds.leaves or len(layout.paths))
+            anywhere = make_rule(layout, query.bounds.depth, max(1, max_leaves), 1)
             if query.in_segments:
                 return plan_segment_repair(self, query, layout, rule or anywhere, views, now)
             return plan_repair(self, query, layout, rule or anywhere, views, now)

@@ -27,7 +27,7 @@ class ConfiguredRule:
     demand: Demand
 
     def matches(self, namespace: str, labels: Sequence[Mapping[str, str]], members: int) -> bool:
-        """Return whether the rule applies to a gang, before its node count is checked; ``labels`` of each of its pods."""
+        """Return whether the rule matches a gang, whatever its number of nodes; ``labels`` of each of its pods."""
         return (
             (not self.namespaces or namespace in self.namespaces)
             and members >= self.members

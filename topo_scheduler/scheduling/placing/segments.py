@@ -1,10 +1,11 @@
-"""Segments: so many members of consecutive ranks that must share a leaf, as the stages of a pipeline or the ranks of a
-tensor-parallel group do.
+"""Segments: members of consecutive ranks that must share a leaf, such as the ranks of a tensor-parallel group.
 
-A gang of segments that are all alike is placed like one of single members: a leaf holds as many segments as its room
-divided by their size, and ranks go along the fabric, so that neighbouring segments are near each other. What is lost of
-a segment goes back to the leaf where the rest of it runs. Where members are not alike, or look at each other, or one
-segment has more of them than the others, it is told of each member which segment it is of: `kinds`.
+A gang with identical segments is placed like one of single members: a leaf holds as many segments as its room divided
+by their size. Ranks follow the order of the fabric, so neighbouring segments are near each other. Lost members go back
+to the leaf where the rest of their segment runs.
+
+If members differ or have constraints on each other, or segments differ in size, the query has the segment of each
+member; see `kinds`.
 """
 
 from collections import Counter
@@ -22,30 +23,34 @@ from topo_scheduler.state.workloads import NO_SUBGROUPS, Member, Stage, Subgroup
 
 
 def segment_of(pod: Pod, request: PlacementRequest, size: int | None) -> tuple[Subgroups, str]:
-    """Return the subgroups that a pod's controller says, and what is wrong with the segment size asked.
+    """Return the subgroups that a pod's controller defines, and the error in the requested segment size.
 
-    The leader of a LeaderWorkerSet, where it comes on top of a multiple of the subgroup size, is in the first subgroup,
-    or in none with the policy LeaderExcluded.
+    The leader of a LeaderWorkerSet may come on top of a multiple of the subgroup size. Then it is in the first
+    subgroup, or in none with the policy LeaderExcluded.
     """
-    asked = request.segment_size
-    if asked and size and size % asked:
-        fitting = ", ".join(str(one) for one in range(1, size + 1) if size % one == 0 and one <= 1024)
-        wrong = f"annotation {SEGMENT_SIZE}: {asked} does not divide the gang's {size} pods; write one of {fitting}"
-        return NO_SUBGROUPS, wrong
+    segment_size = request.segment_size
+    if segment_size and size and size % segment_size:
+        fitting = ", ".join(str(divisor) for divisor in range(1, size + 1) if size % divisor == 0 and divisor <= 1024)
+        error = (
+            f"annotation {SEGMENT_SIZE}: {segment_size} does not divide the gang's {size} pods; write one of {fitting}"
+        )
+        return NO_SUBGROUPS, error
     annotations = pod.metadata.annotations
-    told = annotations.get(LWS_SUBGROUP_SIZE, "")
-    if LWS_NAME not in pod.metadata.labels or not (told.isascii() and told.isdecimal() and len(told) < 7):
+    annotated = annotations.get(LWS_SUBGROUP_SIZE, "")
+    if LWS_NAME not in pod.metadata.labels or not (
+        annotated.isascii() and annotated.isdecimal() and len(annotated) < 7
+    ):
         return NO_SUBGROUPS, ""
-    each = int(told)
-    if not size or not 0 < each <= size:
+    subgroup_size = int(annotated)
+    if not size or not 0 < subgroup_size <= size:
         return NO_SUBGROUPS, ""
-    if (size - 1) % each == 0 and size > 1:
-        return Subgroups(each, 1, annotations.get(LWS_SUBGROUP_POLICY) == LEADER_EXCLUDED), ""
-    return (Subgroups(each) if size % each == 0 else NO_SUBGROUPS), ""
+    if (size - 1) % subgroup_size == 0 and size > 1:
+        return Subgroups(subgroup_size, 1, annotations.get(LWS_SUBGROUP_POLICY) == LEADER_EXCLUDED), ""
+    return (Subgroups(subgroup_size) if size % subgroup_size == 0 else NO_SUBGROUPS), ""
 
 
 def has_segments(workload: Workload) -> bool:
-    """Return whether a gang asks for segments, or its controller does."""
+    """Return whether a gang or its controller asks for segments."""
     by_label = workload.group is not None and workload.group.subgroups is not None
     return workload.gang and (max(workload.request.segment_size, workload.subgroups.size) > 1 or by_label)
 
@@ -62,67 +67,73 @@ def segments_of(
 
     Args:
         workload: a gang.
-        groups: members to be placed, by class.
+        groups: members to place, by class.
         layout: the fabric.
         row_of: rows of nodes by name.
-        tied: whether its members look at each other.
+        tied: whether its members have constraints on each other.
     """
     if not workload.gang:
         return NO_SEGMENTS
-    asked, level = workload.request.segment_size, workload.request.segment_level
-    by_label = workload.group.subgroups if workload.group is not None and not asked else None
-    told = Subgroups(asked) if asked else workload.subgroups if by_label is None else Subgroups(1)
-    if by_label is None and (told.size < 1 or (told.size == 1 and (not told.ahead or told.apart))):
+    segment_size, level = workload.request.segment_size, workload.request.segment_level
+    by_label = workload.group.subgroups if workload.group is not None and not segment_size else None
+    subgroups = Subgroups(segment_size) if segment_size else workload.subgroups if by_label is None else Subgroups(1)
+    if by_label is None and (subgroups.size < 1 or (subgroups.size == 1 and (not subgroups.ahead or subgroups.apart))):
         return NO_SEGMENTS
     if level and by_label is None and level not in layout.levels:
-        return Segments(max(2, told.size), -1, level)
+        return Segments(max(2, subgroups.size), -1, level)
     depth = layout.levels.index(level) + 1 if level else layout.depth
     if by_label is not None:
-        network = layout.network  # tiers are those of the network
+        network = layout.network  # tiers count levels of the network
         if by_label.tiers > network.depth:
             return NO_SEGMENTS  # the whole fabric is one domain
         depth = layout.levels.index(network.levels[network.depth - by_label.tiers]) + 1
     level = layout.levels[depth - 1]
     depth = depth if depth < layout.depth else 0
-    running = [m for m in workload.members.values() if m.stage is not Stage.PENDING]
-    if len(groups) == 1 and not tied and not told.ahead and by_label is None:
-        places = _places(workload, running, groups[0][1], told.size, layout.outer(depth), row_of) if running else ()
-        return Segments(told.size, depth, level, places)
+    running = [member for member in workload.members.values() if member.stage is not Stage.PENDING]
+    if len(groups) == 1 and not tied and not subgroups.ahead and by_label is None:
+        places = (
+            _places(workload, running, groups[0][1], subgroups.size, layout.outer(depth), row_of) if running else ()
+        )
+        return Segments(subgroups.size, depth, level, places)
     ranks = ranks_to_give(workload, [member for _, members in groups for member in members])
     if by_label is not None:
-        numbers, seated = _by_label(by_label, groups, running, ranks)
+        numbers, running_segments = _by_label(by_label, groups, running, ranks)
     else:
-        numbers = _by_rank(told, ranks, count_from_first=not running)
-        seated = [(told.number(member.rank), member) for member in running if member.rank >= 0]
+        numbers = _by_rank(subgroups, ranks, count_from_first=not running)
+        running_segments = [(subgroups.number(member.rank), member) for member in running if member.rank >= 0]
     parts = tuple(tuple(numbers[member.uid] for member in members) for _, members in groups)
     missing = {number for part in parts for number in part} - {-1}
-    homes = _homes([one for one in seated if one[0] in missing], layout.outer(depth), row_of)
-    return Segments(told.size, depth, level, (), parts, tuple(sorted(homes.items())), told.ahead)
+    homes = _homes([entry for entry in running_segments if entry[0] in missing], layout.outer(depth), row_of)
+    return Segments(subgroups.size, depth, level, (), parts, tuple(sorted(homes.items())), subgroups.ahead)
 
 
-def _by_rank(told: Subgroups, ranks: Mapping[str, int], *, count_from_first: bool) -> dict[str, int]:
-    """Return the number of the segment of each member; where nothing runs yet the first rank counts as 0."""
+def _by_rank(subgroups: Subgroups, ranks: Mapping[str, int], *, count_from_first: bool) -> dict[str, int]:
+    """Return the segment number of each member; if no member runs yet, the first rank counts as 0."""
     order = sorted(ranks, key=lambda uid: ranks[uid])
     places = enumerate(order) if count_from_first else ((ranks[uid], uid) for uid in order)
-    return {uid: told.number(at) for at, uid in places}
+    return {uid: subgroups.number(position) for position, uid in places}
 
 
 def _by_label(
-    told: LabelledSubgroups,
+    subgroups: LabelledSubgroups,
     groups: Sequence[tuple[PodClass, Sequence[Member]]],
     running: Sequence[Member],
     ranks: Mapping[str, int],
 ) -> tuple[dict[str, int], list[tuple[int, Member]]]:
-    """Return the number of the segment of each member to be placed, and of each that runs, by the labels of both.
+    """Return the segment number of each member to place, by uid, and of each running member, from their labels.
 
-    They are numbered by the first rank in them.
+    Segments are numbered in order of their first rank.
     """
-    of = {member.uid: told.name(member.labels or {}) for _, members in groups for member in members}
-    names = list(dict.fromkeys(of[uid] for uid in sorted(of, key=lambda uid: ranks[uid]) if of[uid]))
-    there = [(told.name(member.labels or {}), member) for member in running]
-    number = {name: at for at, name in enumerate(names)}
-    numbers = {uid: number[name] if name else -1 for uid, name in of.items()}
-    return numbers, [(number[name], member) for name, member in there if name in number]
+    name_of_member = {member.uid: subgroups.name(member.labels or {}) for _, members in groups for member in members}
+    names = list(
+        dict.fromkeys(
+            name_of_member[uid] for uid in sorted(name_of_member, key=lambda uid: ranks[uid]) if name_of_member[uid]
+        )
+    )
+    running_names = [(subgroups.name(member.labels or {}), member) for member in running]
+    number_of_name = {name: index for index, name in enumerate(names)}
+    numbers = {uid: number_of_name[name] if name else -1 for uid, name in name_of_member.items()}
+    return numbers, [(number_of_name[name], member) for name, member in running_names if name in number_of_name]
 
 
 def _places(
@@ -139,59 +150,59 @@ def _places(
 
 
 def _homes(running: Sequence[tuple[int, Member]], layout: Layout, row_of: Mapping[str, int]) -> dict[int, int]:
-    """Return for segments of which some run the domain in which most of that does."""
+    """Return for each segment with running members the domain in which most of them run."""
     leaves: dict[int, Counter[int]] = {}
     for number, member in running:
         row = row_of.get(member.node)
         leaf = int(layout.leaf_of_row[row]) if row is not None else -1
         if leaf >= 0 and number >= 0:
             leaves.setdefault(number, Counter())[leaf] += 1
-    return {number: min(found, key=lambda leaf: (-found[leaf], leaf)) for number, found in leaves.items()}
+    return {number: min(counts, key=lambda leaf: (-counts[leaf], leaf)) for number, counts in leaves.items()}
 
 
 def ranks_to_give(workload: Workload, members: Sequence[Member]) -> Mapping[str, int]:
-    """Return the ranks that members of a gang in segments get, by uid: whichever nodes they are placed on."""
+    """Return the ranks of members of a gang in segments, by uid; they do not depend on the chosen nodes."""
     order = {member.uid: number for number, member in enumerate(workload.at(Stage.PENDING))}
     placed = sorted(members, key=lambda member: order.get(member.uid, len(order)))
     return give_ranks(workload, [(member, number) for number, member in enumerate(placed)])
 
 
-def not_in_segments(ask: PlacementQuery) -> str:
-    """Return why a gang can't be placed in segments, or an empty string."""
-    size = ask.segments.size
-    if not ask.running and (ask.members - ask.segments.ahead) % size:
-        return f"its {ask.members} pods are not a multiple of its {SEGMENT_SIZE}, {size}"
+def not_in_segments(query: PlacementQuery) -> str:
+    """Return why a gang can't be divided into segments, or an empty string."""
+    size = query.segments.size
+    if not query.running and (query.members - query.segments.ahead) % size:
+        return f"its {query.members} pods are not a multiple of its {SEGMENT_SIZE}, {size}"
     return ""
 
 
-def in_one_piece(ask: PlacementQuery, layout: Layout) -> bool:
-    """Return whether all members share a domain of the level of the segments anyway, so that each segment does."""
-    if ask.within < (ask.segments.depth or layout.depth):
+def in_one_piece(query: PlacementQuery, layout: Layout) -> bool:
+    """Return whether all members share one domain of the level of segments anyway, so segments need no check."""
+    if query.within < (query.segments.depth or layout.depth):
         return False
-    return len({layout.domain_of_leaf(ask.within, leaf) for leaf in layout.leaves_of(ask.running)}) <= 1
+    return len({layout.domain_of_leaf(query.within, leaf) for leaf in layout.leaves_of(query.running)}) <= 1
 
 
-def seen_by(ask: PlacementQuery, layout: Layout) -> Layout:
+def seen_by(query: PlacementQuery, layout: Layout) -> Layout:
     """Return the fabric as a gang sees it: down to the level of its segments."""
-    return layout if not ask.in_segments or in_one_piece(ask, layout) else layout.outer(ask.segments.depth)
+    return layout if not query.in_segments or in_one_piece(query, layout) else layout.outer(query.segments.depth)
 
 
-def broken_segment(ask: PlacementQuery, placement: Placement, layout: Layout) -> str:
-    """Return which segment a placement tears apart, or an empty string."""
-    home: dict[int, int] = dict(ask.segments.homes)
-    for row, number, wanted in _wanted(ask, placement):
+def broken_segment(query: PlacementQuery, placement: Placement, layout: Layout) -> str:
+    """Return a message about a segment that a placement splits, or an empty string."""
+    home: dict[int, int] = dict(query.segments.homes)
+    for row, number, required in _members_with_segments(query, placement):
         leaf = int(layout.leaf_of_row[row])
-        if number >= 0 and leaf != home.setdefault(number, leaf if wanted < 0 else wanted):
-            return f"segment {number} was spread over more than one {ask.segments.level}"
+        if number >= 0 and leaf != home.setdefault(number, leaf if required < 0 else required):
+            return f"segment {number} was spread over more than one {query.segments.level}"
     return ""
 
 
-def _wanted(ask: PlacementQuery, placement: Placement) -> Iterator[tuple[int, int, int]]:
-    """Yield row, segment, and the domain where that must be, -1 for any, of each member."""
-    if ask.segments.parts:
-        for rows, part in zip(placement.rows, ask.segments.parts, strict=True):
-            yield from ((row, number, -1) for row, number in zip(rows, part, strict=True))
+def _members_with_segments(query: PlacementQuery, placement: Placement) -> Iterator[tuple[int, int, int]]:
+    """Yield for each member its row, its segment, and the domain where the segment must be, -1 for any."""
+    if query.segments.parts:
+        for rows, segment_numbers in zip(placement.rows, query.segments.parts, strict=True):
+            yield from ((row, number, -1) for row, number in zip(rows, segment_numbers, strict=True))
         return
     (rows,) = placement.rows
-    places = ask.segments.places or tuple((number // ask.segment, -1) for number in range(len(rows)))
-    yield from ((row, number, wanted) for row, (number, wanted) in zip(rows, places, strict=True))
+    places = query.segments.places or tuple((number // query.segment, -1) for number in range(len(rows)))
+    yield from ((row, number, required) for row, (number, required) in zip(rows, places, strict=True))

@@ -1,12 +1,12 @@
-"""What shares of GPUs, and what they leave of one, are worth: the prices of the cutting stock problem.
+"""Prices of GPU shares, and the worth of the rest of a GPU, from the cutting stock problem.
 
-How can typical shares be cut from the fewest GPUs? A linear program answers (Gilmore and Gomory, 1961), and its prices
-say what part of a GPU a share costs: 0.47 costs a half where two of them fill one, 0.65 two thirds where three of 0.33
-fill one as well. What is left of a GPU is worth the dearest shares that fit it. A share that takes more from a GPU than
-its price fits badly, whatever comes after it.
+How can typical shares be cut from the fewest GPUs? A linear program answers this (Gilmore and Gomory, 1961). Its prices
+are the part of a GPU that each share costs. For example, 0.47 costs a half where two of them fill a GPU. 0.65 costs two
+thirds where three of 0.33 fill a GPU as well. The rest of a GPU is worth the most expensive shares that fit it. A share
+that takes more worth from a GPU than its price is a bad fit.
 
-All in whole numbers, so the same everywhere: the inverse of the basis times its determinant (integer pivoting, Edmonds,
-1967), and a knapsack for the next pattern.
+All numbers are integers, so the results are the same everywhere: the inverse of the basis times its determinant
+(integer pivoting, Edmonds, 1967), and a knapsack for the next pattern.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,13 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.typical import MILLIONTHS, Popular, ShareWorth
 
 MOST_SIZES: Final = 24
-"""Sizes of shares that have a price of their own: the most popular. Others cost what fits in their room."""
+"""The most sizes of shares with a price of their own, the most popular ones. Others cost what fits in their room."""
 MOST_ROUNDS: Final = 200
-"""Patterns that are tried at most. The prices are good before they are perfect."""
+"""The most patterns to try. The prices are good before they are optimal."""
 
 
 def share_worth(kinds: Popular) -> ShareWorth:
-    """Return what shares and what is left of GPUs are worth, given the typical pods."""
+    """Return the worth of shares and of the rest of GPUs, given the typical pods."""
     demand = dict[int, int]()
     for kind, weight in kinds:
         if kind.share and weight:
@@ -42,25 +42,25 @@ def share_worth(kinds: Popular) -> ShareWorth:
 
 
 def cutting_prices(sizes: Sequence[int], demand: Sequence[int]) -> list[int]:
-    """Return what each size costs, in millionths of a GPU, where they are cut from the fewest.
+    """Return the price of each size, in millionths of a GPU, when shares are cut from the fewest GPUs.
 
     Args:
         sizes: thousandths of a GPU, each from 1 to 999, ascending.
-        demand: how many of each size, above 0.
+        demand: weight of each size, above 0.
     """
     number = len(sizes)
     # At first each GPU is filled with one size. ``inverse`` / ``scale`` is the inverse of the patterns in use.
     fit = [WHOLE // size for size in sizes]
     scale = 1
-    for one in fit:
-        scale *= one
+    for copies in fit:
+        scale *= copies
     inverse = [[scale // fit[i] if i == j else 0 for j in range(number)] for i in range(number)]
     used = [scale // fit[i] * demand[i] for i in range(number)]
     costs = [1] * number
     for _ in range(MOST_ROUNDS):
         prices = [sum(costs[i] * inverse[i][j] for i in range(number)) for j in range(number)]
         negative = next((j for j in range(number) if prices[j] < 0), None)
-        if negative is not None:  # more of it may be cut than is asked for, at no cost
+        if negative is not None:  # it may be cut more often than demanded, at no cost
             pattern, cost = [-(j == negative) for j in range(number)], 0
         else:
             _, pattern = _filled(sizes, [price * MILLIONTHS // scale for price in prices])
@@ -84,7 +84,7 @@ def cutting_prices(sizes: Sequence[int], demand: Sequence[int]) -> list[int]:
 
 
 def _filled(sizes: Sequence[int], values: Sequence[int]) -> tuple[Int64, list[int]]:
-    # What each room is worth, and how often each size is in the best filling of a whole GPU.
+    # The worth of each room, and how often each size occurs in the best filling of a whole GPU.
     worth, last = np.empty(WHOLE + 1, np.int64), np.empty(WHOLE + 1, np.int64)
     small_pod_kernels().best_fill(np.array(sizes, np.int64), np.array(values, np.int64), worth, last)
     pattern, room = [0] * len(sizes), WHOLE

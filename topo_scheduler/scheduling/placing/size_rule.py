@@ -1,7 +1,8 @@
 """The size rule: the fewest leaves that could hold a gang, and the smallest domain they must share.
 
-Computed on nodes that are ready and match, as if they were empty (less what DaemonSets hold, which never leaves): it
-says what is worth waiting for. Leaves without a full path count only for gangs that no labelled leaves could hold.
+It is computed on nodes that are ready and match, as if they were empty except for DaemonSets. So it defines the
+placement for which it is worth waiting. Leaves without all labels count only for gangs that fully labelled leaves could
+not hold.
 """
 
 from collections.abc import Sequence
@@ -26,29 +27,29 @@ def leaf_fits(
     fit: Int64 | None = None,
     segment: int = 1,
 ) -> Int64:
-    """Return how many units each leaf holds (int64[leaves]): now, if it were empty, or with so many on each row.
+    """Return the units that each leaf holds (int64[leaves]): now, if it were ``empty``, or with ``fit`` on each row.
 
-    A unit is so many members that must share a leaf.
+    A unit is ``segment`` members that must share a leaf. ``fit`` int64[rows]: members that each row takes.
     """
-    out = np.zeros(len(layout.paths), np.int64)
+    units = np.zeros(len(layout.paths), np.int64)
     gpus = view.cls.gpus
-    most = limits.members_per_leaf(gpus)
-    if limits.max_gpus_per_leaf and gpus and most == 0:
-        return out
+    max_members = limits.members_per_leaf(gpus)
+    if limits.max_gpus_per_leaf and gpus and max_members == 0:
+        return units
     if fit is None:
         fit = view.empty_fit if empty else view.fit
     if layout.inner is not None:
         held = leaf_fits(view, layout.inner, limits, fit=fit)
         return np.add.reduceat(held, layout.blocks[:-1]) // segment
-    every = np.arange(len(out), dtype=np.int64)
-    fit_leaves(fit, layout.order, layout.offsets, every, limits.max_nodes_per_leaf, most, out)
-    return out if segment == 1 else out // segment
+    all_leaves = np.arange(len(units), dtype=np.int64)
+    fit_leaves(fit, layout.order, layout.offsets, all_leaves, limits.max_nodes_per_leaf, max_members, units)
+    return units if segment == 1 else units // segment
 
 
 def named_at(layout: Layout, depth: int) -> Int64:
-    """Return 1 for each leaf that lies in a domain with a name at a depth (int64[leaves]).
+    """Return 1 for each leaf in a domain that has a name at a depth, else 0 (int64[leaves]).
 
-    Nodes that do not tell a level share a domain of that level for want of a better one, and nothing else.
+    Nodes without the label of a level share one unnamed domain at that level, although they may be far apart.
     """
     named = (path[depth - 1] != UNLABELLED for path in layout.paths)
     return np.fromiter(named, np.int64, len(layout.paths)) if depth else np.ones(len(layout.paths), np.int64)
@@ -57,21 +58,21 @@ def named_at(layout: Layout, depth: int) -> Int64:
 def spread_needed(
     fits: Int64, layout: Layout, members: int, within: int = 0, bounds: SpreadLimits = ANYWHERE
 ) -> tuple[int, int] | None:
-    """Return (depth, leaves): the deepest level at which one domain holds the members, and in how few leaves.
+    """Return (depth, leaves): the deepest level at which one domain holds the members, and the fewest leaves there.
 
-    Depth counts from the outside; the innermost one asked is that of the leaves' parents. The domain lies ``within``
-    one of that depth. None where nothing within the bounds holds them.
+    Depth counts from the outside; the deepest candidate is the level above the leaves. The domain lies inside a domain
+    of the depth ``within``. None if nothing within the bounds holds the members.
     """
     if within >= layout.depth:
         return (layout.depth - 1, 1) if len(fits) and int(fits.max()) >= members else None
     for depth in range(layout.depth - 1, max(within, bounds.depth) - 1, -1):
-        out = np.empty(len(layout.domains[depth]) - 1, np.int64)
-        fewest_leaves(fits, layout.domains[depth], members, out)
-        found = out[out > 0]
+        leaves_needed = np.empty(len(layout.domains[depth]) - 1, np.int64)
+        fewest_leaves(fits, layout.domains[depth], members, leaves_needed)
+        counts = leaves_needed[leaves_needed > 0]
         if bounds.leaves:
-            found = found[found <= bounds.leaves]
-        if len(found):
-            return depth, int(found.min())
+            counts = counts[counts <= bounds.leaves]
+        if len(counts):
+            return depth, int(counts.min())
     return None
 
 
@@ -84,30 +85,29 @@ def size_rule(
     bounds: SpreadLimits = ANYWHERE,
     segment: int = 1,
 ) -> tuple[SizeRule | None, int]:
-    """Return what the rule asks of a gang of ``total`` units of one class.
+    """Return the size rule of a gang of ``total`` units of one class.
 
     Args:
-        views: one a GPU model when the gang must keep to one; the least demanding model decides.
+        views: one per GPU model if the gang must use one model; the model that needs the narrowest spread decides.
         layout: the fabric.
-        limits: limits in one leaf.
+        limits: limits per leaf.
         total: units of the whole gang.
-        within: depth of a domain that must not be left, 0 for none.
-        bounds: of placement rules, within which the rule must lie.
-        segment: members of a unit, which must share a leaf.
+        within: depth of the domain that all members must share, 0 for none.
+        bounds: bounds of placement rules.
+        segment: members per unit, which must share a leaf.
 
     Returns:
-        The rule, or None when the gang could not be held so even by an empty cluster; and how many that cluster could
-        hold.
+        The rule, None if not even an empty cluster could hold the gang; and the units that an empty cluster holds.
     """
     best: tuple[int, int, int, int] | None = None
-    most = 0
+    capacity = 0
     for view in views:
-        empty = leaf_fits(view, layout, limits, empty=True, segment=segment)
+        fits_if_empty = leaf_fits(view, layout, limits, empty=True, segment=segment)
         if within:
-            empty *= named_at(layout, within)
-        most = max(most, int(empty.sum()))
+            fits_if_empty *= named_at(layout, within)
+        capacity = max(capacity, int(fits_if_empty.sum()))
         for unlabelled in (0, 1):
-            fits = empty if unlabelled else empty * layout.aligned
+            fits = fits_if_empty if unlabelled else fits_if_empty * layout.aligned
             needed = spread_needed(fits, layout, total, within, bounds)
             if needed is not None:
                 depth, leaves = needed
@@ -116,13 +116,13 @@ def size_rule(
                 best = candidate if best is None else min(best, candidate)
                 break
     if best is None:
-        return None, most
+        return None, capacity
     _, negative_depth, leaves, nodes = best
-    return make_rule(layout, -negative_depth, leaves, nodes), most
+    return make_rule(layout, -negative_depth, leaves, nodes), capacity
 
 
 def make_rule(layout: Layout, depth: int, leaves: int, nodes: int) -> SizeRule:
-    """Return a rule with its domain's name: the leaf itself for a gang that one leaf holds."""
+    """Return a rule with the name of its domain: the leaf itself for a gang that fits one leaf."""
     if leaves == 1:
         name = layout.levels[-1] if layout.levels else "cluster"
     else:
@@ -131,32 +131,32 @@ def make_rule(layout: Layout, depth: int, leaves: int, nodes: int) -> SizeRule:
 
 
 def in_words(level: str, layout: Layout) -> str:
-    """Return what a domain of the innermost level of a fabric is called."""
+    """Return the text for a domain of the innermost level of a fabric."""
     return f"{level} inside one {layout.cut}" if layout.cut else level
 
 
-def too_large_within(ask: PlacementQuery, layout: Layout) -> str:
-    """Return the reason for a gang that the cluster could hold, but none of the domains it must share."""
-    segments = f" in segments that must each share one {ask.segments.level}" if layout.cut else ""
+def too_large_within(query: PlacementQuery, layout: Layout) -> str:
+    """Return the reason for a gang that the cluster could hold, but no domain of its required level could."""
+    segments = f" in segments that must each share one {query.segments.level}" if layout.cut else ""
     return (
-        f"no {ask.level} could hold the gang's {ask.total} pods{segments} even if it were empty, and {ask.because} asks"
-        " for one"
+        f"no {query.level} could hold the gang's {query.total} pods{segments} even if it were empty, and"
+        f" {query.because} asks for one"
     )
 
 
-def too_large(ask: PlacementQuery, most: int, limits: SizeRuleLimits, layout: Layout) -> str:
+def too_large(query: PlacementQuery, capacity: int, limits: SizeRuleLimits, layout: Layout) -> str:
     """Return the reason for a workload that not even an empty cluster could hold."""
-    gpus = ask.groups[0][0].gpus
-    if ask.total == 1:
+    gpus = query.groups[0][0].gpus
+    if query.total == 1:
         return "no matching node could hold this pod even if it were empty"
     if gpus > limits.max_gpus_per_leaf > 0:
         return f"one pod of the gang asks for {gpus} GPUs, and maxGPUsPerLeaf is {limits.max_gpus_per_leaf}"
-    if most == 0 and ask.segment > 1:
-        return f"no {in_words(ask.segments.level, layout)} holds a segment of {ask.segment} pods even when empty"
-    if most == 0:
-        return f"no matching node could hold one of the gang's {ask.total} pods even if it were empty"
-    most *= ask.segment
-    held = f"matching nodes of one GPU model hold {most} of {ask.total} pods even when empty"
-    if most >= ask.total:
-        held = "no single domain holds it even when empty"
-    return f"the gang is larger than the cluster: {held}{limits.within}"
+    if capacity == 0 and query.segment > 1:
+        return f"no {in_words(query.segments.level, layout)} holds a segment of {query.segment} pods even when empty"
+    if capacity == 0:
+        return f"no matching node could hold one of the gang's {query.total} pods even if it were empty"
+    capacity *= query.segment
+    detail = f"matching nodes of one GPU model hold {capacity} of {query.total} pods even when empty"
+    if capacity >= query.total:
+        detail = "no single domain holds it even when empty"
+    return f"the gang is larger than the cluster: {detail}{limits.within}"

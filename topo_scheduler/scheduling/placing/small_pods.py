@@ -1,7 +1,7 @@
-"""Scores of nodes for pods that are placed alone, and the typical pods by which the built-in one measures.
+"""Scores of nodes for single pods, and the typical pods on which the built-in score is based.
 
-The score of a class on a node depends on that node alone, so it is kept, and computed again for the rows that the node
-table says have changed since; for all rows when the typical pods become others.
+The score of a class on a node depends on that node alone, so it is cached. It is recomputed for rows that changed in
+the node table, and for all rows when the typical pods change.
 """
 
 from collections import OrderedDict
@@ -35,49 +35,50 @@ from topo_scheduler.state.typical import (
 )
 
 KEEP: Final = 256
-"""Classes of which scores are kept at most; the least recently used goes first."""
+"""The most classes with cached scores; the least recently used one is dropped first."""
 AGAIN_AFTER: Final = 10
-"""Typical pods are counted again when as many pods came or went as a tenth of those there are."""
+"""Typical pods are recounted after changes by as many pods as 1/10 of the current pods."""
 AT_LEAST: Final = 100
+"""Typical pods are recounted after at least this number of changed pods."""
 MOVED: Final = MILLIONTHS // 20
-"""They become others when more than so much of their popularity moved: every score is made anew then."""
+"""New typical pods replace the old ones if more than this popularity (millionths) moved; then all scores change."""
 
 
 class TypicalPods:
-    """The typical pods by which scores are made: those configured, or the most popular of those that are counted."""
+    """The typical pods for scores: those configured, or the most popular pods of the cluster."""
 
     def __init__(self, nodes: NodeTable, kinds: PodKinds) -> None:
         self._nodes = nodes
         self._kinds = kinds
-        self._popular: Popular = ()
+        self._most_popular: Popular = ()
         self._counted_at: int | None = None
-        self._made: tuple[Popular, int] | None = None
+        self._source: tuple[Popular, int] | None = None
         self._shares = ShareWorth.nothing()
         self._typical = typical_of((), (), self._shares)
 
     def now(self, configured: Popular) -> Typical:
-        """Return them as arrays; the same object as long as they are the same."""
-        made = (configured or self._counted(), len(self._nodes.models))
-        if made != self._made:
-            if self._made is None or made[0] != self._made[0]:
-                self._shares = share_worth(made[0])
-            self._made = made
-            self._typical = typical_of(made[0], self._nodes.models, self._shares)
+        """Return the typical pods as arrays; the same object while they are unchanged."""
+        source = (configured or self._counted(), len(self._nodes.models))
+        if source != self._source:
+            if self._source is None or source[0] != self._source[0]:
+                self._shares = share_worth(source[0])
+            self._source = source
+            self._typical = typical_of(source[0], self._nodes.models, self._shares)
         return self._typical
 
     def _counted(self) -> Popular:
         kinds = self._kinds
         if self._counted_at is None or kinds.changes - self._counted_at >= max(AT_LEAST, len(kinds) // AGAIN_AFTER):
             self._counted_at = kinds.changes
-            found = popular(kinds.counts)
-            if moved(self._popular, found) > MOVED:
-                self._popular = found
-        return self._popular
+            counted = popular(kinds.counts)
+            if moved(self._most_popular, counted) > MOVED:
+                self._most_popular = counted
+        return self._most_popular
 
 
 @dataclass(slots=True)
 class Kept:
-    """Scores of one class. ``score`` and ``left`` int64[rows]: what is free on a row now, GPUs first."""
+    """Scores of one class. ``score`` int64[rows]; ``left`` int64[rows]: free GPUs and CPU of a row as one number."""
 
     typical: Typical
     at: int = -1
@@ -86,7 +87,7 @@ class Kept:
 
 
 class NodeScores:
-    """Scores of nodes by class, kept until a row changes."""
+    """Cached scores of nodes by class, updated when a row changes."""
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
@@ -97,10 +98,10 @@ class NodeScores:
         self._kept.clear()
 
     def get(self, score: Score, view: ClassView, typical: Typical) -> Kept:
-        """Return the scores of a view's class, up to date.
+        """Return the current scores of the class of a view.
 
         Raises:
-            PluginError: the score is a plugin's, and failed.
+            PluginError: a plugin computes the score, and it failed.
         """
         nodes, key = self._nodes, (score.name, view.number)
         kept = self._kept.pop(key, None)
@@ -114,7 +115,7 @@ class NodeScores:
             assert score.nodes is not None
             request = Request(view.cls, 1, False, PlacementStrategy.BALANCED, typical=typical)
             kept.score[rows] = score.nodes(nodes, request, rows)
-            if score.name != FGD:  # that one takes the first of equals, as published
+            if score.name != FGD:  # FGD takes the first of equal rows, as published
                 kernels().left_free(nodes.allocatable, nodes.requested, CPU, GPU, nodes.gpu_free, rows, kept.left)
         kept.at = nodes.capacity_changes.position
         self._kept[key] = kept
@@ -124,7 +125,7 @@ class NodeScores:
 
 
 class SmallPodScores:
-    """What is kept for placing pods alone: the typical pods, and the scores by them."""
+    """Caches for the placement of single pods: the typical pods, and the scores based on them."""
 
     def __init__(self, nodes: NodeTable, kinds: PodKinds) -> None:
         self.typical = TypicalPods(nodes, kinds)
@@ -135,16 +136,16 @@ def configured_kinds(config: SmallPods) -> Popular:
     """Return the typical pods of a configuration, with their popularity in millionths."""
     return in_millionths(
         [
-            (PodKind(parse_quantity(one.cpu, 1000), one.gpus, one.share, tuple(sorted(one.gpu_models))), one.weight)
-            for one in config.typical_pods
+            (PodKind(parse_quantity(pod.cpu, 1000), pod.gpus, pod.share, tuple(sorted(pod.gpu_models))), pod.weight)
+            for pod in config.typical_pods
         ]
     )
 
 
 def scoring_of(spec: TopologySpec, extensions: Extensions) -> str:
-    """Return the name of the score that decides for pods placed alone."""
+    """Return the name of the score that places single pods."""
     if spec.small_pods.scoring is not None:
         return spec.small_pods.scoring
-    # What a plugin scores was meant for every pod: it goes on to be.
+    # Scores of plugins apply to every pod, so the built-in score stays off if they have a weight.
     added = {score.name: score.weight for score in extensions.added_scores}
     return OFF if any(spec.scoring_weights.added_milli(added)) else FRAGMENTATION

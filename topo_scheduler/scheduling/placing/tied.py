@@ -1,10 +1,11 @@
-"""Gangs whose members look at each other, or ask for different things and look at other pods: seated one by one.
+"""Gangs whose members have constraints on each other, or whose classes differ and have constraints on other pods.
 
-Each member is tried with those before it counted as if they ran, so what is found holds in the order in which it was
-found. Who can't be placed yet (a worker that wants to be near the launcher) is tried again after the others. Members
-go where the gang is already: same leaf, then the nearest one, same node, then the node they prefer.
+The planner seats the members of such a gang one by one. Each check counts the members before as if they ran, so the
+placement is valid in the order in which it was found. A member that can't be placed yet, such as a worker with affinity
+to the launcher, is tried again after the others. Members go where the gang is already: the same leaf, then the nearest
+leaf, the same node, then the node that they prefer.
 
-How they are searched for is told in `tied_search`. The size rule is what the same search finds in an empty cluster.
+For the search see `tied_search`. The size rule is the result of the same search in an empty cluster.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,11 +35,11 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.operation_budget import charge
 
 MOST_LOOKED_AT: Final = 64
-"""Domains of which it is told how many members they hold with what ties these."""
+"""The most domains for which constraints between members are evaluated in `most_held`."""
 
 
 def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
-    """Return whether the members of a gang must be seated one by one."""
+    """Return whether the planner has to seat the members of a gang one by one."""
     if len(groups) > 1:
         return any(cls.constraints is not None for cls, _ in groups)
     cls, members = groups[0]
@@ -46,33 +47,37 @@ def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
     return constraints is not None and members > 1 and constraints.mutual
 
 
-def plan_tied(site: PlanningContext, ask: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
+def plan_tied(
+    context: PlanningContext, query: PlacementQuery, layout: Layout, now: float
+) -> Placement | PlacementFailure:
     """Place the members of a tied gang."""
-    home = layout.leaves_of(ask.running)
-    if home:
+    running_leaves = layout.leaves_of(query.running)
+    if running_leaves:
         rule: SizeRule | None = make_rule(layout, 0, max(1, len(layout.paths)), 1)
     else:
-        rule = rule_of(site, ask, layout)
+        rule = rule_of(context, query, layout)
     if rule is None:
         return PlacementFailure(
-            f"the gang's {ask.total} pods{_split(ask)} have {_tie(ask)}: no domain could hold them together even if it"
-            " were empty"
+            f"the gang's {query.total} pods{_split(query)} have {_tie(query)}: no domain could hold them together even"
+            " if it were empty"
         )
-    for labelled in (False,) if home else labelled_first(layout):
-        search = ConstrainedSearch(site, list(_now(site, ask, layout, labelled=labelled)), ask, layout, home)
+    for labelled in (False,) if running_leaves else labelled_first(layout):
+        search = ConstrainedSearch(
+            context, list(_now(context, query, layout, labelled=labelled)), query, layout, running_leaves
+        )
         found = look(search, rule=rule)
-        if found is None and ask.enforcement is Enforcement.PREFERRED:
+        if found is None and query.enforcement is Enforcement.PREFERRED:
             found = look(search)
         if found is not None:
-            return _placed(site, ask, layout, rule, search, found, now)
+            return _placed(context, query, layout, rule, search, found, now)
     needs = f"1 {in_words(rule.domain, layout)}" if rule.leaves == 1 else f"{rule.leaves} leaves in 1 {rule.domain}"
-    where = f"near the {len(ask.running)} members that run" if home else f"in {needs}"
-    return PlacementFailure(f"no room {where} for {ask.members} pods{_split(ask)} that have {_tie(ask)}", rule)
+    scope = f"near the {len(query.running)} members that run" if running_leaves else f"in {needs}"
+    return PlacementFailure(f"no room {scope} for {query.members} pods{_split(query)} that have {_tie(query)}", rule)
 
 
 def _placed(
-    site: PlanningContext,
-    ask: PlacementQuery,
+    context: PlanningContext,
+    query: PlacementQuery,
     layout: Layout,
     rule: SizeRule,
     search: ConstrainedSearch,
@@ -81,52 +86,55 @@ def _placed(
 ) -> Placement:
     if search.home:
         used = sorted(search.home | layout.leaves_of(row for _, row, _ in found.steps))
-        score, compared = common_score(site, ask, layout, used, rule), 1
+        score, compared = common_score(context, query, layout, used, rule), 1
     else:
-        found, score, compared = best_of_equals(site, ask, layout, search.among(found.depth, rule), found, now)
+        found, score, compared = best_of_equals(context, query, layout, search.among(found.depth, rule), found, now)
         used = sorted(layout.leaves_of(row for _, row, _ in found.steps))
-    rows, seated = _in_order(site.around, ask, layout, found.steps)
+    rows, seated = _in_order(context.around, query, layout, found.steps)
     return Placement(rows, used, rule, score, compared, seated)
 
 
-def _split(ask: PlacementQuery) -> str:
-    return f" in segments that must each share one {ask.segments.level}" if ask.in_segments else ""
+def _split(query: PlacementQuery) -> str:
+    return f" in segments that must each share one {query.segments.level}" if query.in_segments else ""
 
 
-def _tie(ask: PlacementQuery) -> str:
-    """Return what ties the members to each other, in words."""
-    constraints = [cls.constraints for cls, _ in ask.groups if cls.constraints is not None]
+def _tie(query: PlacementQuery) -> str:
+    """Return a text that names the constraints between members."""
+    constraints = [cls.constraints for cls, _ in query.groups if cls.constraints is not None]
     named: dict[str, list[tuple[object, ...]]] = {
-        "host ports": [one.ports for one in constraints],
-        "required pod affinity": [one.affinity for one in constraints],
-        "required pod anti-affinity": [one.anti_affinity for one in constraints],
-        "topologySpreadConstraints": [one.spread for one in constraints],
-        "volume claims": [one.claims for one in constraints],
-        "disks of their own": [one.disks for one in constraints],
+        "host ports": [entry.ports for entry in constraints],
+        "required pod affinity": [entry.affinity for entry in constraints],
+        "required pod anti-affinity": [entry.anti_affinity for entry in constraints],
+        "topologySpreadConstraints": [entry.spread for entry in constraints],
+        "volume claims": [entry.claims for entry in constraints],
+        "disks of their own": [entry.disks for entry in constraints],
     }
-    return " and ".join(name for name, found in named.items() if any(found)) or "features they need of a node"
+    return (
+        " and ".join(name for name, constraint_values in named.items() if any(constraint_values))
+        or "features they need of a node"
+    )
 
 
-# ---------------------------------------------------------------- where a search looks
+# ---------------------------------------------------------------- the cluster that a search sees
 
 
-def _now(site: PlanningContext, ask: PlacementQuery, layout: Layout, *, labelled: bool) -> Iterator[SearchState]:
-    """The cluster as it is, once a GPU model that the gang may keep to; of leaves only those with all labels."""
-    nodes = site.nodes
-    everything = np.arange(nodes.rows, dtype=np.int64)
-    for views in variants(site, ask):
+def _now(context: PlanningContext, query: PlacementQuery, layout: Layout, *, labelled: bool) -> Iterator[SearchState]:
+    """Yield the current cluster, once per GPU model that the gang may use; ``labelled``: fully labelled leaves only."""
+    nodes = context.nodes
+    all_rows = np.arange(nodes.rows, dtype=np.int64)
+    for views in variants(context, query):
         fits = []
         for view in views:
             fit = np.zeros(nodes.rows, np.int64)
             usable = view.reachable
-            if (shut := site.around.shut(view.cls, everything)) is not None:
-                usable = usable & ~shut
-            fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, everything, fit)
-            fits.append(_labelled(layout, ask.within_links(fit)) if labelled else ask.within_links(fit))
-        ground = SearchState(
-            site.around.remembering(), nodes.requested, [cls for cls, _ in ask.groups], views, fits, ask.members
+            if (capped_rows := context.around.shut(view.cls, all_rows)) is not None:
+                usable = usable & ~capped_rows
+            fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, all_rows, fit)
+            fits.append(_labelled(layout, query.within_links(fit)) if labelled else query.within_links(fit))
+        state = SearchState(
+            context.around.remembering(), nodes.requested, [cls for cls, _ in query.groups], views, fits, query.members
         )
-        yield spread_over_nodes(ground)
+        yield spread_over_nodes(state)
 
 
 def _labelled(layout: Layout, fit: Int64) -> Int64:
@@ -134,61 +142,72 @@ def _labelled(layout: Layout, fit: Int64) -> Int64:
     return np.where((leaves >= 0) & (layout.aligned[leaves] > 0), fit, 0)
 
 
-def _empty(site: PlanningContext, ask: PlacementQuery, layout: Layout, *, labelled: bool) -> Iterator[SearchState]:
-    """The cluster with nobody in it but what DaemonSets hold."""
-    around = replace(site.around, residents=site.nobody).remembering()
-    for views in variants(site, ask):
-        classes = [_among_themselves(around, cls, ask) for cls, _ in ask.groups]
-        fits = [ask.within_links(view.empty_fit) for view in views]
+def _empty(context: PlanningContext, query: PlacementQuery, layout: Layout, *, labelled: bool) -> Iterator[SearchState]:
+    """Yield the cluster without pods except DaemonSets, once per GPU model that the whole gang may use."""
+    filter_context = replace(context.around, residents=context.nobody).remembering()
+    for views in variants(context, query):
+        classes = [_among_themselves(filter_context, cls, query) for cls, _ in query.groups]
+        fits = [query.within_links(view.empty_fit) for view in views]
         if labelled:
             fits = [_labelled(layout, fit) for fit in fits]
-        yield spread_over_nodes(SearchState(around, site.nodes.daemons, classes, views, fits, ask.members))
+        yield spread_over_nodes(SearchState(filter_context, context.nodes.daemons, classes, views, fits, query.members))
 
 
-def _among_themselves(around: FilterContext, cls: PodClass, ask: PlacementQuery) -> PodClass:
-    """Return the class without what can only be met by pods or volumes outside the gang.
+def _among_themselves(filter_context: FilterContext, cls: PodClass, query: PlacementQuery) -> PodClass:
+    """Return the class without the constraints that only pods or volumes outside the gang can meet.
 
-    Only a pod that meets all terms of affinity counts for any of them.
+    A pod counts for a term of affinity only if it meets all terms.
     """
     constraints = cls.constraints
     if constraints is None:
         return replace(cls, repelled=frozenset())
-    members = {one for profiles in ask.profiles for one in profiles if one is not None}
+    members = {profile for profiles in query.profiles for profile in profiles if profile is not None}
     charge(len(members) * len(constraints.affinity))
-    met = all(means(around, term, constraints.namespace) for term in constraints.affinity) and any(
-        all(term.selector.matches(one.labels) for term in constraints.affinity) for one in members
+    met_by_gang = all(means(filter_context, term, constraints.namespace) for term in constraints.affinity) and any(
+        all(term.selector.matches(profile.labels) for term in constraints.affinity) for profile in members
     )
-    affinity = constraints.affinity if met else ()
+    affinity = constraints.affinity if met_by_gang else ()
     return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=affinity, claims=()))
 
 
-def rule_of(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> SizeRule | None:
-    """Return the size rule of a tied gang, None when not even an empty cluster could hold it."""
-    reach = tuple(site.views.get(cls).reach_changes for cls, _ in ask.groups)
-    meant = tuple(_meant(site.around, cls) for cls, _ in ask.groups)
-    about = (meant, ask.mixed_models, site.limits_for(ask), ask.within, ask.bounds, reach)
-    key = (tuple(ask.groups), ask.profiles, *about, layout.depth, ask.segments.parts, links_key(site, ask, layout))
-    return site.remembered(key, layout, lambda: (_rule_of(site, ask, layout), 0))[0]
+def rule_of(context: PlanningContext, query: PlacementQuery, layout: Layout) -> SizeRule | None:
+    """Return the size rule of a tied gang, None if not even an empty cluster could hold it."""
+    reach = tuple(context.views.get(cls).reach_changes for cls, _ in query.groups)
+    namespace_matches = tuple(_selects_own_namespace(context.around, cls) for cls, _ in query.groups)
+    settings = (namespace_matches, query.mixed_models, context.limits_for(query), query.within, query.bounds, reach)
+    key = (
+        tuple(query.groups),
+        query.profiles,
+        *settings,
+        layout.depth,
+        query.segments.parts,
+        links_key(context, query, layout),
+    )
+    return context.remembered(key, layout, lambda: (_rule_of(context, query, layout), 0))[0]
 
 
-def _meant(around: FilterContext, cls: PodClass) -> tuple[bool, ...]:
-    """Return whether terms that choose namespaces by labels mean that of the class: labels of namespaces change."""
+def _selects_own_namespace(filter_context: FilterContext, cls: PodClass) -> tuple[bool, ...]:
+    """Return whether each term with a namespace selector selects the namespace of the class; labels may change."""
     if cls.constraints is None:
         return ()
     terms = (*cls.constraints.affinity, *cls.constraints.anti_affinity)
-    return tuple(means(around, one, cls.constraints.namespace) for one in terms if not one.namespace_selector.nothing)
+    return tuple(
+        means(filter_context, term, cls.constraints.namespace) for term in terms if not term.namespace_selector.nothing
+    )
 
 
-def _rule_of(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> SizeRule | None:
-    def find(ask: PlacementQuery, depth: int | None) -> Placed | None:
+def _rule_of(context: PlanningContext, query: PlacementQuery, layout: Layout) -> SizeRule | None:
+    def find(query: PlacementQuery, depth: int | None) -> Placed | None:
         for labelled in labelled_first(layout):
-            search = ConstrainedSearch(site, list(_empty(site, ask, layout, labelled=labelled)), ask, layout, set())
+            search = ConstrainedSearch(
+                context, list(_empty(context, query, layout, labelled=labelled)), query, layout, set()
+            )
             if (found := look(search, at=depth)) is not None:
                 return found.depth, found.leaves, [[row for _, row, _ in found.steps]]
         return None
 
-    fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants(site, ask)], axis=0)
-    found = carried(site, ask, layout, find, fit)
+    fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants(context, query)], axis=0)
+    found = carried(context, query, layout, find, fit)
     if found is None:
         return None
     depth, leaves, rows = found
@@ -196,51 +215,53 @@ def _rule_of(site: PlanningContext, ask: PlacementQuery, layout: Layout) -> Size
 
 
 def _in_order(
-    around: FilterContext, ask: PlacementQuery, layout: Layout, steps: Sequence[Step]
+    filter_context: FilterContext, query: PlacementQuery, layout: Layout, steps: Sequence[Step]
 ) -> tuple[list[list[int]], list[tuple[int, int]]]:
     """Return the rows of each group in order of the fabric, so that ranks follow it, and the members in turn.
 
-    Where it matters who of a class sits where (labels tell them apart, or segments), they stay where they were tried.
+    Members of one class may differ by labels, or be in segments. Then they keep the rows that the search gave them.
     """
-    tried: list[list[int]] = [[-1] * count for _, count in ask.groups]
+    found_rows: list[list[int]] = [[-1] * count for _, count in query.groups]
     turns: list[tuple[int, int]] = []
     for group, row, position in steps:
         turns.append((group, position))
-        tried[group][position] = row
-    if ask.segments.parts:
-        return tried, turns
-    places = [sorted(range(len(rows)), key=lambda at: (layout.position[rows[at]], at)) for rows in tried]
-    rank = [{at: position for position, at in enumerate(order)} for order in places]
-    rows = [[tried[group][at] for at in order] for group, order in enumerate(places)]
-    seated = [(group, rank[group][at]) for group, at in turns]
-    if holds_in_turn(around, ask, rows, seated):
-        return tried, turns
+        found_rows[group][position] = row
+    if query.segments.parts:
+        return found_rows, turns
+    places = [sorted(range(len(rows)), key=lambda index: (layout.position[rows[index]], index)) for rows in found_rows]
+    rank = [{index: position for position, index in enumerate(order)} for order in places]
+    rows = [[found_rows[group][index] for index in order] for group, order in enumerate(places)]
+    seated = [(group, rank[group][index]) for group, index in turns]
+    if holds_in_turn(filter_context, query, rows, seated):
+        return found_rows, turns
     return rows, seated
 
 
-def _closed(ground: SearchState) -> SearchState:
-    """Take away the rows that pods which are there keep the members from, whoever of them comes first."""
-    fits = [np.where(open_, fit, 0) for open_, fit in zip(ground.open_to_groups, ground.fit, strict=True)]
-    return replace(ground, fit=fits)
+def _closed(state: SearchState) -> SearchState:
+    """Remove the rows that other pods close to the members, in whatever order members are seated."""
+    fits = [np.where(open_, fit, 0) for open_, fit in zip(state.open_to_groups, state.fit, strict=True)]
+    return replace(state, fit=fits)
 
 
-def most_held(site: PlanningContext, ask: PlacementQuery, layout: Layout, depth: int, leaves: int) -> Int64:
-    """Return how many members each domain of a level holds at most, in so many of its leaves (int64[domains]).
+def most_held(context: PlanningContext, query: PlacementQuery, layout: Layout, depth: int, leaves: int) -> Int64:
+    """Return an upper bound on the members that each domain at a depth holds in ``leaves`` leaves (int64[domains]).
 
-    No more than that can be there together; whether so many can, only the search tells. What ties members over a key is
-    looked at in the domains that hold most otherwise, 64 of them.
+    Only the search can find whether a domain really holds as many. Constraints between members over a topology key are
+    evaluated only in the 64 domains with the highest bounds.
     """
     offsets = layout.domains[depth]
-    best = np.zeros(len(offsets) - 1, np.int64)
-    for ground in map(_closed, _now(site, ask, layout, labelled=False)):
-        by_group = np.zeros((len(ask.groups), len(best)), np.int64)
-        for group, ((_, count), ceiling) in enumerate(zip(ask.groups, ceilings_of(ground, ask, layout), strict=True)):
-            for at, (first, last) in enumerate(pairwise(offsets.tolist())):
-                by_group[group, at] = min(count, int(np.sort(ceiling[first:last])[-leaves:].sum()))
-        for at in np.argsort(-by_group.sum(axis=0), kind="stable")[:MOST_LOOKED_AT].tolist():
-            rows = layout.order[layout.offsets[offsets[at]] : layout.offsets[offsets[at + 1]]]
-            for group in range(len(ask.groups)):
-                together = ground.ceiling(group, rows, all_here=not ask.running)
-                by_group[group, at] = min(int(by_group[group, at]), together)
-        best = np.maximum(best, by_group.sum(axis=0))
-    return best
+    bounds = np.zeros(len(offsets) - 1, np.int64)
+    for state in map(_closed, _now(context, query, layout, labelled=False)):
+        by_group = np.zeros((len(query.groups), len(bounds)), np.int64)
+        for group, ((_, count), ceiling) in enumerate(
+            zip(query.groups, ceilings_of(state, query, layout), strict=True)
+        ):
+            for domain, (first, last) in enumerate(pairwise(offsets.tolist())):
+                by_group[group, domain] = min(count, int(np.sort(ceiling[first:last])[-leaves:].sum()))
+        for domain in np.argsort(-by_group.sum(axis=0), kind="stable")[:MOST_LOOKED_AT].tolist():
+            rows = layout.order[layout.offsets[offsets[domain]] : layout.offsets[offsets[domain + 1]]]
+            for group in range(len(query.groups)):
+                ceiling_together = state.ceiling(group, rows, all_here=not query.running)
+                by_group[group, domain] = min(int(by_group[group, domain]), ceiling_together)
+        bounds = np.maximum(bounds, by_group.sum(axis=0))
+    return bounds

@@ -1,8 +1,8 @@
-"""The search for a place of a gang whose members are seated one by one: which leaves, beginning where.
+"""The search for the leaves of a gang whose members are seated one by one.
 
-Each member is tried with those before it counted as if they ran, so what is found holds in the order in which it was
-found. Where a member finds no place, the last choices are taken back and made otherwise. The search is bounded: beyond
-that such a gang may wait where an exact search would place it; what is placed always holds.
+Each check counts the members before as if they ran, so a placement is valid in the order in which it was found. If a
+member has no row, the search backtracks and tries other rows for the last members. The search is bounded, so a gang may
+stay pending although an exact search would place it. Every placement found is valid.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,16 +29,16 @@ from topo_scheduler.state.nodes import UNKNOWN, Int64
 from topo_scheduler.state.operation_budget import charge_rows
 
 LOOKS: Final = 400
-"""Looks around that may lead nowhere in one search."""
+"""The most looks in failed attempts of one search. A look is one search for rows for a member."""
 LOOKS_ON_FEW: Final = 4000
-"""The same where few nodes could take a member: for a gang in segments, and in a small cluster for any."""
+"""The same if few nodes can take a member: for a gang in segments, and in a small cluster for any gang."""
 ROWS_SEEN: Final = 256_000
-"""Nodes that all looks of a search cover at most where that allows more than `LOOKS`."""
+"""The most nodes that all looks of a search cover, where this allows more than `LOOKS`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where the members went, in turn."""
+    """A placement: the rows of members in turn. Lower ``order`` is better."""
 
     order: tuple[int, int, int, int]
     depth: int
@@ -46,124 +46,132 @@ class Found:
     steps: list[Step]
 
 
-def look(search: "ConstrainedSearch", *, rule: SizeRule | None = None, at: int | None = None) -> Found | None:
-    """Look domain by domain, the innermost level first; the best of a level is taken. ``at`` the only level to look."""
-    ask, layout, home = search.ask, search.layout, search.home
+def look(search: "ConstrainedSearch", *, rule: SizeRule | None = None, only_depth: int | None = None) -> Found | None:
+    """Search domain by domain, innermost level first; return the best of a level. ``only_depth``: no other depth."""
+    query, layout, home = search.query, search.layout, search.home
     search.allow()
     if rule is not None and not home:
         found = search.within(rule.depth, rule.leaves)
         return found if found is None or not search.few else search.nearer(found)
-    within = bound(layout, ask.within, home)
+    within = bound(layout, query.within, home)
     if within >= layout.depth:
         return search.within(layout.depth - 1, 1)
-    for depth in range(layout.depth - 1, max(within, ask.bounds.depth) - 1, -1):
-        if at is not None and depth != at:
+    for depth in range(layout.depth - 1, max(within, query.bounds.depth) - 1, -1):
+        if only_depth is not None and depth != only_depth:
             continue
         search.allow()
-        found = search.within(depth, ask.bounds.leaves or len(layout.paths))
+        found = search.within(depth, query.bounds.leaves or len(layout.paths))
         if found is not None:
             return found if home else search.nearer(found)
     return None
 
 
 class ConstrainedSearch:
-    """One search with its bounds."""
+    """One search with its limits."""
 
     def __init__(
-        self, site: PlanningContext, grounds: Sequence[SearchState], ask: PlacementQuery, layout: Layout, home: set[int]
+        self,
+        context: PlanningContext,
+        states: Sequence[SearchState],
+        query: PlacementQuery,
+        layout: Layout,
+        home: set[int],
     ) -> None:
-        self._site = site
-        self._grounds = [(ground, ceilings_of(ground, ask, layout)) for ground in grounds]
-        self.ask = ask
+        self._context = context
+        self._states = [(state, ceilings_of(state, query, layout)) for state in states]
+        self.query = query
         self.layout = layout
         self.home = home
         self._looks = 0
         self._steps = tied_segments.Steps()
-        usable = [(np.max(ground.fit, axis=0) > 0).sum() for ground in grounds]
+        usable = [(np.max(state.fit, axis=0) > 0).sum() for state in states]
         self.few = max(usable, default=0) <= FEW_NODES
-        """Whether few nodes could take a member."""
+        """Whether few nodes can take a member."""
 
     def allow(self) -> None:
-        """Allow so many looks from now on."""
+        """Reset the number of looks that the search may still use."""
         self._steps = tied_segments.Steps()
         looks = LOOKS
         if self.few:
-            small = min(LOOKS_ON_FEW, ROWS_SEEN // max(1, self._site.nodes.rows))
-            looks = LOOKS_ON_FEW if self.ask.in_segments else max(LOOKS, small)
-        self._looks = looks + 2 * self.ask.members
+            small = min(LOOKS_ON_FEW, ROWS_SEEN // max(1, self._context.nodes.rows))
+            looks = LOOKS_ON_FEW if self.query.in_segments else max(LOOKS, small)
+        self._looks = looks + 2 * self.query.members
 
     def within(self, depth: int, most: int) -> Found | None:
-        """Return the best place in so many leaves of one domain of a level."""
+        """Return the best placement in at most ``most`` leaves of one domain at a depth."""
         best: Found | None = None
-        for ground, ceilings in self._grounds:
-            for domain in self._domains(depth, most, ground, ceilings):
-                for start in self._starts(ground, ceilings, domain, most):
+        for state, ceilings in self._states:
+            for domain in self._domains(depth, most, state, ceilings):
+                for start in self._starts(state, ceilings, domain, most):
                     if self._looks <= 0:
                         return best
-                    steps = self._try(ground, domain, most, start)
+                    steps = self._try(state, domain, most, start)
                     if steps is None:
                         continue
                     found = _judge(self.layout, depth, steps, self.home)
-                    best = found if best is None else min(best, found, key=lambda one: one.order)
+                    best = found if best is None else min(best, found, key=lambda result: result.order)
                     if isinstance(start, Spots) and self.few:
-                        break  # of this domain there is none that is better
+                        break  # this domain has no better placement
                     if not found.order[0]:
-                        return best  # others may be nearer to each other; looking for them is not worth the time
+                        return best  # other leaves may be closer together, but a search for them is not worth the time
         return best
 
     def nearer(self, found: Found) -> Found:
-        """Return a place in fewer leaves of the same level, ``found`` where there is none.
+        """Return a placement in fewer leaves at the same depth, ``found`` if there is none.
 
-        The first that was found may use more leaves than it must, and pods that are there may let a gang use fewer
-        than it could in an empty cluster.
+        The first placement found may use more leaves than necessary. Other pods may also let a gang use fewer leaves
+        than in an empty cluster.
         """
         self.allow()
         fewer = (self.within(found.depth, most) for most in range(1, found.leaves))
-        return next((one for one in fewer if one is not None), found)
+        return next((result for result in fewer if result is not None), found)
 
     def among(self, depth: int, rule: SizeRule) -> EqualSearch[Found]:
-        """Return how the places of a level are compared: all of them together may take as many looks as one search."""
+        """Return the search that compares placements at a depth; together they may use as many looks as one search."""
         self.allow()
         self._looks = LOOKS_ON_FEW if self.few else self._looks
-        ground, _ = self._grounds[0]
-        held = np.max([np.stack(ceilings) for _, ceilings in self._grounds], axis=0)
+        state, _ = self._states[0]
+        held = np.max([np.stack(ceilings) for _, ceilings in self._states], axis=0)
 
         def rows_of(found: Found) -> list[list[int]]:
-            return [[row for group, row, _ in found.steps if group == at] for at in range(len(self.ask.groups))]
+            return [[row for group, row, _ in found.steps if group == index] for index in range(len(self.query.groups))]
 
         return EqualSearch(
-            depth, rule, ground.views[0], ground.fit[0], held, self.few, partial(self._hold, depth), rows_of
+            depth, rule, state.views[0], state.fit[0], held, self.few, partial(self._hold, depth), rows_of
         )
 
     def _hold(self, depth: int, leaves: Sequence[int]) -> Found | None:
-        inside = np.isin(self.layout.leaf_of_row, leaves)
-        grounds = [replace(ground, fit=[np.where(inside, fit, 0) for fit in ground.fit]) for ground, _ in self._grounds]
-        search = ConstrainedSearch(self._site, grounds, self.ask, self.layout, self.home)
+        in_leaves = np.isin(self.layout.leaf_of_row, leaves)
+        states = [replace(state, fit=[np.where(in_leaves, fit, 0) for fit in state.fit]) for state, _ in self._states]
+        search = ConstrainedSearch(self._context, states, self.query, self.layout, self.home)
         search._looks, search._steps = self._looks, self._steps
         found = search.within(depth, len(leaves))
         self._looks = search._looks
         return found
 
-    def _try(self, ground: SearchState, domain: tuple[int, int], most: int, start: int | Spots) -> list[Step] | None:
-        ask, layout = self.ask, self.layout
+    def _try(self, state: SearchState, domain: tuple[int, int], most: int, start: int | Spots) -> list[Step] | None:
+        query, layout = self.query, self.layout
         if isinstance(start, int):
-            seating = Seating(self._site, ground, ask, layout, domain, most, start, self.home)
+            seating = Seating(self._context, state, query, layout, domain, most, start, self.home)
         else:
-            used = {*start.leaves} | self.home
-            seating = Seating(self._site, ground, ask, layout, domain, len(used), -1, used, start)
+            used_leaves = {*start.leaves} | self.home
+            seating = Seating(self._context, state, query, layout, domain, len(used_leaves), -1, used_leaves, start)
         steps = seating.run(self._looks)
         self._looks -= seating.looks if steps is None else 0
         return steps
 
     def _domains(
-        self, depth: int, most: int, ground: SearchState, ceilings: Sequence[Int64]
+        self, depth: int, most: int, state: SearchState, ceilings: Sequence[Int64]
     ) -> Iterator[tuple[int, int]]:
-        """Yield the domains that may hold every group alone: preferred ones first, then those with least room."""
-        layout, groups = self.layout, self.ask.groups
+        """Yield the domains that may hold each group alone: preferred ones first, then those with least room."""
+        layout, groups = self.layout, self.query.groups
         offsets = layout.domains[depth]
         room = np.add.reduceat(np.sum(ceilings, axis=0), offsets[:-1])
-        low, high = self.ask.preferred or (0, 0)
-        for index in sorted(range(len(room)), key=lambda at: (not low <= offsets[at] < high, int(room[at]), at)):
+        first_preferred, end_preferred = self.query.preferred or (0, 0)
+        for index in sorted(
+            range(len(room)),
+            key=lambda number: (not first_preferred <= offsets[number] < end_preferred, int(room[number]), number),
+        ):
             first, last = int(offsets[index]), int(offsets[index + 1])
             if not all(first <= leaf < last for leaf in self.home):
                 continue
@@ -173,25 +181,25 @@ class ConstrainedSearch:
             ):
                 continue
             rows = layout.order[layout.offsets[first] : layout.offsets[last]]
-            if all(ground.ceiling(group, rows, all_here=True) >= count for group, (_, count) in enumerate(groups)):
+            if all(state.ceiling(group, rows, all_here=True) >= count for group, (_, count) in enumerate(groups)):
                 yield first, last
 
     def _starts(
-        self, ground: SearchState, ceilings: Sequence[Int64], domain: tuple[int, int], most: int
+        self, state: SearchState, ceilings: Sequence[Int64], domain: tuple[int, int], most: int
     ) -> Iterator[int | Spots]:
-        """Yield leaves to begin in, or what is settled of where members go, where it can be counted before."""
-        zones = None if self.home else zones_of(ground, self.ask, self.layout, domain)
-        if self.ask.segments.parts:
+        """Yield leaves to begin in, or fixed spots for members where these can be counted in advance."""
+        zones = None if self.home else zones_of(state, self.query, self.layout, domain)
+        if self.query.segments.parts:
             yield from self._of_segments(ceilings, domain, most, zones)
             return
         if zones is not None:
-            found = False
-            for spots in zones.sets(self.ask.members, most, self._steps):
-                found = True
+            any_spots = False
+            for spots in zones.sets(self.query.members, most, self._steps):
+                any_spots = True
                 yield spots
-            if not found and zones.whole and self._steps.left >= 0:
-                return  # there is no place
-        yield from self._leaves(ground, ceilings, domain)
+            if not any_spots and zones.whole and self._steps.left >= 0:
+                return  # no placement exists
+        yield from self._leaves(state, ceilings, domain)
 
     def _of_segments(
         self, ceilings: Sequence[Int64], domain: tuple[int, int], most: int, zones: Zones | None
@@ -202,49 +210,51 @@ class ConstrainedSearch:
         if zones is not None:
             low, high = domain
             ceilings = [ceilings[0].copy()]
-            held = [np.minimum(zones.room, share.most).sum(axis=1) for share in zones.shares]
-            ceilings[0][low:high] = np.minimum(ceilings[0][low:high], np.max(held, axis=0)) if held else 0
+            share_room = [np.minimum(zones.room, share.most).sum(axis=1) for share in zones.shares]
+            ceilings[0][low:high] = np.minimum(ceilings[0][low:high], np.max(share_room, axis=0)) if share_room else 0
         for places in tied_segments.ways(
-            self.ask, tied_segments.SegmentDomains(ceilings, leaves, home), most, self._steps
+            self.query, tied_segments.SegmentDomains(ceilings, leaves, home), most, self._steps
         ):
             if zones is None:
                 yield Spots(places, sorted({leaf for part in places for leaf in part}))
             else:
                 yield from zones.shared(places[0], self._steps)
 
-    def _leaves(self, ground: SearchState, ceilings: Sequence[Int64], domain: tuple[int, int]) -> list[int]:
-        """Return the leaves to begin in: labelled ones, then those that hold most of the gang, then the tightest."""
+    def _leaves(self, state: SearchState, ceilings: Sequence[Int64], domain: tuple[int, int]) -> list[int]:
+        """Return the leaves to begin in: labelled first, then those that hold most members, then the tightest."""
         if self.home:
             return [min(self.home)]
-        low, high = domain
-        held = np.sum(ceilings, axis=0)[low:high]
-        room = np.sum([_by_leaf(self.layout, fit) for fit in ground.fit], axis=0)[low:high]
-        order = np.lexsort((np.arange(high - low), room, -held, 1 - self.layout.aligned[low:high]))
-        return [low + int(at) for at in order if held[at]]
+        first, end = domain
+        held = np.sum(ceilings, axis=0)[first:end]
+        room = np.sum([_by_leaf(self.layout, fit) for fit in state.fit], axis=0)[first:end]
+        order = np.lexsort((np.arange(end - first), room, -held, 1 - self.layout.aligned[first:end]))
+        return [first + int(index) for index in order if held[index]]
 
 
-def ceilings_of(ground: SearchState, ask: PlacementQuery, layout: Layout) -> list[Int64]:
-    """How many of each group a leaf holds at most (int64[leaves] each)."""
-    found = []
-    for group, (_, count) in enumerate(ask.groups):
-        constraints = ground.classes[group].constraints
-        ceiling = np.minimum(_by_leaf(layout, ground.fit[group]), count)
+def ceilings_of(state: SearchState, query: PlacementQuery, layout: Layout) -> list[Int64]:
+    """Return the most members of each group that a leaf holds (int64[leaves] each)."""
+    ceilings = []
+    for group, (_, count) in enumerate(query.groups):
+        constraints = state.classes[group].constraints
+        ceiling = np.minimum(_by_leaf(layout, state.fit[group]), count)
         for key in constraints.apart if constraints is not None else ():
-            ceiling = np.minimum(ceiling, _apart_by_leaf(ground, layout, group, key))
-        found.append(ceiling * named_at(layout, ask.within) if ask.within else ceiling)
-    return found
+            ceiling = np.minimum(ceiling, _apart_by_leaf(state, layout, group, key))
+        ceilings.append(ceiling * named_at(layout, query.within) if query.within else ceiling)
+    return ceilings
 
 
-def _apart_by_leaf(ground: SearchState, layout: Layout, group: int, key: str) -> Int64:
-    """How many of a group that keep apart over a label a leaf holds: one for each value, and all without the label."""
+def _apart_by_leaf(state: SearchState, layout: Layout, group: int, key: str) -> Int64:
+    """Return the members that a leaf holds with anti-affinity over a label: 1 per value, all where unlabelled."""
     charge_rows(len(layout.leaf_of_row), 20)
-    leaves, fit, column = layout.leaf_of_row, ground.fit[group], ground.around.nodes.label_column(key)
+    leaves, fit, column = layout.leaf_of_row, state.fit[group], state.filter_context.nodes.label_column(key)
     usable = (fit > 0) & (leaves >= 0)
-    bare, labelled = usable & (column == UNKNOWN), usable & (column != UNKNOWN)
-    values = len(ground.around.nodes.values) + 1
+    unlabelled, labelled = usable & (column == UNKNOWN), usable & (column != UNKNOWN)
+    values = len(state.filter_context.nodes.values) + 1
     pairs = np.unique(leaves[labelled] * values + column[labelled]) // values
-    most = np.bincount(pairs, minlength=len(layout.paths))
-    return most + np.bincount(leaves[bare], weights=fit[bare], minlength=len(layout.paths)).astype(np.int64)
+    by_value = np.bincount(pairs, minlength=len(layout.paths))
+    return by_value + np.bincount(leaves[unlabelled], weights=fit[unlabelled], minlength=len(layout.paths)).astype(
+        np.int64
+    )
 
 
 def _judge(layout: Layout, depth: int, steps: list[Step], home: set[int]) -> Found:
@@ -254,6 +264,6 @@ def _judge(layout: Layout, depth: int, steps: list[Step], home: set[int]) -> Fou
 
 
 def _by_leaf(layout: Layout, values: Int64) -> Int64:
-    out = np.zeros(len(layout.paths), np.int64)
-    sum_ranges(np.ascontiguousarray(values), layout.order, layout.offsets, out)
-    return out
+    sums = np.zeros(len(layout.paths), np.int64)
+    sum_ranges(np.ascontiguousarray(values), layout.order, layout.offsets, sums)
+    return sums

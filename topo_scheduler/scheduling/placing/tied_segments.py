@@ -1,7 +1,7 @@
-"""Which segment of a tied gang goes to which leaf: every way, those in fewer and nearer leaves first.
+"""All assignments of segments of a tied gang to leaves; those with fewer and nearer leaves come first.
 
-What ties the members to each other is left to the seating, which tries each way; here only ways are left out in which
-some class alone would not fit.
+`Seating` tries each assignment and checks the constraints between members. This module only leaves out assignments in
+which some class would not fit by itself.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,18 +16,18 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.operation_budget import charge
 
 STEPS: Final = 10_000
-"""Sets of leaves, and ways to deal segments to one of them, that are looked at at most in one search."""
+"""The most steps of one search: sets of leaves, and assignments of segments to the leaves of a set."""
 
 Places = list[list[int]]
-"""The leaf in which each member of each group must be."""
+"""The required leaf of each member of each group."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentDomains:
-    """Where segments may go.
+    """Leaves that segments may use.
 
-    ``ceilings`` int64[leaves] for each group, members that a leaf holds at most. ``leaves`` those that may be used, in
-    order of preference; ``free`` those of them that cost nothing, as the gang runs there.
+    ``ceilings`` int64[leaves] for each group: the most members that a leaf holds. ``leaves``: usable leaves in order of
+    preference. ``free``: those of them where the gang runs already, which don't count as additional leaves.
     """
 
     ceilings: Sequence[Int64]
@@ -37,56 +37,56 @@ class SegmentDomains:
 
 @dataclass(slots=True)
 class Steps:
-    """Steps that may still be taken."""
+    """Number of steps that a search may still take."""
 
     left: int = STEPS
 
     def take(self) -> bool:
-        """Take one, if any is left."""
+        """Take a step; return whether it was allowed."""
         charge(5)
         self.left -= 1
         return self.left >= 0
 
 
-def ways(ask: PlacementQuery, ground: SegmentDomains, most: int, steps: Steps) -> Iterator[Places]:
-    """Yield where each member must be, in so many leaves at most that are not free, as long as there are steps left.
+def ways(query: PlacementQuery, domains: SegmentDomains, most: int, steps: Steps) -> Iterator[Places]:
+    """Yield the required leaf of each member, with at most ``most`` leaves that are not free, until steps run out.
 
-    Members of a segment of which some run go where those are.
+    Lost members of a segment go to the leaf where the rest of it runs.
     """
-    homes = dict(ask.segments.homes)
+    homes = dict(query.segments.homes)
     fixed: dict[int, list[Place]] = {}
-    for group, part in enumerate(ask.segments.parts):
+    for group, part in enumerate(query.segments.parts):
         for position, number in enumerate(part):
             if number in homes:
                 fixed.setdefault(homes[number], []).append((group, position))
-    kinds = kinds_of(ask, {number for part in ask.segments.parts for number in part} - set(homes))
-    room = _room(ask, ground, fixed)
+    kinds = kinds_of(query, {number for part in query.segments.parts for number in part} - set(homes))
+    room = _room(query, domains, fixed)
     if room is None:
         return
     if not kinds.vectors:
-        yield _places(ask, kinds, (), fixed)
+        yield _places(query, kinds, (), fixed)
         return
-    others = [leaf for leaf in ground.leaves if leaf not in ground.free and any(room[leaf])]
-    for size in range(min(most, len(others), sum(kinds.counts)) + 1):
-        for chosen in narrowest_sets(others, size):
+    further = [leaf for leaf in domains.leaves if leaf not in domains.free and any(room[leaf])]
+    for size in range(min(most, len(further), sum(kinds.counts)) + 1):
+        for chosen in narrowest_sets(further, size):
             if not steps.take():
                 return
-            leaves = [*ground.free, *chosen]
+            leaves = [*domains.free, *chosen]
             if leaves and _enough(kinds, [room[leaf] for leaf in leaves]):
-                for counts in _ways(kinds, [room[leaf] for leaf in leaves], len(ground.free), steps):
-                    yield _places(ask, kinds, sorted(zip(leaves, counts, strict=True)), fixed)
+                for counts in _ways(kinds, [room[leaf] for leaf in leaves], len(domains.free), steps):
+                    yield _places(query, kinds, sorted(zip(leaves, counts, strict=True)), fixed)
 
 
-def _room(ask: PlacementQuery, ground: SegmentDomains, fixed: dict[int, list[Place]]) -> dict[int, Vector] | None:
-    """Return how many of each group each leaf holds beside those that must be there; None where these don't fit."""
-    room = {leaf: [int(ceiling[leaf]) for ceiling in ground.ceilings] for leaf in {*ground.leaves, *ground.free}}
+def _room(query: PlacementQuery, domains: SegmentDomains, fixed: dict[int, list[Place]]) -> dict[int, Vector] | None:
+    """Return the members of each group that each leaf holds after the fixed members; None if these don't fit."""
+    room = {leaf: [int(ceiling[leaf]) for ceiling in domains.ceilings] for leaf in {*domains.leaves, *domains.free}}
     for leaf, places in fixed.items():
-        left = room.setdefault(leaf, [int(ceiling[leaf]) for ceiling in ground.ceilings])
+        leaf_room = room.setdefault(leaf, [int(ceiling[leaf]) for ceiling in domains.ceilings])
         for group, _ in places:
-            left[group] -= 1
-        if min(left) < 0:
+            leaf_room[group] -= 1
+        if min(leaf_room) < 0:
             return None
-    return {leaf: tuple(left) for leaf, left in room.items()}
+    return {leaf: tuple(leaf_room) for leaf, leaf_room in room.items()}
 
 
 def narrowest_sets(leaves: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
@@ -100,43 +100,43 @@ def narrowest_sets(leaves: Sequence[int], size: int) -> Iterator[tuple[int, ...]
                 yield leaves[first], *inner, leaves[first + width]
 
 
-def _most(vector: Vector, room: Vector) -> int:
-    return min(have // want for have, want in zip(room, vector, strict=True) if want)
+def _segments_held(vector: Vector, room: Vector) -> int:
+    return min(available // needed for available, needed in zip(room, vector, strict=True) if needed)
 
 
 def _enough(kinds: SegmentShapes, rooms: Sequence[Vector]) -> bool:
     return all(
-        sum(_most(vector, room) for room in rooms) >= count
+        sum(_segments_held(vector, room) for room in rooms) >= count
         for vector, count in zip(kinds.vectors, kinds.counts, strict=True)
     )
 
 
 def _ways(kinds: SegmentShapes, rooms: Sequence[Vector], free: int, steps: Steps) -> Iterator[list[Vector]]:
-    """Yield how many segments of each kind go to each leaf: at least one to each that is not free."""
+    """Yield the segments of each kind for each leaf; each leaf that is not free gets at least one."""
 
-    def deal(at: int, left: Vector) -> Iterator[list[Vector]]:
-        if at == len(rooms):
+    def deal(index: int, left: Vector) -> Iterator[list[Vector]]:
+        if index == len(rooms):
             if not any(left):
                 yield []
             return
         ranges = [
-            range(min(count, _most(vector, rooms[at])), -1, -1)
+            range(min(count, _segments_held(vector, rooms[index])), -1, -1)
             for count, vector in zip(left, kinds.vectors, strict=True)
         ]
         for counts in product(*ranges):
             if not steps.take():
                 return
-            if at >= free and not any(counts):
+            if index >= free and not any(counts):
                 continue
-            if any(have < want for have, want in zip(rooms[at], kinds.members(counts), strict=True)):
+            if any(available < needed for available, needed in zip(rooms[index], kinds.members(counts), strict=True)):
                 continue
-            rest = tuple(have - less for have, less in zip(left, counts, strict=True))
-            if _enough_for(rest, rooms[at + 1 :]):
-                yield from ([counts, *more] for more in deal(at + 1, rest))
+            remaining = tuple(count - placed for count, placed in zip(left, counts, strict=True))
+            if _enough_for(remaining, rooms[index + 1 :]):
+                yield from ([counts, *later] for later in deal(index + 1, remaining))
 
     def _enough_for(left: Vector, rooms: Sequence[Vector]) -> bool:
         return all(
-            not count or sum(_most(vector, room) for room in rooms) >= count
+            not count or sum(_segments_held(vector, room) for room in rooms) >= count
             for vector, count in zip(kinds.vectors, left, strict=True)
         )
 
@@ -144,13 +144,13 @@ def _ways(kinds: SegmentShapes, rooms: Sequence[Vector], free: int, steps: Steps
 
 
 def _places(
-    ask: PlacementQuery, kinds: SegmentShapes, dealt: Sequence[tuple[int, Vector]], fixed: dict[int, list[Place]]
+    query: PlacementQuery, kinds: SegmentShapes, dealt: Sequence[tuple[int, Vector]], fixed: dict[int, list[Place]]
 ) -> Places:
-    places = [[-1] * count for _, count in ask.groups]
-    for leaf, some in fixed.items():
-        for group, position in some:
+    places = [[-1] * count for _, count in query.groups]
+    for leaf, fixed_places in fixed.items():
+        for group, position in fixed_places:
             places[group][position] = leaf
-    queues = [iter(some) for some in kinds.segments]
+    queues = [iter(of_kind) for of_kind in kinds.segments]
     for leaf, counts in dealt:
         for queue, count in zip(queues, counts, strict=True):
             for _ in range(count):

@@ -1,4 +1,4 @@
-"""Capacity and use of each leaf, for the resource that placements are judged by."""
+"""Capacity and use of each leaf, for the resource by which placements are scored."""
 
 import numpy as np
 
@@ -8,25 +8,25 @@ from topo_scheduler.state.nodes import Int64, NodeTable
 
 
 class LeafTotals:
-    """Sums of one resource by leaf (int64[leaves]), brought up to date from the change log."""
+    """Sums of one resource by leaf (int64[leaves]), updated from the change log."""
 
     def __init__(self, nodes: NodeTable, column: int) -> None:
         self._nodes = nodes
         self._column = column
         self._layout = -1
-        self._at = -1
+        self._log_position = -1
         self._row_capacity: Int64 = np.empty(0, np.int64)
         self._row_used: Int64 = np.empty(0, np.int64)
         self.free_by_row: Int64 = np.empty(0, np.int64)
-        """What is free on each row (int64[rows])."""
+        """Free amount on each row (int64[rows])."""
         self.capacity: Int64 = np.empty(0, np.int64)
         self.used: Int64 = np.empty(0, np.int64)
 
     def refresh(self, layout: Layout) -> None:
-        """Bring the sums up to date."""
+        """Update the sums."""
         nodes = self._nodes
-        rows = nodes.capacity_changes.since(self._at)
-        self._at = nodes.capacity_changes.position
+        rows = nodes.capacity_changes.since(self._log_position)
+        self._log_position = nodes.capacity_changes.position
         if self._layout != layout.generation or rows is None or len(rows) > 1024:
             self._layout = layout.generation
             self._row_capacity = np.ascontiguousarray(nodes.allocatable[:, self._column])
@@ -53,7 +53,7 @@ class LeafTotals:
     def domains(self, layout: Layout, depth: int) -> tuple[Int64, Int64]:
         """Return for each leaf the capacity and use of the domain it lies in at this depth (int64[leaves] each).
 
-        Not to be written to.
+        Read-only.
         """
         if depth == layout.depth:
             return self.capacity, self.used

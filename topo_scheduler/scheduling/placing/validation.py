@@ -1,7 +1,7 @@
-"""The last look before a placement is assumed: topology, bandwidth and capacity, checked anew without the kernels.
+"""The last check of a placement before it is assumed: topology, bandwidth and capacity, computed without the kernels.
 
-It can't fail while kernels and caches are right. When it does, the placement is dropped and the fault is told
-loudly: a wrong placement of a gang costs more than a late one.
+It can't fail while kernels and caches are correct. If it fails, the scheduler drops the placement and logs an error: a
+wrong placement of a gang costs more than a late one.
 """
 
 from collections import Counter
@@ -26,79 +26,79 @@ from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.resources import GPU
 
 _FEW: Final = 32
-"""Rows up to which Python counts them faster than NumPy."""
+"""Up to this number of rows, plain Python is faster than NumPy."""
 
 
 def check(
-    around: FilterContext, layout: Layout, ask: PlacementQuery, placement: Placement, limits: SizeRuleLimits
+    filter_context: FilterContext, layout: Layout, query: PlacementQuery, placement: Placement, limits: SizeRuleLimits
 ) -> str:
     """Return what is wrong with a placement, or an empty string."""
-    nodes = around.nodes
-    wrong = _check_nodes(around, ask, placement)
-    if not wrong and placement.seated:
-        wrong = holds_in_turn(around, ask, placement.rows, placement.seated)
-    if not wrong and around.links is not None:
-        wrong = check_links(around.links, ask, placement)
-    return wrong or _check_domains(nodes, layout, ask, placement, limits)
+    nodes = filter_context.nodes
+    problem = _check_nodes(filter_context, query, placement)
+    if not problem and placement.seated:
+        problem = holds_in_turn(filter_context, query, placement.rows, placement.seated)
+    if not problem and filter_context.links is not None:
+        problem = check_links(filter_context.links, query, placement)
+    return problem or _check_domains(nodes, layout, query, placement, limits)
 
 
-def _check_nodes(around: FilterContext, ask: PlacementQuery, placement: Placement) -> str:
-    nodes = around.nodes
-    if ask.members == 1 and not placement.seated and len(placement.rows) == len(placement.rows[0]) == 1:
-        return _check_alone(around, ask.groups[0][0], placement.rows[0][0])
-    for (cls, count), rows in zip(ask.groups, placement.rows, strict=True):
+def _check_nodes(filter_context: FilterContext, query: PlacementQuery, placement: Placement) -> str:
+    nodes = filter_context.nodes
+    if query.members == 1 and not placement.seated and len(placement.rows) == len(placement.rows[0]) == 1:
+        return _check_alone(filter_context, query.groups[0][0], placement.rows[0][0])
+    for (cls, count), rows in zip(query.groups, placement.rows, strict=True):
         if len(rows) != count:
             return f"{len(rows)} of {count} members have a node"
         distinct = np.array(sorted(set(rows)), np.int64)
         accepted = eligible(nodes, cls, distinct)
         if not placement.seated:
-            accepted &= allowed_rows(around, cls, distinct)
-        if broken := _check_caps(around, cls, rows):
-            return broken
+            accepted &= allowed_rows(filter_context, cls, distinct)
+        if exceeded_cap := _check_caps(filter_context, cls, rows):
+            return exceeded_cap
         if len(refused := distinct[~accepted]):
             return f"node {nodes.names[int(refused[0])]} may not be used"
         if cls.constraints is not None and cls.constraints.alone and len(distinct) < len(rows):
             return "two members that exclude each other are on one node"
         if cls.share:
-            numbers = np.unique(rows, return_counts=True)[1]
-            whole = nodes.allocatable[distinct, GPU] - nodes.requested[distinct, GPU]
-            if (nodes.devices.fit(distinct, cls.share, whole) < numbers).any():
+            shares_by_row = np.unique(rows, return_counts=True)[1]
+            free_gpus = nodes.allocatable[distinct, GPU] - nodes.requested[distinct, GPU]
+            if (nodes.devices.fit(distinct, cls.share, free_gpus) < shares_by_row).any():
                 return "no GPU has room for a share that was placed on it"
-    classes = [cls for cls, _ in ask.groups]
-    few = sum(len(rows) for rows in placement.rows) <= _FEW
-    return (_overdrawn_few if few else _overdrawn)(nodes, classes, placement.rows)
+    classes = [cls for cls, _ in query.groups]
+    is_small = sum(len(rows) for rows in placement.rows) <= _FEW
+    return (_overdrawn_few if is_small else _overdrawn)(nodes, classes, placement.rows)
 
 
 def _overdrawn(nodes: NodeTable, classes: Sequence[PodClass], rows_of_each: Sequence[Sequence[int]]) -> str:
-    """Return which node has less than was placed on it; what nobody asks for may be overdrawn by others."""
+    """Return a message about a node with too little free; resources that no member requests may be overdrawn."""
     rows_of_all = np.unique(np.array([row for rows in rows_of_each for row in rows], np.int64))
     used = np.zeros((len(rows_of_all), nodes.requested.shape[1]), np.int64)
     for cls, rows in zip(classes, rows_of_each, strict=True):
-        distinct, numbers = np.unique(np.array(rows, np.int64), return_counts=True)
-        mine = np.searchsorted(rows_of_all, distinct)
+        distinct, members_by_row = np.unique(np.array(rows, np.int64), return_counts=True)
+        indexes = np.searchsorted(rows_of_all, distinct)
         for column, amount in cls.amounts:
-            used[mine, column] += amount * numbers
+            used[indexes, column] += amount * members_by_row
     free = nodes.allocatable[rows_of_all] - nodes.requested[rows_of_all]
-    over = (used > 0) & (used > free)
-    if not over.any():
+    exceeded = (used > 0) & (used > free)
+    if not exceeded.any():
         return ""
-    at, column = np.argwhere(over)[0].tolist()
-    return _too_much(nodes, int(rows_of_all[at]), column, int(free[at, column]), int(used[at, column]))
+    index, column = np.argwhere(exceeded)[0].tolist()
+    return _too_much(nodes, int(rows_of_all[index]), column, int(free[index, column]), int(used[index, column]))
 
 
 def _overdrawn_few(nodes: NodeTable, classes: Sequence[PodClass], rows_of_each: Sequence[Sequence[int]]) -> str:
-    """Do what `_overdrawn` does without arrays, which takes a third of the time for a few rows."""
+    """Do the same as `_overdrawn` without arrays, which takes a third of the time for a few rows."""
     used: dict[int, dict[int, int]] = {}
     for cls, rows in zip(classes, rows_of_each, strict=True):
         for row in rows:
-            mine = used.setdefault(row, {})
+            used_on_row = used.setdefault(row, {})
             for column, amount in cls.amounts:
-                mine[column] = mine.get(column, 0) + amount
+                used_on_row[column] = used_on_row.get(column, 0) + amount
     for row in sorted(used):
-        has, holds = nodes.allocatable[row].tolist(), nodes.requested[row].tolist()
+        capacity, taken = nodes.allocatable[row].tolist(), nodes.requested[row].tolist()
         for column, amount in sorted(used[row].items()):
-            if amount > 0 and amount > has[column] - holds[column]:
-                return _too_much(nodes, row, column, has[column] - holds[column], amount)
+            if amount > 0 and amount > capacity[column] - taken[column]:
+                return _too_much(nodes, row, column, capacity[column] - taken[column], amount)
     return ""
 
 
@@ -106,73 +106,80 @@ def _too_much(nodes: NodeTable, row: int, column: int, free: int, placed: int) -
     return f"node {nodes.names[row]} has {free} {nodes.resources.names[column]} free, {placed} were placed"
 
 
-def _check_alone(around: FilterContext, cls: PodClass, row: int) -> str:
-    """Check the same of one member: most workloads have no more."""
-    nodes, rows = around.nodes, np.array([row], np.int64)
+def _check_alone(filter_context: FilterContext, cls: PodClass, row: int) -> str:
+    """Do the same checks for a single member; most workloads have only one."""
+    nodes, rows = filter_context.nodes, np.array([row], np.int64)
     accepted = eligible(nodes, cls, rows)
-    if broken := _check_caps(around, cls, (row,)):
-        return broken
-    if not accepted[0] or not allowed_rows(around, cls, rows)[0]:
+    if exceeded_cap := _check_caps(filter_context, cls, (row,)):
+        return exceeded_cap
+    if not accepted[0] or not allowed_rows(filter_context, cls, rows)[0]:
         return f"node {nodes.names[row]} may not be used"
-    has, holds = nodes.allocatable[row].tolist(), nodes.requested[row].tolist()
-    if cls.share and not nodes.devices.fit(rows, cls.share, np.array([has[GPU] - holds[GPU]], np.int64))[0]:
+    capacity, taken = nodes.allocatable[row].tolist(), nodes.requested[row].tolist()
+    if cls.share and not nodes.devices.fit(rows, cls.share, np.array([capacity[GPU] - taken[GPU]], np.int64))[0]:
         return "no GPU has room for a share that was placed on it"
     for column, amount in cls.amounts:
-        free = has[column] - holds[column]
+        free = capacity[column] - taken[column]
         if amount > free:
             return _too_much(nodes, row, column, free, amount)
     return ""
 
 
 def holds_in_turn(
-    around: FilterContext, ask: PlacementQuery, rows: Sequence[Sequence[int]], seated: Sequence[tuple[int, int]]
+    filter_context: FilterContext,
+    query: PlacementQuery,
+    rows: Sequence[Sequence[int]],
+    seated: Sequence[tuple[int, int]],
 ) -> str:
-    """Return which member may not be where it is with those before it, or an empty string."""
-    extra: list[tuple[int, Profile]] = []
-    around = around.remembering()
+    """Return a message about a member whose row is closed by members before it, or an empty string."""
+    seated_pods: list[tuple[int, Profile]] = []
+    filter_context = filter_context.remembering()
     for group, position in seated:
-        charge(20 + len(extra))
-        cls, profile, row = ask.groups[group][0], ask.profiles[group][position], rows[group][position]
-        seen = around.seen_beside(cls, profile, extra)
-        if not allowed_rows(around, seen, np.array([row], np.int64), extra).all():
-            return f"node {around.nodes.names[row]} is closed by members seated before"
+        charge(20 + len(seated_pods))
+        cls, profile, row = query.groups[group][0], query.profiles[group][position], rows[group][position]
+        effective_class = filter_context.seen_beside(cls, profile, seated_pods)
+        if not allowed_rows(filter_context, effective_class, np.array([row], np.int64), seated_pods).all():
+            return f"node {filter_context.nodes.names[row]} is closed by members seated before"
         if profile is not None:
-            extra.append((row, profile))
+            seated_pods.append((row, profile))
     return ""
 
 
-def _check_caps(around: FilterContext, cls: PodClass, rows: Sequence[int]) -> str:
+def _check_caps(filter_context: FilterContext, cls: PodClass, rows: Sequence[int]) -> str:
     for cap in cls.caps:
-        inside = int(around.domains.rows(cap.domain)[list(rows)].sum()) if around.domains else 0
-        if inside > cap.now:
-            return f"{inside} members are in {cap.domain or 'the cluster'}, where {cap.now} may be"
+        members_inside = int(filter_context.domains.rows(cap.domain)[list(rows)].sum()) if filter_context.domains else 0
+        if members_inside > cap.now:
+            return f"{members_inside} members are in {cap.domain or 'the cluster'}, where {cap.now} may be"
     return ""
 
 
 def _check_domains(
-    nodes: NodeTable, layout: Layout, ask: PlacementQuery, placement: Placement, limits: SizeRuleLimits
+    nodes: NodeTable, layout: Layout, query: PlacementQuery, placement: Placement, limits: SizeRuleLimits
 ) -> str:
-    if not ask.gang:
+    if not query.gang:
         return ""
-    if ask.in_segments and (broken := broken_segment(ask, placement, layout.outer(ask.segments.depth))):
-        return broken
-    if not ask.mixed_models:
-        with_gpus = [row for (cls, _), rows in zip(ask.groups, placement.rows, strict=True) if cls.gpus for row in rows]
+    if query.in_segments and (split_segment := broken_segment(query, placement, layout.outer(query.segments.depth))):
+        return split_segment
+    if not query.mixed_models:
+        with_gpus = [
+            row for (cls, _), rows in zip(query.groups, placement.rows, strict=True) if cls.gpus for row in rows
+        ]
         if len(set(nodes.model[np.array(with_gpus, np.int64)].tolist())) > 1:
             return "the gang was spread over several GPU models"
-    if torn := torn_domain(layout, ask, placement):
-        return f"the gang was spread over more than one {torn}"
+    if torn_level := torn_domain(layout, query, placement):
+        return f"the gang was spread over more than one {torn_level}"
     placed = [row for rows in placement.rows for row in rows]
-    wrong = _check_spread(seen_by(ask, layout), ask, placement, placed) or _check_bounds(layout, placement, placed)
-    return wrong or ("" if ask.running else _check_limits(layout, ask, placement, limits))
+    problem = _check_spread(seen_by(query, layout), query, placement, placed) or _check_bounds(
+        layout, placement, placed
+    )
+    return problem or ("" if query.running else _check_limits(layout, query, placement, limits))
 
 
-def _check_spread(layout: Layout, ask: PlacementQuery, placement: Placement, placed: Sequence[int]) -> str:
-    """``layout`` down to the level of the gang's segments."""
+def _check_spread(layout: Layout, query: PlacementQuery, placement: Placement, placed: Sequence[int]) -> str:
+    """Check the size rule; ``layout`` goes down to the level of the gang's segments."""
     leaves = layout.leaves_of(placed)
-    if ask.within and not ask.running and not _share(layout, ask.within, leaves):
-        return f"the gang was spread over more than one {ask.level}"
-    if ask.running or ask.enforcement is Enforcement.PREFERRED:
+    if query.within and not query.running and not _share(layout, query.within, leaves):
+        return f"the gang was spread over more than one {query.level}"
+    if query.running or query.enforcement is Enforcement.PREFERRED:
         return ""
     rule = placement.rule
     if len(leaves) > rule.leaves:
@@ -199,15 +206,15 @@ def _check_bounds(layout: Layout, placement: Placement, placed: Sequence[int]) -
     return ""
 
 
-def _check_limits(layout: Layout, ask: PlacementQuery, placement: Placement, limits: SizeRuleLimits) -> str:
+def _check_limits(layout: Layout, query: PlacementQuery, placement: Placement, limits: SizeRuleLimits) -> str:
     if not limits.max_nodes_per_leaf and not limits.max_gpus_per_leaf:
         return ""
     nodes_in: dict[int, set[int]] = {}
     gpus_in: Counter[int] = Counter()
-    for (cls, _), rows in zip(ask.groups, placement.rows, strict=True):
+    for (cls, _), rows in zip(query.groups, placement.rows, strict=True):
         for row in rows:
             leaf = int(layout.leaf_of_row[row])
-            if leaf < 0:  # not on a fabric with accelerator domains, which need not be shared any more
+            if leaf < 0:  # not in this fabric with accelerator domains, which the gang no longer has to share
                 leaf = -1 - int(layout.network.leaf_of_row[row])
             nodes_in.setdefault(leaf, set()).add(row)
             gpus_in[leaf] += cls.gpus

@@ -1,4 +1,4 @@
-"""The weighted score of sets of leaves, whoever takes them: the formulas stand in docs/explanation/scoring.md."""
+"""The weighted score of sets of leaves. The formulas are in docs/explanation/scoring.md."""
 
 from typing import Final
 
@@ -16,16 +16,17 @@ from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 
 SCORE: Final = 4
+"""Column of the score in `Weighed.parts`."""
 LOAD: Final = 5
-"""Columns of the score and of the link load in the parts."""
+"""Column of the link load in `Weighed.parts`."""
 
 
 class Sets(msgspec.Struct, frozen=True):
-    """Sets of leaves that hold a gang, of one domain of a level each.
+    """Sets of leaves that hold a gang, each in one domain of a level.
 
-    ``leaves`` int64[>= n, k] of each ascending, ``sizes`` int64[>= n] how many they are. ``depth`` of the level and
-    ``most`` leaves that were allowed there, where ``rule`` is what is asked. ``last`` int64[m]: nodes of leaves beyond
-    need no score.
+    ``leaves`` int64[>= n, k]: leaves of each set, ascending. ``sizes`` int64[>= n]: number of leaves in each set.
+    ``count``: number of sets. ``depth``: of the level. ``most``: leaves allowed there. ``rule``: size rule of the gang.
+    ``last`` int64[m]: nodes in leaves after all of these need no score.
     """
 
     leaves: Int64
@@ -38,11 +39,11 @@ class Sets(msgspec.Struct, frozen=True):
 
 
 class Weighed(msgspec.Struct, frozen=True):
-    """What sets come to.
+    """The scores of sets.
 
-    ``best`` the first of those with the highest score (and lowest load, or the other way round where latency counts).
-    ``parts`` int64[n, 6]: four parts, the score, the load; ``added`` int64[n, p] parts of plugins, by ``names``.
-    ``totals`` of the resource they are judged by; ``outside`` int64[leaves] what is free in the domain around each.
+    ``best``: the first set with the highest score, then the lowest load; where latency counts, load comes first.
+    ``parts`` int64[n, 6]: four parts, the score, the load. ``added`` int64[n, p]: parts of plugins, by ``names``.
+    ``totals``: of the resource that decides. ``outside`` int64[leaves]: free amount of the domain around each leaf.
     """
 
     best: int
@@ -53,12 +54,12 @@ class Weighed(msgspec.Struct, frozen=True):
     outside: Int64
 
     def ties(self, number: int, *, latency: bool) -> Int64:
-        """Return which sets are worth as much as one of them: the score, and the load where latency counts."""
+        """Return the indexes of sets with the same score as one of them, and the same load where latency counts."""
         equal = self.parts[:, SCORE] == self.parts[number, SCORE]
         if latency:
             equal &= self.parts[:, LOAD] == self.parts[number, LOAD]
-        found: Int64 = equal.nonzero()[0]
-        return found
+        indexes: Int64 = equal.nonzero()[0]
+        return indexes
 
     def score(self, number: int) -> ScoreParts:
         """Return the score of a set."""
@@ -68,48 +69,48 @@ class Weighed(msgspec.Struct, frozen=True):
 
 
 def weigh(
-    site: PlanningContext,
-    ask: PlacementQuery,
+    context: PlanningContext,
+    query: PlacementQuery,
     layout: Layout,
     view: ClassView,
     fit: Int64,
     sets: Sets,
-    asked: int,
+    requested: int,
     now: float,
 ) -> Weighed:
     """Score sets of leaves.
 
     Args:
-        site: on which it is planned.
-        ask: what is to be placed.
+        context: nodes, policy and caches that plans share.
+        query: the members to place.
         layout: the fabric as the gang sees it.
-        view: of its class, of several that which asks for most.
-        fit: int64[rows], members of that class each node takes.
-        sets: what is scored, one at least.
-        asked: what all members ask of the scarce resource of that class.
+        view: of its class; with several classes, of the most demanding one.
+        fit: int64[rows], members of that class that each node takes.
+        sets: the sets to score, at least one.
+        requested: request of all members for the scarce resource of that class.
         now: seconds.
 
     Raises:
         PluginError: a plugin failed.
     """
-    totals = site.totals(view.cls.scarce, layout)
+    totals = context.totals(view.cls.scarce, layout)
     capacity, used = totals.domains(layout, sets.depth)
     aligned = alignment_of(sets.rule, sets.depth, sets.most)
     across = sets.depth if sets.most > 1 else None
-    facts = leaf_facts(site, ask, view, fit, layout, totals, aligned, now, sets.last, across)
+    facts = leaf_facts(context, query, view, fit, layout, totals, aligned, now, sets.last, across)
     parts = np.empty((sets.count, 6), np.int64)
-    strategy = site.extensions.strategy(ask.strategy)
-    by = (facts, capacity, used, site.policy.weights, int(strategy.prefers), int(ask.latency), parts)
-    best = int(score_sets(sets.leaves, sets.sizes, sets.count, 1, asked, *by))
+    strategy = context.extensions.strategy(query.strategy)
+    score_arguments = (facts, capacity, used, context.policy.weights, int(strategy.prefers), int(query.latency), parts)
+    best = int(score_sets(sets.leaves, sets.sizes, sets.count, 1, requested, *score_arguments))
     added = np.empty((sets.count, len(facts) - 5), np.int64)
-    if site.extensions.added_scores:
-        # Not above: only those who have such plugins wait until it is compiled.
+    if context.extensions.added_scores:
+        # Imported here: only clusters with such plugins need it compiled.
         from topo_scheduler.kernels.added import weigh_added
 
-        weights = np.concatenate((site.policy.weights, site.policy.added))
-        about = (facts[5:], weights, int(ask.latency), parts, added)
-        best = int(weigh_added(sets.leaves, sets.sizes, sets.count, *about))
-    names = tuple(score.name for score in site.extensions.added_scores)
+        weights = np.concatenate((context.policy.weights, context.policy.added))
+        plugin_arguments = (facts[5:], weights, int(query.latency), parts, added)
+        best = int(weigh_added(sets.leaves, sets.sizes, sets.count, *plugin_arguments))
+    names = tuple(score.name for score in context.extensions.added_scores)
     return Weighed(best, parts, added, names, totals, capacity - used)
 
 
