@@ -158,6 +158,25 @@ def test_who_waits_for_a_move_that_was_asked_for_gets_one_when_its_node_dies(goi
     world.check()
 
 
+def test_one_dead_node_gives_no_spare_to_the_pods_that_a_user_moves_off_others() -> None:
+    """The pod of the dead node gets it, and its gang stays where it is; what the user asked for has ended."""
+    world = World(FORCED, {"s1/l1": 4}, ONE)
+    world.gang("g", 2)
+    world.gang("h", 1)
+    world.run()
+    where = world.nodes_of("g")
+    world.request("please", "g-0", "g-1")
+    world.run(10)
+    assert world.phases() == [Phase.PLANNED] and world.condition("Reserved")[1] == "NoRoom"
+    world.fail(where["g-0"])
+    world.run(40)
+    assert sorted(world.phases()) == [Phase.CANCELLED, Phase.DONE]
+    assert [name for name, _ in world.evictions] == ["g-0"]
+    assert world.nodes_of("g")["g-1"] == where["g-1"]
+    assert world.nodes_of("g")["g-0"] not in where.values()
+    world.check()
+
+
 def test_who_is_of_no_lower_priority_than_the_gang_does_not_give_way() -> None:
     world = World(FORCED, {"s1/l1": 3}, ONE)
     world.gang("g", 2, priority=-1)

@@ -91,7 +91,7 @@ class Migrations:
         other = (meta.uid, meta.resource_version) if meta is not None else over
         if other is not None and other[0] != uid and _older(version, other[1]):
             # The answer to who created it comes after the watch has told that it was replaced.
-            self._left_behind(Tracked(migration, heals=migration.cause.of_node), "deleted")
+            self._left_behind(migration, "deleted")
             return
         if known is not None and known.migration.metadata.uid != uid:
             self.gone(migration.metadata.namespace, migration.metadata.name, "")
@@ -108,9 +108,11 @@ class Migrations:
         if phase is not None and phase.over:
             if known is not None:
                 if known.edited or not known.ending:
-                    self._left_behind(known, "edited" if known.edited else "ended by someone else")
+                    self._left_behind(known.migration, "edited" if known.edited else "ended by someone else")
                 elif self._left_some(migration):
-                    self._left_behind(known, "misled by a status that someone else wrote")
+                    self._left_behind(known.migration, "misled by a status that someone else wrote")
+                elif known.superseded:
+                    self.interference.lost(known.migration)
                 del self._ground.tracked[key]
                 self._gang_room.forget(uid)
             self._memory.release(key)
@@ -124,7 +126,7 @@ class Migrations:
             return
         self._memory.hold(migration)
         if known is None:
-            self._ground.tracked[key] = known = Tracked(migration, heals=migration.cause.of_node)
+            self._ground.tracked[key] = known = Tracked(migration)
         elif version != known.migration.metadata.resource_version:
             # It got on, whatever was answered to those who wrote it.
             known.failures, known.not_before = 0, -inf
@@ -132,7 +134,7 @@ class Migrations:
         before = known.edited
         known.replaced_by(migration)
         if known.edited and not before:
-            self._left_behind(known, "edited")
+            self._left_behind(known.migration, "edited")
         known.noted(now)
 
     def gone(self, namespace: str, name: str, uid: str) -> None:
@@ -150,7 +152,7 @@ class Migrations:
         self._ground.limits.forget(key)
         self._ground.release(key)
         if known is not None:
-            self._left_behind(known, "deleted")
+            self._left_behind(known.migration, "deleted")
             self._gang_room.forget(known.migration.metadata.uid)
 
     def _left_some(self, migration: Migration) -> bool:
@@ -164,12 +166,12 @@ class Migrations:
             for pod in migration.spec.pods
         )
 
-    def _left_behind(self, known: Tracked, how: str) -> None:
+    def _left_behind(self, migration: Migration, how: str) -> None:
         """See to it that pods on failed nodes get another Migration than one that someone interfered with."""
-        if known.heals and (nodes := self.interference.lost(known.migration)):
+        if nodes := self.interference.lost(migration):
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
-            self._ground.out.append(Warn(f"Migration {known.migration.key} {text}"))
+            self._ground.out.append(Warn(f"Migration {migration.key} {text}"))
 
     def written(self, key: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float) -> None:
         """Take over how a write ended, with the object as it is then."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.api.annotations import OnFailure
-from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.recovery.choosing import ALONE, all_have_seats, kept_free, useless
 from topo_scheduler.recovery.claims import RelocationRequest
 from topo_scheduler.recovery.ground import LEARNING, MigrationContext
@@ -282,6 +282,13 @@ class Planning:
         if migration.cause.by_choice and (ill := next(filter(self._ground.detection.ill, sorted(nodes)), "")):
             self._ground.end(known, Phase.CANCELLED, "NotNeeded", f"node {ill} has failed: that comes first", now)
             return True
+        if migration.cause is Cause.REQUESTED and not self._ground.warranted(migration):
+            dead = next((node for node in sorted(nodes) if self._ground.detection.died(node, now)), "")
+            if dead:  # otherwise its pods would wait for room for those that are well
+                text = f"node {dead} has failed: its pods are moved first; ask again for the others"
+                known.superseded = True
+                self._ground.end(known, Phase.CANCELLED, "NotNeeded", text, now)
+                return True
         if migration.cause.of_node and all(self._ground.detection.well(node) for node in nodes):
             self._ground.end(known, Phase.CANCELLED, "Healed", "the nodes are well again", now)
             return True

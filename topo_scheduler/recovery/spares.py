@@ -46,7 +46,9 @@ FAILED: Final = frozenset(
 
 def may_use_spares(ground: MigrationContext, migration: Migration, now: float) -> bool:
     """Return whether pods of a Migration may go to nodes that are kept: it heals, by now if not from the start."""
-    if migration.cause in FAILED and ground.warranted(migration):
+    if not ground.warranted(migration):
+        return False  # one dead node among those that it leaves is no reason to move what is well
+    if migration.cause in FAILED:
         return True
     left, row_of = {move.from_ for move in migration.status.moves} - {""}, ground.engine.world.nodes.row_of
     return any(node not in row_of or ground.detection.died(node, now) for node in left)

@@ -54,11 +54,11 @@ class Tracked:
     """What is known of a Migration beyond the object. ``state`` of the engine when it was planned in vain last.
 
     ``stamps`` what the object says of when each phase began, with when this process saw that first. ``beside`` uids of
-    the members of the gang when nobody had gone yet, None where this process has not seen that. ``heals`` whether it
-    was made for a failed node, whatever it says by now; ``wrote`` the status that this process wrote last; ``ending``
-    whether that ends it; ``edited`` whether someone else changed its spec, or which pods it moves; ``owner_gone`` why
-    nothing is moved any more: an owner of its pods was deleted; ``owners`` the topmost owners of its pods, as far as
-    this process has read them: written with the next change of the status.
+    the members of the gang when nobody had gone yet, None where this process has not seen that. ``wrote`` the status
+    that this process wrote last; ``ending`` whether that ends it; ``superseded`` whether it ends as the pods of a
+    failed node get a Migration of their own; ``edited`` whether someone else changed its spec, or which pods it moves;
+    ``owner_gone`` why nothing is moved any more: an owner of its pods was deleted; ``owners`` the topmost owners of its
+    pods, as far as this process has read them: written with the next change of the status.
     """
 
     migration: Migration
@@ -72,9 +72,9 @@ class Tracked:
     state: object = None
     stamps: dict[str, tuple[str, float]] = field(default_factory=dict)
     beside: frozenset[str] | None = None
-    heals: bool = False
     wrote: MigrationStatus | None = None
     ending: bool = False
+    superseded: bool = False
     edited: bool = False
     owner_gone: str = ""
     owners: Sequence[MigrationOwner] = ()
