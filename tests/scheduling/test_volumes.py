@@ -245,11 +245,11 @@ def test_what_others_have_does_not_matter_to_pods_without_claims() -> None:
     d.run(plain)
     views = d.engine.planner.views
     view = views.get(d.engine.workloads.of_pod(plain.metadata.uid)[1].cls)  # type: ignore[index]
-    before = view._neighbours_at
+    before = view._neighbours_position
     d.tell(claim("data"), volume("pv"))
     d.step()
     view.refresh()
-    assert view._neighbours_at == before
+    assert view._neighbours_position == before
 
 
 def test_until_storage_is_listed_pods_with_claims_wait_and_others_do_not() -> None:

@@ -202,7 +202,7 @@ def _rule_of(context: PlanningContext, query: PlacementQuery, layout: Layout) ->
             search = ConstrainedSearch(
                 context, list(_empty(context, query, layout, labelled=labelled)), query, layout, set()
             )
-            if (found := look(search, at=depth)) is not None:
+            if (found := look(search, only_depth=depth)) is not None:
                 return found.depth, found.leaves, [[row for _, row, _ in found.steps]]
         return None
 
