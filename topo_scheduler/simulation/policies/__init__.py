@@ -1,1 +1,1 @@
-"""What is compared: this scheduler, and baselines that place on its very queue, rules and accounts."""
+"""The compared policies: this scheduler, and baselines that share its queue, filters and resource accounting."""

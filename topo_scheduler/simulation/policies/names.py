@@ -1,4 +1,4 @@
-"""Policies as they are named on the command line, and the engine of each."""
+"""Policies by their names on the command line, and the engine of each."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,13 +43,13 @@ NAMES: Final[Sequence[str]] = (TOPO, BLIND, *_RULES)
 UNDERSTOOD: Final = frozenset(
     (GANG, GANG_NAME, GANG_SIZE, GPU_COUNT, GPU_FRACTION, GPU_MODEL, GPU_MODEL_MIXED, EXPECTED_DURATION)
 )
-"""Annotations that policies without topology understand; the others of ours mean nothing to them."""
+"""Annotations that policies without topology understand; they ignore the other annotations of this project."""
 _NO_LEVELS: Final = FabricSettings(levels=(Level(name="cluster", labels=(PREFIX + "no-such-level",)),))
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPolicy:
-    """A policy. ``name`` as it was given; ``config`` text of the file that it names, ``source`` that file."""
+    """A policy. ``name`` is as given by the user; ``source`` is its configuration file, ``config`` the text of it."""
 
     name: str
     kind: str
@@ -58,23 +58,23 @@ class SimulatedPolicy:
 
     @property
     def knows_topology(self) -> bool:
-        """Whether it is this scheduler with all it knows."""
+        """Whether it is this scheduler with topology."""
         return self.kind == TOPO
 
 
 def read_policies(names: str) -> list[SimulatedPolicy]:
-    """Return the policies of a list with commas.
+    """Return the policies of a comma-separated list.
 
     Raises:
-        CaseError: a name that is none, one that stands twice, or a file that can't be used.
+        CaseError: a name is unknown or occurs twice, or a file can't be used.
     """
-    found = [_read(name.strip()) for name in names.split(",") if name.strip()]
-    if not found:
+    policies = [_read(name.strip()) for name in names.split(",") if name.strip()]
+    if not policies:
         raise CaseError(f"--policy: none is named; write one or more of {', '.join(NAMES)}, with commas between them")
-    told = [policy.name for policy in found]
-    if twice := next((name for name in told if told.count(name) > 1), None):
-        raise CaseError(f"--policy: {twice} is named twice; keep one")
-    return found
+    given_names = [policy.name for policy in policies]
+    if duplicate := next((name for name in given_names if given_names.count(name) > 1), None):
+        raise CaseError(f"--policy: {duplicate} is named twice; keep one")
+    return policies
 
 
 def _read(name: str) -> SimulatedPolicy:
@@ -102,26 +102,26 @@ _EVERY_POD: Final = PendingPodsSettings(most_per_namespace=1_000_000, memory=1 <
 
 
 def configuration_of(policy: SimulatedPolicy, topology: TopologySpec | None, base: Configuration) -> Configuration:
-    """Return what an engine of a policy is configured with.
+    """Return the configuration for the engine of a policy.
 
     Args:
-        policy: which.
-        topology: what the cluster's source says of links.
-        base: the configuration given for all; ``topo`` without a file takes all of it, the others where nodes hang.
+        policy: the policy.
+        topology: topology configuration from the source of the cluster; supplies links.
+        base: the common configuration. ``topo`` without a file uses all of it, the others only its topology levels.
     """
-    if policy.source:  # its text may be empty: all defaults
+    if policy.source:  # not `config`: an empty text means all defaults
         config = load_configuration({policy.source: policy.config})
         scheduler = config.scheduler if config.scheduler.model_fields_set else base.scheduler
         config = Configuration(scheduler, config.topology)
     else:
         config = base
-    # The memory of a daemon is no part of what is simulated: no pod stays outside.
+    # The simulation has no memory limit for pending pods, so none is left outside the queue.
     config = Configuration(config.scheduler.model_copy(update={"pending_pods": _EVERY_POD}), config.topology)
     if policy.kind == TOPO:
         spec = config.topology.spec
-        told = {"links": topology.links} if topology is not None and not spec.links else {}
-        # No other scheduler binds pods here, and a simulation grants what its cases ask for.
-        update = {**told, "other_schedulers": Contention(pods=0), "gpus_by_annotation": _EVERY_NAMESPACE}
+        links_update = {"links": topology.links} if topology is not None and not spec.links else {}
+        # A simulation has no other schedulers, and allows GPUs by annotation in all namespaces.
+        update = {**links_update, "other_schedulers": Contention(pods=0), "gpus_by_annotation": _EVERY_NAMESPACE}
         spec = spec.model_copy(update=update)
         return Configuration(config.scheduler, config.topology.model_copy(update={"spec": spec}))
     scheduler = config.scheduler
@@ -137,7 +137,7 @@ def configuration_of(policy: SimulatedPolicy, topology: TopologySpec | None, bas
 
 
 def engine_of(policy: SimulatedPolicy, config: Configuration, resolve: Resolve, epoch: float, seed: int) -> Engine:
-    """Return the engine of a policy, on which nothing has happened yet."""
+    """Return a new engine for a policy."""
     engine = Engine(config, resolve, epoch=epoch)
     engine.attempts.explains = False
     rule = _RULES.get(policy.kind)
@@ -147,7 +147,7 @@ def engine_of(policy: SimulatedPolicy, config: Configuration, resolve: Resolve, 
 
 
 def tell_typical(engine: Engine, typical: Popular) -> None:
-    """Tell a baseline which pods are typical of the whole workload, as its authors do; ``topo`` counts them itself."""
+    """Set the typical pods of the whole workload for a baseline, as its authors do; ``topo`` counts pods itself."""
     if isinstance(baseline := engine.planner.policy.baseline, ByScore):
         baseline.typical = typical
 
@@ -158,7 +158,7 @@ def understood(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def understood_group(group: PodGroup) -> PodGroup:
-    """Return a PodGroup as a policy without topology sees it: its size and priority, not the levels it asks for."""
+    """Return a PodGroup as a policy without topology sees it: with size and priority, without requested levels."""
     return replace(group, level_key="", tiers=0, subgroups=None)
 
 
@@ -166,23 +166,23 @@ def seeds_of(text: str) -> list[int]:
     """Return the seeds of ``42``, ``42..51`` or ``42,50..51``.
 
     Raises:
-        CaseError: it is none of these.
+        CaseError: the text has another form.
     """
-    found: list[int] = []
-    for part in text.split(","):
-        low, dots, high = part.strip().partition("..")
+    seeds: list[int] = []
+    for entry in text.split(","):
+        low, dots, high = entry.strip().partition("..")
         try:
             first, last = int(low), int(high if dots else low)
         except ValueError:
-            told = "is neither a number nor a range; write 42, 42..51 or 1,5,42..51"
-            raise CaseError(f"--seeds: {text!r} {told}") from None
+            remedy = "is neither a number nor a range; write 42, 42..51 or 1,5,42..51"
+            raise CaseError(f"--seeds: {text!r} {remedy}") from None
         if last < first:
-            raise CaseError(f"--seeds: {part.strip()!r} goes backwards; write {last}..{first}")
+            raise CaseError(f"--seeds: {entry.strip()!r} goes backwards; write {last}..{first}")
         if first < 0:
-            raise CaseError(f"--seeds: {part.strip()!r} is below 0; write numbers from 0 up")
-        if len(found) + last - first >= MOST_SEEDS:  # asked before they are counted out one by one
+            raise CaseError(f"--seeds: {entry.strip()!r} is below 0; write numbers from 0 up")
+        if len(seeds) + last - first >= MOST_SEEDS:  # checked before a huge range is expanded
             raise CaseError(f"--seeds: {text!r} is more than {MOST_SEEDS:,} seeds; write fewer")
-        found += range(first, last + 1)
-    if len(set(found)) < len(found):
+        seeds += range(first, last + 1)
+    if len(set(seeds)) < len(seeds):
         raise CaseError(f"--seeds: {text!r} names a seed twice")
-    return found
+    return seeds

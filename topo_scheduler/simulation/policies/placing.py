@@ -1,7 +1,7 @@
-"""Baselines: every pod goes to the node that one score likes best, a gang member by member, all or none.
+"""Baselines: each pod goes to the node with the best score; a gang is placed member by member, all or none.
 
-Where a pod may go, what is free, whose turn it is, and that a gang is placed whole is said by the scheduling core, the
-same for all. Topology is not looked at, except by `rack`.
+Filters, free resources, queue order and gang semantics come from the scheduling core, the same for all policies. Only
+`rack` considers topology.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,30 +28,30 @@ from topo_scheduler.state.natural import natural_key
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.typical import Popular, Typical
 
-_NOWHERE: Final = -(1 << 62)
+_NO_SCORE: Final = -(1 << 62)
 
 
 class Ties(StrEnum):
-    """Which of several nodes that score alike is taken."""
+    """Tie-breaking between nodes of equal score."""
 
     SHUFFLED = "shuffled"
-    """The first in an order of all nodes that the seed draws once, as the authors of FGD have it."""
+    """The first node in an order that is shuffled once per seed, as the authors of FGD do."""
     RANDOM = "random"
-    """Any, as kube-scheduler has it."""
+    """A random node, as kube-scheduler does."""
 
 
 class GpuSharing(StrEnum):
-    """Which GPU of its node a share is given."""
+    """Selection of the GPU of a node for a pod that requests a share."""
 
     TIGHTEST = "tightest"
     RANDOM = "random"
     GRADIENT = "gradient"
-    """The one by which the node was scored by FGD."""
+    """The GPU that gave the node its FGD score."""
 
 
 @dataclass(frozen=True, slots=True)
 class BaselineRule:
-    """How a baseline places. ``score`` None: any node will do, all as likely. ``rack``: a gang in one leaf, if any."""
+    """How a baseline places. ``score`` None means a random node. ``rack``: prefer one leaf for the whole gang."""
 
     name: str
     score: scores.NodeScore | None
@@ -74,7 +74,7 @@ RULES: Final = (
 
 @dataclass(slots=True)
 class ByScore:
-    """One baseline at work. ``typical`` pods that its score may measure by; draws depend on the seed alone."""
+    """One baseline. Its score may use the ``typical`` pods. Random choices depend on the seed only."""
 
     rule: BaselineRule
     seed: int
@@ -88,86 +88,90 @@ class ByScore:
         self._draw = Random(f"{self.rule.name} {self.seed}")
         self._score = Score(self.rule.name, nodes=self.rule.score)
 
-    def plan(self, planner: Planner, ask: PlacementQuery, layout: Layout) -> Placement | PlacementFailure:
-        """Return a place for every member, or why there is none."""
-        if ask.gang and is_tied(ask.groups):
-            return planner.plan_within(ask, layout, 0.0)
+    def plan(self, planner: Planner, query: PlacementQuery, layout: Layout) -> Placement | PlacementFailure:
+        """Return a placement of all members, or a failure."""
+        if query.gang and is_tied(query.groups):
+            return planner.plan_within(query, layout, 0.0)
         anywhere = SizeRule(1, max(1, len(layout.paths)), 0, "cluster")
-        could = False
-        for view in planner.views_for(ask):
-            could = could or int(view.empty_fit.sum()) >= ask.members
-            for rows in self._parts(planner, view, ask, layout):
-                placed = self._in_turn(planner, view, ask, rows)
+        fits_empty = False
+        for view in planner.views_for(query):
+            fits_empty = fits_empty or int(view.empty_fit.sum()) >= query.members
+            for rows in self._parts(planner, view, query, layout):
+                placed = self._in_turn(planner, view, query, rows)
                 if placed is not None:
-                    leaves = sorted(layout.leaves_of(row for some in placed for row in some))
+                    leaves = sorted(layout.leaves_of(row for group_rows in placed for row in group_rows))
                     return Placement(placed, leaves, anywhere, ScoreParts(0, 0, 0, 0, 0), int((view.fit > 0).sum()))
-        return PlacementFailure("", anywhere if could else None)
+        return PlacementFailure("", anywhere if fits_empty else None)
 
-    def choose_share(self, site: PlanningContext, cls: PodClass, row: int) -> int:
-        """Return which GPU of a row a share gets, -1 for the one with least free."""
+    def choose_share(self, context: PlanningContext, cls: PodClass, row: int) -> int:
+        """Return the GPU index for a share on a row; -1 means the GPU with the least free share that fits."""
         if self.rule.shares is GpuSharing.GRADIENT:
-            request = self._request(site, cls, 1, gang=False)
-            return int(scores.gradient_and_gpu(site.nodes, request, np.array([row], np.int64))[0, 1])
+            request = self._request(context, cls, 1, gang=False)
+            return int(scores.gradient_and_gpu(context.nodes, request, np.array([row], np.int64))[0, 1])
         if self.rule.shares is GpuSharing.RANDOM:
-            room = np.flatnonzero(site.nodes.devices.free[row, : site.nodes.devices.count[row]] >= cls.share)
-            return int(room[self._draw.randrange(len(room))]) if len(room) else -1
+            gpus_with_room = np.flatnonzero(
+                context.nodes.devices.free[row, : context.nodes.devices.count[row]] >= cls.share
+            )
+            return int(gpus_with_room[self._draw.randrange(len(gpus_with_room))]) if len(gpus_with_room) else -1
         return -1
 
     # ------------------------------------------------------------ inside
 
-    def _parts(self, planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout) -> Sequence[Int64 | None]:
-        """Return the rows to try, one set after the other; None stands for all."""
-        if not self.rule.rack or not ask.gang:
+    def _parts(
+        self, planner: Planner, view: ClassView, query: PlacementQuery, layout: Layout
+    ) -> Sequence[Int64 | None]:
+        """Return the sets of rows to try, in order; None stands for all rows."""
+        if not self.rule.rack or not query.gang:
             return (None,)
         leaves = zip(layout.offsets[:-1].tolist(), layout.offsets[1:].tolist(), strict=True)
-        if len(ask.groups) > 1:  # whether a leaf has room for members that differ is seen when it is tried
+        if len(query.groups) > 1:  # members differ, so only an attempt shows whether they fit into a leaf
             return (*(layout.order[first:last] for first, last in leaves), None)
-        # Only the first leaf with room is tried: what has room for each of equal members has it for all.
-        held = planner.leaf_fits(view, ask, layout, view.fit)
-        open_ = np.flatnonzero(held >= ask.members)
-        if not len(open_):
+        # Members are equal, so the capacity check is exact: the first leaf with room is enough.
+        members_per_leaf = planner.leaf_fits(view, query, layout, view.fit)
+        leaves_with_room = np.flatnonzero(members_per_leaf >= query.members)
+        if not len(leaves_with_room):
             return (None,)
-        leaf = int(open_[0])
+        leaf = int(leaves_with_room[0])
         return (layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]],)
 
     def _in_turn(
-        self, planner: Planner, view: ClassView, ask: PlacementQuery, rows: Int64 | None
+        self, planner: Planner, view: ClassView, query: PlacementQuery, rows: Int64 | None
     ) -> list[list[int]] | None:
-        """Place member by member; None as soon as one has no room."""
-        if ask.members == 1:
-            row = self._alone(planner, view, ask, rows)
+        """Place member by member; return None as soon as a member does not fit."""
+        if query.members == 1:
+            row = self._alone(planner, view, query, rows)
             return None if row < 0 else [[row]]
         trial = _Trial(planner, rows)
         placed: list[list[int]] = []
-        for number, (cls, count) in enumerate(ask.groups):
-            seen = view if number == 0 else planner.views.get(cls)
+        for number, (cls, count) in enumerate(query.groups):
+            class_view = view if number == 0 else planner.views.get(cls)
             request = self._request(planner, cls, count, gang=True)
-            found = trial.place(seen, count, self._scorer(request), self._choose(planner))
-            if found is None:
+            group_rows = trial.place(class_view, count, self._scorer(request), self._choose(planner))
+            if group_rows is None:
                 return None
-            placed.append(found)
+            placed.append(group_rows)
         return placed
 
-    def _alone(self, site: PlanningContext, view: ClassView, ask: PlacementQuery, rows: Int64 | None) -> int:
+    def _alone(self, context: PlanningContext, view: ClassView, query: PlacementQuery, rows: Int64 | None) -> int:
         fit = view.fit if rows is None else _only(view.fit, rows)
         if self.rule.score is None:
-            return self._choose(site)(fit, None)
-        kept = site.small_pods.scores.get(self._score, view, site.small_pods.typical.now(self.typical))
-        return self._choose(site)(fit, kept.score)
+            return self._choose(context)(fit, None)
+        cached = context.small_pods.scores.get(self._score, view, context.small_pods.typical.now(self.typical))
+        return self._choose(context)(fit, cached.score)
 
     def _scorer(self, request: Request) -> Callable[[Any, Int64], Int64] | None:
         score = self.rule.score
         return None if score is None else lambda nodes, rows: score(nodes, request, rows)
 
-    def _choose(self, site: PlanningContext) -> Callable[[Int64, Int64 | None], int]:
-        """Return what chooses a row: the best with room, -1 where none has any."""
-        order = self._shuffled(site)
+    def _choose(self, context: PlanningContext) -> Callable[[Int64, Int64 | None], int]:
+        """Return a function that chooses the best row with room, or -1 if there is none."""
+        order = self._shuffled(context)
 
         def choose(fit: Int64, score: Int64 | None) -> int:
             if score is not None:
-                liked = np.where(fit > 0, score, _NOWHERE)
-                best = liked.max(initial=_NOWHERE)
-                rows = np.flatnonzero(liked == best) if best != _NOWHERE else np.empty(0, np.int64)
+                eligible_scores = np.where(fit > 0, score, _NO_SCORE)
+                best = eligible_scores.max(initial=_NO_SCORE)
+                rows = np.flatnonzero(eligible_scores == best) if best != _NO_SCORE else np.empty(0, np.int64)
             else:
                 rows = np.flatnonzero(fit > 0)
             if not len(rows):
@@ -180,29 +184,29 @@ class ByScore:
 
         return choose
 
-    def _shuffled(self, site: PlanningContext) -> Int64:
-        """Return the place of each row in an order that the seed draws (int64[rows])."""
-        nodes = site.nodes
+    def _shuffled(self, context: PlanningContext) -> Int64:
+        """Return the position of each row in an order shuffled by the seed (int64[rows])."""
+        nodes = context.nodes
         if self._order_at != nodes.facts_changes.position or len(self._order) != nodes.rows:
             self._order_at = nodes.facts_changes.position
             self._order = np.zeros(nodes.rows, np.int64)
             names = sorted(nodes.row_of, key=natural_key)
-            # Drawn apart from all else, so that a seed has one order of nodes however often it is asked for.
+            # A generator of its own, so that a seed gives the same order of nodes each time.
             Random(f"nodes {self.seed}").shuffle(names)
-            for place, name in enumerate(names):
-                self._order[nodes.row_of[name]] = place
+            for position, name in enumerate(names):
+                self._order[nodes.row_of[name]] = position
         return self._order
 
-    def _request(self, site: PlanningContext, cls: PodClass, members: int, *, gang: bool) -> Request:
-        typical: Typical = site.small_pods.typical.now(self.typical)
+    def _request(self, context: PlanningContext, cls: PodClass, members: int, *, gang: bool) -> Request:
+        typical: Typical = context.small_pods.typical.now(self.typical)
         return Request(cls, members, gang, "", typical=typical)
 
 
 class _Trial:
-    """The accounts of nodes, with the members that were placed so far counted as if they ran."""
+    """The resource accounts of nodes, including members placed so far in this attempt."""
 
-    def __init__(self, site: PlanningContext, rows: Int64 | None) -> None:
-        nodes = site.nodes
+    def __init__(self, context: PlanningContext, rows: Int64 | None) -> None:
+        nodes = context.nodes
         nodes.widen()
         self._nodes = nodes
         self._rows = rows
@@ -222,34 +226,34 @@ class _Trial:
         scorer: Callable[[Any, Int64], Int64] | None,
         choose: Callable[[Int64, Int64 | None], int],
     ) -> list[int] | None:
-        """Return a row for each of so many members of a class, None where there is no room for one."""
+        """Return rows for ``count`` members of a class, sorted; None if a member does not fit."""
         fit = view.fit.copy() if self._rows is None else _only(view.fit, self._rows)
         requested = self._accounts.requested
         if self._touched:
             rows = np.array(sorted(self._touched), np.int64)
-            now = np.zeros_like(fit)
-            fit_rows(self._nodes.allocatable, requested, view.columns, view.amounts, view.open, rows, now)
-            fit[rows] = np.minimum(fit[rows], now[rows])
+            fit_now = np.zeros_like(fit)
+            fit_rows(self._nodes.allocatable, requested, view.columns, view.amounts, view.open, rows, fit_now)
+            fit[rows] = np.minimum(fit[rows], fit_now[rows])
         score = None
         if scorer is not None:
-            score = np.full(len(fit), _NOWHERE, np.int64)
-            open_ = np.flatnonzero(fit > 0).astype(np.int64)
-            score[open_] = scorer(self._accounts, open_)
-        found = []
+            score = np.full(len(fit), _NO_SCORE, np.int64)
+            open_rows = np.flatnonzero(fit > 0).astype(np.int64)
+            score[open_rows] = scorer(self._accounts, open_rows)
+        chosen = []
         for _ in range(count):
             row = choose(fit, score)
             if row < 0:
                 return None
-            found.append(row)
+            chosen.append(row)
             self._touched.add(row)
             fit[row] -= 1
             requested[row, view.columns] += view.amounts
             if scorer is not None and score is not None and fit[row] > 0:
                 score[row] = scorer(self._accounts, np.array([row], np.int64))[0]
-        return sorted(found)
+        return sorted(chosen)
 
 
 def _only(fit: Int64, rows: Int64) -> Int64:
-    found = np.zeros_like(fit)
-    found[rows] = fit[rows]
-    return found
+    restricted = np.zeros_like(fit)
+    restricted[rows] = fit[rows]
+    return restricted

@@ -1,6 +1,6 @@
-"""The scores of nodes by which baselines place pods, as they were published, in integers.
+"""The node scores of baselines as published, in integer arithmetic.
 
-Each takes the node table or a trial of it, a request and some rows, and returns int64[n]; more is better. Sources:
+Each takes the node table or a trial of it, a request and n rows, and returns int64[n]; higher is better. Sources:
 kube-scheduler's plugins NodeResourcesFit and NodeResourcesBalancedAllocation; Weng et al., "Beware of Fragmentation",
 USENIX ATC 2023, and the simulator of its authors for best fit, the dot product (of Tetris, SIGCOMM 2014) and FGD.
 """
@@ -20,14 +20,14 @@ BEST: Final = 100
 """The best score of one plugin of kube-scheduler; the worst is 0."""
 _MIB: Final = 1 << 20
 _BITS: Final = 20
-"""Of the fractions in which products of shares are told."""
+"""Fractional bits of products of shares."""
 _DEFAULT_CPU: Final = 100
 _DEFAULT_MEMORY: Final = 200
-"""Milli-CPU and MiB that kube-scheduler's scores take a pod to ask for that asks for none."""
+"""Milli-CPU and MiB that kube-scheduler's scores assume for a pod without requests."""
 
 
 class ScoredNodes(Protocol):
-    """What scores read of nodes: as `extension.Nodes`."""
+    """The node data that scores read, as in `extension.Nodes`."""
 
     @property
     def allocatable(self) -> Int64:
@@ -56,7 +56,7 @@ class ScoredNodes(Protocol):
 
 
 class NodeScore(Protocol):
-    """A score of nodes."""
+    """A node score."""
 
     def __call__(self, nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
         """Return int64[n]."""
@@ -66,52 +66,52 @@ class NodeScore(Protocol):
 def least_allocated(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     """kube-scheduler's default: LeastAllocated of CPU and memory, and BalancedAllocation, with equal weights."""
     used, total = _used_after(nodes, request, rows)
-    left = np.maximum(total - used, 0) * BEST // np.maximum(total, 1)
-    found: Int64 = left.sum(axis=1) // 2 + _balanced(used, total)
-    return found
+    free_shares = np.maximum(total - used, 0) * BEST // np.maximum(total, 1)
+    score: Int64 = free_shares.sum(axis=1) // 2 + _balanced(used, total)
+    return score
 
 
 def most_allocated(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     """kube-scheduler's NodeResourcesFit with the strategy MostAllocated over CPU, memory and GPUs, of equal weights.
 
-    What a node has none of does not count there.
+    A resource that a node does not have does not count on it.
     """
     used, total = _used_after(nodes, request, rows)
     capacity = WHOLE_GPU * nodes.allocatable[rows, GPU]
-    held = capacity - _free_gpus(nodes, rows) + _asked_gpus(request)
-    used, total = np.column_stack((used, held)), np.column_stack((total, capacity))
+    gpus_used = capacity - _free_gpus(nodes, rows) + _asked_gpus(request)
+    used, total = np.column_stack((used, gpus_used)), np.column_stack((total, capacity))
     shares = np.minimum(used, total) * BEST // np.maximum(total, 1)
-    found: Int64 = shares.sum(axis=1) // np.maximum((total > 0).sum(axis=1), 1)
-    return found
+    score: Int64 = shares.sum(axis=1) // np.maximum((total > 0).sum(axis=1), 1)
+    return score
 
 
 def best_fit(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
-    """The least CPU and GPUs left over, each as a share of the largest node's."""
-    most_cpu, most_gpu = _largest(nodes)
+    """Prefer the least CPU and GPUs left free, each as a share of the largest node's."""
+    largest_cpu, largest_gpu = _largest(nodes)
     cpu = nodes.allocatable[rows, CPU] - nodes.requested[rows, CPU] - request.cls.amount(CPU)
     gpu = _free_gpus(nodes, rows) - _asked_gpus(request)
-    whole = 2 * most_cpu * most_gpu
-    found: Int64 = (BEST * whole - BEST * (cpu * most_gpu + gpu * most_cpu)) // whole
-    return found
+    scale = 2 * largest_cpu * largest_gpu
+    score: Int64 = (BEST * scale - BEST * (cpu * largest_gpu + gpu * largest_cpu)) // scale
+    return score
 
 
 def dot_product(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
-    """The least product of what is free and what is asked, CPU and GPUs each as a share of the largest node's."""
-    most_cpu, most_gpu = _largest(nodes)
+    """Prefer the least dot product of free and requested CPU and GPUs, as shares of the largest node's."""
+    largest_cpu, largest_gpu = _largest(nodes)
     cpu = nodes.allocatable[rows, CPU] - nodes.requested[rows, CPU]
-    shares = (cpu * request.cls.amount(CPU) << _BITS) // most_cpu**2
-    shares += (_free_gpus(nodes, rows) * _asked_gpus(request) << _BITS) // most_gpu**2
-    found: Int64 = ((BEST << _BITS + 1) - BEST * shares) >> _BITS + 1
-    return found
+    shares = (cpu * request.cls.amount(CPU) << _BITS) // largest_cpu**2
+    shares += (_free_gpus(nodes, rows) * _asked_gpus(request) << _BITS) // largest_gpu**2
+    score: Int64 = ((BEST << _BITS + 1) - BEST * shares) >> _BITS + 1
+    return score
 
 
 def gradient(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
-    """FGD: int(100 * sigmoid(GPUs that are stranded less for typical pods))."""
+    """FGD: int(100 * sigmoid(decrease of stranded GPUs for typical pods))."""
     return gradient_and_gpu(nodes, request, rows)[:, 0]
 
 
 def gradient_and_gpu(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
-    """Return the same, and which GPU a share takes there (int64[n, 2])."""
+    """Return the FGD score, and the GPU index that a share would take (int64[n, 2])."""
     assert request.typical is not None
     cls, out = request.cls, np.empty((len(rows), 2), np.int64)
     published_kernels().fragmentation(
@@ -135,28 +135,28 @@ def gradient_and_gpu(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64
 
 
 def _used_after(nodes: ScoredNodes, request: Request, rows: Int64) -> tuple[Int64, Int64]:
-    """Return milli-CPU and MiB that are asked of each row with the pod, and those it has (int64[n, 2] each)."""
+    """Return requested milli-CPU and MiB of each row including the pod, and the allocatable ones (int64[n, 2] each)."""
     scale = np.array((1, _MIB), np.int64)
     cpu = request.cls.amount(CPU) or _DEFAULT_CPU
     memory = request.cls.amount(MEMORY) // _MIB or _DEFAULT_MEMORY
-    asked = np.array((cpu, memory), np.int64)
+    requested = np.array((cpu, memory), np.int64)
     columns = (CPU, MEMORY)
-    return nodes.requested[rows][:, columns] // scale + asked, nodes.allocatable[rows][:, columns] // scale
+    return nodes.requested[rows][:, columns] // scale + requested, nodes.allocatable[rows][:, columns] // scale
 
 
 def _balanced(used: Int64, total: Int64) -> Int64:
-    """100 less the standard deviation of the shares of CPU and memory that are asked, in hundredths."""
+    """Return 100 minus the standard deviation of the requested CPU and memory shares, in hundredths."""
     used, product = np.minimum(used, total), np.maximum(total[:, 0] * total[:, 1], 1)
-    apart = np.abs(used[:, 0] * total[:, 1] - used[:, 1] * total[:, 0])
-    found: Int64 = (BEST * product - BEST // 2 * apart) // product
-    return found
+    difference = np.abs(used[:, 0] * total[:, 1] - used[:, 1] * total[:, 0])
+    score: Int64 = (BEST * product - BEST // 2 * difference) // product
+    return score
 
 
 def _free_gpus(nodes: ScoredNodes, rows: Int64) -> Int64:
-    """Return the thousandths of GPUs that are free on each row (int64[n])."""
-    parts = nodes.gpu_free[rows]
+    """Return the free thousandths of GPUs on each row (int64[n])."""
+    device_free = nodes.gpu_free[rows]
     whole = WHOLE_GPU * (nodes.allocatable[rows, GPU] - nodes.requested[rows, GPU])
-    free: Int64 = whole + np.where(parts < WHOLE_GPU, parts, 0).sum(axis=1)
+    free: Int64 = whole + np.where(device_free < WHOLE_GPU, device_free, 0).sum(axis=1)
     return free
 
 

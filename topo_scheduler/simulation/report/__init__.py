@@ -1,1 +1,1 @@
-"""``report.html``: what a simulation found, in pictures. One file, made of a result and its placements alone."""
+"""``report.html``: the charts of a simulation, in one file made from a result and its placements."""

@@ -1,7 +1,7 @@
-"""Pictures as SVG: lines, bars and ranges. Colours and dashes are classes that the page's style sheet knows.
+"""Draw charts as SVG: lines, bars and ranges. Colours and dashes are classes of the page's style sheet.
 
-Each is drawn twice, wide and narrow, so that its letters are as large on a phone as on a desk; the style sheet shows
-one of them. Nothing in them needs a script.
+Each chart is drawn twice, wide and narrow, so that text has the same size on phones and on large screens. The style
+sheet shows one of them. The charts need no script.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,14 +15,14 @@ COLOURS: Final = 10
 DASHES: Final = 5
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 12, 44
 _BAND: Final = 0.14
-"""How opaque the bands of up to three sides are; of more all together, so that none hides the lines."""
+"""Opacity of the bands of up to three sides; more sides share the total of three, so bands never hide lines."""
 SHORTEST: Final = 1.0
-"""What a logarithmic axis begins with, in seconds: all below is drawn there."""
+"""Start of a logarithmic axis, in seconds; smaller values are drawn there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one side is drawn: positions of its colour and its dash."""
+    """The style of one side: indexes of its colour and its dash."""
 
     name: str
     colour: int
@@ -30,13 +30,13 @@ class Look:
 
     @property
     def classes(self) -> str:
-        """What the style sheet knows it by."""
+        """Its classes in the style sheet."""
         return f"c{self.colour % COLOURS} d{self.dash % DASHES}"
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis: what it tells, its end, and the ticks on it with their labels."""
+    """An axis: its title, its end, and its ticks with their labels."""
 
     title: str
     top: float
@@ -44,43 +44,46 @@ class Axis:
     logarithmic: bool = False
 
     def share(self, value: float) -> float:
-        """Return where a value is, from 0 to 1."""
+        """Return the position of a value on the axis, from 0 to 1."""
         if self.logarithmic:
             return log10(max(value, SHORTEST) / SHORTEST) / max(log10(self.top / SHORTEST), 1e-9)
         return value / self.top if self.top else 0.0
 
 
-def even(title: str, most: float, *, unit: float = 1.0, least: float = 0.0, whole: bool = False) -> Axis:
+def even(title: str, highest: float, *, unit: float = 1.0, lowest_end: float = 0.0, whole: bool = False) -> Axis:
     """Return an axis from 0 to at least a value, with round ticks.
 
     Args:
-        title: what it tells.
-        most: the largest value.
-        unit: of the labels, in units of the values.
-        least: where it may not end below.
-        whole: of whole numbers alone.
+        title: title of the axis.
+        highest: the largest value.
+        unit: unit of the labels, in units of the values.
+        lowest_end: lower bound of the end of the axis.
+        whole: whether ticks are whole numbers only.
     """
-    reach = max(most, least, 1e-9) / unit
-    step = _round_step(reach / 5)
+    units = max(highest, lowest_end, 1e-9) / unit
+    step = _round_step(units / 5)
     step = max(1.0, ceil(step)) if whole else step
-    count = ceil(reach / step - 1e-9)
+    count = ceil(units / step - 1e-9)
     digits = max(0, -floor(log10(step) + 1e-9))
-    digits += abs(round(step, digits) - step) > step / 100  # 2.5, 0.25: one more than their size tells
-    return Axis(title, count * step * unit, [(at * step * unit, f"{at * step:,.{digits}f}") for at in range(count + 1)])
+    # Steps such as 2.5 and 0.25 need one more digit than their magnitude.
+    digits += abs(round(step, digits) - step) > step / 100
+    return Axis(
+        title, count * step * unit, [(index * step * unit, f"{index * step:,.{digits}f}") for index in range(count + 1)]
+    )
 
 
 def exact(axis: Axis, top: float) -> Axis:
-    """Return an axis that ends where values end, with the ticks that are left."""
+    """Return an axis cut at ``top``, with the ticks up to there."""
     return Axis(axis.title, top, [tick for tick in axis.ticks if tick[0] <= top * (1 + 1e-9)])
 
 
-def seconds(title: str, most: float) -> Axis:
-    """Return a logarithmic axis of seconds up to at least a value; it begins with a second."""
+def seconds(title: str, highest: float) -> Axis:
+    """Return a logarithmic axis from one second to at least ``highest`` seconds."""
     marks = ((1, "≤ 1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (36_000, "10 h"))
     days = ((4 * 86_400, "4 d"), (40 * 86_400, "40 d"), (400 * 86_400, "400 d"), (4000 * 86_400, "4,000 d"))
-    every = [(float(at), told) for at, told in (*marks, *days)]
-    top = next((at for at, _ in every[1:] if at >= most), most)
-    return Axis(title, top, [tick for tick in every if tick[0] <= top], logarithmic=True)
+    ticks = [(float(value), label) for value, label in (*marks, *days)]
+    top = next((value for value, _ in ticks[1:] if value >= highest), highest)
+    return Axis(title, top, [tick for tick in ticks if tick[0] <= top], logarithmic=True)
 
 
 def _round_step(raw: float) -> float:
@@ -93,7 +96,7 @@ def _round_step(raw: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """A picture's inside, in units that are pixels at its full size."""
+    """The dimensions of a chart, in pixels at full size."""
 
     width: float
     height: float
@@ -132,27 +135,27 @@ def _drawn(title: str, draw: Callable[[_Frame], Markup]) -> Markup:
 
 def _rules(frame: _Frame, y: Axis) -> Markup:
     lines = []
-    for value, told in y.ticks:
-        at = frame.y(y.share(value))
-        lines.append(tag("line", class_="rule", x1=_LEFT, x2=frame.width - _RIGHT, y1=at, y2=at))
-        lines.append(tag("text", told, class_="tick", x=_LEFT - 6, y=at + 4, text_anchor="end"))
+    for value, label in y.ticks:
+        y_position = frame.y(y.share(value))
+        lines.append(tag("line", class_="rule", x1=_LEFT, x2=frame.width - _RIGHT, y1=y_position, y2=y_position))
+        lines.append(tag("text", label, class_="tick", x=_LEFT - 6, y=y_position + 4, text_anchor="end"))
     return join(*lines)
 
 
 def _below(frame: _Frame, ticks: Sequence[tuple[float, str]], title: str) -> Markup:
-    # Labels that would run into each other are left out, every second or third of them.
-    widest = max((7 * len(told) for _, told in ticks), default=0)
-    every = max(1, ceil(widest * len(ticks) / max(1.0, frame.inner[0])))
+    # If labels would overlap, show only every second, third or further one.
+    widest = max((7 * len(label) for _, label in ticks), default=0)
+    stride = max(1, ceil(widest * len(ticks) / max(1.0, frame.inner[0])))
     labels = [
-        tag("text", told, class_="tick", x=frame.x(at), y=frame.height - _BOTTOM + 17, text_anchor="middle")
-        for at, told in list(ticks)[::every]
+        tag("text", label, class_="tick", x=frame.x(position), y=frame.height - _BOTTOM + 17, text_anchor="middle")
+        for position, label in list(ticks)[::stride]
     ]
     middle = frame.x(0.5)
     return join(*labels, tag("text", title, class_="axis", x=middle, y=frame.height - 6, text_anchor="middle"))
 
 
 def legend(looks: Sequence[Look], *, bars: bool = False) -> Markup:
-    """Return which line or bar is whose."""
+    """Return the legend: the line or bar of each side with its name."""
     items = []
     for look in looks:
         shape = (
@@ -160,14 +163,14 @@ def legend(looks: Sequence[Look], *, bars: bool = False) -> Markup:
             if bars
             else join(tag("line", class_=f"line {look.classes}", x1=0, x2=34, y1=7, y2=7), _mark(look, 17, 7))
         )
-        wide = 24 if bars else 34
-        sample = tag("svg", shape, viewBox=f"0 0 {wide} 14", width=wide, height=14, aria_hidden="true")
+        width = 24 if bars else 34
+        sample = tag("svg", shape, viewBox=f"0 0 {width} 14", width=width, height=14, aria_hidden="true")
         items.append(tag("li", sample, look.name))
     return tag("ul", *items, class_="legend")
 
 
-def _mark(look: Look, x: float, y: float, size: float = 4, said: str = "") -> Markup:
-    """Return the mark of a side, a shape by its colour: who can't tell colours apart can tell these."""
+def _mark(look: Look, x: float, y: float, size: float = 4, tooltip: str = "") -> Markup:
+    """Return the mark of a side. Each colour has its own shape, so colour vision is not needed to distinguish sides."""
     shapes = (
         None,
         ((-1, -1), (1, -1), (1, 1), (-1, 1)),
@@ -181,20 +184,20 @@ def _mark(look: Look, x: float, y: float, size: float = 4, said: str = "") -> Ma
         ((1.3, 0), (-0.9, -1.2), (-0.9, 1.2)),
     )
     points = shapes[look.colour % len(shapes)]
-    title = tag("title", said) if said else None
+    title = tag("title", tooltip) if tooltip else None
     hollow = " hollow" if look.dash else ""
     if points is None:
         return tag("circle", title, class_=f"mark {look.classes}{hollow}", cx=x, cy=y, r=size)
-    told = " ".join(f"{number(x + dx * size)},{number(y + dy * size)}" for dx, dy in points)
-    return tag("polygon", title, class_=f"mark {look.classes}{hollow}", points=told)
+    outline = " ".join(f"{number(x + dx * size)},{number(y + dy * size)}" for dx, dy in points)
+    return tag("polygon", title, class_=f"mark {look.classes}{hollow}", points=outline)
 
 
-# ---------------------------------------------------------------- pictures
+# ---------------------------------------------------------------- charts
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values of a side at all moments, and between what they lie over the seeds."""
+    """Values of a side at all times: the mean, the lowest and the highest over the seeds."""
 
     look: Look
     values: Sequence[float]
@@ -210,61 +213,63 @@ def lines(
     *,
     diagonal: bool = False,
 ) -> Markup:
-    """Return lines over moments.
+    """Return a line chart over time.
 
     Args:
-        title: what it shows.
-        xs: the moments.
-        series: of all sides.
-        axes: of moments and of values.
-        diagonal: draw where both are equal.
+        title: title of the chart.
+        xs: the times.
+        series: values of all sides.
+        axes: the axis of times and the axis of values.
+        diagonal: whether to draw the line of equal x and y.
     """
     x, y = axes
 
     def draw(frame: _Frame) -> Markup:
-        def at(moment: float, value: float) -> tuple[float, float]:
+        def place(moment: float, value: float) -> tuple[float, float]:
             return frame.x(x.share(moment)), frame.y(y.share(value))
 
-        parts = [_rules(frame, y), _below(frame, [(x.share(value), told) for value, told in x.ticks], x.title)]
+        elements = [_rules(frame, y), _below(frame, [(x.share(value), label) for value, label in x.ticks], x.title)]
         opacity = min(_BAND, 3 * _BAND / max(1, len(series)))
         if diagonal:
-            reach = min(x.top, y.top)
-            (x1, y1), (x2, y2) = at(0, 0), at(reach, reach)
-            told = tag("title", "all that was asked for")
-            parts.append(tag("line", told, class_="ideal", x1=x1, y1=y1, x2=x2, y2=y2))
-        for one in series:
-            if list(one.low) != list(one.high):
-                there = [at(*point) for point in zip(xs, one.high, strict=True)]
-                back = [at(*point) for point in zip(xs, one.low, strict=True)]
-                band = _path([*there, *reversed(back)]) + "Z"
-                parts.append(tag("path", class_=f"band {one.look.classes}", opacity=opacity, d=band))
-        for number_, one in enumerate(series):
-            points = [at(*point) for point in zip(xs, one.values, strict=True)]
-            parts.append(tag("path", tag("title", one.look.name), class_=f"line {one.look.classes}", d=_path(points)))
-            shift = (2 * number_ + 1) / (2 * len(series))
-            for part in range(6):
-                position = min(len(points) - 1, int((part + shift) * len(points) / 6))
-                said = f"{one.look.name}: {one.values[position]:,.1f} at {_told(x, xs[position])}"
-                parts.append(_mark(one.look, *points[position], said=said))
-        return join(*parts)
+            diagonal_end = min(x.top, y.top)
+            (x1, y1), (x2, y2) = place(0, 0), place(diagonal_end, diagonal_end)
+            diagonal_title = tag("title", "all that was asked for")
+            elements.append(tag("line", diagonal_title, class_="ideal", x1=x1, y1=y1, x2=x2, y2=y2))
+        for side in series:
+            if list(side.low) != list(side.high):
+                upper_edge = [place(*point) for point in zip(xs, side.high, strict=True)]
+                lower_edge = [place(*point) for point in zip(xs, side.low, strict=True)]
+                band = _path([*upper_edge, *reversed(lower_edge)]) + "Z"
+                elements.append(tag("path", class_=f"band {side.look.classes}", opacity=opacity, d=band))
+        for side_number, side in enumerate(series):
+            points = [place(*point) for point in zip(xs, side.values, strict=True)]
+            elements.append(
+                tag("path", tag("title", side.look.name), class_=f"line {side.look.classes}", d=_path(points))
+            )
+            shift = (2 * side_number + 1) / (2 * len(series))
+            for mark_number in range(6):
+                position = min(len(points) - 1, int((mark_number + shift) * len(points) / 6))
+                tooltip = f"{side.look.name}: {side.values[position]:,.1f} at {_labelled(x, xs[position])}"
+                elements.append(_mark(side.look, *points[position], tooltip=tooltip))
+        return join(*elements)
 
     return _drawn(title, draw)
 
 
-def _told(axis: Axis, value: float) -> str:
-    unit = next((at / float(told.replace(",", "")) for at, told in axis.ticks if at), 1.0)
+def _labelled(axis: Axis, value: float) -> str:
+    unit = next((position / float(label.replace(",", "")) for position, label in axis.ticks if position), 1.0)
     return f"{value / unit:,.1f} {axis.title}"
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
-    """Return a path in whole pixels and tenths; points in the middle of a straight line are left out."""
-    told: list[tuple[float, float]] = []
+    """Return an SVG path in tenths of pixels; points inside a horizontal line are left out."""
+    kept: list[tuple[float, float]] = []
     for x, y in ((round(x, 1), round(y, 1)) for x, y in points):
-        if len(told) > 1 and told[-1][1] == y == told[-2][1]:
-            told[-1] = (x, y)
+        if len(kept) > 1 and kept[-1][1] == y == kept[-2][1]:
+            kept[-1] = (x, y)
         else:
-            told.append((x, y))
-    return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in told)
+            kept.append((x, y))
+    return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in kept)
 
 
 def bars(
@@ -274,32 +279,34 @@ def bars(
     values: Sequence[Sequence[tuple[float, str]]],
     axes: tuple[str, Axis],
 ) -> Markup:
-    """Return bars of all sides, group by group.
+    """Return a chart with bars of all sides, group by group.
 
     Args:
-        title: what it shows.
-        groups: their names.
-        looks: of the sides.
-        values: of each side in each group, and what to say of each.
-        axes: the title below, and the axis of values.
+        title: title of the chart.
+        groups: names of the groups.
+        looks: styles of the sides.
+        values: value and tooltip of each side in each group.
+        axes: the title of the x axis, and the axis of values.
     """
-    below, y = axes
+    x_title, y = axes
 
     def draw(frame: _Frame) -> Markup:
-        parts = [_rules(frame, y)]
-        room = 1 / max(1, len(groups))
-        each = room * 0.8 / max(1, len(looks))
+        elements = [_rules(frame, y)]
+        group_share = 1 / max(1, len(groups))
+        bar_share = group_share * 0.8 / max(1, len(looks))
         for group in range(len(groups)):
-            for number_, look in enumerate(looks):
-                value, said = values[number_][group]
-                left = frame.x(group * room + room * 0.1 + number_ * each)
+            for side_number, look in enumerate(looks):
+                value, tooltip = values[side_number][group]
+                left = frame.x(group * group_share + group_share * 0.1 + side_number * bar_share)
                 top, bottom = frame.y(y.share(value)), frame.y(0)
-                width = max(0.5, each * frame.inner[0] - (1 if each * frame.inner[0] > 4 else 0))
-                bar = tag("rect", tag("title", said), class_=f"bar {look.classes}", x=left, y=top, width=width,
+                width = max(0.5, bar_share * frame.inner[0] - (1 if bar_share * frame.inner[0] > 4 else 0))
+                bar = tag("rect", tag("title", tooltip), class_=f"bar {look.classes}", x=left, y=top, width=width,
                           height=max(0.0, bottom - top))  # fmt: skip
-                parts.append(bar)
-        parts.append(_below(frame, [((at + 0.5) * room, name) for at, name in enumerate(groups)], below))
-        return join(*parts)
+                elements.append(bar)
+        elements.append(
+            _below(frame, [((position + 0.5) * group_share, name) for position, name in enumerate(groups)], x_title)
+        )
+        return join(*elements)
 
     return _drawn(title, draw)
 
@@ -311,37 +318,41 @@ def ranges(
     values: Sequence[Sequence[tuple[float, float, float, str] | None]],
     axes: tuple[str, Axis],
 ) -> Markup:
-    """Return ranges of all sides, group by group: a mark at the first value, ticks at the second and the third.
+    """Return a chart with ranges of all sides: a mark at the first value, ticks at the second and the third.
 
     Args:
-        title: what it shows.
-        groups: their names.
-        looks: of the sides.
-        values: three of each side in each group and what to say of them; None where there are none.
-        axes: the title below, and the axis of values.
+        title: title of the chart.
+        groups: names of the groups.
+        looks: styles of the sides.
+        values: three values and a tooltip of each side in each group; None without values.
+        axes: the title of the x axis, and the axis of values.
     """
-    below, y = axes
+    x_title, y = axes
 
     def draw(frame: _Frame) -> Markup:
-        parts = [_rules(frame, y)]
-        room = 1 / max(1, len(groups))
+        elements = [_rules(frame, y)]
+        group_share = 1 / max(1, len(groups))
         for group in range(len(groups)):
             if group % 2:
-                left, right = frame.x(group * room), frame.x((group + 1) * room)
-                parts.append(tag("rect", class_="stripe", x=left, y=_TOP, width=right - left, height=frame.inner[1]))
+                left, right = frame.x(group * group_share), frame.x((group + 1) * group_share)
+                elements.append(tag("rect", class_="stripe", x=left, y=_TOP, width=right - left, height=frame.inner[1]))
         for group in range(len(groups)):
-            for number_, look in enumerate(looks):
-                found = values[number_][group]
-                if found is None:
+            for side_number, look in enumerate(looks):
+                range_values = values[side_number][group]
+                if range_values is None:
                     continue
-                at = frame.x(room * (group + 0.12 + 0.76 * (number_ + 0.5) / len(looks)))
-                low, middle, high = (frame.y(y.share(value)) for value in found[:3])
-                half = min(5.0, 0.3 * room * frame.inner[0] / len(looks))
-                parts.append(tag("line", class_=f"range {look.classes}", x1=at, x2=at, y1=low, y2=high))
-                kind, x1, x2 = f"range {look.classes}", at - half, at + half
-                parts += [tag("line", class_=kind, x1=x1, x2=x2, y1=level, y2=level) for level in (middle, high)]
-                parts.append(_mark(look, at, low, min(4.0, half + 1), found[3]))
-        parts.append(_below(frame, [((at + 0.5) * room, name) for at, name in enumerate(groups)], below))
-        return join(*parts)
+                x_position = frame.x(group_share * (group + 0.12 + 0.76 * (side_number + 0.5) / len(looks)))
+                low, middle, high = (frame.y(y.share(value)) for value in range_values[:3])
+                half = min(5.0, 0.3 * group_share * frame.inner[0] / len(looks))
+                elements.append(
+                    tag("line", class_=f"range {look.classes}", x1=x_position, x2=x_position, y1=low, y2=high)
+                )
+                kind, x1, x2 = f"range {look.classes}", x_position - half, x_position + half
+                elements += [tag("line", class_=kind, x1=x1, x2=x2, y1=level, y2=level) for level in (middle, high)]
+                elements.append(_mark(look, x_position, low, min(4.0, half + 1), range_values[3]))
+        elements.append(
+            _below(frame, [((position + 0.5) * group_share, name) for position, name in enumerate(groups)], x_title)
+        )
+        return join(*elements)
 
     return _drawn(title, draw)

@@ -1,6 +1,6 @@
-"""A run as its map needs it: which GPUs a workload holds, from one frame to another.
+"""The data of the fabric map: the GPUs of each workload, and the frames in which it has them.
 
-A map is drawn at evenly spaced moments only, its frames; what begins and ends between two of them is in none.
+Frames are evenly spaced times. A pod that starts and ends between two frames appears in none.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,16 @@ from topo_scheduler.state.natural import natural_key
 
 FRAMES: Final = 401
 MOST_ROWS: Final = 120_000
-"""Of all maps of a report: some 25 bytes each."""
+"""Largest number of rows of all maps of a report; a row takes some 25 bytes."""
 _FEWEST: Final = 26
 
 
 @dataclass(slots=True)
 class MapRun:
-    """Rows of seven integers: job (-1 ran before), node, first GPU, how many, thousandths of each, first frame, end.
+    """The map of one run. ``end`` is in seconds, or in a fill an arrival number.
 
-    The frame ``end`` is the first without it. Nodes are positions among those with GPUs, in the order of the fabric.
+    Each row has seven integers: job (-1 ran before the first arrival), node, first GPU, number of GPUs, thousandths of
+    each, first frame, and the first frame after its end. Nodes are positions among those with GPUs, in fabric order.
     """
 
     nodes: list[str]
@@ -38,7 +39,7 @@ class MapRun:
 
 
 def map_run(history: RunHistory, end: float) -> MapRun:
-    """Return a run as its map needs it, with `FRAMES` frames from 0 to a moment."""
+    """Return the map of a run, with `FRAMES` frames from 0 to ``end``."""
     order = sorted(
         (node for node, milli in enumerate(history.capacity) if milli),
         key=lambda node: ([natural_key(part) for part in history.paths[node]], natural_key(history.nodes[node])),
@@ -59,8 +60,8 @@ def map_run(history: RunHistory, end: float) -> MapRun:
         [history.paths[node] for node in order],
         [history.capacity[node] // WHOLE for node in order],
         sorted(position[node] for node in history.cordoned if node in position),
-        [one.name for one in history.outcomes],
-        [one.pods for one in history.outcomes],
+        [outcome.name for outcome in history.outcomes],
+        [outcome.pods for outcome in history.outcomes],
         end,
         rows,
     )
@@ -72,51 +73,51 @@ def _frames(stay: Stay, moments: Any) -> tuple[int, int]:
 
 
 def seats(history: RunHistory) -> list[tuple[Stay, list[tuple[int, int, int]]]]:
-    """Return the GPUs of each stay as runs of neighbours: the first, how many, and thousandths of each.
+    """Return the GPUs of each stay as runs of adjacent GPUs: first index, number, and thousandths of each.
 
-    They are those that the scheduler named, where it did; else the first that are free, as a device plugin might have
-    chosen: which ones makes no difference then.
+    If the scheduler named the GPUs, these are used. Otherwise the function takes the first free GPUs, as a device
+    plugin might do; the choice has no effect then.
     """
     taken = [[0] * (milli // WHOLE) for milli in history.capacity]
-    events = [(one.start, 1, number) for number, one in enumerate(history.stays)]
-    events += [(one.end, 0, number) for number, one in enumerate(history.stays) if one.end < inf]
+    events = [(stay.start, 1, number) for number, stay in enumerate(history.stays)]
+    events += [(stay.end, 0, number) for number, stay in enumerate(history.stays) if stay.end < inf]
     held: dict[int, list[tuple[int, int]]] = {}
-    found: list[list[tuple[int, int, int]]] = [[] for _ in history.stays]
-    over: set[int] = set()
+    runs_by_stay: list[list[tuple[int, int, int]]] = [[] for _ in history.stays]
+    ended: set[int] = set()
     for _, begins, number in sorted(events):
         stay = history.stays[number]
         gpus = taken[stay.node]
         if not begins:
-            over.add(number)
+            ended.add(number)
             for slot, milli in held.pop(number, ()):
                 gpus[slot] -= milli
-        elif number not in over and stay.milli:
+        elif number not in ended and stay.milli:
             held[number] = _seat(stay, gpus)
             for slot, milli in held[number]:
                 gpus[slot] += milli
-            found[number] = _runs(held[number])
-    return list(zip(history.stays, found, strict=True))
+            runs_by_stay[number] = _runs(held[number])
+    return list(zip(history.stays, runs_by_stay, strict=True))
 
 
 def _seat(stay: Stay, gpus: Sequence[int]) -> list[tuple[int, int]]:
     if stay.devices:
-        each = stay.milli // len(stay.devices)
-        return [(slot, each) for slot in sorted(stay.devices) if slot < len(gpus)]
+        milli_each = stay.milli // len(stay.devices)
+        return [(slot, milli_each) for slot in sorted(stay.devices) if slot < len(gpus)]
     count = max(1, stay.milli // WHOLE)
-    each = stay.milli // count
-    # Free ones first; of a node whose GPUs are not told apart there are always enough.
-    chosen = sorted(range(len(gpus)), key=lambda slot: (gpus[slot] + each > WHOLE, slot))[:count]
-    return [(slot, each) for slot in sorted(chosen)]
+    milli_each = stay.milli // count
+    # Free GPUs first; a node without named GPUs always has enough of them.
+    chosen = sorted(range(len(gpus)), key=lambda slot: (gpus[slot] + milli_each > WHOLE, slot))[:count]
+    return [(slot, milli_each) for slot in sorted(chosen)]
 
 
 def _runs(slots: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    found: list[tuple[int, int, int]] = []
+    runs: list[tuple[int, int, int]] = []
     for slot, milli in slots:
-        if found and found[-1][0] + found[-1][1] == slot and found[-1][2] == milli:
-            found[-1] = (found[-1][0], found[-1][1] + 1, milli)
+        if runs and runs[-1][0] + runs[-1][1] == slot and runs[-1][2] == milli:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1, milli)
         else:
-            found.append((slot, 1, milli))
-    return found
+            runs.append((slot, 1, milli))
+    return runs
 
 
 # ---------------------------------------------------------------- the data of all maps
@@ -124,35 +125,35 @@ def _runs(slots: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Maps:
-    """What the script of the page draws, and which maps are left out since the page would grow too large."""
+    """Data for the script of the page, and names of the maps left out to limit the size of the page."""
 
     data: dict[str, Any]
     left_out: list[str]
 
 
-def maps_of(runs: Sequence[tuple[str, MapRun]], *, fill: bool, most: int = MOST_ROWS) -> Maps:
-    """Return the maps of named runs, with as many frames and of as many runs as fit.
+def maps_of(runs: Sequence[tuple[str, MapRun]], *, fill: bool, max_rows: int = MOST_ROWS) -> Maps:
+    """Return the maps of named runs, with as many frames and as many runs as fit into ``max_rows``.
 
     Args:
-        runs: with equal numbers of frames.
-        fill: moments are numbers of arrivals.
-        most: rows that all may have together.
+        runs: names and maps, all with the same number of frames.
+        fill: whether times are arrival numbers.
+        max_rows: largest number of rows of all maps together.
     """
     step = 1
-    while (FRAMES - 1) // step + 1 > _FEWEST and sum(_count(run, step) for _, run in runs) > most:
+    while (FRAMES - 1) // step + 1 > _FEWEST and sum(_count(run, step) for _, run in runs) > max_rows:
         step *= 2
-    shown: list[dict[str, Any]] = []
+    run_data: list[dict[str, Any]] = []
     fabrics: list[dict[str, Any]] = []
     workloads: list[dict[str, Any]] = []
     left_out, total = [], 0
     for name, run in runs:
         total += _count(run, step)
-        if total > most:
+        if total > max_rows:
             left_out.append(name)
             continue
         fabric = {"nodes": run.nodes, "paths": _places(run.paths), "gpus": run.gpus, "cordoned": run.cordoned}
         jobs = {"names": run.jobs, "pods": run.pods}
-        shown.append(
+        run_data.append(
             {
                 "name": name,
                 "fabric": _position(fabrics, fabric),
@@ -162,7 +163,7 @@ def maps_of(runs: Sequence[tuple[str, MapRun]], *, fill: bool, most: int = MOST_
             }
         )
     frames = (FRAMES - 1) // step + 1
-    data = {"fill": fill, "frames": frames, "fabrics": fabrics, "workloads": workloads, "runs": shown}
+    data = {"fill": fill, "frames": frames, "fabrics": fabrics, "workloads": workloads, "runs": run_data}
     return Maps(data, left_out)
 
 
@@ -183,17 +184,17 @@ def _columns(rows: Sequence[tuple[int, ...]]) -> list[list[int]]:
 
 
 def _places(paths: Sequence[tuple[str, ...]]) -> list[list[Any]]:
-    """Return runs of nodes of one leaf: its path, and how many."""
-    found: list[list[Any]] = []
+    """Return runs of adjacent nodes in the same leaf: path of the leaf, and number of nodes."""
+    leaf_runs: list[list[Any]] = []
     for path in paths:
-        if found and found[-1][0] == list(path):
-            found[-1][1] += 1
+        if leaf_runs and leaf_runs[-1][0] == list(path):
+            leaf_runs[-1][1] += 1
         else:
-            found.append([list(path), 1])
-    return found
+            leaf_runs.append([list(path), 1])
+    return leaf_runs
 
 
-def _position(known: list[dict[str, Any]], one: dict[str, Any]) -> int:
-    if one not in known:
-        known.append(one)
-    return known.index(one)
+def _position(known: list[dict[str, Any]], entry: dict[str, Any]) -> int:
+    if entry not in known:
+        known.append(entry)
+    return known.index(entry)

@@ -1,4 +1,4 @@
-"""HTML and SVG as values: one function that writes a tag, and escapes whatever is not markup already."""
+"""Build HTML and SVG: `tag` writes an element and escapes text that is not markup already."""
 
 from html import escape
 from typing import Final
@@ -13,33 +13,35 @@ class Markup(str):
 
 
 Child = str | None
-"""Markup stays as it is, text is escaped, None is nothing."""
+"""Markup is kept, other text is escaped, None is left out."""
 
 
 def tag(name: str, *children: Child, **attributes: str | float | bool | None) -> Markup:
     """Return an element.
 
     Args:
-        name: of the tag.
-        children: what is inside, in order.
-        attributes: a trailing underscore is dropped, others become dashes; numbers are rounded to hundredths; True is
-            an attribute without a value, False and None leave it out.
+        name: name of the tag.
+        children: its content, in order.
+        attributes: its attributes. A trailing underscore of a name is dropped, other underscores become dashes. Numbers
+            are rounded to hundredths. True writes an attribute without a value; False and None leave it out.
     """
-    told = "".join(_attribute(key, value) for key, value in attributes.items())
+    attribute_text = "".join(_attribute(key, value) for key, value in attributes.items())
     if name in _EMPTY and not children:
-        return Markup(f"<{name}{told}/>")
-    return Markup(f"<{name}{told}>{join(*children)}</{name}>")
+        return Markup(f"<{name}{attribute_text}/>")
+    return Markup(f"<{name}{attribute_text}>{join(*children)}</{name}>")
 
 
 def join(*children: Child) -> Markup:
-    """Return markup of what follows each other."""
-    return Markup("".join(one if isinstance(one, Markup) else escape(one) for one in children if one is not None))
+    """Return the children joined as markup."""
+    return Markup(
+        "".join(child if isinstance(child, Markup) else escape(child) for child in children if child is not None)
+    )
 
 
 def number(value: float) -> str:
-    """Return a number as short as hundredths can be written."""
-    told = f"{value:.2f}".rstrip("0").rstrip(".")
-    return "0" if told == "-0" else told
+    """Return a number rounded to hundredths, without trailing zeros."""
+    text = f"{value:.2f}".rstrip("0").rstrip(".")
+    return "0" if text == "-0" else text
 
 
 def _attribute(key: str, value: str | float | bool | None) -> str:

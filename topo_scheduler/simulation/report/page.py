@@ -1,4 +1,4 @@
-"""The page: tables and pictures of a result, in one file that needs nothing else."""
+"""The page of the report: tables and charts of a result, in one self-contained file."""
 
 import json
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ _HEAD: Final = (
 
 
 def report(result: Result, read: Read) -> bytes:
-    """Return ``report.html``; the same result gives the same bytes, since times of the machine are not in it.
+    """Return ``report.html``. It contains no wall-clock times, so the same result gives the same bytes.
 
     Args:
-        result: what was found.
+        result: the result.
         read: returns the placements of one of its runs.
     """
     title = title_of(result.runs[0]) if result.runs else "No run"
@@ -54,34 +54,34 @@ def _asset(name: str) -> Markup:
 def _about(result: Result) -> Markup:
     runs = result.runs
     seeds = sorted({run.seed for run in runs})
-    parts = [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}"]
+    facts = [f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}"]
     if seeds:
         span = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else str(seeds[0])
-        parts.append(f"{'seeds' if len(seeds) > 1 else 'seed'} {span}")
+        facts.append(f"{'seeds' if len(seeds) > 1 else 'seed'} {span}")
     arrived = [run.arrived for run in runs]
     if arrived:
-        many = f"{min(arrived):,}" if min(arrived) == max(arrived) else f"{min(arrived):,} to {max(arrived):,}"
-        parts.append(f"{many} {'workload' if many == '1' else 'workloads'} each")
-    parts.append(f"topo-scheduler {result.version}")
-    about = [tag("p", " · ".join(parts), class_="about")]
+        count = f"{min(arrived):,}" if min(arrived) == max(arrived) else f"{min(arrived):,} to {max(arrived):,}"
+        facts.append(f"{count} {'workload' if count == '1' else 'workloads'} each")
+    facts.append(f"topo-scheduler {result.version}")
+    elements = [tag("p", " · ".join(facts), class_="about")]
     if result.lost:
-        told = [
-            tag("li", f"{one.policy}, seed {one.seed}{f', {one.what_if}' if one.what_if else ''}: {one.why}")
-            for one in result.lost
+        items = [
+            tag("li", f"{lost.policy}, seed {lost.seed}{f', {lost.what_if}' if lost.what_if else ''}: {lost.why}")
+            for lost in result.lost
         ]
-        about.append(
-            tag("section", tag("p", "Runs that were lost, and are in no figure:"), tag("ul", *told), class_="lost")
+        elements.append(
+            tag("section", tag("p", "Runs that were lost, and are in no figure:"), tag("ul", *items), class_="lost")
         )
-    return join(*about)
+    return join(*elements)
 
 
 def _sections(result: Result, course: Course) -> list[Markup]:
     groups = by_change(result.runs)
-    before = groups.pop(None, [])
+    unchanged = groups.pop(None, [])
     sections = []
-    if before:
-        sections.append(_figures(before))
-    sections += [_difference(before, after) for after in groups.values()]
+    if unchanged:
+        sections.append(_figures(unchanged))
+    sections += [_difference(unchanged, after) for after in groups.values()]
     sections.append(pictures.utilisation(course))
     sections.append(pictures.placed(course) if course.fill else pictures.waits(course))
     sections.append(pictures.spans(course))
@@ -93,8 +93,8 @@ def _sections(result: Result, course: Course) -> list[Markup]:
 def _figures(runs: Sequence[Run]) -> Markup:
     columns = columns_of(runs)
     rows = [
-        [policy, *(pictures.cell(mean_of(some, value), form) for _, value, form in columns)]
-        for policy, some in by_policy(runs).items()
+        [policy, *(pictures.cell(mean_of(policy_runs, value), form) for _, value, form in columns)]
+        for policy, policy_runs in by_policy(runs).items()
     ]
     table = pictures.table(["policy", *(name for name, _, _ in columns)], rows)
     note = note_on(runs)
@@ -103,10 +103,10 @@ def _figures(runs: Sequence[Run]) -> Markup:
 
 def _difference(before: Sequence[Run], after: Sequence[Run]) -> Markup:
     columns = columns_of([*before, *after])
-    old = by_policy(before)
+    runs_before = by_policy(before)
     rows = []
-    for policy, some in by_policy(after).items():
-        cells = differing(old.get(policy, []), some, columns)
+    for policy, changed_runs in by_policy(after).items():
+        cells = differing(runs_before.get(policy, []), changed_runs, columns)
         for name, line in zip((f"{policy}: as it is", "after the change", "difference"), cells, strict=True):
             rows.append([name, *line])
     table = pictures.table(["policy", *(name for name, _, _ in columns)], rows, "differences")
@@ -117,19 +117,19 @@ def _map(course: Course) -> Markup:
     runs = [(side.name, side.map) for side in course.sides if side.map is not None]
     maps = maps_of(runs, fill=course.fill)
     heading = tag("h2", "The fabric at any moment")
-    left = None
+    omitted = None
     if maps.left_out:
-        left = tag("p", f"Left out, since this page would grow too large: {', '.join(maps.left_out)}.")
+        omitted = tag("p", f"Left out, since this page would grow too large: {', '.join(maps.left_out)}.")
     if not maps.data["runs"]:
-        return tag("section", heading, left)
+        return tag("section", heading, omitted)
     seed = course.sides[0].runs[0].seed
-    about = tag(
+    explanation = tag(
         "p",
         "Each row of cells is a node, each cell a GPU, each frame a leaf, and leaves of one spine stand together."
         " A gang has a colour of its own, single pods are pale; what ran before the first arrival is grey; empty is"
         f" free; hatched nodes are cordoned. Seed {seed}. Point at a GPU to see whose it is.",
     )
-    # A script ends where "</" begins, whatever string it is in.
+    # "</" would end the script element, even inside a string.
     text = json.dumps(maps.data, separators=(",", ":"), ensure_ascii=True).replace("<", "\\u003c")
     controls = tag(
         "div",
@@ -141,8 +141,8 @@ def _map(course: Course) -> Markup:
     return tag(
         "section",
         heading,
-        about,
-        left,
+        explanation,
+        omitted,
         tag("noscript", tag("p", "The map needs JavaScript; the pictures above do not.")),
         controls,
         tag("div", id_="maps"),

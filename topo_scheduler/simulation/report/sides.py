@@ -1,4 +1,4 @@
-"""What a report compares: each policy, as things are and after each change, from its runs to lines of figures."""
+"""The sides that a report compares, one for each policy and change, with their values over time."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,12 +18,12 @@ Floats = NDArray[np.float64]
 Read = Callable[[Run], RunHistory]
 
 POINTS: Final = 200
-"""Moments of a line."""
+"""Number of intervals of a line."""
 
 
 @dataclass(slots=True)
 class SeriesLine:
-    """Values at all moments: the mean of the seeds, and the least and the most of them."""
+    """Values at all times: mean, minimum and maximum over the seeds."""
 
     mean: Floats
     low: Floats
@@ -32,7 +32,7 @@ class SeriesLine:
 
 @dataclass(slots=True)
 class Side:
-    """A policy under a change, or none. ``colour`` by policy, ``dash`` by change: positions, from 0."""
+    """A policy with a change or without one. ``colour`` is the index of the policy, ``dash`` that of the change."""
 
     policy: str
     what_if: str | None
@@ -41,22 +41,22 @@ class Side:
     runs: list[Run]
     lines: dict[str, SeriesLine] = field(default_factory=dict)
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Workloads by size: how many ran whole, and how many there were."""
+    """By size: number of workloads of which all pods ran, and number of workloads."""
     map: MapRun | None = None
-    """Of its first seed."""
+    """The map of its first seed."""
 
     @property
     def name(self) -> str:
-        """What it is called in pictures."""
+        """Its name in charts."""
         return f"{self.policy}, {self.what_if}" if self.what_if else self.policy
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """All sides over the same moments.
+    """All sides over the same times.
 
-    ``moments`` seconds, or in a fill GPUs asked for in percent of those there are. ``used`` in a stream is a mean from
-    the moment before up to each; all else is what is so at a moment.
+    ``moments`` are in seconds, or in a fill in requested percent of all GPUs. `USED` in a stream is the mean since the
+    previous time; all other values are those at the time.
     """
 
     fill: bool
@@ -65,18 +65,18 @@ class Course:
 
 
 USED: Final = "used"
-"""GPUs held, in percent of all."""
+"""Allocated GPUs, in percent of all."""
 BROKEN: Final = "broken"
-"""GPUs that are free on nodes of which others are held, in percent of all."""
+"""GPUs that are free on partly allocated nodes, in percent of all."""
 ROOM: Final = "room"
-"""Most GPUs on nodes that are free as a whole, in one leaf."""
+"""Largest number of GPUs on empty nodes of one leaf."""
 
 
 def course_of(result: Result, read: Read) -> Course:
-    """Return what a report shows; one run's placements are in memory at a time.
+    """Return the values of a report. Only the placements of one run are in memory at a time.
 
     Args:
-        result: with at least one run.
+        result: a result with at least one run.
         read: returns the placements of a run.
     """
     runs = result.runs
@@ -85,20 +85,20 @@ def course_of(result: Result, read: Read) -> Course:
     moments = np.linspace(0.0, 100 * fill if fill is not None else end, POINTS + 1)
     sides = _sides(runs)
     for side in sides:
-        found: dict[str, list[Floats]] = defaultdict(list)
+        values_by_line: dict[str, list[Floats]] = defaultdict(list)
         placed: dict[str, list[int]] = defaultdict(lambda: [0, 0])
         for run in side.runs:
             history = read(run)
-            at = _arrivals(history, moments) if history.order else moments
-            for name, values in _lines(history, at).items():
-                found[name].append(values)
+            times = _arrivals(history, moments) if history.order else moments
+            for name, values in _lines(history, times).items():
+                values_by_line[name].append(values)
             for outcome in history.outcomes:
                 counts = placed[size_of(outcome.milli)]
                 counts[0] += outcome.started < inf
                 counts[1] += 1
             if run is side.runs[0]:
                 side.map = map_run(history, max(history.end, 0.0) if history.order else end)
-        side.lines = {name: _line(values) for name, values in found.items()}
+        side.lines = {name: _line(values) for name, values in values_by_line.items()}
         side.placed = {size: (placed[size][0], placed[size][1]) for size in sorted(placed, key=order_of_size)}
     return Course(fill is not None, moments, sides)
 
@@ -125,80 +125,80 @@ def _line(values: Sequence[Floats]) -> SeriesLine:
 # ---------------------------------------------------------------- one run
 
 
-def _arrivals(history: RunHistory, asked: Floats) -> Floats:
-    """Return the number of the last arrival by which so much was asked for, in percent of the GPUs there are."""
-    told = np.cumsum([outcome.milli for outcome in history.outcomes] or [0])
-    whole = max(1, sum(history.capacity))
-    return np.searchsorted(told, asked * whole / 100 - 1e-6, side="left").astype(np.float64)
+def _arrivals(history: RunHistory, percents: Floats) -> Floats:
+    """Return for each requested percentage of all GPUs the number of the arrival that reaches it."""
+    requested = np.cumsum([outcome.milli for outcome in history.outcomes] or [0])
+    capacity = max(1, sum(history.capacity))
+    return np.searchsorted(requested, percents * capacity / 100 - 1e-6, side="left").astype(np.float64)
 
 
-def _lines(history: RunHistory, at: Floats) -> dict[str, Floats]:
-    whole = max(1, sum(history.capacity))
-    broken, room = _free(history, at)
-    used = _held(history, at) if history.order else _held_between(history, at)
-    return {USED: 100 * used / whole, BROKEN: 100 * broken / whole, ROOM: room / 1000}
+def _lines(history: RunHistory, times: Floats) -> dict[str, Floats]:
+    capacity = max(1, sum(history.capacity))
+    broken, room = _free(history, times)
+    used = _held(history, times) if history.order else _held_between(history, times)
+    return {USED: 100 * used / capacity, BROKEN: 100 * broken / capacity, ROOM: room / 1000}
 
 
-def _held(history: RunHistory, at: Floats) -> Floats:
-    """Return the thousandths of GPUs that are held at moments."""
-    total = np.zeros(len(at))
-    for times, milli in _edges(history):
+def _held(history: RunHistory, times: Floats) -> Floats:
+    """Return the allocated thousandths of GPUs at times (float64[times])."""
+    total = np.zeros(len(times))
+    for event_times, milli in _edges(history):
         sums = np.concatenate(([0], np.cumsum(milli)))
-        total += sums[np.searchsorted(times, at, side="right")]
+        total += sums[np.searchsorted(event_times, times, side="right")]
     return total
 
 
-def _held_between(history: RunHistory, at: Floats) -> Floats:
-    """Return the thousandths of GPUs that were held on average from each moment before; the first is the second."""
-    area = np.zeros(len(at))
-    for times, milli in _edges(history):
+def _held_between(history: RunHistory, times: Floats) -> Floats:
+    """Return the mean allocated thousandths of GPUs since the previous time; the first value repeats the second."""
+    gpu_time = np.zeros(len(times))
+    for event_times, milli in _edges(history):
         sums = np.concatenate(([0], np.cumsum(milli)))
-        weighted = np.concatenate(([0.0], np.cumsum(milli * times)))
-        before = np.searchsorted(times, at, side="right")
-        area += sums[before] * at - weighted[before]
-    gaps = np.diff(at)
-    means = np.divide(np.diff(area), gaps, out=np.zeros(len(gaps)), where=gaps > 0)
-    return np.concatenate((means[:1], means)) if len(means) else np.zeros(len(at))
+        weighted = np.concatenate(([0.0], np.cumsum(milli * event_times)))
+        events_before = np.searchsorted(event_times, times, side="right")
+        gpu_time += sums[events_before] * times - weighted[events_before]
+    gaps = np.diff(times)
+    means = np.divide(np.diff(gpu_time), gaps, out=np.zeros(len(gaps)), where=gaps > 0)
+    return np.concatenate((means[:1], means)) if len(means) else np.zeros(len(times))
 
 
 def _edges(history: RunHistory) -> Iterable[tuple[Floats, Floats]]:
-    """Yield when GPUs are taken and how many, then when they are given back, as negative numbers."""
-    for sign, times in ((1.0, [one.start for one in history.stays]), (-1.0, [one.end for one in history.stays])):
-        known = np.array(times, np.float64)
-        milli = sign * np.array([one.milli for one in history.stays], np.float64)
-        finite = np.isfinite(known)
-        order = np.argsort(known[finite], kind="stable")
-        yield known[finite][order], milli[finite][order]
+    """Yield times and thousandths of GPUs of all allocations, then of all releases, as negative numbers."""
+    for sign, times in ((1.0, [stay.start for stay in history.stays]), (-1.0, [stay.end for stay in history.stays])):
+        all_times = np.array(times, np.float64)
+        milli = sign * np.array([stay.milli for stay in history.stays], np.float64)
+        finite = np.isfinite(all_times)
+        order = np.argsort(all_times[finite], kind="stable")
+        yield all_times[finite][order], milli[finite][order]
 
 
-def _free(history: RunHistory, at: Floats) -> tuple[Floats, Floats]:
-    """Return thousandths of GPUs at moments: free on nodes in part held, and most on free nodes of one leaf."""
+def _free(history: RunHistory, times: Floats) -> tuple[Floats, Floats]:
+    """Return thousandths of GPUs at times: free on partly allocated nodes, and most on empty nodes of one leaf."""
     free = list(history.capacity)
-    shut = frozenset(history.cordoned)
+    cordoned = frozenset(history.cordoned)
     leaf_of = _leaves(history)
-    rooms = Counter[int]()
+    empty_by_leaf = Counter[int]()
     broken = 0
     for node, capacity in enumerate(history.capacity):
-        if node not in shut:
-            rooms[leaf_of[node]] += capacity
-    events = [(one.start, 1, one.node, one.milli) for one in history.stays]
-    events += [(one.end, 0, one.node, -one.milli) for one in history.stays if one.end < inf]
+        if node not in cordoned:
+            empty_by_leaf[leaf_of[node]] += capacity
+    events = [(stay.start, 1, stay.node, stay.milli) for stay in history.stays]
+    events += [(stay.end, 0, stay.node, -stay.milli) for stay in history.stays if stay.end < inf]
     events.sort()
-    found_broken, found_room = np.zeros(len(at)), np.zeros(len(at))
+    broken_at, room_at = np.zeros(len(times)), np.zeros(len(times))
     position = 0
-    for number, moment in enumerate(at.tolist()):
+    for number, moment in enumerate(times.tolist()):
         while position < len(events) and events[position][0] <= moment:
             _, _, node, milli = events[position]
             position += 1
-            if not milli or node in shut:
+            if not milli or node in cordoned:
                 continue
             before, capacity = free[node], history.capacity[node]
             after = free[node] = before - milli
             broken += _part(after, capacity) - _part(before, capacity)
-            rooms[leaf_of[node]] += capacity * ((after == capacity) - (before == capacity))
-        found_broken[number] = broken
-        found_room[number] = max(rooms.values(), default=0)
-    return found_broken, found_room
+            empty_by_leaf[leaf_of[node]] += capacity * ((after == capacity) - (before == capacity))
+        broken_at[number] = broken
+        room_at[number] = max(empty_by_leaf.values(), default=0)
+    return broken_at, room_at
 
 
 def _part(free: int, capacity: int) -> int:
@@ -216,22 +216,23 @@ def by_size(sides: Iterable[Side]) -> list[str]:
 
 
 def waits_of(side: Side) -> Mapping[str, list[float | None]]:
-    """Return p50, p95 and p99 of waits in seconds by size: means over the seeds, as tables tell them."""
-    found: dict[str, list[list[float]]] = {}
+    """Return p50, p95 and p99 of waits in seconds by size, as means over the seeds."""
+    values_by_size: dict[str, list[list[float]]] = {}
     for run in side.runs:
         for wait in run.wait:
-            columns = found.setdefault(wait.gpus, [[], [], []])
+            columns = values_by_size.setdefault(wait.gpus, [[], [], []])
             for column, value in zip(columns, (wait.p50, wait.p95, wait.p99), strict=True):
                 if value is not None:
                     column.append(value)
     return {
-        size: [sum(column) / len(column) if column else None for column in columns] for size, columns in found.items()
+        size: [sum(column) / len(column) if column else None for column in columns]
+        for size, columns in values_by_size.items()
     }
 
 
 def spans_of(side: Side) -> Counter[int]:
-    """Return how many gangs span so many leaves, over all seeds."""
-    found = Counter[int]()
+    """Return the number of gangs by the number of leaves that they span, over all seeds."""
+    gangs_by_leaves = Counter[int]()
     for run in side.runs:
-        found.update({int(leaves): count for leaves, count in run.span.leaves.items()})
-    return found
+        gangs_by_leaves.update({int(leaves): count for leaves, count in run.span.leaves.items()})
+    return gangs_by_leaves
