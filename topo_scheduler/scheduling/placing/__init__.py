@@ -1,1 +1,1 @@
-"""Where a workload goes: the size rule, the score, the nodes; and the last look before it is assumed."""
+"""Placement of workloads: the size rule, scores, choice of nodes, and validation before a placement is assumed."""

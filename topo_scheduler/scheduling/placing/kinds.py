@@ -64,11 +64,11 @@ class SegmentBounds:
         has_members = vectors > 0
         self._least = np.where(has_members, vectors, np.iinfo(np.int64).max).min(axis=0)
         counts = np.array(kinds.counts, np.int64)
-        self.wanted: Int64 = np.concatenate((counts, counts @ has_members))[:, None].astype(np.int64)
+        self.required: Int64 = np.concatenate((counts, counts @ has_members))[:, None].astype(np.int64)
         """int64[lines, 1]: segments of each kind; then, for each group in any segment, the segments with it."""
 
     def of(self, fits: Int64) -> Int64:
-        """Return the most that each leaf can hold of each line of ``wanted`` (int64[lines, leaves]).
+        """Return the most that each leaf can hold of each line of ``required`` (int64[lines, leaves]).
 
         ``fits`` int64[classes, leaves]: members of each class alone.
         """

@@ -54,12 +54,12 @@ def plan_mixed(
         return Placement(nearest[2], used, rule, common_score(context, query, layout, used, rule), 1)
     for labelled in labelled_first(layout):
         gang_nodes = _GangNodes(context, views, query, layout, labelled=labelled)
-        found = _look(gang_nodes, rule=rule)
-        if found is None and query.enforcement is Enforcement.PREFERRED:
-            found = _look(gang_nodes)
-        if found is not None:
-            search = gang_nodes.among(found[0], rule)
-            (_, _, rows), score, compared = best_of_equals(context, query, layout, search, found, now)
+        result = _look(gang_nodes, rule=rule)
+        if result is None and query.enforcement is Enforcement.PREFERRED:
+            result = _look(gang_nodes)
+        if result is not None:
+            search = gang_nodes.among(result[0], rule)
+            (_, _, rows), score, compared = best_of_equals(context, query, layout, search, result, now)
             return Placement(rows, sorted(layout.leaves_of(itertools.chain(*rows))), rule, score, compared)
     return PlacementFailure("", rule)
 
@@ -179,7 +179,7 @@ class _GangNodes:
         for number, held in enumerate(self.fits):
             bounds, needed = held, self.needed[:, None]
             if self._segments is not None:
-                bounds, needed = self._segments[1].of(held), self._segments[1].wanted
+                bounds, needed = self._segments[1].of(held), self._segments[1].required
             charge_rows(bounds.size, 2)
             windows = _windows(self.layout, depth, width, bounds, needed, near)
             for first in itertools.islice(windows, TRIES):
@@ -187,14 +187,14 @@ class _GangNodes:
                     return depth, width, rows
         return None
 
-    def fewest(self, depth: int, most: int, leaves: Sequence[int] | None = None) -> Found | None:
-        """Search one depth completely, for a placement in at most ``most`` leaves; ``leaves``: only in these."""
+    def fewest(self, depth: int, max_leaves: int, leaves: Sequence[int] | None = None) -> Found | None:
+        """Search one depth completely, for a placement in at most ``max_leaves`` leaves; ``leaves``: only in these."""
         fits = self.fits
         if leaves is not None:
             mask = np.zeros(len(self.layout.paths), np.int64)
             mask[list(leaves)] = 1
             fits = [fit * mask for fit in fits]
-        return self._packer.fewest(self.variants, fits, depth, most)
+        return self._packer.fewest(self.variants, fits, depth, max_leaves)
 
     def among(self, depth: int, rule: SizeRule) -> EqualSearch[Found]:
         """Return the search that compares the placements at a depth."""

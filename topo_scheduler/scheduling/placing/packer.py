@@ -45,28 +45,28 @@ class Packer:
         self._leaves: dict[tuple[Frontier, ...], Frontier] = {}
         self._rooms: dict[tuple[int, int], LeafRoom] = {}
 
-    def fewest(self, variants: list[list[ClassView]], fits: list[Int64], depth: int, most: int) -> Found | None:
+    def fewest(self, variants: list[list[ClassView]], fits: list[Int64], depth: int, max_leaves: int) -> Found | None:
         """Return the placement in the fewest leaves of one domain, of equal ones the narrowest, then the first.
 
-        None if there is none in at most ``most`` leaves, or the search ran out of its budget.
+        None if there is none in at most ``max_leaves`` leaves, or the search ran out of its budget.
 
         Args:
             variants: a view of each class, for each GPU model that the whole gang may use.
             fits: int64[classes, leaves] for each variant: members of each class alone that a leaf holds.
             depth: of the domain.
-            most: the most leaves.
+            max_leaves: the most leaves.
         """
         self.budget(variants)
         best: tuple[tuple[int, int], int, list[tuple[int, Vector]]] | None = None
         try:
             for number, (views, held) in enumerate(zip(variants, fits, strict=True)):
-                for first, last in self._domains(held, depth, most):
-                    leaves = self._in_domain(number, views, held, first, last, most)
+                for first, last in self._domains(held, depth, max_leaves):
+                    leaves = self._in_domain(number, views, held, first, last, max_leaves)
                     if leaves is not None:
                         key = (len(leaves), leaves[-1][0] - leaves[0][0])
                         if best is None or key < best[0]:
                             best = (key, number, leaves)
-                            most = len(leaves)
+                            max_leaves = len(leaves)
         except TooMuch:
             pass  # the best result so far is good enough
         if best is None:
@@ -85,25 +85,25 @@ class Packer:
         fit = [view.empty_fit if self._empty else view.fit for view in views]
         return int((np.stack(fit).max(axis=0) > 0).sum())
 
-    def _domains(self, held: Int64, depth: int, most: int) -> list[tuple[int, int]]:
-        """Return the domains that may hold each class alone in at most ``most`` leaves."""
+    def _domains(self, held: Int64, depth: int, max_leaves: int) -> list[tuple[int, int]]:
+        """Return the domains that may hold each class alone in at most ``max_leaves`` leaves."""
         offsets = self._layout.domains[depth].tolist()
         needed = np.array(self._members, np.int64)
         return [
             (first, last)
             for first, last in pairwise(offsets)
-            if (np.sort(held[:, first:last], axis=1)[:, -most:].sum(axis=1) >= needed).all()
+            if (np.sort(held[:, first:last], axis=1)[:, -max_leaves:].sum(axis=1) >= needed).all()
         ]
 
     def _in_domain(
-        self, number: int, views: list[ClassView], held: Int64, first: int, last: int, most: int
+        self, number: int, views: list[ClassView], held: Int64, first: int, last: int, max_leaves: int
     ) -> list[tuple[int, Vector]] | None:
         assert self._budget is not None
         no_members: Frontier = (tuple(0 for _ in self._required),)
         frontiers = [
             self._leaf(number, views, leaf) if held[:, leaf].any() else no_members for leaf in range(first, last)
         ]
-        chosen = packing.fewest_leaves(frontiers, most, self._required, self._budget)
+        chosen = packing.fewest_leaves(frontiers, max_leaves, self._required, self._budget)
         return None if chosen is None else [(first + leaf, counts) for leaf, counts in chosen]
 
     def _leaf(self, number: int, views: list[ClassView], leaf: int) -> Frontier:

@@ -59,14 +59,14 @@ class VectorBudget:
 class LeafRoom:
     """A leaf: its rows and the frontier of each row.
 
-    ``most_rows``: the most rows that may be used. ``most``: the most GPUs that may be used. 0 means no limit. ``gpus``:
-    GPUs of one member of each class.
+    ``max_rows``: the most rows that may be used. ``max_gpus``: the most GPUs that may be used. 0 means no limit.
+    ``gpus``: GPUs of one member of each class.
     """
 
     rows: tuple[int, ...]
     frontiers: tuple[Frontier, ...]
-    most_rows: int = 0
-    most: int = 0
+    max_rows: int = 0
+    max_gpus: int = 0
     gpus: Vector = ()
 
 
@@ -192,7 +192,7 @@ def of_leaf(room: LeafRoom, members: Vector, budget: VectorBudget) -> Frontier:
         TooMuch: the search has used up its budget.
     """
     unlimited = _suffixes(room, members, budget)[0][-1]
-    if not room.most:
+    if not room.max_gpus:
         return unlimited
     # Replace vectors with too many GPUs by the vectors below them that fit.
     fitting: set[Vector] = set()
@@ -201,7 +201,7 @@ def of_leaf(room: LeafRoom, members: Vector, budget: VectorBudget) -> Frontier:
     while pending:
         vector = pending.pop()
         budget.spend(1)
-        if sum(count * per_member for count, per_member in zip(vector, room.gpus, strict=True)) <= room.most:
+        if sum(count * per_member for count, per_member in zip(vector, room.gpus, strict=True)) <= room.max_gpus:
             fitting.add(vector)
             continue
         for group, count in enumerate(vector):
@@ -219,7 +219,7 @@ def _suffixes(room: LeafRoom, members: Vector, budget: VectorBudget) -> list[lis
     """Return tables[i][n]: the frontier of the rows from i on, of which at most n may be used."""
     no_members: Frontier = (tuple(0 for _ in members),)
     # Without a limit one entry per table suffices.
-    limits = min(room.most_rows, len(room.rows)) if room.most_rows else 0
+    limits = min(room.max_rows, len(room.rows)) if room.max_rows else 0
     tables = [[no_members] * (limits + 1)]
     for frontier in reversed(room.frontiers):
         previous = tables[-1]
@@ -259,13 +259,13 @@ def seat(room: LeafRoom, members: Vector, budget: VectorBudget) -> list[tuple[in
 
 
 def fewest_leaves(
-    frontiers: Sequence[Frontier], most: int, members: Vector, budget: VectorBudget
+    frontiers: Sequence[Frontier], max_leaves: int, members: Vector, budget: VectorBudget
 ) -> list[tuple[int, Vector]] | None:
     """Return the fewest leaves of one domain that hold the members, as close to each other as possible.
 
     Args:
         frontiers: of each leaf, in order of the fabric.
-        most: the most leaves.
+        max_leaves: the most leaves.
         members: members of each class to place.
         budget: of the search.
 
@@ -275,7 +275,7 @@ def fewest_leaves(
     Raises:
         TooMuch: the search has used up its budget.
     """
-    size = _fewest(frontiers, most, members, budget)
+    size = _fewest(frontiers, max_leaves, members, budget)
     if not size:
         return None
     best: tuple[int, int] | None = None
@@ -293,14 +293,14 @@ def fewest_leaves(
     return _share(frontiers[first : first + width + 1], first, size, members, VectorBudget(UNBOUNDED))
 
 
-def _fewest(frontiers: Sequence[Frontier], most: int, members: Vector, budget: VectorBudget) -> int:
-    """Return the fewest leaves that hold the members, 0 if ``most`` leaves are not enough."""
+def _fewest(frontiers: Sequence[Frontier], max_leaves: int, members: Vector, budget: VectorBudget) -> int:
+    """Return the fewest leaves that hold the members, 0 if ``max_leaves`` leaves are not enough."""
     # held[n]: the frontier of the best n leaves among those examined.
     held: list[Frontier] = [(tuple(0 for _ in members),)]
     for frontier in frontiers:
         if not any(map(any, frontier)):
             continue
-        for used in range(min(most, len(held)), 0, -1):
+        for used in range(min(max_leaves, len(held)), 0, -1):
             with_leaf = add(held[used - 1], frontier, members, budget)
             if used == len(held):
                 held.append(with_leaf)
@@ -308,9 +308,9 @@ def _fewest(frontiers: Sequence[Frontier], most: int, members: Vector, budget: V
                 held[used] = either(held[used], with_leaf, members, budget)
         # More leaves than necessary need no entry.
         enough = next((used for used, best in enumerate(held) if holds(best, members)), 0)
-        most = enough or most
-        del held[most + 1 :]
-    return most if len(held) > most and holds(held[most], members) else 0
+        max_leaves = enough or max_leaves
+        del held[max_leaves + 1 :]
+    return max_leaves if len(held) > max_leaves and holds(held[max_leaves], members) else 0
 
 
 def _reach(

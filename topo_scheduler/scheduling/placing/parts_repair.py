@@ -155,14 +155,14 @@ class _Beside(SegmentPacker):
         room = super()._room(views, leaf)
         layout = self._layout.inner or self._layout
         leaf_rows = set(layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist())
-        if not room.most_rows or not (used_rows := leaf_rows & self._running):
+        if not room.max_rows or not (used_rows := leaf_rows & self._running):
             return room
         # Of the nodes that the gang does not use yet, open only the roomiest, up to the rest of the limit.
-        spare = max(0, room.most_rows - len(used_rows))
+        spare = max(0, room.max_rows - len(used_rows))
         pairs = list(zip(room.rows, room.frontiers, strict=True))
         unused = sorted((pair for pair in pairs if pair[0] not in used_rows), key=lambda pair: -sum(map(sum, pair[1])))
         open_rows = {row for row, _ in unused[:spare]} | used_rows
         pairs = [pair for pair in pairs if pair[0] in open_rows]
         return replace(
-            room, rows=tuple(row for row, _ in pairs), frontiers=tuple(frontier for _, frontier in pairs), most_rows=0
+            room, rows=tuple(row for row, _ in pairs), frontiers=tuple(frontier for _, frontier in pairs), max_rows=0
         )

@@ -84,20 +84,20 @@ class SearchState:
         """Return the most members of a group that these rows hold; ``all_here``: the whole gang goes to these rows."""
         charge_rows(len(rows), 2)
         fit = self.fit[group][rows]
-        most = int(fit.sum())
+        limit = int(fit.sum())
         cls = self.classes[group]
-        if cls.constraints is None or not most:
-            return most
+        if cls.constraints is None or not limit:
+            return limit
         nodes = self.filter_context.nodes
         usable, fit = rows[fit > 0], fit[fit > 0]
         for key in cls.constraints.apart:
             column = nodes.label_column(key)[usable]
             unlabelled_room = int(fit[column == UNKNOWN].sum())  # nodes without the label are in no domain
-            most = min(most, len(set(column.tolist()) - {UNKNOWN}) + unlabelled_room)
+            limit = min(limit, len(set(column.tolist()) - {UNKNOWN}) + unlabelled_room)
         for constraint in cls.constraints.spread if all_here else ():
             if constraint.counts_siblings:
-                most = min(most, self._by_skew(cls, constraint, usable, fit, rows[self.reach[rows]]))
-        return most
+                limit = min(limit, self._by_skew(cls, constraint, usable, fit, rows[self.reach[rows]]))
+        return limit
 
     def _by_skew(self, cls: PodClass, constraint: Spread, rows: Int64, fit: Int64, reached: Int64) -> int:
         """Return the bound by skew: domains may exceed the emptiest by ``max_skew``; unreached ones don't fill."""
@@ -147,14 +147,14 @@ class Spots:
 
     ``places``: for each member of each group its leaf, -1 for any of ``leaves``. All of ``leaves`` may be used.
     ``zones``: for each member its domain of a topology key; empty where zones are open. ``zone_of`` int64[rows]: zone
-    of each row, -1 for none. ``there`` int64[zones]: pods in each zone that count like members.
+    of each row, -1 for none. ``pods_by_zone`` int64[zones]: pods in each zone that count like members.
     """
 
     places: Sequence[Sequence[int]]
     leaves: Sequence[int]
     zones: Sequence[Sequence[int]] = ()
     zone_of: Int64 | None = None
-    there: Int64 | None = None
+    pods_by_zone: Int64 | None = None
 
 
 NO_SPOTS: Final = Spots((), ())
@@ -188,12 +188,12 @@ class Seating:
         query: PlacementQuery,
         layout: Layout,
         domain: tuple[int, int],
-        most: int,
+        max_leaves: int,
         start: int,
         home: set[int],
         spots: Spots = NO_SPOTS,
     ) -> None:
-        """Prepare to seat members in a domain, in at most ``most`` leaves, from the leaf ``start`` or ``home`` on."""
+        """Prepare to seat members in at most ``max_leaves`` leaves of a domain, from the leaf ``start`` or ``home`` on."""
         first, end = domain
         nodes = context.nodes
         self.looks = 0
@@ -209,9 +209,9 @@ class Seating:
         self._gpus = np.zeros(len(limited_layout.paths), np.int64)
         self._spots = spots
         self._zone = spots.zone_of[self._rows] if spots.zone_of is not None else None
-        self._filled = spots.there.copy() if spots.there is not None else None
+        self._filled = spots.pods_by_zone.copy() if spots.pods_by_zone is not None else None
         self._choices = len(self._rows) if spots.places and len(self._rows) <= FEW_NODES else CHOICES
-        self._max_leaves = max(most, len(home))
+        self._max_leaves = max(max_leaves, len(home))
         self._start, self._home = start, home
         self._runs_here: Bool = np.isin(self._rows, np.asarray(query.running, np.int64))
         self._seated_pods: list[tuple[int, Profile]] = []

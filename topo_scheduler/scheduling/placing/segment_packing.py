@@ -97,9 +97,9 @@ class SegmentPacker(Packer):
         self._blocks: dict[tuple[int, int], Frontier] = {}
         self._counted: dict[Frontier, Frontier] = {}
 
-    def fewest(self, variants: list[list[ClassView]], fits: list[Int64], depth: int, most: int) -> Found | None:
+    def fewest(self, variants: list[list[ClassView]], fits: list[Int64], depth: int, max_leaves: int) -> Found | None:
         """Return the placement in the fewest leaves, as `Packer.fewest` does."""
-        return super().fewest(variants, fits, depth, most) if self._kinds.countable else None
+        return super().fewest(variants, fits, depth, max_leaves) if self._kinds.countable else None
 
     def held(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
         """Return the frontier of a leaf in members of each class.
@@ -130,13 +130,13 @@ class SegmentPacker(Packer):
         position = self._layout.position
         return [sorted(group, key=lambda row: int(position[row])) for group in rows]
 
-    def _domains(self, held: Int64, depth: int, most: int) -> list[tuple[int, int]]:
+    def _domains(self, held: Int64, depth: int, max_leaves: int) -> list[tuple[int, int]]:
         bounds = SegmentBounds(self._kinds)
         most_held = bounds.of(held)
         return [
             (first, last)
             for first, last in pairwise(self._layout.domains[depth].tolist())
-            if (np.sort(most_held[:, first:last], axis=1)[:, -most:].sum(axis=1) >= bounds.wanted[:, 0]).all()
+            if (np.sort(most_held[:, first:last], axis=1)[:, -max_leaves:].sum(axis=1) >= bounds.required[:, 0]).all()
         ]
 
     def counted(self, number: int, views: list[ClassView], leaf: int) -> Frontier:

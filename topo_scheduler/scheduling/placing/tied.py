@@ -65,11 +65,11 @@ def plan_tied(
         search = ConstrainedSearch(
             context, list(_now(context, query, layout, labelled=labelled)), query, layout, running_leaves
         )
-        found = look(search, rule=rule)
-        if found is None and query.enforcement is Enforcement.PREFERRED:
-            found = look(search)
-        if found is not None:
-            return _placed(context, query, layout, rule, search, found, now)
+        result = look(search, rule=rule)
+        if result is None and query.enforcement is Enforcement.PREFERRED:
+            result = look(search)
+        if result is not None:
+            return _placed(context, query, layout, rule, search, result, now)
     needs = f"1 {in_words(rule.domain, layout)}" if rule.leaves == 1 else f"{rule.leaves} leaves in 1 {rule.domain}"
     scope = f"near the {len(query.running)} members that run" if running_leaves else f"in {needs}"
     return PlacementFailure(f"no room {scope} for {query.members} pods{_split(query)} that have {_tie(query)}", rule)
@@ -81,16 +81,16 @@ def _placed(
     layout: Layout,
     rule: SizeRule,
     search: ConstrainedSearch,
-    found: Found,
+    result: Found,
     now: float,
 ) -> Placement:
     if search.home:
-        used = sorted(search.home | layout.leaves_of(row for _, row, _ in found.steps))
+        used = sorted(search.home | layout.leaves_of(row for _, row, _ in result.steps))
         score, compared = common_score(context, query, layout, used, rule), 1
     else:
-        found, score, compared = best_of_equals(context, query, layout, search.among(found.depth, rule), found, now)
-        used = sorted(layout.leaves_of(row for _, row, _ in found.steps))
-    rows, seated = _in_order(context.around, query, layout, found.steps)
+        result, score, compared = best_of_equals(context, query, layout, search.among(result.depth, rule), result, now)
+        used = sorted(layout.leaves_of(row for _, row, _ in result.steps))
+    rows, seated = _in_order(context.around, query, layout, result.steps)
     return Placement(rows, used, rule, score, compared, seated)
 
 
@@ -202,15 +202,15 @@ def _rule_of(context: PlanningContext, query: PlacementQuery, layout: Layout) ->
             search = ConstrainedSearch(
                 context, list(_empty(context, query, layout, labelled=labelled)), query, layout, set()
             )
-            if (found := look(search, only_depth=depth)) is not None:
-                return found.depth, found.leaves, [[row for _, row, _ in found.steps]]
+            if (result := look(search, only_depth=depth)) is not None:
+                return result.depth, result.leaves, [[row for _, row, _ in result.steps]]
         return None
 
     fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants(context, query)], axis=0)
-    found = carried(context, query, layout, find, fit)
-    if found is None:
+    placed = carried(context, query, layout, find, fit)
+    if placed is None:
         return None
-    depth, leaves, rows = found
+    depth, leaves, rows = placed
     return make_rule(layout, depth, leaves, len({row for group in rows for row in group}))
 
 

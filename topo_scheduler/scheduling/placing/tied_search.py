@@ -51,8 +51,8 @@ def look(search: "ConstrainedSearch", *, rule: SizeRule | None = None, only_dept
     query, layout, home = search.query, search.layout, search.home
     search.allow()
     if rule is not None and not home:
-        found = search.within(rule.depth, rule.leaves)
-        return found if found is None or not search.few else search.nearer(found)
+        result = search.within(rule.depth, rule.leaves)
+        return result if result is None or not search.few else search.nearer(result)
     within = bound(layout, query.within, home)
     if within >= layout.depth:
         return search.within(layout.depth - 1, 1)
@@ -60,9 +60,9 @@ def look(search: "ConstrainedSearch", *, rule: SizeRule | None = None, only_dept
         if only_depth is not None and depth != only_depth:
             continue
         search.allow()
-        found = search.within(depth, query.bounds.leaves or len(layout.paths))
-        if found is not None:
-            return found if home else search.nearer(found)
+        result = search.within(depth, query.bounds.leaves or len(layout.paths))
+        if result is not None:
+            return result if home else search.nearer(result)
     return None
 
 
@@ -97,34 +97,34 @@ class ConstrainedSearch:
             looks = LOOKS_ON_FEW if self.query.in_segments else max(LOOKS, small)
         self._looks = looks + 2 * self.query.members
 
-    def within(self, depth: int, most: int) -> Found | None:
-        """Return the best placement in at most ``most`` leaves of one domain at a depth."""
+    def within(self, depth: int, max_leaves: int) -> Found | None:
+        """Return the best placement in at most ``max_leaves`` leaves of one domain at a depth."""
         best: Found | None = None
         for state, ceilings in self._states:
-            for domain in self._domains(depth, most, state, ceilings):
-                for start in self._starts(state, ceilings, domain, most):
+            for domain in self._domains(depth, max_leaves, state, ceilings):
+                for start in self._starts(state, ceilings, domain, max_leaves):
                     if self._looks <= 0:
                         return best
-                    steps = self._try(state, domain, most, start)
+                    steps = self._try(state, domain, max_leaves, start)
                     if steps is None:
                         continue
-                    found = _judge(self.layout, depth, steps, self.home)
-                    best = found if best is None else min(best, found, key=lambda result: result.order)
+                    result = _judge(self.layout, depth, steps, self.home)
+                    best = result if best is None else min(best, result, key=lambda candidate: candidate.order)
                     if isinstance(start, Spots) and self.few:
                         break  # this domain has no better placement
-                    if not found.order[0]:
+                    if not result.order[0]:
                         return best  # other leaves may be closer together, but a search for them is not worth the time
         return best
 
-    def nearer(self, found: Found) -> Found:
-        """Return a placement in fewer leaves at the same depth, ``found`` if there is none.
+    def nearer(self, result: Found) -> Found:
+        """Return a placement in fewer leaves at the same depth, ``result`` if there is none.
 
         The first placement found may use more leaves than necessary. Other pods may also let a gang use fewer leaves
         than in an empty cluster.
         """
         self.allow()
-        fewer = (self.within(found.depth, most) for most in range(1, found.leaves))
-        return next((result for result in fewer if result is not None), found)
+        fewer = (self.within(result.depth, max_leaves) for max_leaves in range(1, result.leaves))
+        return next((candidate for candidate in fewer if candidate is not None), result)
 
     def among(self, depth: int, rule: SizeRule) -> EqualSearch[Found]:
         """Return the search that compares placements at a depth; together they may use as many looks as one search."""
@@ -133,8 +133,10 @@ class ConstrainedSearch:
         state, _ = self._states[0]
         held = np.max([np.stack(ceilings) for _, ceilings in self._states], axis=0)
 
-        def rows_of(found: Found) -> list[list[int]]:
-            return [[row for group, row, _ in found.steps if group == index] for index in range(len(self.query.groups))]
+        def rows_of(result: Found) -> list[list[int]]:
+            return [
+                [row for group, row, _ in result.steps if group == index] for index in range(len(self.query.groups))
+            ]
 
         return EqualSearch(
             depth, rule, state.views[0], state.fit[0], held, self.few, partial(self._hold, depth), rows_of
@@ -145,14 +147,16 @@ class ConstrainedSearch:
         states = [replace(state, fit=[np.where(in_leaves, fit, 0) for fit in state.fit]) for state, _ in self._states]
         search = ConstrainedSearch(self._context, states, self.query, self.layout, self.home)
         search._looks, search._steps = self._looks, self._steps
-        found = search.within(depth, len(leaves))
+        result = search.within(depth, len(leaves))
         self._looks = search._looks
-        return found
+        return result
 
-    def _try(self, state: SearchState, domain: tuple[int, int], most: int, start: int | Spots) -> list[Step] | None:
+    def _try(
+        self, state: SearchState, domain: tuple[int, int], max_leaves: int, start: int | Spots
+    ) -> list[Step] | None:
         query, layout = self.query, self.layout
         if isinstance(start, int):
-            seating = Seating(self._context, state, query, layout, domain, most, start, self.home)
+            seating = Seating(self._context, state, query, layout, domain, max_leaves, start, self.home)
         else:
             used_leaves = {*start.leaves} | self.home
             seating = Seating(self._context, state, query, layout, domain, len(used_leaves), -1, used_leaves, start)
@@ -161,7 +165,7 @@ class ConstrainedSearch:
         return steps
 
     def _domains(
-        self, depth: int, most: int, state: SearchState, ceilings: Sequence[Int64]
+        self, depth: int, max_leaves: int, state: SearchState, ceilings: Sequence[Int64]
     ) -> Iterator[tuple[int, int]]:
         """Yield the domains that may hold each group alone: preferred ones first, then those with least room."""
         layout, groups = self.layout, self.query.groups
@@ -176,7 +180,7 @@ class ConstrainedSearch:
             if not all(first <= leaf < last for leaf in self.home):
                 continue
             if any(
-                int(np.sort(ceiling[first:last])[-most:].sum()) < count
+                int(np.sort(ceiling[first:last])[-max_leaves:].sum()) < count
                 for ceiling, (_, count) in zip(ceilings, groups, strict=True)
             ):
                 continue
@@ -185,16 +189,16 @@ class ConstrainedSearch:
                 yield first, last
 
     def _starts(
-        self, state: SearchState, ceilings: Sequence[Int64], domain: tuple[int, int], most: int
+        self, state: SearchState, ceilings: Sequence[Int64], domain: tuple[int, int], max_leaves: int
     ) -> Iterator[int | Spots]:
         """Yield leaves to begin in, or fixed spots for members where these can be counted in advance."""
         zones = None if self.home else zones_of(state, self.query, self.layout, domain)
         if self.query.segments.parts:
-            yield from self._of_segments(ceilings, domain, most, zones)
+            yield from self._of_segments(ceilings, domain, max_leaves, zones)
             return
         if zones is not None:
             any_spots = False
-            for spots in zones.sets(self.query.members, most, self._steps):
+            for spots in zones.sets(self.query.members, max_leaves, self._steps):
                 any_spots = True
                 yield spots
             if not any_spots and zones.whole and self._steps.left >= 0:
@@ -202,7 +206,7 @@ class ConstrainedSearch:
         yield from self._leaves(state, ceilings, domain)
 
     def _of_segments(
-        self, ceilings: Sequence[Int64], domain: tuple[int, int], most: int, zones: Zones | None
+        self, ceilings: Sequence[Int64], domain: tuple[int, int], max_leaves: int, zones: Zones | None
     ) -> Iterator[Spots]:
         leaves, home = list(range(*domain)), sorted(self.home)
         if home:
@@ -210,10 +214,10 @@ class ConstrainedSearch:
         if zones is not None:
             low, high = domain
             ceilings = [ceilings[0].copy()]
-            share_room = [np.minimum(zones.room, share.most).sum(axis=1) for share in zones.shares]
+            share_room = [np.minimum(zones.room, share.maximum).sum(axis=1) for share in zones.shares]
             ceilings[0][low:high] = np.minimum(ceilings[0][low:high], np.max(share_room, axis=0)) if share_room else 0
         for places in tied_segments.ways(
-            self.query, tied_segments.SegmentDomains(ceilings, leaves, home), most, self._steps
+            self.query, tied_segments.SegmentDomains(ceilings, leaves, home), max_leaves, self._steps
         ):
             if zones is None:
                 yield Spots(places, sorted({leaf for part in places for leaf in part}))

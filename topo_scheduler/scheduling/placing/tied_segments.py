@@ -48,8 +48,8 @@ class Steps:
         return self.left >= 0
 
 
-def ways(query: PlacementQuery, domains: SegmentDomains, most: int, steps: Steps) -> Iterator[Places]:
-    """Yield the required leaf of each member, with at most ``most`` leaves that are not free, until steps run out.
+def ways(query: PlacementQuery, domains: SegmentDomains, max_leaves: int, steps: Steps) -> Iterator[Places]:
+    """Yield the required leaf of each member, with at most ``max_leaves`` that are not free, until steps run out.
 
     Lost members of a segment go to the leaf where the rest of it runs.
     """
@@ -67,7 +67,7 @@ def ways(query: PlacementQuery, domains: SegmentDomains, most: int, steps: Steps
         yield _places(query, kinds, (), fixed)
         return
     further = [leaf for leaf in domains.leaves if leaf not in domains.free and any(room[leaf])]
-    for size in range(min(most, len(further), sum(kinds.counts)) + 1):
+    for size in range(min(max_leaves, len(further), sum(kinds.counts)) + 1):
         for chosen in narrowest_sets(further, size):
             if not steps.take():
                 return

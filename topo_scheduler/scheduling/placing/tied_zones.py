@@ -36,8 +36,8 @@ MOST_SHARES: Final = 64
 class ZoneShare:
     """How many members each domain of the key must have and may have (int64[zones] each)."""
 
-    least: Int64
-    most: Int64
+    minimum: Int64
+    maximum: Int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +45,26 @@ class Zones:
     """The domains of a topology key, called zones here, within one domain of the fabric.
 
     ``first``: first leaf of the domain of the fabric. ``room`` int64[leaves, zones]: members that the nodes take.
-    ``of_row`` int64[rows]: zone of each row, -1 for none. ``there`` int64[zones]: pods in each zone that count like
+    ``of_row`` int64[rows]: zone of each row, -1 for none. ``pods_by_zone`` int64[zones]: pods there that count like
     members. ``shares``: limits per zone, one of which must hold. ``whole``: whether ``shares`` is complete.
     """
 
     first: int
     room: Int64
     of_row: Int64
-    there: Int64
+    pods_by_zone: Int64
     shares: Sequence[ZoneShare]
     whole: bool
 
-    def sets(self, members: int, most: int, steps: Steps) -> Iterator[Spots]:
-        """Yield sets of at most ``most`` leaves that hold the gang: the smallest first, then the narrowest."""
+    def sets(self, members: int, max_leaves: int, steps: Steps) -> Iterator[Spots]:
+        """Yield sets of at most ``max_leaves`` leaves that hold the gang: the smallest first, then the narrowest."""
         if not self.shares:
             return
-        held = np.max([np.minimum(self.room, share.most).sum(axis=1) for share in self.shares], axis=0)
+        held = np.max([np.minimum(self.room, share.maximum).sum(axis=1) for share in self.shares], axis=0)
         leaves = np.flatnonzero(held)
         largest = np.cumsum(np.sort(held[leaves])[::-1])
         fewest = int(np.searchsorted(largest, members)) + 1
-        for size in range(fewest, min(most, len(leaves), members) + 1):
+        for size in range(fewest, min(max_leaves, len(leaves), members) + 1):
             for chosen in narrowest_sets(leaves.tolist(), size):
                 if not steps.take():
                     return
@@ -76,7 +76,7 @@ class Zones:
                     if counts is not None:
                         zones = np.repeat(np.arange(len(counts)), counts).tolist()
                         leaves_of_fabric = [self.first + leaf for leaf in chosen]
-                        yield Spots([[-1] * members], leaves_of_fabric, [zones], self.of_row, self.there)
+                        yield Spots([[-1] * members], leaves_of_fabric, [zones], self.of_row, self.pods_by_zone)
 
     def shared(self, places: Sequence[int], steps: Steps) -> Iterator[Spots]:
         """Yield the zone of each member, given its leaf in ``places``; nothing if a leaf is outside the domain."""
@@ -88,7 +88,7 @@ class Zones:
         for share in self.shares:
             if not steps.take():
                 return
-            if (np.minimum(room, share.most).sum(axis=1) < demand).any():
+            if (np.minimum(room, share.maximum).sum(axis=1) < demand).any():
                 continue
             if _divide(room.sum(axis=0), share, len(places)) is None:
                 continue
@@ -100,7 +100,7 @@ class Zones:
                     for leaf, zone_counts in zip(leaves, flow, strict=True)
                 }
                 zones = [next(queues[leaf]) for leaf in places]
-                yield Spots([list(places)], leaves, [zones], self.of_row, self.there)
+                yield Spots([list(places)], leaves, [zones], self.of_row, self.pods_by_zone)
 
 
 def zones_of(state: SearchState, query: PlacementQuery, layout: Layout, domain: tuple[int, int]) -> Zones | None:
@@ -148,7 +148,7 @@ def zones_of(state: SearchState, query: PlacementQuery, layout: Layout, domain: 
     if key in constraints.apart:
         # Nodes without the label have no limit.
         limit = np.where(values == UNKNOWN, members, 1)
-        shares = [ZoneShare(share.least, np.minimum(share.most, limit)) for share in shares]
+        shares = [ZoneShare(share.minimum, np.minimum(share.maximum, limit)) for share in shares]
     if _first_of_its_kind(state, constraints) and key in {term.topology_key for term in constraints.affinity}:
         shares = _each_alone(shares, len(values))
     # Take one more than the limit, to know whether the list is complete.
@@ -161,9 +161,9 @@ def _each_alone(shares: Iterable[ZoneShare], zones: int) -> Iterator[ZoneShare]:
     """Yield shares that allow one zone only, for each zone; lazily, as there may be as many zones as nodes."""
     for share in shares:
         for zone in range(zones):
-            most = np.zeros(zones, np.int64)
-            most[zone] = share.most[zone]
-            yield ZoneShare(share.least, most)
+            maximum = np.zeros(zones, np.int64)
+            maximum[zone] = share.maximum[zone]
+            yield ZoneShare(share.minimum, maximum)
 
 
 def _key(state: SearchState, constraints: Constraints) -> str | None:
@@ -214,13 +214,13 @@ def _by_spread(pods_by_zone: Int64, levels: Sequence[int], constraint: Spread) -
 def _divide(room: Int64, share: ZoneShare, members: int) -> Int64 | None:
     """Return the members of each zone (int64[zones]), None if they don't fit; zones with most room are filled first."""
     charge_rows(len(room), 3)
-    most = np.minimum(room, share.most)
-    left = members - int(share.least.sum())
-    if left < 0 or (most < share.least).any() or int(most.sum()) < members:
+    maximum = np.minimum(room, share.maximum)
+    left = members - int(share.minimum.sum())
+    if left < 0 or (maximum < share.minimum).any() or int(maximum.sum()) < members:
         return None
-    counts = share.least.copy()
-    for zone in np.argsort(share.least - most, kind="stable").tolist():
-        added = min(left, int(most[zone] - counts[zone]))
+    counts = share.minimum.copy()
+    for zone in np.argsort(share.minimum - maximum, kind="stable").tolist():
+        added = min(left, int(maximum[zone] - counts[zone]))
         counts[zone] += added
         left -= added
     return counts
@@ -238,7 +238,7 @@ def flow_of(room: Int64, demand: Int64, share: ZoneShare) -> Int64 | None:
         share: minimum and maximum of each zone.
     """
     flow = np.zeros_like(room)
-    for cap, required in ((share.least, int(share.least.sum())), (share.most, int(demand.sum()))):
+    for cap, required in ((share.minimum, int(share.minimum.sum())), (share.maximum, int(demand.sum()))):
         for leaf in range(len(demand)):
             while flow[leaf].sum() < demand[leaf] and _augment(flow, room, cap, leaf):
                 pass

@@ -238,17 +238,17 @@ class CappedView(ClassView):
             self.empty_fit = capped(self.empty_fit, inside, leaf_of_row, cap.ever)
 
 
-def capped(fit: Int64, inside: Bool, leaf_of_row: Int64, most: int) -> Int64:
-    """Return the members that each row may take if at most ``most`` may go to the rows inside (int64[rows])."""
+def capped(fit: Int64, inside: Bool, leaf_of_row: Int64, cap: int) -> Int64:
+    """Return the members that each row may take if at most ``cap`` may go to the rows inside (int64[rows])."""
     rows = np.flatnonzero(inside & (fit > 0))
-    if int(fit[rows].sum()) <= most:
+    if int(fit[rows].sum()) <= cap:
         return fit
     leaves = leaf_of_row[rows]
     held = np.bincount(leaves, weights=fit[rows]).astype(np.int64)[leaves]
     rows = rows[np.lexsort((rows, -fit[rows], leaves, -held))]
     before = np.cumsum(fit[rows]) - fit[rows]
     limited = fit.copy()
-    limited[rows] = np.clip(most - before, 0, fit[rows])
+    limited[rows] = np.clip(cap - before, 0, fit[rows])
     return limited
 
 
@@ -269,7 +269,7 @@ class Views:
         return (cls, ANY_MODEL) in self._views
 
     @property
-    def most(self) -> int:
+    def max_views(self) -> int:
         """The number of views to keep, given the size of a view for these nodes."""
         in_memory_limit = KEEP_BYTES // (BYTES_PER_ROW * max(1, self._nodes.rows))
         return min(KEEP, max(KEEP_LEAST, in_memory_limit))
@@ -286,8 +286,8 @@ class Views:
             self._nodes.widen()
             kind = CappedView if any(cap.partial for cap in cls.caps) else ClassView
             view = self._views[key] = kind(self._filter_context, cls, model)
-            most = self.most
-            while len(self._views) > most:
+            max_views = self.max_views
+            while len(self._views) > max_views:
                 self._views.popitem(last=False)
         else:
             self._views.move_to_end(key)

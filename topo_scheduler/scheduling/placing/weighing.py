@@ -25,15 +25,15 @@ class Sets(msgspec.Struct, frozen=True):
     """Sets of leaves that hold a gang, each in one domain of a level.
 
     ``leaves`` int64[>= n, k]: leaves of each set, ascending. ``sizes`` int64[>= n]: number of leaves in each set.
-    ``count``: number of sets. ``depth``: of the level. ``most``: leaves allowed there. ``rule``: size rule of the gang.
-    ``last`` int64[m]: nodes in leaves after all of these need no score.
+    ``count``: number of sets. ``depth``: of the level. ``max_leaves``: the most leaves allowed there. ``rule``: size
+    rule of the gang. ``last`` int64[m]: nodes in leaves after all of these need no score.
     """
 
     leaves: Int64
     sizes: Int64
     count: int
     depth: int
-    most: int
+    max_leaves: int
     rule: SizeRule
     last: Int64
 
@@ -95,8 +95,8 @@ def weigh(
     """
     totals = context.totals(view.cls.scarce, layout)
     capacity, used = totals.domains(layout, sets.depth)
-    aligned = alignment_of(sets.rule, sets.depth, sets.most)
-    across = sets.depth if sets.most > 1 else None
+    aligned = alignment_of(sets.rule, sets.depth, sets.max_leaves)
+    across = sets.depth if sets.max_leaves > 1 else None
     facts = leaf_facts(context, query, view, fit, layout, totals, aligned, now, sets.last, across)
     parts = np.empty((sets.count, 6), np.int64)
     strategy = context.extensions.strategy(query.strategy)
