@@ -1,14 +1,14 @@
-"""Which other pods should move so that a gang keeps its domain, where nothing is free near.
+"""Chooses pods to relocate so that a gang keeps its domain when no nodes are free near it.
 
-What a set of moves costs is the sum over its pods of GPUs (one at least) times the seconds it loses: `RESTART`, and
-what it ran since its last checkpoint. Sets whose highest priority is lower come first, then cheaper ones, then smaller
-ones. Pods of a gang move all together, as far as the gang can't spare them.
+The cost of a set is the sum over its pods of GPUs (at least 1) times the seconds of work that the pod loses.
+A pod loses `RESTART`, and what it ran since its last checkpoint. Sets are ordered by highest priority (the lowest
+first), then by cost, then by size. The pods of a gang move all together, unless the gang can spare some of them.
 
-- With at most `EXACT` workloads that might move every set of them is tried in that order, each with its place for the
-  gang and then for those who move, as in `moving.plan`: the first that holds is the best, for the place the planner
-  finds.
-- With more, the sets that are fewest in each domain (`moving.plan.by_domain`) are tried in that order. That may miss a
-  plan, or the cheapest.
+- With at most `EXACT` movable workloads, the search tries every set of them in that order. For each set it places the
+  gang, and then the relocated pods, as in `moving.plan`. The first set that fits is the best one, for the placement
+  that the planner finds.
+- With more, the search tries the smallest sets of each domain (`moving.plan.by_domain`) in that order. It may miss a
+  plan, or the cheapest one.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -32,22 +32,25 @@ from topo_scheduler.scheduling.preemption.victims import NO_GANG, WHOLE, Candida
 from topo_scheduler.state.resources import GPU
 
 EXACT: Final = 10
-"""Workloads that might move up to which every set of them is tried."""
+"""Movable workloads up to which the search tries every set."""
 MOST_SETS: Final = 200
-"""Sets tried at most, of those that make room, where there are more workloads."""
+"""Sets that are tried at most, of those that make room, if there are more than `EXACT` workloads."""
 MOST_PODS: Final = 64
-"""Pods of one set at most."""
+"""Pods of a set at most."""
 MOST_READ: Final = 256
-"""Pods that are read at most, to know whether they may move."""
+"""Pods that are read at most, to learn whether they can move."""
 RESTART: Final = 60.0
-"""Seconds it takes a pod to be where it was at its last checkpoint, wherever it starts."""
+"""Seconds that a pod needs to get back to its last checkpoint, on any node."""
 
 Key = tuple[int, float, int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """A node for each pod that leaves, by uid; and who moves before, ``to`` which nodes, by uid as well."""
+    """Seats of moving pods, and the pods that are relocated first.
+
+    ``seats`` has a node by uid of each moving pod, ``to`` a node of each pod in ``others``; ``cost`` in GPU-seconds.
+    """
 
     seats: dict[str, str]
     others: tuple[MovingPod, ...]
@@ -55,16 +58,16 @@ class Relocation:
     to: dict[str, str]
 
 
-def cost_of(one: MovingPod, wall: float) -> float:
-    """Return what it costs to move a pod, in GPU-seconds. ``wall`` seconds since the epoch."""
-    occupant, interval = one.entry.occupant, one.workload.request.checkpoint_interval
+def cost_of(pod: MovingPod, wall: float) -> float:
+    """Return the cost of moving a pod, in GPU-seconds. ``wall`` is in seconds since the epoch."""
+    occupant, interval = pod.entry.occupant, pod.workload.request.checkpoint_interval
     ran = max(0.0, wall - occupant.started) if occupant is not None else 0.0
-    return max(1, one.entry.amount(GPU)) * (RESTART + (min(ran, interval) if interval else ran))
+    return max(1, pod.entry.amount(GPU)) * (RESTART + (min(ran, interval) if interval else ran))
 
 
 def restart_cost(survivors: Sequence[MovingPod]) -> float:
-    """Return what it costs to move the members of a gang that is broken already: what they ran is lost either way."""
-    return sum(max(1, one.entry.amount(GPU)) * RESTART for one in survivors)
+    """Return the cost of moving survivors of a broken gang, in GPU-seconds; what they ran is lost in any case."""
+    return sum(max(1, pod.entry.amount(GPU)) * RESTART for pod in survivors)
 
 
 def find_room(
@@ -76,12 +79,12 @@ def find_room(
     now: float,
     wall: float,
 ) -> Relocation | None:
-    """Return the cheapest moves that make room for members of a gang, at once; None where none are found.
+    """Return the cheapest moves that make room for members of a gang, in one step; None if the search finds none.
 
     The arguments are those of `look_for_room`.
     """
-    found = look_for_room(engine, leavers, avoided, taken, migration, now, wall)
-    return next((room for room in found if room is not None), None)
+    rooms = look_for_room(engine, leavers, avoided, taken, migration, now, wall)
+    return next((room for room in rooms if room is not None), None)
 
 
 def look_for_room(
@@ -94,32 +97,34 @@ def look_for_room(
     wall: float,
     prepare: Callable[[Trial], None] = lambda _: None,
 ) -> Iterator[Relocation | None]:
-    """Look for the cheapest moves that make room for members of a gang: yield None after each part, and what is found.
+    """Search for the cheapest moves that make room for members of a gang.
+
+    Yields None after each slice of the work, and at last the result if there is one.
 
     Args:
-        engine: whose state is asked, not changed.
-        leavers: members of one gang, or one pod alone.
+        engine: provides the state; it is not changed.
+        leavers: members of one gang, or one single pod.
         avoided: nodes that are no target.
         taken: uids of pods that move for other reasons.
-        migration: whose own seats do not count.
+        migration: key of the Migration, whose own seats do not count.
         now: seconds.
         wall: seconds since the epoch.
-        prepare: changes the copy on which it is looked for.
+        prepare: changes the copy of the state on which the search runs.
     """
     workload = leavers[0].workload
     if (len(leavers) > 1 and not workload.gang) or not engine.preempting.budgets.known:
         return
     try:
-        groups, ask = asked_again(engine, leavers)
+        groups, query = asked_again(engine, leavers)
         candidates = engine.moving.movable(workload)
         if not candidates.pods:
             return
         trial = trial_without(engine, leavers, avoided, migration, now, neighbours=True)
         prepare(trial)
-        for chosen in _sets(engine, trial, ask, candidates, avoided, taken, wall):
-            found = None if chosen is None else _tried(engine, trial, ask, candidates, chosen)
-            if chosen is not None and found is not None:
-                yield _room(engine, groups, found, candidates, chosen, wall)
+        for chosen in _sets(engine, trial, query, candidates, avoided, taken, wall):
+            result = None if chosen is None else _tried(engine, trial, query, candidates, chosen)
+            if chosen is not None and result is not None:
+                yield _room(engine, groups, result, candidates, chosen, wall)
                 return
             yield None
     except (PluginError, GoneError):
@@ -135,33 +140,33 @@ def looked_again(
     wall: float,
     room: Relocation,
 ) -> Relocation | None:
-    """Return the same moves as things are now, None where they make no room any more; as `look_for_room` otherwise."""
+    """Return the same moves for the current state, None if they make no room now; otherwise as `look_for_room`."""
     candidates = engine.moving.movable(leavers[0].workload)
-    number = {pod.occupant.uid: at for at, pod in enumerate(candidates.pods)}
-    uids = [one.member.uid for one in room.others]
-    if not number.keys() >= set(uids):
+    number_of = {pod.occupant.uid: number for number, pod in enumerate(candidates.pods)}
+    uids = [pod.member.uid for pod in room.others]
+    if not number_of.keys() >= set(uids):
         return None
-    chosen = sorted(number[uid] for uid in uids)
+    chosen = sorted(number_of[uid] for uid in uids)
     try:
-        groups, ask = asked_again(engine, leavers)
+        groups, query = asked_again(engine, leavers)
         trial = trial_without(engine, leavers, avoided, migration, now, neighbours=True)
-        found = _tried(engine, trial, ask, candidates, chosen)
+        result = _tried(engine, trial, query, candidates, chosen)
     except (PluginError, GoneError):
         return None
-    if found is None:
+    if result is None:
         return None
-    return _room(engine, groups, found, candidates, chosen, wall)
+    return _room(engine, groups, result, candidates, chosen, wall)
 
 
 def _room(
     engine: Engine,
     groups: Groups,
-    found: tuple[Placement, list[int]],
+    result: tuple[Placement, list[int]],
     candidates: Candidates,
     chosen: Sequence[int],
     wall: float,
 ) -> Relocation:
-    names, (placement, rows) = engine.world.nodes.names, found
+    names, (placement, rows) = engine.world.nodes.names, result
     others = leavers_of(engine, candidates, chosen)
     seats = {uid: names[row] for uid, row in place_members(groups, placement).items()}
     to = {candidates.pods[number].occupant.uid: names[row] for number, row in zip(chosen, rows, strict=True)}
@@ -169,41 +174,45 @@ def _room(
 
 
 def neighbours_unread(engine: Engine, leavers: Sequence[MovingPod]) -> list[PodRef]:
-    """Return pods in the leaves of a gang that an earlier process placed: whether they may move is not known yet."""
+    """Return pods in the leaves of a gang of which this process does not know yet whether they can move."""
     world, gang = engine.world, leavers[0].workload
-    homes = {*(one.entry.node for one in leavers), *(member.node for member in gang.members.values())}
+    homes = {*(moving_pod.entry.node for moving_pod in leavers), *(member.node for member in gang.members.values())}
     leaves = {world.leaf_of(node) for node in homes} - {None}
     layout = world.layout
-    found = []
+    pods = []
     for leaf, path in enumerate(layout.paths):
         if path not in leaves:
             continue
         for row in layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist():
             for uid in sorted(world.ledger.on_node(world.nodes.names[row])):
-                entry, one = world.ledger.get(uid), leaver(engine, uid)
+                entry, moving_pod = world.ledger.get(uid), leaver(engine, uid)
                 occupant = entry.occupant if entry is not None else None
-                if occupant is not None and not occupant.fixed and (one is None or not one.member.cls.amounts):
-                    found.append(PodRef(occupant.namespace, occupant.name, uid))
-    return found[:MOST_READ]
+                if (
+                    occupant is not None
+                    and not occupant.fixed
+                    and (moving_pod is None or not moving_pod.member.cls.amounts)
+                ):
+                    pods.append(PodRef(occupant.namespace, occupant.name, uid))
+    return pods[:MOST_READ]
 
 
 def _tried(
-    engine: Engine, trial: Trial, ask: PlacementQuery, candidates: Candidates, chosen: Sequence[int]
+    engine: Engine, trial: Trial, query: PlacementQuery, candidates: Candidates, chosen: Sequence[int]
 ) -> tuple[Placement, list[int]] | None:
-    """Return the place of the gang if a set of pods went, and each of them has one then, with the rows of those."""
+    """Place a gang as if a set of pods were gone, then those pods; return the placement and their rows, or None."""
     pods = [candidates.pods[number] for number in chosen]
     trial.remove(pods)
     try:
-        placement = trial.place(ask)
+        placement = trial.place(query)
         if placement is None:
             return None
-        there = as_candidates(ask, placement, ())
-        trial.restore(there)
+        gang_pods = as_candidates(query, placement, ())
+        trial.restore(gang_pods)
         try:
             rows = whole(seat_again(trial, candidates, chosen, engine.moving.again))
         finally:
-            trial.remove(there)
-        # One that could stay where it is need not move: a smaller set does as well.
+            trial.remove(gang_pods)
+        # If a pod could stay on its node, a smaller set makes room, too.
         if rows is None or any(row == pod.row for pod, row in zip(pods, rows, strict=True)):
             return None
         return placement, rows
@@ -214,48 +223,48 @@ def _tried(
 def _sets(
     engine: Engine,
     trial: Trial,
-    ask: PlacementQuery,
+    query: PlacementQuery,
     candidates: Candidates,
     avoided: Collection[str],
     taken: Collection[str],
     wall: float,
 ) -> Iterator[tuple[int, ...] | None]:
-    """Yield None after each part of the work, then sets of candidates, the best first."""
+    """Yield None after each slice of the work, then sets of candidates, the best first."""
     layout, names = engine.world.layout, engine.world.nodes.names
     barred = {
         number for number, pod in enumerate(candidates.pods) if names[pod.row] in avoided or pod.occupant.uid in taken
     }
     units = [unit for unit in units_of(candidates) if barred.isdisjoint(unit)]
     if len(units) <= EXACT:
-        room = makes_room(trial, ask, layout, candidates)
+        may_make_room = makes_room(trial, query, layout, candidates)
         sets = []
         for chosen in every_set(candidates, units):
-            if room(chosen):
+            if may_make_room(chosen):
                 sets.append(chosen)
             yield None
     else:
         sets = []
-        for one in by_domain(trial, ask, layout, candidates, MOST_PODS):
-            if one is None:
+        for numbers in by_domain(trial, query, layout, candidates, MOST_PODS):
+            if numbers is None:
                 yield None
-            elif barred.isdisjoint(one):
-                sets.append(tuple(one))
+            elif barred.isdisjoint(numbers):
+                sets.append(tuple(numbers))
         sets = sets[:MOST_SETS]
     yield from sorted(sets, key=lambda chosen: key_of(leavers_of(engine, candidates, chosen), wall))
 
 
 def every_set(candidates: Candidates, units: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-    """Yield each set of candidates that can leave, of the units given; but for the empty one."""
-    found = {
-        tuple(sorted({number for unit in some for number in unit}))
+    """Yield each non-empty set of candidates that can leave, out of these units."""
+    sets = {
+        tuple(sorted({number for unit in chosen_units for number in unit}))
         for size in range(1, len(units) + 1)
-        for some in combinations(units, size)
+        for chosen_units in combinations(units, size)
     }
-    yield from (chosen for chosen in found if candidates.closed(chosen) == list(chosen))
+    yield from (chosen for chosen in sets if candidates.closed(chosen) == list(chosen))
 
 
 def units_of(candidates: Candidates) -> list[tuple[int, ...]]:
-    """Return what moves as one: a pod alone, a whole gang, a member that a gang can spare."""
+    """Return the units that move together: a single pod, a whole gang, or a member that its gang can spare."""
     units: list[tuple[int, ...]] = [(number,) for number, pod in enumerate(candidates.pods) if pod.gang == NO_GANG]
     for gang in candidates.gangs:
         if gang.rule == WHOLE:
@@ -266,15 +275,15 @@ def units_of(candidates: Candidates) -> list[tuple[int, ...]]:
 
 
 def leavers_of(engine: Engine, candidates: Candidates, chosen: Sequence[int]) -> tuple[MovingPod, ...]:
-    """Return candidates as pods that leave."""
-    found = (leaver(engine, candidates.pods[number].occupant.uid) for number in chosen)
-    return tuple(one for one in found if one is not None)
+    """Return candidates as moving pods."""
+    pods = (leaver(engine, candidates.pods[number].occupant.uid) for number in chosen)
+    return tuple(pod for pod in pods if pod is not None)
 
 
-def key_of(others: Sequence[MovingPod], wall: float) -> Key:
-    """Return what sets are ordered by: highest priority, cost, size, names. ``wall`` seconds since the epoch."""
-    priority = max((one.entry.occupant.priority for one in others if one.entry.occupant is not None), default=0)
-    return priority, sum(cost_of(one, wall) for one in others), len(others), tuple(sorted(o.member.key for o in others))
+def key_of(pods: Sequence[MovingPod], wall: float) -> Key:
+    """Return the sort key of a set: highest priority, cost, size, names. ``wall`` is in seconds since the epoch."""
+    priority = max((pod.entry.occupant.priority for pod in pods if pod.entry.occupant is not None), default=0)
+    return priority, sum(cost_of(pod, wall) for pod in pods), len(pods), tuple(sorted(pod.member.key for pod in pods))
 
 
 def helpers_of(
@@ -283,24 +292,24 @@ def helpers_of(
     fresh_name: Callable[[str, str], str],
     reader: Callable[[str], str],
 ) -> list[CreateMigration]:
-    """Return the Migrations of those who make room: one for each gang, and each pod alone.
+    """Return the Migrations of the pods that make room: one for each gang, and one for each single pod.
 
     Args:
-        migration: for what they make room.
-        others: the pods that leave.
-        fresh_name: gives a name that no Migration of a namespace has had, from a proposal.
-        reader: gives the reader of what is written in a namespace; see `few_for`.
+        migration: the Migration that needs the room.
+        others: the pods to relocate.
+        fresh_name: returns an unused name for a Migration, by its namespace and the proposed name.
+        reader: returns the reader of texts in a namespace; see `few_for`.
     """
     by_workload: dict[str, list[MovingPod]] = {}
-    for one in others:
-        by_workload.setdefault(one.workload.id, []).append(one)
+    for pod in others:
+        by_workload.setdefault(pod.workload.id, []).append(pod)
     out = []
-    for some in by_workload.values():
-        namespace = some[0].workload.namespace
+    for pods in by_workload.values():
+        namespace = pods[0].workload.namespace
         spec = MigrationSpec(
             cause=makes_room_for(migration.key, reader(namespace)),
             makes_room_for=migration.key,
-            pods=[MigrationPod(one.member.name, one.member.uid) for one in some],
+            pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in pods],
         )
-        out.append(CreateMigration(namespace, fresh_name(namespace, name_for(some)), spec))
+        out.append(CreateMigration(namespace, fresh_name(namespace, name_for(pods)), spec))
     return out
