@@ -206,7 +206,7 @@ class Detection:
         return node is not None and node.dead and self.lasts(name, now)
 
     def reported(self, name: str, now: float) -> DomainFailure | None:
-        """Return the reported failure of a node that still lasts; None if it is healthy or the failure is not reported."""
+        """Return the reported failure of a node that still lasts; None if it is healthy or not yet reported."""
         if name in self._gone or name in self._failing:
             node = self._nodes.get(name)
             return None if node is not None and node.fresh else self._single(name)

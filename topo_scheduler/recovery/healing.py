@@ -1,4 +1,4 @@
-"""From failed nodes to Migrations: one for each workload that has pods there."""
+"""Turns failed nodes into Migrations: one for each workload with pods on them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,12 +18,12 @@ from topo_scheduler.state.workloads import Stage
 RETRY: Final = 2.0
 RETRY_MOST: Final = 300.0
 BELIEVED: Final = 4
-"""Refusals by RBAC in a row until that is told: a server that has just started refuses everybody for a moment."""
+"""Refusals by RBAC in a row before they are logged: an API server that has just started refuses all requests."""
 
 
 @dataclass(slots=True)
 class _MigrationToCreate:
-    """A Migration that is to be created. ``until`` when that may be tried again; ``taken`` whether its name was."""
+    """A Migration to create. ``until`` is when a retry is due; ``taken`` is whether its name is in use."""
 
     instruction: CreateMigration
     flying: bool = False
@@ -34,10 +34,10 @@ class _MigrationToCreate:
 
 @dataclass(slots=True)
 class Healing:
-    """Failures that have no Migrations yet.
+    """Failures without Migrations.
 
-    ``moves_pod`` tells whether a pod has one already, by uid; ``fresh_name`` returns a name that no finished one has,
-    by namespace and the name wanted.
+    ``moves_pod`` returns whether a Migration moves a pod, by uid. ``fresh_name`` returns a name that no finished
+    Migration has, by namespace and the proposed name.
     """
 
     engine: Engine
@@ -46,43 +46,43 @@ class Healing:
     fresh_name: Callable[[str, str], str]
     _failures: list[DomainFailure] = field(default_factory=list)
     _binding: list[DomainFailure] = field(default_factory=list)
-    """Failures of nodes onto which pods are still being bound."""
+    """Failures of nodes with binds in flight."""
     _awaited: set[str] = field(default_factory=set)
     _learned: set[str] = field(default_factory=set)
     _wanted: dict[tuple[str, str], _MigrationToCreate] = field(default_factory=dict)
 
     def failed(self, failures: Sequence[DomainFailure]) -> None:
-        """Nodes failed."""
+        """Add failures of nodes."""
         self._failures += failures
 
     def learned(self, uids: Sequence[str]) -> None:
-        """Pods were told to the engine, or are gone."""
+        """Record that pods were given to the engine, or are gone."""
         self._learned.update(self._awaited.intersection(uids))
         self._awaited.difference_update(uids)
 
     def created(self, namespace: str, name: str, outcome: WriteOutcome, message: str, now: float) -> list[Instruction]:
-        """Take over how the creation of a Migration ended."""
-        wanted = self._wanted.get((namespace, name))
-        if wanted is None:
+        """Handle the result of the creation of a Migration."""
+        pending = self._wanted.get((namespace, name))
+        if pending is None:
             return []
-        wanted.flying = False
+        pending.flying = False
         if outcome is WriteOutcome.WRITTEN:
             del self._wanted[namespace, name]
             return []
-        wanted.times += 1
-        if outcome is WriteOutcome.STALE:  # it was created by an attempt without an answer, or by someone else
-            wanted.until, wanted.taken = now + RETRY, True
+        pending.times += 1
+        if outcome is WriteOutcome.STALE:  # an attempt without an answer created it, or another client did
+            pending.until, pending.taken = now + RETRY, True
             return []
         forbidden = outcome is WriteOutcome.FORBIDDEN
-        wanted.until = now + min(RETRY_MOST, RETRY * 2 ** min(wanted.times - 1, 8))
-        told = wanted.times == (BELIEVED if forbidden else 1)
-        return [Warn(f"Migration {namespace}/{name} is not created: {message}")] if told else []
+        pending.until = now + min(RETRY_MOST, RETRY * 2 ** min(pending.times - 1, 8))
+        report = pending.times == (BELIEVED if forbidden else 1)
+        return [Warn(f"Migration {namespace}/{name} is not created: {message}")] if report else []
 
     def step(self, now: float) -> list[Instruction]:
-        """Return the Migrations to create, and the pods that must be read before."""
+        """Return the Migrations to create, and the pods that must be read first."""
         out: list[Instruction] = []
-        self._failures += [one for one in self._binding if not any(map(self._binds, one.nodes))]
-        self._binding = [one for one in self._binding if any(map(self._binds, one.nodes))]
+        self._failures += [failure for failure in self._binding if not any(map(self._binds, failure.nodes))]
+        self._binding = [failure for failure in self._binding if any(map(self._binds, failure.nodes))]
         if self._failures and not self._awaited:
             unknown = self._unknown()
             if unknown:
@@ -90,58 +90,58 @@ class Healing:
                 out.append(LearnPods(unknown))
             else:
                 out += self._make(now)
-        for wanted in [one for one in self._wanted.values() if one.taken and now >= one.until]:
-            self._rename(wanted)
-        for wanted in self._wanted.values():
-            if not wanted.flying and now >= wanted.until:
-                wanted.flying = True
-                out.append(wanted.instruction)
+        for pending in [pending for pending in self._wanted.values() if pending.taken and now >= pending.until]:
+            self._rename(pending)
+        for pending in self._wanted.values():
+            if not pending.flying and now >= pending.until:
+                pending.flying = True
+                out.append(pending.instruction)
         return out
 
     def coming(self) -> list[CreateMigration]:
-        """Return the Migrations that are being created, but for those that were refused before."""
-        return [wanted.instruction for wanted in self._wanted.values() if wanted.flying and not wanted.times]
+        """Return the Migrations whose creation is in flight and has not failed before."""
+        return [pending.instruction for pending in self._wanted.values() if pending.flying and not pending.times]
 
     def next_due(self) -> float | None:
         """Return when `step` must be called next."""
-        return min((one.until for one in self._wanted.values() if not one.flying), default=None)
+        return min((pending.until for pending in self._wanted.values() if not pending.flying), default=None)
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ helpers
 
-    def _rename(self, wanted: _MigrationToCreate) -> None:
-        """Give a Migration another name where someone else's has it; drop it where that one moves its pods."""
-        one = wanted.instruction
-        del self._wanted[one.namespace, one.name]
-        left = [pod for pod in one.spec.pods if self.engine.world.ledger.get(pod.uid) is not None]
-        if left and not any(self.moves_pod(pod.uid) for pod in left):
-            name = self.fresh_name(one.namespace, f"{one.name}-{wanted.times + 1}")
-            wanted.instruction, wanted.taken = replace(one, name=name), False
-            self._wanted[one.namespace, name] = wanted
+    def _rename(self, pending: _MigrationToCreate) -> None:
+        """Rename a Migration if another object has its name; drop it if a Migration moves its pods."""
+        create = pending.instruction
+        del self._wanted[create.namespace, create.name]
+        remaining = [pod for pod in create.spec.pods if self.engine.world.ledger.get(pod.uid) is not None]
+        if remaining and not any(self.moves_pod(pod.uid) for pod in remaining):
+            name = self.fresh_name(create.namespace, f"{create.name}-{pending.times + 1}")
+            pending.instruction, pending.taken = replace(create, name=name), False
+            self._wanted[create.namespace, name] = pending
 
     def _binds(self, node: str) -> bool:
-        """Whether the bind of a pod to a node is on its way."""
-        found = map(self.engine.workloads.of_pod, self.engine.world.ledger.on_node(node))
-        return any(one is not None and one[1].stage is Stage.ASSUMED for one in found)
+        """Return whether the bind of a pod to a node is in flight."""
+        known_pods = map(self.engine.workloads.of_pod, self.engine.world.ledger.on_node(node))
+        return any(known_pod is not None and known_pod[1].stage is Stage.ASSUMED for known_pod in known_pods)
 
     def _unknown(self) -> tuple[PodRef, ...]:
-        """Return the pods of failed nodes of which too little is known to plan with them."""
+        """Return the pods of failed nodes that this process must read before it can plan with them."""
         ledger = self.engine.world.ledger
-        found = []
+        pods = []
         for failure in self._failures:
             for uid in (uid for node in failure.nodes for uid in sorted(ledger.on_node(node))):
-                entry, one = ledger.get(uid), leaver(self.engine, uid)
+                entry, pod = ledger.get(uid), leaver(self.engine, uid)
                 occupant = entry.occupant if entry is not None else None
-                known = one is not None and bool(one.member.cls.amounts)
+                known = pod is not None and bool(pod.member.cls.amounts)
                 if occupant is not None and not occupant.fixed and not known and uid not in self._learned:
-                    found.append(PodRef(occupant.namespace, occupant.name, uid))
-        return tuple(found)
+                    pods.append(PodRef(occupant.namespace, occupant.name, uid))
+        return tuple(pods)
 
     def _make(self, now: float) -> list[Instruction]:
-        """Make Migrations of all failures there are."""
+        """Create Migrations for all failures."""
         failures, self._failures = self._failures, []
         self._learned.clear()
         by_workload: dict[tuple[str, str], list[tuple[DomainFailure, MovingPod]]] = {}
-        wanted = {pod.uid for one in self._wanted.values() for pod in one.instruction.spec.pods}
+        named = {pod.uid for pending in self._wanted.values() for pod in pending.instruction.spec.pods}
         out: list[Instruction] = []
         for failure in failures:
             out.append(Warn(f"{failure.text}; its pods are moved: {failure.cause.value}"))
@@ -149,35 +149,43 @@ class Healing:
                 self._binding.append(replace(failure, nodes=binding))
             for uid in (uid for node in failure.nodes for uid in sorted(self.engine.world.ledger.on_node(node))):
                 try:
-                    one = leaver(self.engine, uid)
-                    if one is None or uid in wanted or self.moves_pod(uid) or not _moves(one, failure.cause):
+                    moving_pod = leaver(self.engine, uid)
+                    if (
+                        moving_pod is None
+                        or uid in named
+                        or self.moves_pod(uid)
+                        or not _moves(moving_pod, failure.cause)
+                    ):
                         continue
                 except Exception as error:
                     out += failure_of(f"pod {uid} of a failed node", error)
                     continue
-                key = one.workload.id if one.workload.gang else one.workload.controller
-                by_workload.setdefault((one.workload.namespace, key), []).append((failure, one))
-        for (namespace, _), found in by_workload.items():
+                key = moving_pod.workload.id if moving_pod.workload.gang else moving_pod.workload.controller
+                by_workload.setdefault((moving_pod.workload.namespace, key), []).append((failure, moving_pod))
+        for (namespace, _), affected in by_workload.items():
             try:
-                spec, name = self._spec(found), self.fresh_name(namespace, name_for([one for _, one in found]))
+                spec, name = (
+                    self._spec(affected),
+                    self.fresh_name(namespace, name_for([moving_pod for _, moving_pod in affected])),
+                )
             except Exception as error:
-                out += failure_of(f"{found[0][1].workload.controller} in {namespace} on a failed node", error)
+                out += failure_of(f"{affected[0][1].workload.controller} in {namespace} on a failed node", error)
                 continue
             self._wanted.setdefault((namespace, name), _MigrationToCreate(CreateMigration(namespace, name, spec)))
         return out
 
-    def _spec(self, found: Sequence[tuple[DomainFailure, MovingPod]]) -> MigrationSpec:
-        pods = sorted({one.member.uid: one.member.name for _, one in found}.items(), key=lambda item: item[1])
+    def _spec(self, affected: Sequence[tuple[DomainFailure, MovingPod]]) -> MigrationSpec:
+        pods = sorted({pod.member.uid: pod.member.name for _, pod in affected}.items(), key=lambda item: item[1])
         return MigrationSpec(
-            cause="; ".join(dict.fromkeys(failure.text for failure, _ in found)),
-            reason=found[0][0].cause.value,
-            since=stamp(self.epoch + min(failure.since for failure, _ in found)),
+            cause="; ".join(dict.fromkeys(failure.text for failure, _ in affected)),
+            reason=affected[0][0].cause.value,
+            since=stamp(self.epoch + min(failure.since for failure, _ in affected)),
             pods=[MigrationPod(name, uid) for uid, name in pods],
         )
 
 
-def _moves(one: MovingPod, cause: Cause) -> bool:
-    """Return whether a pod on a failed node is moved: one that comes back, and may go for this cause."""
-    occupant = one.entry.occupant
+def _moves(pod: MovingPod, cause: Cause) -> bool:
+    """Return whether a pod on a failed node is moved: a controller recreates it, and the cause allows the move."""
+    occupant = pod.entry.occupant
     fixed = occupant is None or occupant.fixed
-    return one.member.controlled and not fixed and (cause.dead or one.workload.request.movable)
+    return pod.member.controlled and not fixed and (cause.dead or pod.workload.request.movable)

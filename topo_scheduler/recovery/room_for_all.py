@@ -1,17 +1,17 @@
-"""Who else should move so that several Migrations that wait at once have seats, where not enough are free.
+"""Chooses pods to relocate so that several pending Migrations get seats, if not enough nodes are free.
 
-Of all plans one is taken that leaves the fewest pods without seats, those of the highest priority counting first; then
-one that costs least, by what `room` says that moves and restarts cost.
+The search takes the plan that leaves the fewest pods without seats, pods of the highest priority first. Among equal
+plans it takes the cheapest, by the costs of moves and restarts in `room`.
 
-- Up to `seats_for_all.EXACT` Migrations, with at most `room.EXACT` workloads that might move: each of the Migrations
-  has seats near, or its gang starts again elsewhere, or it waits. For all combinations of these the sets of others are
-  tried in the order of `room`, until one makes room. Seats are found by `seats_for_all.place_all`.
-- More Migrations, with no more workloads that might move, are planned one after the other first, as `room` does for
-  one, beside what the others get. Then each that has no seats, or costs anything, is planned together with others, some
-  at a time, while the rest keeps what it has; until `MOST_IN_GROUPS` is reached.
-- With more workloads that might move, where one without seats could have the free seats of another, it is tried what it
-  costs if that one does without instead: so often at most as `MOST_TURNS` says, and for as long as `MOST_PARTS` says.
-  Otherwise each looks for room by itself.
+- Up to `seats_for_all.EXACT` Migrations, at most `room.EXACT` movable workloads: each Migration gets seats near its
+  gang, or restarts its gang elsewhere, or stays pending. For each combination the search tries the sets of pods to
+  relocate in the order of `room`, until one makes room. `seats_for_all.place_all` finds the seats.
+- More Migrations, as few movable workloads: the search first plans them one after the other, as `room` does for one.
+  Then it plans each that has no seats or costs something again, together with some of the others. The rest keep what
+  they have. It stops at `MOST_IN_GROUPS`.
+- More movable workloads: if a Migration without seats could use the free seats of another, the search computes the cost
+  of swapping them. It does so for at most `MOST_TURNS` pairs and `MOST_PARTS` slices of work. Without such a pair, each
+  Migration searches for room by itself.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -52,27 +52,27 @@ from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidates
 
 MOST_TURNS: Final = 8
-"""Times it is tried who should go without a free seat, where there are too many for all to be planned together."""
+"""Pairs of Migrations for which the search tries to swap seats, if there are too many to plan all together."""
 MOST_RIVALS: Final = 3
-"""Migrations that are tried in place of one."""
+"""Migrations whose seats one Migration may take in that search."""
 MOST_PARTS: Final = 400
-"""Parts of the work after which no more is tried then: less than a second of them, mostly."""
+"""Slices of work after which that search stops: usually less than a second."""
 MOST_IN_GROUPS: Final = 2000
-"""Times the planner is asked for seats for all that are planned in groups, until no further group is."""
+"""Queries to the planner after which no further group of Migrations is planned together."""
 MOST_ASKED: Final = 5000
-"""Times the planner is asked for seats for those that are planned together."""
+"""Queries to the planner for Migrations that are planned together."""
 
 MaybeParts = Generator[None, None, dict[str, SeatGrant] | None]
-"""Yields after each part of the work."""
+"""Yields after each slice of the work."""
 Beside = Sequence[tuple[RelocationRequest, SeatGrant]]
-"""What other Migrations get."""
+"""The grants of other Migrations."""
 Ways = Sequence[RelocationRequest | None]
-"""Who is to have seats, as it is or whole, of each Migration; None for one that waits."""
+"""The request that gets seats for each Migration, for the pods that must move or the whole gang; None if pending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Others:
-    """Who else might move. ``taken`` uids of pods that move for other reasons; ``wall`` seconds since the epoch."""
+    """Which other pods can move. ``taken`` are uids of pods that move for other reasons; ``wall`` in epoch seconds."""
 
     taken: frozenset[str]
     wall: float
@@ -80,20 +80,20 @@ class Others:
 
 @dataclass(frozen=True, slots=True)
 class _Movable:
-    """Sets of candidates that can leave, the best first, with what they are ordered by; the first is empty."""
+    """Sets of candidates that can leave, the best first, each with its sort key. The first set is empty."""
 
     candidates: Candidates
     sets: tuple[tuple[Key, tuple[int, ...]], ...]
 
 
 def room_for_all(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, others: Others) -> MaybeParts:
-    """Return what each gets if others may move; None where that is for each to find out by itself.
+    """Return the grant of each Migration if other pods may move; None if each must search by itself.
 
     Args:
-        copies: on which it is tried.
-        claims: what they ask for, in the order in which they come to it where nothing else decides.
-        free: what each gets if nobody else moves.
-        others: who may.
+        copies: plans on copies of the state.
+        claims: requests of the Migrations, in the order that decides between equal plans.
+        free: the grants if no other pod moves.
+        others: the pods that may move.
     """
     try:
         few = _movable(copies, claims, others, ()) is not None
@@ -108,12 +108,12 @@ def room_for_all(copies: Copies, claims: Sequence[RelocationRequest], free: Shar
 
 
 def _movable(copies: Copies, claims: Sequence[RelocationRequest], others: Others, beside: Beside) -> _Movable | None:
-    """Return who might move for any of these; None where nobody may, or too many to try all sets."""
+    """Return the pods that can move for any of these claims; None if there are none, or too many to try all sets."""
     engine = copies.engine
-    asks = [claim for claim in claims if claim.moves_others]
-    if not asks or not engine.preempting.budgets.known:
+    movers = [claim for claim in claims if claim.moves_others]
+    if not movers or not engine.preempting.budgets.known:
         return None
-    candidates = engine.moving.movable(max(asks, key=lambda claim: claim.priority).leavers[0].workload)
+    candidates = engine.moving.movable(max(movers, key=lambda claim: claim.priority).leavers[0].workload)
     avoided = frozenset[str]().union(*(claim.avoided for claim in claims))
     own = _own((*claims, *(claim for claim, _ in beside))) | {uid for _, share in beside for uid in share.to}
     names = engine.world.nodes.names
@@ -125,20 +125,22 @@ def _movable(copies: Copies, claims: Sequence[RelocationRequest], others: Others
     units = [unit for unit in units_of(candidates) if barred.isdisjoint(unit)]
     if len(units) > EXACT_MOVES:
         return None
-    keyed = [(key_of(leavers_of(engine, candidates, some), others.wall), some) for some in every_set(candidates, units)]
+    keyed = [
+        (key_of(leavers_of(engine, candidates, chosen), others.wall), chosen) for chosen in every_set(candidates, units)
+    ]
     return _Movable(candidates, ((key_of((), others.wall), ()), *sorted(keyed)))
 
 
 def _own(claims: Iterable[RelocationRequest]) -> set[str]:
-    """Return the pods of the workloads that ask."""
+    """Return the uids of the pods of the workloads of these claims."""
     return {uid for claim in claims for uid in claim.leavers[0].workload.members}
 
 
-# ---------------------------------------------------------------- all together
+# ---------------------------------------------------------------- planning together
 
 
 def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, others: Others) -> MaybeParts:
-    """Return what each gets if more and more of them are planned together, the others staying with what they have."""
+    """Return the grants found by planning one group after another, while the other Migrations keep their grants."""
     end = copies.asked + MOST_IN_GROUPS
     first = yield from one_by_one(copies, claims, free, others, end)
     if first is None:
@@ -149,39 +151,41 @@ def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares
         return not shares[claim.key].seats or shares[claim.key].cost > 0.0
 
     for claim in claims:
-        partners = sorted((one for one in claims if one is not claim), key=lambda one: not lacks(one))
-        for at in range(0, len(partners), EXACT - 1):
+        partners = sorted((other for other in claims if other is not claim), key=lambda other: not lacks(other))
+        for start in range(0, len(partners), EXACT - 1):
             if not lacks(claim) or copies.asked > end:
                 break
-            some = (claim, *partners[at : at + EXACT - 1])
-            group = [one for one in claims if one in some]
-            beside = [(one, shares[one.key]) for one in claims if one not in group]
-            found = {**shares, **(yield from _together(copies, group, shares, others, beside))}
-            if can_be(copies.engine, [(one, found[one.key]) for one in claims]):
-                shares = found
+            batch = (claim, *partners[start : start + EXACT - 1])
+            group = [other for other in claims if other in batch]
+            beside = [(other, shares[other.key]) for other in claims if other not in group]
+            candidate = {**shares, **(yield from _together(copies, group, shares, others, beside))}
+            if can_be(copies.engine, [(other, candidate[other.key]) for other in claims]):
+                shares = candidate
     return shares
 
 
 def _together(
     copies: Copies, claims: Sequence[RelocationRequest], known: Shares, others: Others, beside: Beside
 ) -> Parts:
-    """Return what each gets, at best, ``beside`` what others do. ``known`` what it would get otherwise."""
+    """Return the best grants beside those of other Migrations. ``known`` has the grants that apply otherwise."""
     movable = _movable(copies, claims, others, beside)
     shares = {claim.key: known[claim.key] for claim in claims}
     if movable is None:
         return shares
     end = copies.asked + MOST_ASKED
     ways = [[claim, *([claim.whole] if claim.rest else []), None] for claim in claims]
-    every: list[Ways] = sorted(product(*ways), key=lambda some: (_lacking(claims, some), _restarts(claims, some)))
+    combinations: list[Ways] = sorted(
+        product(*ways), key=lambda combination: (_lacking(claims, combination), _restarts(claims, combination))
+    )
     best = worth_of(copies.engine, claims, shares)
-    for lack, group in groupby(every, key=lambda some: _lacking(claims, some)):
+    for lack, group in groupby(combinations, key=lambda combination: _lacking(claims, combination)):
         if lack > best[0] or copies.asked > end:
             break
-        for some in group:
-            if (lack, _restarts(claims, some)) < best[:2]:
-                found = yield from _cheapest(copies, claims, some, movable, others.wall, beside, end)
-                if found is not None and (worth := worth_of(copies.engine, claims, found)) < best:
-                    best, shares = worth, found
+        for combination in group:
+            if (lack, _restarts(claims, combination)) < best[:2]:
+                candidate = yield from _cheapest(copies, claims, combination, movable, others.wall, beside, end)
+                if candidate is not None and (worth := worth_of(copies.engine, claims, candidate)) < best:
+                    best, shares = worth, candidate
     return shares
 
 
@@ -206,17 +210,17 @@ def _cheapest(
     beside: Beside,
     end: int,
 ) -> Generator[None, None, dict[str, SeatGrant] | None]:
-    """Return what each gets by the first set of others that makes room; None where none does."""
+    """Return the grants with the first set of relocated pods that makes room; None if no set does."""
     near = [way for claim, way in zip(claims, ways, strict=True) if way is not None and not _is_whole(claim, way)]
     helped = [claim for claim in near if claim.moves_others]
-    wanted = [way for way in ways if way is not None]
+    served = [way for way in ways if way is not None]
     highest = max((claim.priority for claim in helped), default=None)
     rooms = []
     for claim in near:
-        _, ask = asked_again(copies.engine, claim.leavers)
+        _, query = asked_again(copies.engine, claim.leavers)
         trial = trial_without(copies.engine, claim.leavers, claim.avoided, claim.key, copies.now, neighbours=False)
         copies.beside(claim, beside)(trial)
-        rooms.append(makes_room(trial, ask, copies.engine.world.layout, movable.candidates))
+        rooms.append(makes_room(trial, query, copies.engine.world.layout, movable.candidates))
         yield
     for key, chosen in movable.sets:
         if chosen and (highest is None or key[0] > highest):
@@ -226,17 +230,17 @@ def _cheapest(
         if chosen and not all(room(chosen) for room in rooms):
             continue
         gone = [movable.candidates.pods[number] for number in chosen]
-        leaving = _Leaving(copies, wanted, helped, beside, movable.candidates, chosen)
-        found = yield from place_all(copies, wanted, beside, gone, leaving.fits if chosen else None)
-        if found is not None:
-            return _shares(copies, claims, ways, found, leaving, wall)
+        leaving = _Leaving(copies, served, helped, beside, movable.candidates, chosen)
+        seats = yield from place_all(copies, served, beside, gone, leaving.fits if chosen else None)
+        if seats is not None:
+            return _shares(copies, claims, ways, seats, leaving, wall)
     return None
 
 
 class _Leaving:
-    """A set of others that leave, with where they go and for whose sake: for the seats for which it was asked last.
+    """A set of relocated pods, with their target nodes and the Migrations they move for, for the last tested seats.
 
-    ``wanted`` whoever is to have seats, ``helped`` for whom others may leave, ``beside`` what others get.
+    ``served`` are the claims that get seats, ``helped`` those for which pods may be relocated, ``beside`` other grants.
     """
 
     def __init__(
@@ -251,38 +255,38 @@ class _Leaving:
         self._copies, self._wanted, self._helped, self._beside = copies, wanted, helped, beside
         self.candidates, self._chosen = candidates, chosen
         self.for_whom: dict[int, str] = {}
-        """Key of a Migration, by the number of the candidate."""
+        """Key of the Migration for which a candidate moves, by the number of the candidate."""
         self.to: dict[int, str] = {}
-        """Node, by the number of the candidate."""
+        """Target node, by the number of the candidate."""
 
     def fits(self, seats: Seats) -> Generator[None, None, bool]:
-        """Whether all of them have places elsewhere beside these seats; yields after each part of the work."""
+        """Return whether all relocated pods fit elsewhere beside these seats; yields after each slice of the work."""
         for_whom = self._attributed(seats)
         if for_whom is None:
             return False
         engine, pods = self._copies.engine, [self.candidates.pods[number] for number in self._chosen]
-        # What is promised to those of low priority counts here, too.
-        asks = min(self._helped, key=lambda claim: claim.priority)
+        # Of the claims, the one of lowest priority counts the most nominations and seats of other workloads.
+        lowest = min(self._helped, key=lambda claim: claim.priority)
         avoided = frozenset[str]().union(*(claim.avoided for claim in self._wanted))
-        trial = trial_without(engine, asks.leavers, avoided, asks.key, self._copies.now, neighbours=True)
+        trial = trial_without(engine, lowest.leavers, avoided, lowest.key, self._copies.now, neighbours=True)
         seated = [(claim, SeatGrant(seats[claim.key])) for claim in self._wanted]
-        came, left = placed(engine, [*self._beside, *seated])
-        trial.remove([*left, *pods])
-        trial.restore(came)
+        arriving, leaving = placed(engine, [*self._beside, *seated])
+        trial.remove([*leaving, *pods])
+        trial.restore(arriving)
         rows = yield from seat_again(trial, self.candidates, self._chosen, engine.moving.again)
-        # One that could stay where it is need not move: a smaller set does as well.
+        # If a pod could stay on its node, a smaller set makes room, too.
         if rows is None or any(row == pod.row for pod, row in zip(pods, rows, strict=True)):
             return False
         names = engine.world.nodes.names
-        self.for_whom, self.to = for_whom, {n: names[row] for n, row in zip(self._chosen, rows, strict=True)}
+        self.for_whom, self.to = for_whom, {number: names[row] for number, row in zip(self._chosen, rows, strict=True)}
         return True
 
     def _attributed(self, seats: Seats) -> dict[int, str] | None:
-        """Return for whose sake each leaves: for one whose seats are there, if there is one; None where nobody may ask.
+        """Return the key of the Migration for which each candidate moves; None if no Migration may move one of them.
 
-        A gang leaves for one.
+        A candidate moves for a Migration with seats on its node, if there is one. A gang moves for one Migration.
         """
-        names, found = self._copies.engine.world.nodes.names, dict[int, str]()
+        names, key_of_number = self._copies.engine.world.nodes.names, dict[int, str]()
         by_gang: dict[int, list[int]] = {}
         for number in self._chosen:
             gang = self.candidates.pods[number].gang
@@ -290,13 +294,13 @@ class _Leaving:
         for numbers in by_gang.values():
             pods = [self.candidates.pods[number] for number in numbers]
             priority, nodes = max(pod.occupant.priority for pod in pods), {names[pod.row] for pod in pods}
-            may = [claim for claim in self._helped if claim.priority >= priority]
-            if not may:
+            allowed = [claim for claim in self._helped if claim.priority >= priority]
+            if not allowed:
                 return None
-            there = [claim for claim in may if not nodes.isdisjoint(seats[claim.key].values())]
-            claim = max(there or may, key=lambda claim: claim.priority)
-            found |= dict.fromkeys(numbers, claim.key)
-        return found
+            occupied = [claim for claim in allowed if not nodes.isdisjoint(seats[claim.key].values())]
+            claim = max(occupied or allowed, key=lambda claim: claim.priority)
+            key_of_number |= dict.fromkeys(numbers, claim.key)
+        return key_of_number
 
 
 def _shares(
@@ -312,19 +316,19 @@ def _shares(
         numbers = [number for number, key in leaving.for_whom.items() if key == claim.key]
         others = leavers_of(copies.engine, leaving.candidates, numbers)
         to = {leaving.candidates.pods[number].occupant.uid: leaving.to[number] for number in numbers}
-        shares[claim.key] = SeatGrant(seats[claim.key], others, to, sum(cost_of(one, wall) for one in others))
+        shares[claim.key] = SeatGrant(seats[claim.key], others, to, sum(cost_of(pod, wall) for pod in others))
     return shares
 
 
-# ---------------------------------------------------------------- one after the other
+# ---------------------------------------------------------------- planning one after the other
 
 
 def _in_turn(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, others: Others) -> MaybeParts:
     rivals: list[tuple[RelocationRequest, RelocationRequest]] = []
     for claim in claims:
         if not free[claim.key].seats:
-            found = yield from rivals_of(copies, claims, free, claim)
-            rivals += [(claim, rival) for rival in found[:MOST_RIVALS]]
+            candidates = yield from rivals_of(copies, claims, free, claim)
+            rivals += [(claim, rival) for rival in candidates[:MOST_RIVALS]]
     if not rivals:
         return None
     end = copies.asked + MOST_PARTS
@@ -335,10 +339,10 @@ def _in_turn(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, 
     for claim, rival in rivals[:MOST_TURNS]:
         if not done.isdisjoint((claim.key, rival.key)):
             continue
-        rest = [(one, free[one.key]) for one in claims if one is not claim and one is not rival]
-        seats = copies.seats(claim, rest)
+        unchanged = [(other, free[other.key]) for other in claims if other is not claim and other is not rival]
+        seats = copies.seats(claim, unchanged)
         swapped = {**free, claim.key: SeatGrant(seats)}
-        swapped[rival.key] = SeatGrant(copies.seats(rival, [*rest, (claim, swapped[claim.key])]))
+        swapped[rival.key] = SeatGrant(copies.seats(rival, [*unchanged, (claim, swapped[claim.key])]))
         yield
         shares = yield from one_by_one(copies, claims, swapped, others, end)
         if shares is None:
@@ -352,15 +356,15 @@ def _in_turn(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, 
 def one_by_one(
     copies: Copies, claims: Sequence[RelocationRequest], free: Shares, others: Others, end: float = inf
 ) -> MaybeParts:
-    """Return what each gets if those without seats look for room one after the other, beside what all others get.
+    """Return the grants if claims without seats search for room one after the other, beside all other grants.
 
-    None where so much would have to be tried that ``copies.asked`` comes to ``end``.
+    None if the search needs so many queries that ``copies.asked`` reaches ``end``.
     """
     shares = dict(free)
     for claim in claims:
         if shares[claim.key].seats:
             continue
-        beside = [(one, shares[one.key]) for one in claims if one is not claim and shares[one.key].seats]
+        beside = [(other, shares[other.key]) for other in claims if other is not claim and shares[other.key].seats]
         room = None
         if claim.moves_others:
             room = yield from _room(copies, claim, beside, others, end)
@@ -384,19 +388,19 @@ def _room(
     others: Others,
     end: float,
 ) -> Generator[None, None, Relocation | None]:
-    moving = {one.member.uid for _, share in beside for one in share.others}
-    failed = _own([one for one, _ in beside])
-    came, left = placed(copies.engine, beside)
+    moving = {pod.member.uid for _, share in beside for pod in share.others}
+    own = _own([other for other, _ in beside])
+    arriving, leaving = placed(copies.engine, beside)
 
     def prepare(trial: Trial) -> None:
-        trial.remove(left)
-        trial.restore(came)
+        trial.remove(leaving)
+        trial.restore(arriving)
 
-    taken = others.taken | moving | failed
+    taken = others.taken | moving | own
     leavers, avoided = claim.leavers, claim.avoided
-    for found in look_for_room(copies.engine, leavers, avoided, taken, claim.key, copies.now, others.wall, prepare):
+    for room in look_for_room(copies.engine, leavers, avoided, taken, claim.key, copies.now, others.wall, prepare):
         copies.asked += 1
         yield
-        if found is not None or copies.asked >= end:
-            return found
+        if room is not None or copies.asked >= end:
+            return room
     return None
